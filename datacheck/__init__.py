@@ -1,0 +1,35 @@
+"""datacheck: find broken training samples, build a checksummed cache, feed it to PyTorch.
+
+Importing this loads neither Zarr, Dask, YAML nor PyTorch; each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "CachedDataset": "datacheck.torch",
+    "Schema": "datacheck.schema",
+    "load_schema": "datacheck.schema.load",
+    "scan": "datacheck.scan",
+    "build": "datacheck.pipeline",
+    "open_cache": "datacheck.cache",
+    "verify": "datacheck.cache.verify",
+    "DatacheckError": "datacheck.errors",
+}
+
+__all__ = [*sorted(_HOME), "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    msg = f"module 'datacheck' has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,277 @@
+"""Every name on disk of a cache, its ``zarr.json`` documents and its shard index: format version 1, and nothing else.
+
+`docs/cache-format.md` is the specification; this module is its only implementation of names and numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+from typing import Any
+from urllib.parse import quote, unquote
+
+import google_crc32c
+import numpy as np
+
+from datacheck.sample import ArraySpec
+
+Array = np.ndarray[Any, Any]
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+BUILD = "build.json"  # when, where, by which versions: outside the digested set
+SOURCES = "sources.json"
+FINDINGS = "findings.json"
+ZARR = "zarr.json"
+BUILDING = ".building"
+WHOLE = "all"  # the split folder of a dataset without splits
+
+CHUNK_BYTES = 64 << 10
+SHARD_BYTES = 64 << 20
+PAGE = 4096
+MAX_SAMPLES_PER_SHARD = 1 << 20
+ABSENT = 2**64 - 1
+
+KEY_DIM, ORIGIN_DIM = "samples.key", "samples.origin"
+
+_TYPES = {
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "complex64", "complex128",
+}  # fmt: skip
+
+
+def field_path(name: str) -> str:
+    """Return the array path of a field: ``fields/obs/ee_pos``; characters unsafe in names are percent-encoded."""
+    return "fields/" + _safe(name)
+
+
+def present_path(name: str) -> str:
+    """Return the array path of a field's presence mask."""
+    return "present/" + _safe(name)
+
+
+def rows_path(dim: str, what: str) -> str:
+    """Return the array path of a row table; `what` is "start" or "length"."""
+    return f"rows/{_safe(dim)}/{what}"
+
+
+def digests_path(array: str) -> str:
+    """Return the path of the digests of an array's inner chunks."""
+    return f"digests/{array}"
+
+
+def sample_path(what: str) -> str:
+    """Return the array path of "key", "origin", "made", "valid" or "digest"."""
+    return f"samples/{what}"
+
+
+def field_name(path: str) -> str:
+    """Return the field of `field_path`."""
+    return "/".join(unquote(part) for part in path.removeprefix("fields/").split("/"))
+
+
+def _safe(name: str) -> str:
+    parts = [quote(part, safe=" @+=,()[]") for part in name.split("/")]
+    if any(p in {"", ".", ".."} or p.startswith("__") or re.fullmatch(r"c|zarr\.json", p) for p in parts):
+        parts = ["%" + part.encode()[:1].hex().upper() + part[1:] if part else "%00" for part in parts]
+    return "/".join(parts)
+
+
+def zarr_type(dtype: str) -> str:
+    """Return the Zarr v3 name of a dtype.
+
+    Raises:
+        ValueError: Zarr v3 has no plain type for it.
+    """
+    name = np.dtype(dtype).name
+    if name not in _TYPES:
+        msg = f"a cache cannot hold dtype {dtype}; plain numbers and bool only"
+        raise ValueError(msg)
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """How one array is cut: `shape` in all, `shard` rows per file, `chunk` rows per inner chunk (both divide evenly).
+
+    The first axis is the only one that is cut.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    shard: int
+    chunk: int
+
+    @property
+    def item(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return self.shape[1:]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return prod(self.item) * np.dtype(self.dtype).itemsize
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of one inner chunk."""
+        return self.chunk * self.row_bytes
+
+    @property
+    def chunks_per_shard(self) -> int:
+        """Inner chunks of one shard, absent ones included."""
+        return self.shard // self.chunk
+
+    @property
+    def shards(self) -> int:
+        """Number of shard files."""
+        return -(-self.shape[0] // self.shard)
+
+    def shard_file(self, g: int) -> str:
+        """Return the file of shard `g`, relative to the array."""
+        return "/".join(["c", str(g), *("0" for _ in self.item)])
+
+
+def chunk_rows(row_bytes: int) -> int:
+    """Return the rows of an inner chunk: 1 for rows of 64 KiB or more, else a power of two up to 64 KiB."""
+    return 1 if row_bytes >= CHUNK_BYTES else 1 << max(0, (CHUNK_BYTES // max(1, row_bytes)).bit_length() - 1)
+
+
+def aligned_rows(row_bytes: int) -> int:
+    """Return the smallest power of two of rows whose bytes are a multiple of a page."""
+    return PAGE // gcd(max(1, row_bytes), PAGE)
+
+
+def samples_per_shard(sample_bytes: int, specs: Iterable[ArraySpec]) -> int:
+    """Return k, a power of two: shards of about 64 MiB whose big fixed fields end on a page.
+
+    Args:
+        sample_bytes: the median size of a sample over all fields.
+        specs: the fields; those of a page or more per sample are kept page-aligned where that costs at most
+            eight times the shard size.
+    """
+    wanted = 1 << max(0, (SHARD_BYTES // max(1, sample_bytes)).bit_length() - 1)
+    k = min(wanted, MAX_SAMPLES_PER_SHARD)
+    for spec in specs:
+        if spec.dim is None and spec.item_bytes >= PAGE and aligned_rows(spec.item_bytes) <= 8 * k:
+            k = max(k, aligned_rows(spec.item_bytes))
+    return k
+
+
+def fixed_grid(spec: ArraySpec, samples: int, k: int) -> Grid:
+    """Return the grid of a fixed field: `k` samples per shard."""
+    return Grid(spec.dtype, (samples, *spec.item), k, min(k, chunk_rows(spec.item_bytes)))
+
+
+def ragged_rows(specs: Sequence[ArraySpec], fullest: int) -> int:
+    """Return R, the rows of a shard for all ragged fields of one dimension.
+
+    Args:
+        specs: the fields that share the dimension.
+        fullest: the most rows that any shard holds.
+    """
+    r = max(max(chunk_rows(s.item_bytes), aligned_rows(s.item_bytes)) for s in specs)
+    while r < fullest:
+        r *= 2
+    return r
+
+
+def ragged_grid(spec: ArraySpec, shards: int, r: int) -> Grid:
+    """Return the grid of a ragged field: `r` rows per shard, whatever of them is used."""
+    return Grid(spec.dtype, (shards * r, *spec.item), r, chunk_rows(spec.item_bytes))
+
+
+def table_grid(dtype: str, rows: int, item: tuple[int, ...] = ()) -> Grid:
+    """Return the grid of a table that the coordinator writes: one shard, whatever its length."""
+    chunk = chunk_rows(prod(item) * np.dtype(dtype).itemsize)
+    shard = chunk
+    while shard < rows:
+        shard *= 2
+    return Grid(dtype, (rows, *item), shard, chunk)
+
+
+def fill_value(dtype: str) -> float | int | bool | str | list[Any]:
+    """Return the fill value of a type as Zarr JSON: NaN for floats, so that a missing chunk never looks like data."""
+    kind = np.dtype(dtype).kind
+    if kind == "f":
+        return "NaN"
+    if kind == "c":
+        return ["NaN", "NaN"]
+    return False if kind == "b" else 0
+
+
+def fill_array(dtype: str, shape: tuple[int, ...]) -> Array:
+    """Return an array of the fill value (the padding of the last inner chunk)."""
+    kind = np.dtype(dtype).kind
+    value: Any = np.nan if kind == "f" else complex(np.nan, np.nan) if kind == "c" else 0
+    return np.full(shape, value, dtype=np.dtype(dtype).newbyteorder("<"))
+
+
+def array_document(
+    grid: Grid, attributes: Mapping[str, Any], dimensions: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Return the ``zarr.json`` of an array."""
+    plain = {"name": "bytes", "configuration": {"endian": "little"}}
+    if np.dtype(grid.dtype).itemsize == 1:
+        plain = {"name": "bytes"}
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(grid.shape),
+        "data_type": zarr_type(grid.dtype),
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [grid.shard, *grid.item]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": fill_value(grid.dtype),
+        "codecs": [
+            {
+                "name": "sharding_indexed",
+                "configuration": {
+                    "chunk_shape": [grid.chunk, *grid.item],
+                    "codecs": [plain],
+                    "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+                    "index_location": "end",
+                },
+            }
+        ],
+        "attributes": dict(attributes),
+        "dimension_names": list(dimensions) if dimensions else [None] * len(grid.shape),
+        "storage_transformers": [],
+    }
+
+
+def group_document(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``zarr.json`` of a group."""
+    return {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
+
+
+def grid_of(document: Mapping[str, Any]) -> Grid | None:
+    """Return the grid of an array document, or None where its chain is not exactly ours (then zarr must read it)."""
+    try:
+        (codec,) = document["codecs"]
+        chain = codec["configuration"]
+        shape, shard = document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
+        ours = array_document(
+            Grid(document["data_type"], tuple(shape), shard[0], chain["chunk_shape"][0]),
+            document["attributes"], document.get("dimension_names"),
+        )  # fmt: skip
+    except (KeyError, ValueError, TypeError, IndexError):
+        return None
+    same = all(ours[k] == document.get(k) for k in ("codecs", "chunk_grid", "chunk_key_encoding", "node_type"))
+    return Grid(document["data_type"], tuple(shape), shard[0], chain["chunk_shape"][0]) if same else None
+
+
+def pack_index(grid: Grid, used: int) -> bytes:
+    """Return the index of a shard that holds its first `used` inner chunks, with its crc32c."""
+    index = np.full((grid.chunks_per_shard, 2), ABSENT, dtype="<u8")
+    index[:used, 0] = np.arange(used, dtype=np.uint64) * np.uint64(grid.chunk_bytes)
+    index[:used, 1] = grid.chunk_bytes
+    raw = index.tobytes()
+    return raw + struct.pack("<I", google_crc32c.value(raw))
+
+
+def index_bytes(grid: Grid) -> int:
+    """Return the size of a shard's index with its crc32c."""
+    return grid.chunks_per_shard * 16 + 4

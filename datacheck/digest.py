@@ -1,0 +1,106 @@
+"""Digests of values, arrays, files: xxh3 over canonical bytes, the same on every machine.
+
+What has no canonical form (NaN in JSON, sets, objects) is refused: a random key would be worse than an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xxhash
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_READ = 1 << 20
+
+
+def canonical_json(value: object) -> bytes:
+    """Return the one JSON text of `value`: keys sorted, no spaces, UTF-8, no NaN.
+
+    Args:
+        value: None, bool, int, finite float, str, list, tuple or mapping with str keys.
+
+    Raises:
+        TypeError: `value` has no canonical form (a set, an array, an object, a non-text key).
+        ValueError: a float is NaN or infinite.
+
+    Notes:
+        -0.0 becomes 0.0. Integral floats stay floats (1.0 is not 1).
+    """
+    return json.dumps(
+        _canonical(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    ).encode("utf-8", "surrogatepass")
+
+
+def _canonical(value: object) -> Any:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            msg = f"{value} has no canonical JSON form"
+            raise ValueError(msg)
+        return float(value) + 0.0
+    if isinstance(value, Mapping):
+        if not all(isinstance(key, str) for key in value):
+            msg = "canonical JSON needs text keys"
+            raise TypeError(msg)
+        return {key: _canonical(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    msg = f"{type(value).__name__} has no canonical JSON form"
+    raise TypeError(msg)
+
+
+def digest_bytes(data: Buffer) -> str:
+    """Return xxh3_128 of `data` as 32 hex digits."""
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+def digest_value(value: object) -> str:
+    """Return xxh3_128 of the canonical JSON of `value` as 32 hex digits."""
+    return xxhash.xxh3_128_hexdigest(canonical_json(value))
+
+
+def digest64(data: Buffer) -> int:
+    """Return xxh3_64 of `data` as an unsigned integer (one chunk of a cache)."""
+    return xxhash.xxh3_64_intdigest(data)
+
+
+def digest_array(array: np.ndarray[Any, Any]) -> str:
+    """Return xxh3_128 of an array's values: dtype, shape, then little-endian C-order bytes."""
+    plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    header = canonical_json([plain.dtype.str, list(array.shape)])
+    return xxhash.xxh3_128_hexdigest(header + b"\0" + plain.tobytes())
+
+
+def digest_sample(fields: Iterable[tuple[str, np.ndarray[Any, Any]]]) -> int:
+    """Return xxh3_64 over a sample's fields in name order, each framed by name, dtype and shape.
+
+    Args:
+        fields: (name, array) pairs in name order; arrays C-contiguous, little-endian, plain dtypes.
+    """
+    hasher = xxhash.xxh3_64()
+    for name, array in fields:
+        hasher.update(f"{name}\0{array.dtype.str}\0{','.join(map(str, array.shape))}\0".encode())
+        hasher.update(np.ascontiguousarray(array).data)
+    return hasher.intdigest()
+
+
+def digest_file(path: str | os.PathLike[str]) -> str:
+    """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces of 1 MiB."""
+    hasher = xxhash.xxh3_128()
+    buffer = bytearray(_READ)
+    view = memoryview(buffer)
+    with Path(path).open("rb", buffering=0) as file:
+        while size := file.readinto(buffer):
+            hasher.update(view[:size])
+    return hasher.hexdigest()

@@ -1,0 +1,67 @@
+"""Exceptions, sorted by what the caller can do about them.
+
+A fault in the *data* is never an exception that ends a run: parsers raise `FormatError` and the scanner turns it into
+a finding. Everything else here is a fault in the request or in the machine. Every class takes one string, because
+PyTorch rebuilds the exceptions of its workers as ``Type(message)``.
+"""
+
+from __future__ import annotations
+
+
+class DatacheckError(Exception):
+    """Anything datacheck raises on purpose; `exit_code` is what the command line returns for it."""
+
+    exit_code = 4
+
+
+class UsageError(DatacheckError):
+    """The request is wrong: change the command, the path or the option."""
+
+    exit_code = 2
+
+
+class SchemaError(UsageError):
+    """A schema or pipeline file is wrong: the message names file, line and key."""
+
+
+class StorageError(DatacheckError):
+    """A disk, a file system or a server refused: retry or change the machine."""
+
+    exit_code = 3
+
+
+class MissingDependencyError(DatacheckError):
+    """An optional library is absent: the message names the extra that brings it."""
+
+    exit_code = 3
+
+
+class OutOfSpaceError(StorageError):
+    """The disk or quota is full."""
+
+    exit_code = 5
+
+
+class NondeterministicBuildError(DatacheckError):
+    """Two builds of one fingerprint gave different bytes."""
+
+    exit_code = 6
+
+
+class CorruptionError(DatacheckError):
+    """Stored bytes are not the bytes that were written."""
+
+    exit_code = 7
+
+
+class FormatError(DatacheckError):
+    """Bytes of a source file are damaged or refused; the scanner records it for that sample and goes on.
+
+    `code` is the rule that reports it (DC101 unless the parser knows better).
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, code: str = "DC101") -> None:
+        super().__init__(message)
+        self.code = code

@@ -1,0 +1,161 @@
+"""What a scan says: Severity, Level, Verdict, Failure (of a judge), Finding, RuleVerdict, Report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+class Severity(StrEnum):
+    """How bad: an error makes the sample invalid for training, a warning asks for a look, info asks for nothing."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Level(StrEnum):
+    """What a rule is about; it says how rows are grouped."""
+
+    FILE = "file"
+    SAMPLE = "sample"
+    GROUP = "group"
+    DATASET = "dataset"
+    PAIR = "pair"
+
+
+class Verdict(StrEnum):
+    """What came of a rule; one that could not look never counts as passed."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    SKIP = "skip"
+    CRASH = "crash"
+    NOT_APPLICABLE = "not_applicable"
+    OFF = "off"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The likely reason, and how many of the failing samples it explains."""
+
+    text: str
+    kind: str = ""
+    factor: float | None = None
+    explains: int | None = None
+    alternatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """What a judge yields: which of the rows it was given fail, and why.
+
+    Args:
+        mask: bool (rows): the failing ones; all False for a statement about the dataset as a whole.
+        message: one sentence: what was measured, what is allowed, with units.
+        measured, expected: the numbers behind the sentence, JSON values.
+        fix: what to do.
+        severity: other than the rule's own, or None.
+        kind: tells two failures of one rule and field apart ("mm", "short"); part of the finding's id.
+        order: numbers (rows): the worst first when examples are chosen; None keeps key order.
+        extra: fields besides the judged one that the failure concerns.
+    """
+
+    mask: Array
+    message: str
+    measured: dict[str, Any] = field(default_factory=dict)
+    expected: dict[str, Any] = field(default_factory=dict)
+    cause: Cause | None = None
+    fix: str = ""
+    severity: Severity | None = None
+    kind: str = ""
+    order: Array | None = None
+    extra: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """One violation of one rule by one field (one root cause), with the rows it concerns.
+
+    Args:
+        rows: int64 positions in the run's table; empty for a statement about the dataset as a whole.
+        of: how many rows were judged.
+        examples: up to three keys, worst first.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    level: Level
+    fields: tuple[str, ...]
+    message: str
+    rows: Array
+    of: int
+    examples: tuple[str, ...] = ()
+    measured: dict[str, Any] = field(default_factory=dict)
+    expected: dict[str, Any] = field(default_factory=dict)
+    cause: Cause | None = None
+    fix: str = ""
+    kind: str = ""
+    hides: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """Stable name: rule, field, kind; no counts, no paths."""
+        return ":".join(part for part in (self.code, "+".join(self.fields), self.kind) if part)
+
+    @property
+    def failed(self) -> int:
+        """How many samples fail."""
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class RuleVerdict:
+    """What came of one rule over the whole run."""
+
+    code: str
+    name: str
+    verdict: Verdict
+    severity: Severity
+    level: Level
+    checked: int = 0
+    failed: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    why: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Everything a scan has to say; printing it is the business of `report/`.
+
+    Args:
+        run: id, start, seconds, version, command, complete.
+        dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped, from_cache}, splits.
+        schema: name, digest, path.
+        verdicts: every rule, also those that passed.
+        findings: worst first.
+        valid: number of samples fit for training.
+        unchecked: what was not looked at: one sentence each.
+        folder: where result.json, samples.parquet and valid.json are.
+    """
+
+    run: dict[str, Any]
+    dataset: dict[str, Any]
+    schema: dict[str, Any]
+    verdicts: list[RuleVerdict]
+    findings: list[Finding]
+    valid: int
+    unchecked: list[str]
+    folder: str = ""
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of findings by severity."""
+        return {s.value: sum(f.severity is s for f in self.findings) for s in Severity}

@@ -1,0 +1,1 @@
+"""Bytes to named arrays; a format knows no schema."""

@@ -1,0 +1,102 @@
+"""How a format says what it reads; `open_container` picks one by suffix, then by magic bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from datacheck.errors import FormatError
+from datacheck.registry import discover
+from datacheck.sample import Container
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What the schema expects of a file that does not say itself what it holds (a raw ``.bin``).
+
+    Args:
+        dtype: NumPy name of the values ("float32"), or "" for the format's own default.
+        item: sizes of the axes behind the first; () for a flat array.
+    """
+
+    dtype: str = ""
+    item: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Format:
+    """One file format.
+
+    Args:
+        name: short name ("npy").
+        suffixes: lower-case endings that it claims, longest first ("." included: ".pcd.bin").
+        open: ``(path, hint) -> Container``; raises `FormatError` for bytes that are not of this format.
+        magic: first bytes, for files without a known suffix.
+        directory: names of files that make a folder one container (Zarr).
+        extra: the extra that brings its library, "" for none.
+        library: the module that `extra` brings, to say so before any file is opened.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    open: Callable[[Path, Hint], Container]
+    magic: tuple[bytes, ...] = ()
+    directory: tuple[str, ...] = ()
+    extra: str = ""
+    library: str = ""
+
+
+@cache
+def formats() -> dict[str, Format]:
+    """Return every format by name, built-in and plug-in."""
+    return {f.name: f for f in discover("datacheck.formats", Format)}
+
+
+@cache
+def _by_suffix() -> list[tuple[str, Format]]:
+    pairs = [(suffix, f) for f in formats().values() for suffix in f.suffixes]
+    return sorted(pairs, key=lambda pair: (-len(pair[0]), pair[0]))
+
+
+def format_of(name: str) -> Format | None:
+    """Return the format that claims a file name, or None; opens nothing."""
+    lowered = name.lower()
+    return next((f for suffix, f in _by_suffix() if lowered.endswith(suffix)), None)
+
+
+def store_markers() -> frozenset[str]:
+    """Return the file names that make a folder one container."""
+    return frozenset(marker for f in formats().values() for marker in f.directory)
+
+
+def open_container(path: Path, hint: Hint | None = None) -> Container:
+    """Open a file (or a Zarr folder).
+
+    Raises:
+        FormatError: no format knows it, or its bytes are damaged or refused.
+        MissingDependencyError: its format's library is not installed; the message names the extra.
+    """
+    hint = hint or Hint()
+    if path.is_dir():
+        found = next((f for f in formats().values() if any((path / m).is_file() for m in f.directory)), None)
+    else:
+        found = format_of(path.name) or _by_magic(path)
+    if found is None:
+        msg = f"no format reads {path.suffix or 'files without a suffix'}; known are {', '.join(sorted(formats()))}"
+        raise FormatError(msg)
+    try:
+        return found.open(path, hint)
+    except OSError as error:
+        msg = error.strerror or str(error)
+        raise FormatError(msg) from error
+
+
+def _by_magic(path: Path) -> Format | None:
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError as error:
+        raise FormatError(error.strerror or str(error)) from error
+    return next((f for f in formats().values() if any(head.startswith(m) for m in f.magic)), None)

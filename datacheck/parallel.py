@@ -1,0 +1,397 @@
+"""Ordered map over tasks in expendable children: in process, on local Dask workers, or on a Dask cluster.
+
+The unit that may die is one *item* of a task (a file). A task runs in a child process started with `subprocess`, under
+limits of time and memory; the child keeps a counter in shared memory that says which item it is at, so that when it
+dies or hangs the culprit is known at once: what lies before it is run again, it alone is tried once more, and what lies
+behind it goes on. The only door to Dask.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import DatacheckError, StorageError, UsageError
+from datacheck.registry import resolve
+
+Json = Any
+Beat = Callable[[int], None]
+
+_FRAME = struct.Struct("<QQ")
+_COUNTER = struct.Struct("<q")
+_POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one child may use.
+
+    Args:
+        item_s: seconds for one item; a child whose counter stands still longer is killed.
+        memory_b: bytes of address space beyond what the interpreter starts with.
+    """
+
+    item_s: float = 60.0
+    memory_b: int = 8 << 30
+
+
+@dataclass(frozen=True)
+class Death:
+    """An item that killed or hung its child, or an exception that the task's function did not handle."""
+
+    item: Json
+    how: str
+    crash: bool = False
+
+
+@dataclass
+class Outcome:
+    """What came of one task: payloads in item order, and the items that could not be done."""
+
+    task: Json
+    payloads: list[Json] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
+
+
+# ---------------------------------------------------------------------------------------------- wire
+
+
+def encode(value: Json) -> bytes:
+    """Return a frame: JSON with the arrays taken out, then their bytes. Never pickle: children parse hostile files."""
+    arrays: list[np.ndarray[Any, Any]] = []
+
+    def default(item: object) -> object:
+        if isinstance(item, np.ndarray) and not item.dtype.hasobject:
+            arrays.append(np.ascontiguousarray(item))
+            return {"$array": len(arrays) - 1, "dtype": item.dtype.str, "shape": list(item.shape)}
+        if isinstance(item, np.generic):
+            return item.item()
+        msg = f"{type(item).__name__} cannot be sent between processes"
+        raise TypeError(msg)
+
+    head = json.dumps(value, default=default).encode()
+    body = b"".join(a.tobytes() for a in arrays)
+    return _FRAME.pack(len(head), len(body)) + head + body
+
+
+def decode(frame: bytes) -> Json:
+    """Return the value of a frame made by `encode`; arrays are writable copies."""
+    head_size, body_size = _FRAME.unpack_from(frame)
+    head = frame[_FRAME.size : _FRAME.size + head_size]
+    body = bytearray(frame[_FRAME.size + head_size : _FRAME.size + head_size + body_size])
+    place = 0
+
+    def hook(item: dict[str, Any]) -> Any:
+        nonlocal place
+        if "$array" not in item:
+            return item
+        dtype = np.dtype(item["dtype"])
+        count = int(np.prod(item["shape"], dtype=np.int64))
+        array = np.frombuffer(body, dtype=dtype, count=count, offset=place).reshape(item["shape"])
+        place += count * dtype.itemsize
+        return array
+
+    return json.loads(head, object_hook=hook)
+
+
+# ---------------------------------------------------------------------------------------------- child
+
+
+def child_main() -> None:
+    """Serve tasks from standard input until it closes (what ``python -c`` of a child runs)."""
+    orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # a library that prints to standard output must not break the frames
+    counter = mmap.mmap(int(sys.argv[1]), _COUNTER.size)
+    _limit_memory(int(sys.argv[2]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    while head := orders.read(_FRAME.size):
+        order = decode(head + orders.read(sum(_FRAME.unpack(head))))
+        answer: dict[str, Json]
+        try:
+            work = resolve(order["function"])
+            answer = {"payload": work(order["task"], lambda i: _COUNTER.pack_into(counter, 0, i))}
+        except MemoryError:
+            os._exit(77)  # the parent names the item
+        except DatacheckError as error:
+            answer = {"raised": type(error).__name__, "text": str(error)}
+        except Exception:  # noqa: BLE001  the parent reports it as a crash with this traceback
+            answer = {"crash": traceback.format_exc()}
+        answers.write(encode(answer))
+        answers.flush()
+
+
+def _limit_memory(limit: int) -> None:
+    import resource  # noqa: PLC0415  not on every platform, needed in children only
+
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+_CHILD = "from datacheck.parallel import child_main; child_main()"
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+class Child:
+    """One expendable process and the way to talk to it; started on first use, restarted after a death."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._process: subprocess.Popen[bytes] | None = None
+        self._shared = os.memfd_create("datacheck-counter")
+        os.ftruncate(self._shared, _COUNTER.size)
+        self._counter = mmap.mmap(self._shared, _COUNTER.size)
+        self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            environment = os.environ | dict.fromkeys(_THREADS, "1")
+            environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+            self._noise.seek(0)
+            self._noise.truncate()
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, str(self._shared), str(self._limits.memory_b)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
+                pass_fds=[self._shared], env=environment,
+            )  # fmt: skip
+        return self._process
+
+    def run(self, function: str, task: dict[str, Json]) -> tuple[Json, Death | None]:
+        """Run ``function(task, beat)`` in the child; return (answer, None) or (None, death)."""
+        process = self._start()
+        _COUNTER.pack_into(self._counter, 0, 0)
+        try:
+            assert process.stdin is not None
+            process.stdin.write(encode({"function": function, "task": task}))
+            process.stdin.flush()
+            frame = self._receive(process)
+        except (BrokenPipeError, EOFError):
+            process.wait()
+            return None, self._death(task, _ended(process.returncode, self._last_words()))
+        except TimeoutError as error:
+            self.close()
+            return None, self._death(task, str(error))
+        answer = decode(frame)
+        if "crash" in answer:
+            return None, Death(self._item(task), answer["crash"], crash=True)
+        if "raised" in answer:
+            raise _exception(answer["raised"], answer["text"])
+        return answer["payload"], None
+
+    def at(self) -> int:
+        """Return the item that the child is at."""
+        return int(_COUNTER.unpack_from(self._counter, 0)[0])
+
+    def _item(self, task: dict[str, Json]) -> Json:
+        items = task.get("items") or [None]
+        return items[min(self.at(), len(items) - 1)]
+
+    def _death(self, task: dict[str, Json], how: str) -> Death:
+        return Death(self._item(task), how)
+
+    def _receive(self, process: subprocess.Popen[bytes]) -> bytes:
+        assert process.stdout is not None
+        pipe = process.stdout.fileno()
+        received = bytearray()
+        wanted = _FRAME.size
+        since, place = time.monotonic(), self.at()
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while len(received) < wanted:
+                if selector.select(_POLL_S):
+                    piece = os.read(pipe, 1 << 20)
+                    if not piece:
+                        raise EOFError
+                    received += piece
+                    if wanted == _FRAME.size and len(received) >= wanted:
+                        wanted += sum(_FRAME.unpack_from(received))
+                    since = time.monotonic()
+                elif self.at() != place:
+                    since, place = time.monotonic(), self.at()
+                elif time.monotonic() - since > self._limits.item_s:
+                    msg = f"still busy after {self._limits.item_s:g} s"
+                    raise TimeoutError(msg)
+        return bytes(received)
+
+    def _last_words(self) -> str:
+        self._noise.seek(0, os.SEEK_END)
+        self._noise.seek(max(0, self._noise.tell() - 2000))
+        lines = self._noise.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:200] if lines else ""
+
+    def close(self) -> None:
+        """End the process; safe to call twice."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+            self._process = None
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+            self._noise.close()
+            self._counter.close()
+            os.close(self._shared)
+
+
+def _ended(code: int | None, words: str) -> str:
+    if code == 77:
+        return "needs more memory than a sample may take"
+    if code is not None and code < 0:
+        return f"the parser was killed by {signal.Signals(-code).name}" + (f" ({words})" if words else "")
+    return f"the parser ended with status {code}" + (f" ({words})" if words else "")
+
+
+def _exception(name: str, text: str) -> DatacheckError:
+    kinds = {k.__name__: k for k in _subclasses(DatacheckError)}
+    return kinds.get(name, StorageError)(text)
+
+
+def _subclasses(kind: type[DatacheckError]) -> Iterator[type[DatacheckError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _subclasses(child)
+
+
+# ---------------------------------------------------------------------------------------------- tasks
+
+
+def run_task(child: Child, function: str, task: dict[str, Json]) -> Outcome:
+    """Run one task to its end, whatever its items do to the child.
+
+    Args:
+        child: the process to use.
+        function: ``module:function`` with the signature ``(task, beat) -> payload``; it calls ``beat(i)`` before it
+            touches item i of ``task["items"]``.
+        task: JSON arguments; ``items`` is the list that may be cut.
+    """
+    outcome = Outcome(task)
+    waiting: deque[tuple[list[Json], bool]] = deque([(list(task["items"]), False)])
+    while waiting:
+        items, alone = waiting.popleft()
+        payload, death = child.run(function, task | {"items": items})
+        if death is None:
+            outcome.payloads.append(payload)
+        elif len(items) == 1 and (alone or death.crash or "busy" in death.how or len(task["items"]) == 1):
+            outcome.deaths.append(death)
+        else:
+            place = min(child.at(), len(items) - 1)
+            again = [(items[:place], False), ([items[place]], True), (items[place + 1 :], False)]
+            waiting.extendleft(reversed([(part, lone) for part, lone in again if part]))
+    return outcome
+
+
+_WORKER_CHILD: dict[Limits, Child] = {}
+
+
+def _on_worker(function: str, task: dict[str, Json], limits: tuple[float, int]) -> Outcome:
+    """Run a task on a Dask worker, in the one child that the worker owns."""
+    key = Limits(*limits)
+    if key not in _WORKER_CHILD:
+        _WORKER_CHILD[key] = Child(key)
+    return run_task(_WORKER_CHILD[key], function, task)
+
+
+def ordered_map(
+    function: str,
+    tasks: Sequence[dict[str, Json]],
+    *,
+    workers: int = 1,
+    scheduler: str | None = None,
+    limits: Limits | None = None,
+) -> Iterator[Outcome]:
+    """Yield the outcome of every task, in task order.
+
+    Args:
+        function: see `run_task`; a name, so that a task is JSON all through.
+        tasks: JSON arguments, each with ``items``.
+        workers: 1: one child of this process; more: so many local Dask worker processes.
+        scheduler: address of a running Dask scheduler; its workers are used instead.
+        limits: for each item.
+
+    Raises:
+        StorageError: the scheduler cannot be reached, or its workers die again and again.
+
+    Notes:
+        Bounded work in flight. The result depends on the tasks only, never on who ran them or in which order.
+    """
+    limits = limits or Limits()
+    if scheduler is None and workers <= 1:
+        child = Child(limits)
+        try:
+            for task in tasks:
+                yield run_task(child, function, task)
+        finally:
+            child.close()
+    else:
+        yield from _on_dask(function, tasks, workers, scheduler, limits)
+
+
+def _on_dask(
+    function: str, tasks: Sequence[dict[str, Json]], workers: int, scheduler: str | None, limits: Limits
+) -> Iterator[Outcome]:
+    import distributed  # noqa: PLC0415  0.5 s that only a parallel run should pay
+
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(_client(distributed, workers, scheduler))
+        ahead = 2 * max(1, workers, len(client.scheduler_info(n_workers=-1)["workers"]))
+        waiting: deque[Any] = deque()
+        todo = iter(enumerate(tasks))
+        while True:
+            while len(waiting) < ahead and (following := next(todo, None)) is not None:
+                number, task = following
+                name = f"datacheck-{os.getpid()}-{number:08d}-{time.monotonic_ns()}"
+                call = (function, task, (limits.item_s, limits.memory_b))
+                waiting.append(client.submit(_on_worker, *call, key=name, pure=False))
+            if not waiting:
+                return
+            try:
+                outcome = waiting.popleft().result()
+            except (distributed.scheduler.KilledWorker, OSError) as error:
+                msg = f"the Dask workers died: {error}. Give them more memory, or use fewer (--workers)."
+                raise StorageError(msg) from error
+            yield outcome
+
+
+@contextlib.contextmanager
+def _client(distributed: Any, workers: int, scheduler: str | None) -> Iterator[Any]:
+    import dask  # noqa: PLC0415  as above
+
+    quiet = {"distributed.admin.tick.limit": "1h", "distributed.scheduler.worker-saturation": 1.0}
+    with dask.config.set(quiet), contextlib.ExitStack() as stack:
+        if scheduler is None:
+            cluster = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                    dashboard_address=None, silence_logs=50,
+                )
+            )  # fmt: skip
+            yield stack.enter_context(distributed.Client(cluster))
+            return
+        try:
+            client = distributed.Client(scheduler, timeout="10s")
+        except (OSError, TimeoutError, ValueError) as error:
+            msg = f"{scheduler}: no Dask scheduler answers there ({error}). Start one: dask scheduler"
+            raise (UsageError if isinstance(error, ValueError) else StorageError)(msg) from error
+        yield stack.enter_context(client)

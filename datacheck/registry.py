@@ -1,0 +1,77 @@
+"""Import by name, in this one place: built-ins in name order, plug-ins by entry point, optional libraries."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import pkgutil
+from types import ModuleType
+from typing import Any, TypeVar
+
+from datacheck.errors import MissingDependencyError, UsageError
+
+Kind = TypeVar("Kind")
+
+
+def discover(package: str, kind: type[Kind]) -> list[Kind]:
+    """Return the module-level objects of type `kind` in a package's modules, then those of plug-ins.
+
+    Args:
+        package: dotted name ("datacheck.rules"); also the entry-point group that plug-ins use.
+        kind: the type to look for.
+
+    Notes:
+        Modules in name order, objects in order of definition; an object that a module only imports counts once.
+    """
+    parent = importlib.import_module(package)
+    modules = [importlib.import_module(f"{package}.{m.name}") for m in sorted(_modules(parent), key=lambda m: m.name)]
+    found: list[Kind] = []
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, kind) and not any(value is known for known in found):
+                found.append(value)
+    for entry in sorted(importlib.metadata.entry_points(group=package), key=lambda e: e.name):
+        value = entry.load()
+        if isinstance(value, kind):
+            found.append(value)
+    return found
+
+
+def _modules(parent: ModuleType) -> list[pkgutil.ModuleInfo]:
+    return list(pkgutil.iter_modules(parent.__path__))
+
+
+def resolve(name: str) -> Any:
+    """Return the object named ``module:attribute``.
+
+    Raises:
+        UsageError: the module or the attribute does not exist.
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        value: Any = importlib.import_module(module_name)
+        for part in attribute.split(".") if attribute else []:
+            value = getattr(value, part)
+    except (ImportError, AttributeError) as error:
+        msg = f"{name}: {error}. Names are written module:function."
+        raise UsageError(msg) from error
+    return value
+
+
+def require(module: str, extra: str) -> Any:
+    """Return an optional library, or say which extra brings it.
+
+    Raises:
+        MissingDependencyError: the library is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        msg = f"{module} is not installed: pip install 'datacheck[{extra}]'"
+        raise MissingDependencyError(msg) from error
+
+
+def has(module: str) -> bool:
+    """Tell whether an optional library is installed, without importing it."""
+    return importlib.util.find_spec(module) is not None

@@ -1,0 +1,25 @@
+"""The catalogue: every rule, found by name, in code order."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from datacheck.errors import DatacheckError
+from datacheck.registry import discover
+from datacheck.rules.base import Rule
+
+
+@cache
+def catalogue() -> dict[str, Rule]:
+    """Return every rule by code, built-in and plug-in.
+
+    Raises:
+        DatacheckError: two rules share a code.
+    """
+    found: dict[str, Rule] = {}
+    for rule in discover("datacheck.rules", Rule):
+        if rule.code in found:
+            msg = f"{rule.code} is the code of {found[rule.code].name} and of {rule.name}; codes are never shared"
+            raise DatacheckError(msg)
+        found[rule.code] = rule
+    return dict(sorted(found.items()))

@@ -1,0 +1,157 @@
+"""What a rule is: a measure (block to columns, never a verdict) and a judge (rows and thresholds to failures).
+
+A measurement may serve several rules; it runs once per block. Columns of a per-field measurement are stored as
+``field:stat``, those of a per-sample one as ``:stat``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from datacheck.finding import Failure, Level, Severity
+from datacheck.sample import Block, Column
+from datacheck.schema.model import FieldSpec, Schema
+from datacheck.table import Note, Rows
+
+Array = np.ndarray[Any, Any]
+Columns = Mapping[str, "Array | list[str]"]
+
+FieldMeasure = Callable[[Column, FieldSpec], Columns]
+SampleMeasure = Callable[[Block, Schema], Columns]
+Applies = Callable[[FieldSpec], bool]
+AppliesToSchema = Callable[[Schema], str]
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """A measurement: one row per sample of scalars, vectors of at most 64 numbers, digests or short texts.
+
+    Args:
+        name, version: part of the key under which rows are kept; a changed result needs a new version.
+        per: "field": called as ``function(column, spec)`` for every present field (and part of a field) to which
+            `applies`; "sample": called as ``function(block, schema)``.
+        uses: schema keys whose value changes the result ("loader", "tokenizer"); part of the key of kept rows.
+        undeclared: also run for fields that the schema does not list (``"*"``); the columns are then added up over
+            those fields under the name ``*``, and the text column ``worst`` names the field with the largest `worst`.
+        worst: the column that decides which undeclared field is named.
+    """
+
+    name: str
+    version: int
+    per: Literal["field", "sample"]
+    function: Callable[..., Columns]
+    applies: Applies = lambda spec: not spec.is_text
+    uses: tuple[str, ...] = ()
+    undeclared: bool = False
+    worst: str = ""
+
+
+def measure(
+    name: str, *, version: int = 1, per: Literal["field", "sample"] = "field", **options: Any
+) -> Callable[[Callable[..., Columns]], Measure]:
+    """Make a function a measurement; see `Measure` for the options."""
+
+    def wrap(function: Callable[..., Columns]) -> Measure:
+        return Measure(name, version, per, function, **options)
+
+    return wrap
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What a judge is given besides the rows.
+
+    Args:
+        schema: the schema in force for the rows' split.
+        name: the judged field, "" for a rule about whole samples.
+        spec: its declaration (an empty one for undeclared fields).
+        options: the rule's defaults with the schema's ``rules:`` block over them.
+        notes: what the listing knows about this rule's code.
+    """
+
+    schema: Schema
+    name: str
+    spec: FieldSpec
+    options: Mapping[str, Any]
+    notes: tuple[Note, ...] = ()
+
+
+Judge = Callable[[Rows, Case], Iterable[Failure]]
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """One documented, coded test.
+
+    Args:
+        code: append-only; the hundreds are the family.
+        name: the defect ("non-finite"), so that "waive non-finite" reads as English.
+        per: as of its measurement: one judge call per field, or one for all samples.
+        measures: what it needs; their columns are in the rows it is given. See `Rows` for how columns are
+            named.
+        needs: codes whose failing samples this rule does not judge (their verdict is skip, for that reason).
+        applies: for a per-field rule, whether it has something to say about a field.
+        unless: for any rule, why it does not apply to a schema at all ("" where it does).
+        defaults: options with their default values.
+        span: rows a judge call sees: "split" (each split on its own, default) or "all" (every split at once).
+        sees: "checked": rows that could be read (default); "all": also unreadable and skipped ones.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    level: Level
+    judge: Judge
+    per: Literal["field", "sample"] = "field"
+    measures: tuple[Measure, ...] = ()
+    needs: tuple[str, ...] = ()
+    applies: Applies = lambda spec: not spec.is_text
+    unless: AppliesToSchema = lambda schema: ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    span: Literal["split", "all"] = "split"
+    sees: Literal["checked", "all"] = "checked"
+
+    @property
+    def doc(self) -> str:
+        """The rule's page: the docstring of its judge."""
+        return inspect.cleandoc(self.judge.__doc__ or "")
+
+    @property
+    def title(self) -> str:
+        """The first sentence of the page."""
+        return self.doc.split("\n", 1)[0].rstrip(".")
+
+
+def rule(code: str, name: str, severity: Severity, level: Level, **options: Any) -> Callable[[Judge], Rule]:
+    """Make a judge a rule; see `Rule` for the options."""
+
+    def wrap(judge: Judge) -> Rule:
+        return Rule(code, name, severity, level, judge, **options)
+
+    return wrap
+
+
+def per_sample(ufunc: np.ufunc, values: Array, column: Column) -> Array:
+    """Reduce per-row values to one per sample.
+
+    Args:
+        ufunc: np.add, np.minimum, np.maximum, np.logical_or ...
+        values: any (rows, ...): one entry per row of `column`.
+        column: tells where samples begin; samples without rows give 0.
+
+    Returns:
+        Array (samples, ...).
+    """
+    if column.lengths is None:
+        return values
+    dtype = np.add.reduce(values[:0], axis=0).dtype if ufunc is np.add else values.dtype
+    out = np.zeros((len(column), *values.shape[1:]), dtype=dtype)
+    full = column.lengths > 0
+    if full.any():
+        out[full] = ufunc.reduceat(values, column.starts[full], axis=0)
+    return out

@@ -1,0 +1,289 @@
+"""The nouns that flow: Container (an opened file), Block (many samples, stacked), Sample (one of them), Origin.
+
+A Block holds samples of one signature: the same fields, each with one dtype and one item shape; only the first axis
+may differ from sample to sample. A sample whose signature differs simply lies in another Block, so no measurement ever
+meets a list of arrays of mixed shapes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+
+Array = np.ndarray[Any, Any]
+Kind = Literal["array", "text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a sample came from: file (relative to the root), path inside it, rows of that."""
+
+    file: str
+    inner: str = ""
+    rows: tuple[int, int] | None = None
+
+
+class Container(ABC):
+    """An opened file: names to values, read one by one. Formats implement it; it knows no schema.
+
+    A value is an array, a `str` (text) or a JSON value (dict, list): nothing else.
+    """
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Return the names of all values, sorted; ``/`` separates levels."""
+
+    @abstractmethod
+    def read(self, name: str) -> Any:
+        """Return one value whole.
+
+        Raises:
+            KeyError: no such name.
+            FormatError: the bytes are damaged or refused.
+        """
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Return (shape, dtype) of one array from the header alone where the format can."""
+        value = np.asarray(self.read(name))
+        return value.shape, value.dtype.str
+
+    def attrs(self, name: str = "") -> dict[str, Any]:
+        """Return the attributes of a group or array: numbers, text, small arrays."""
+        del name
+        return {}
+
+    def close(self) -> None:  # noqa: B027  many formats hold nothing open
+        """Release the file."""
+
+    def __enter__(self) -> Container:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One field of every sample of a block.
+
+    Shapes:
+        values: any (rows, *item), the samples' rows one after another; (samples,) where `lengths` is None
+        lengths: int64 (samples) [rows], None for a scalar per sample
+    """
+
+    values: Array
+    lengths: Array | None = None
+    kind: Kind = "array"
+
+    @cached_property
+    def starts(self) -> Array:
+        """Int64 (samples): the first row of each sample."""
+        if self.lengths is None:
+            return np.arange(len(self.values), dtype=np.int64)
+        return np.concatenate([[0], np.cumsum(self.lengths)[:-1]]).astype(np.int64)
+
+    @cached_property
+    def uniform(self) -> int | None:
+        """The common length where all samples have one, else None."""
+        if self.lengths is None or len(self.lengths) == 0:
+            return None
+        first = int(self.lengths[0])
+        return first if bool((self.lengths == first).all()) else None
+
+    @cached_property
+    def objects(self) -> list[Any]:
+        """The parsed values of a text or JSON column, one per sample (parsed once)."""
+        parse = orjson.loads if self.kind == "json" else lambda data: bytes(data).decode("utf-8")
+        return [parse(self[i].tobytes()) for i in range(len(self))]
+
+    def __len__(self) -> int:
+        return len(self.values) if self.lengths is None else len(self.lengths)
+
+    def __getitem__(self, i: int) -> Array:
+        """Return the array of sample `i`, a view."""
+        if self.lengths is None:
+            return self.values[i]  # type: ignore[no-any-return]
+        start = int(self.starts[i])
+        return self.values[start : start + int(self.lengths[i])]
+
+    def stacked(self) -> Array:
+        """Return [samples, length, *item], a view; needs `uniform` (or a scalar column)."""
+        if self.lengths is None:
+            return self.values
+        if self.uniform is None and len(self):
+            msg = "the samples of this column differ in length"
+            raise ValueError(msg)
+        length = self.uniform or 0
+        return self.values.reshape(len(self), length, *self.values.shape[1:])
+
+    def shape(self, i: int) -> tuple[int, ...]:
+        """Return the shape of sample `i`."""
+        if self.lengths is None:
+            return tuple(self.values.shape[1:])
+        return (int(self.lengths[i]), *self.values.shape[1:])
+
+    def slice_items(self, start: int, stop: int) -> Column:
+        """Return the column of items [start, stop) of the last axis, a view (a part of a field)."""
+        values = self.values[..., start:stop]
+        return Column(values[..., 0] if stop - start == 1 and values.ndim > 1 else values, self.lengths, self.kind)
+
+    def take(self, indices: Sequence[int] | Array) -> Column:
+        """Return the column of the samples at `indices`, in that order."""
+        index = np.asarray(indices, dtype=np.int64)
+        if self.lengths is None:
+            return Column(self.values[index], None, self.kind)
+        parts = [self[int(i)] for i in index]
+        values = np.concatenate(parts) if parts else self.values[:0]
+        return Column(values, self.lengths[index], self.kind)
+
+    @staticmethod
+    def of(samples: Sequence[Any]) -> Column:
+        """Stack one field's values of samples that share a signature (see `signature`)."""
+        first = samples[0]
+        if isinstance(first, str):
+            return _encoded([s.encode("utf-8", "surrogatepass") for s in samples], "text")
+        if not isinstance(first, np.ndarray):
+            return _encoded([orjson.dumps(s, option=orjson.OPT_SORT_KEYS) for s in samples], "json", list(samples))
+        if first.ndim == 0:
+            return Column(np.stack(samples))
+        lengths = np.fromiter((len(s) for s in samples), dtype=np.int64, count=len(samples))
+        return Column(first if len(samples) == 1 else np.concatenate(samples), lengths)
+
+
+def _encoded(texts: list[bytes], kind: Kind, objects: list[Any] | None = None) -> Column:
+    lengths = np.fromiter((len(t) for t in texts), dtype=np.int64, count=len(texts))
+    column = Column(np.frombuffer(b"".join(texts), dtype=np.uint8), lengths, kind)
+    if objects is not None:
+        column.__dict__["objects"] = objects  # already parsed: fill the cached property
+    return column
+
+
+def signature(value: Any) -> tuple[Any, ...]:
+    """Return what must be equal for values to be stacked into one column: kind, dtype, item shape."""
+    if isinstance(value, np.ndarray):
+        return (
+            "array",
+            value.dtype.str if value.dtype.names is None else str(value.dtype),
+            value.ndim,
+            value.shape[1:],
+        )
+    return ("text",) if isinstance(value, str) else ("json",)
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """What one field is in a cache, and between transforms: dtype, item shape, the dimension its rows run along.
+
+    Args:
+        dtype: NumPy name, little-endian ("float32"); "uint8" for text and JSON.
+        item: sizes of one item: of a sample for a fixed field, of a row for a ragged one.
+        dim: name of the ragged first axis; fields that share it share their row table. None: fixed.
+        kind: "array", or how the uint8 rows are to be understood ("text", "json").
+        optional: whether samples may lack it.
+        attrs: unit, frame, role ... for people and foreign readers; JSON values.
+    """
+
+    dtype: str
+    item: tuple[int, ...] = ()
+    dim: str | None = None
+    kind: Kind = "array"
+    optional: bool = False
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one item."""
+        return int(np.prod(self.item, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Named values under one key, for a user's check or transform."""
+
+    key: str
+    fields: Mapping[str, Any]
+    origin: Origin
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Samples of one signature: columns by field, and what is known of their files.
+
+    Args:
+        keys: the samples' keys, in reading order.
+        fields: columns by field name.
+        facts: columns by name that are not data: attributes, sizes, counts of companions.
+        origins: one per sample.
+        split: the split that all samples of the block belong to, or "".
+        groups: the group of each sample (a sequence, a room), or "".
+    """
+
+    keys: list[str]
+    fields: dict[str, Column]
+    origins: list[Origin]
+    split: str = ""
+    groups: list[str] = field(default_factory=list)
+    facts: dict[str, Column] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, i: int) -> Sample:
+        values = {
+            name: column[i] if column.kind == "array" else column.objects[i] for name, column in self.fields.items()
+        }
+        return Sample(self.keys[i], values, self.origins[i])
+
+    def __iter__(self) -> Iterator[Sample]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(column.values.nbytes for column in self.fields.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One sample on its way into a block: what a source has read of it."""
+
+    key: str
+    fields: Mapping[str, Any]
+    origin: Origin
+    group: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def stack(pieces: Sequence[Piece], split: str = "") -> list[Block]:
+    """Stack pieces into blocks, one per signature, samples in the order given.
+
+    Args:
+        pieces: samples with values that are arrays, `str`, or JSON values.
+        split: the split that all of them belong to.
+
+    Returns:
+        Blocks in the order in which their first sample appears.
+    """
+    together: dict[tuple[Any, ...], list[Piece]] = {}
+    for piece in pieces:
+        values = sorted(piece.fields.items())
+        facts = sorted(piece.facts.items())
+        shape = (tuple((n, signature(v)) for n, v in values), tuple((n, signature(v)) for n, v in facts))
+        together.setdefault(shape, []).append(piece)
+    return [
+        Block(
+            keys=[p.key for p in group],
+            fields={name: Column.of([p.fields[name] for p in group]) for name in sorted(group[0].fields)},
+            origins=[p.origin for p in group],
+            split=split,
+            groups=[p.group for p in group],
+            facts={name: Column.of([p.facts[name] for p in group]) for name in sorted(group[0].facts)},
+        )
+        for group in together.values()
+    ]

@@ -1,0 +1,52 @@
+"""Voxel cells and their representatives, as training loaders compute them: pure NumPy, used by rules and transforms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def cells(points: Array, edge: float) -> Array:
+    """Return the voxel of every point.
+
+    Shapes:
+        points: float (rows, 3) [unit of `edge`]
+        returns: int64 (rows, 3): floor((xyz - min) / edge), in float64
+
+    Args:
+        edge: edge of a voxel, above 0.
+    """
+    xyz = np.asarray(points, dtype=np.float64)
+    if len(xyz) == 0:
+        return np.zeros((0, 3), np.int64)
+    found: Array = np.floor((xyz - xyz.min(axis=0)) / edge).astype(np.int64)
+    return found
+
+
+def representatives(points: Array, edge: float) -> Array:
+    """Return the rows that stand for the occupied voxels: of each voxel the lowest row, in ascending order.
+
+    Shapes:
+        points: float (rows, 3) [unit of `edge`]
+        returns: int64 (voxels)
+
+    Notes:
+        Deterministic: ties go to the lowest row; the same bits on every CPU (integer keys, stable sort).
+    """
+    cell = cells(points, edge)
+    if len(cell) == 0:
+        return np.zeros(0, np.int64)
+    size = cell.max(axis=0) + 1
+    if float(size[0]) * float(size[1]) * float(size[2]) < 2**62:
+        keys = (cell[:, 0] * size[1] + cell[:, 1]) * size[2] + cell[:, 2]
+        order = np.argsort(keys, kind="stable")
+        first = np.concatenate([[True], keys[order][1:] != keys[order][:-1]])
+    else:  # a huge extent would overflow one integer
+        order = np.lexsort((cell[:, 2], cell[:, 1], cell[:, 0]))
+        ordered = cell[order]
+        first = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
+    rows: Array = np.sort(order[first], kind="stable")
+    return rows
