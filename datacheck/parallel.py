@@ -9,6 +9,7 @@ behind it goes on. The only door to Dask.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import mmap
 import os
@@ -36,6 +37,7 @@ Beat = Callable[[int], None]
 _FRAME = struct.Struct("<QQ")
 _COUNTER = struct.Struct("<q")
 _POLL_S = 0.2
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,7 @@ def child_main() -> None:
     os.dup2(2, 1)  # a library that prints to standard output must not break the frames
     counter = mmap.mmap(int(sys.argv[1]), _COUNTER.size)
     _limit_memory(int(sys.argv[2]))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # never outlive the parent, however it ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     while head := orders.read(_FRAME.size):
         order = decode(head + orders.read(sum(_FRAME.unpack(head))))
@@ -162,6 +165,7 @@ class Child:
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
+            self.close()  # the pipes of a dead child
             environment = os.environ | dict.fromkeys(_THREADS, "1")
             environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
             self._noise.seek(0)
@@ -293,7 +297,7 @@ def run_task(child: Child, function: str, task: dict[str, Json]) -> Outcome:
         payload, death = child.run(function, task | {"items": items})
         if death is None:
             outcome.payloads.append(payload)
-        elif len(items) == 1 and (alone or death.crash or "busy" in death.how or len(task["items"]) == 1):
+        elif len(items) == 1 and (alone or death.crash or "busy" in death.how):
             outcome.deaths.append(death)
         else:
             place = min(child.at(), len(items) - 1)

@@ -1,0 +1,29 @@
+"""What all tests share: where the folder of real data is, and Hypothesis profiles."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("ci")
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data files that nobody here wrote; not part of the product."""
+    root = Path(os.environ.get("DATACHECK_SHARED", REPOSITORY.parent / "shared")) / "data"
+    if not root.is_dir():
+        pytest.skip("the folder of real data files is not on this machine (DATACHECK_SHARED)")
+    return root
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the checkout."""
+    return REPOSITORY

@@ -1,0 +1,134 @@
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from datacheck.errors import FormatError, StorageError, UsageError
+from datacheck.parallel import Limits, decode, encode, ordered_map
+
+
+def work(task, beat):
+    """What a child is asked to do in these tests; an item says how it misbehaves."""
+    done = []
+    for place, item in enumerate(task["items"]):
+        beat(place)
+        _misbehave(item)
+        done.append(item)
+    return {"done": done, "pid": os.getpid()}
+
+
+def _misbehave(item):
+    if item == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if item == "hang":
+        time.sleep(60)
+    if item == "memory":
+        bytearray(16 << 30)
+    if item == "noise":
+        os.write(1, b"a library prints here")
+    if item == "exit":
+        os._exit(3)
+    if item == "bug":
+        raise RuntimeError(item)
+    if item == "refuse":
+        raise FormatError("no such thing")
+
+
+WORK = "tests.trunk.test_parallel:work"
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch, repository):
+    monkeypatch.syspath_prepend(str(repository))
+
+
+def run(*tasks, **options):
+    return list(ordered_map(WORK, [{"items": list(t)} for t in tasks], **options))
+
+
+def done(outcome):
+    return [item for payload in outcome.payloads for item in payload["done"]]
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text() | st.floats(allow_nan=False),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(alphabet="abc", min_size=1), inner),
+        max_leaves=8,
+    ),
+    hnp.arrays(st.sampled_from([np.float32, np.int64, np.bool_, np.uint8]), hnp.array_shapes(min_dims=0, min_side=0)),
+)
+def test_a_frame_gives_back_values_and_arrays(value, array):
+    back = decode(encode({"value": value, "array": array, "two": [array[..., :0] if array.ndim else array]}))
+    assert back["value"] == value
+    np.testing.assert_array_equal(back["array"], array)
+    assert back["array"].dtype == array.dtype
+    assert back["array"].shape == array.shape
+
+
+def test_objects_are_never_sent():
+    with pytest.raises(TypeError, match="between processes"):
+        encode({"x": np.array([object()])})
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [("segfault", "SIGSEGV"), ("exit", "status 3"), ("memory", "memory"), ("hang", "still busy after 1 s")],
+)
+def test_the_item_that_kills_its_child_is_named_and_the_others_are_done(item, said):
+    (outcome,) = run(["a", "b", item, "c"], limits=Limits(item_s=1.0, memory_b=2 << 30))
+    assert done(outcome) == ["a", "b", "c"]
+    assert [(d.item, d.crash) for d in outcome.deaths] == [(item, False)]
+    assert said in outcome.deaths[0].how
+
+
+def test_an_exception_nobody_expected_is_a_crash_with_its_traceback():
+    (outcome,) = run(["a", "bug"])
+    assert done(outcome) == ["a"]
+    (death,) = outcome.deaths
+    assert death.crash
+    assert "RuntimeError: bug" in death.how
+
+
+def test_what_a_library_prints_does_not_disturb_the_answers():
+    (outcome,) = run(["noise", "a"])
+    assert done(outcome) == ["noise", "a"]
+
+
+def test_an_exception_of_ours_comes_back_as_itself():
+    with pytest.raises(FormatError, match="no such thing"):
+        run(["refuse"])
+
+
+def test_a_function_that_does_not_exist_is_said():
+    with pytest.raises(UsageError, match="nothing_here"):
+        list(ordered_map("datacheck.nothing_here:work", [{"items": [1]}]))
+
+
+def test_one_child_serves_many_tasks_in_order():
+    outcomes = run(["a"], ["b"], ["c"])
+    assert [done(o) for o in outcomes] == [["a"], ["b"], ["c"]]
+    assert len({o.payloads[0]["pid"] for o in outcomes}) == 1
+
+
+def test_dask_workers_give_the_same_outcomes_in_the_same_order():
+    tasks = [["a", "segfault", "b"], ["c"], ["d", "e"]]
+    here, there = run(*tasks), run(*tasks, workers=2)
+    assert [done(o) for o in there] == [done(o) for o in here] == [["a", "b"], ["c"], ["d", "e"]]
+    assert [[d.item for d in o.deaths] for o in there] == [["segfault"], [], []]
+
+
+def test_a_scheduler_that_does_not_answer_is_said():
+    with pytest.raises(StorageError, match="no Dask scheduler answers"):
+        run(["a"], scheduler="tcp://127.0.0.1:1")
+
+
+def test_no_child_outlives_the_map():
+    (outcome,) = run(["a"])
+    with pytest.raises(ProcessLookupError):
+        os.kill(outcome.payloads[0]["pid"], 0)

@@ -1,0 +1,61 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from datacheck.sample import Column, Origin, Piece, stack
+
+
+def piece(key, **fields):
+    return Piece(key, fields, Origin(key))
+
+
+lengths = st.lists(st.integers(0, 5), min_size=1, max_size=6)
+
+
+@given(lengths, st.sampled_from([(), (3,), (2, 2)]))
+def test_a_column_gives_back_each_samples_rows(sizes, item):
+    arrays = [np.random.default_rng(n).random((size, *item)) for n, size in enumerate(sizes)]
+    column = Column.of(arrays)
+    assert len(column) == len(sizes)
+    for i, array in enumerate(arrays):
+        np.testing.assert_array_equal(column[i], array)
+        assert column.shape(i) == array.shape
+    picked = column.take([len(sizes) - 1, 0])
+    np.testing.assert_array_equal(picked[0], arrays[-1])
+    np.testing.assert_array_equal(picked[1], arrays[0])
+
+
+@given(hnp.arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(0, 4), st.integers(1, 3))))
+def test_samples_of_one_length_stack_without_a_copy(array):
+    column = Column.of(list(array))
+    stacked = column.stacked()
+    np.testing.assert_array_equal(stacked, array)
+    assert stacked.size == 0 or np.shares_memory(stacked, column.values)
+
+
+def test_samples_of_another_signature_lie_in_another_block():
+    blocks = stack([
+        piece("a", x=np.zeros((2, 3)), t="hi"),
+        piece("b", x=np.zeros((2, 4)), t="hi"),
+        piece("c", x=np.ones((5, 3)), t="ho"),
+        piece("d", x=np.zeros((2, 3))),
+        piece("e", x=np.zeros((2, 3), np.float32), t=""),
+    ])  # fmt: skip
+    assert [b.keys for b in blocks] == [["a", "c"], ["b"], ["d"], ["e"]]
+    np.testing.assert_array_equal(blocks[0].fields["x"].lengths, [2, 5])
+    assert blocks[0].fields["t"].objects == ["hi", "ho"]
+
+
+def test_json_values_travel_as_canonical_text_and_come_back():
+    chat = [{"role": "user", "content": "你好"}]
+    (block,) = stack([piece("a", c=chat)])
+    assert block[0].fields["c"] == chat
+    assert bytes(block.fields["c"].values).decode() == '[{"content":"你好","role":"user"}]'
+
+
+def test_a_part_of_a_field_is_a_view_and_a_single_column_loses_its_axis():
+    column = Column.of([np.arange(10.0).reshape(2, 5), np.arange(5.0).reshape(1, 5)])
+    np.testing.assert_array_equal(column.slice_items(1, 3)[1], [[1, 2]])
+    np.testing.assert_array_equal(column.slice_items(4, 5)[0], [4, 9])
+    assert np.shares_memory(column.slice_items(1, 3).values, column.values)

@@ -1,0 +1,50 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.table import Measured, Table, concatenate
+
+
+def table(keys, **columns):
+    n = len(keys)
+    return Table(
+        keys=list(keys), files=list(keys), inner=[""] * n, splits=[""] * n, groups=["g"] * n,
+        status=np.zeros(n, np.int8), reasons=[""] * n, nbytes=np.zeros(n, np.int64),
+        columns={name: Measured(np.array(v), np.ones(n, bool)) for name, v in columns.items()},
+    )  # fmt: skip
+
+
+@given(st.lists(st.lists(st.text(max_size=4), max_size=5), max_size=4))
+def test_rows_of_all_tables_come_in_bytewise_key_order_and_none_is_lost(groups):
+    merged = concatenate([table(keys) for keys in groups])
+    expected = sorted((k for keys in groups for k in keys), key=lambda k: k.encode("utf-8", "surrogatepass"))
+    assert merged.keys == expected
+
+
+@given(st.permutations(["a", "b", "c", "d"]), st.integers(0, 4))
+def test_how_the_rows_were_cut_does_not_matter(keys, cut):
+    values = {k: float(ord(k)) for k in keys}
+    parts = [keys[:cut], keys[cut:]]
+    merged = concatenate([table(p, **{"x:m": [values[k] for k in p]}) for p in parts if p])
+    np.testing.assert_array_equal(merged.columns["x:m"].values, [97, 98, 99, 100])
+
+
+def test_a_column_that_was_not_measured_is_marked_and_never_looks_like_a_number():
+    merged = concatenate([table(["b"], **{"x:m": [5]}), table(["a"])])
+    column = merged.columns["x:m"]
+    np.testing.assert_array_equal(column.present, [False, True])
+    rows = merged.rows(np.arange(2), "x")
+    np.testing.assert_array_equal(rows.measured("m"), [False, True])
+    np.testing.assert_array_equal(rows.measured("m", "nothing"), [False, False])
+    assert rows.where(rows.measured("m")).keys == ["b"]
+
+
+def test_a_name_with_a_colon_is_taken_as_it_is():
+    merged = table(["a"], **{"x:m": [1], ":id": [2], "y:m": [3]})
+    rows = merged.rows(np.arange(1), "x")
+    assert (rows["m"][0], rows[":id"][0], rows["y:m"][0]) == (1, 2, 3)
+
+
+def test_vectors_of_different_width_are_padded():
+    merged = concatenate([table(["a"], **{"x:v": [[1, 2, 3]]}), table(["b"], **{"x:v": [[4, 5]]})])
+    np.testing.assert_array_equal(merged.columns["x:v"].values, [[1, 2, 3], [4, 5, 0]])
