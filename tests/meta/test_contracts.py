@@ -1,0 +1,45 @@
+"""The architecture is a test: import contracts hold, and a planted breach is caught."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LINT = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+
+
+@pytest.fixture
+def copy(tmp_path, repository):
+    shutil.copytree(repository / "datacheck", tmp_path / "datacheck", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(repository / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def lint(folder):
+    return subprocess.run(LINT, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_every_contract_is_kept(copy):
+    run = lint(copy)
+    assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("cache/reader.py", "import datacheck.scan"),
+        ("rules/numbers.py", "from datacheck.formats import base"),
+        ("torch/dataset.py", "import datacheck.transforms"),
+        ("scan/runner.py", "import dask"),
+        ("digest.py", "import datacheck.sample"),
+        ("core.py", "import datacheck.errors"),
+        ("scan/store.py", "import datacheck.cache.layout"),
+    ],
+)
+def test_a_planted_breach_is_caught(copy, module, line):
+    path = copy / "datacheck" / module
+    text = path.read_text() if path.exists() else '"""New."""\n'
+    path.write_text(f"{text}\n\ndef planted() -> None:\n    {line}\n")
+    assert lint(copy).returncode != 0

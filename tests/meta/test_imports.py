@@ -1,0 +1,44 @@
+"""What an import loads, in a process of its own: contracts see names, this sees what really happens."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"zarr", "dask", "distributed", "yaml", "torch", "pydantic", "h5py", "pyarrow", "numcodecs", "PIL", "laspy"}
+
+FORBIDDEN = {
+    "datacheck": HEAVY | {"numpy"},
+    "datacheck.cli.main": HEAVY | {"numpy", "rich"},
+    "datacheck.cache": HEAVY,
+    "datacheck.torch": HEAVY - {"torch"} | {"datacheck.schema", "datacheck.formats", "datacheck.rules"},
+    "datacheck.rules": HEAVY - {"pydantic"} | {"datacheck.formats", "datacheck.sources", "datacheck.cache"},
+    "datacheck.schema": HEAVY - {"pydantic"},
+    "datacheck.formats.base": HEAVY,
+    "datacheck.scan": HEAVY - {"pydantic"},
+    "datacheck.build": {"torch", "dask", "distributed", "yaml"},
+    "datacheck.pipeline": {"torch", "dask", "distributed"},
+}
+
+
+def loaded(statement: str) -> set[str]:
+    script = f"import sys\n{statement}\nprint('\\n'.join(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+@pytest.mark.parametrize("module", sorted(FORBIDDEN))
+def test_an_import_loads_nothing_that_its_layer_may_not_reach(module):
+    assert loaded(f"import {module}") & FORBIDDEN[module] == set()
+
+
+def test_the_guard_sees_a_forbidden_import():
+    assert loaded("import datacheck, yaml") & FORBIDDEN["datacheck"] == {"yaml"}
+
+
+def test_the_public_names_are_few_and_all_there():
+    import datacheck
+
+    assert len(datacheck.__all__) <= 16
+    for name in datacheck.__all__:
+        assert getattr(datacheck, name) is not None

@@ -1,0 +1,45 @@
+"""The wheel that users install holds everything: every module imports, schemas and pipelines are found."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROBE = """
+import importlib, pkgutil, sys
+import datacheck
+assert {folder!r} in datacheck.__file__, datacheck.__file__
+for module in pkgutil.walk_packages(datacheck.__path__, "datacheck."):
+    importlib.import_module(module.name)
+    print(module.name)
+from datacheck.schema.load import builtin, load_schema, shipped
+names = builtin()
+assert "files" in names and "ho3d" in names, names
+for name in names:
+    load_schema(name)
+assert {folder!r} in str(shipped("schemas")) and list(shipped("pipelines").glob("*.yaml"))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory, repository):
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(repository)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    target = folder / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(target)]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    return target
+
+
+@pytest.mark.slow
+def test_every_module_of_the_installed_wheel_imports_and_finds_its_data(installed, repository):
+    script = f"import sys\nsys.path.insert(0, {str(installed)!r})\n" + PROBE.format(folder=str(installed))
+    run = subprocess.run([sys.executable, "-c", script], cwd=installed, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    ours = {
+        ".".join(p.relative_to(repository).with_suffix("").parts).removesuffix(".__init__")
+        for p in (repository / "datacheck").rglob("*.py")
+    }
+    assert set(run.stdout.split()) | {"datacheck"} == ours
