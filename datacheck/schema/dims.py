@@ -7,6 +7,13 @@ from collections.abc import Sequence
 
 Dim = int | str
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_PRODUCT = re.compile(r"(\d+)[xX*](\d+)")
+
+
+def _is_dim(value: object) -> bool:
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value >= 0
+    return isinstance(value, str) and _NAME.match(value) is not None
 
 
 def parse_dim(value: object) -> Dim:
@@ -15,18 +22,32 @@ def parse_dim(value: object) -> Dim:
     Raises:
         ValueError: it is neither.
     """
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int | str) and _is_dim(value):
         return value
-    if isinstance(value, str) and _NAME.match(value):
-        return value
-    suggestion = ""
-    if isinstance(value, str) and (match := re.fullmatch(r"(\d+)[xX*](\d+)", value)):
-        suggestion = f". Did you mean {match[1]}, {match[2]}?"
-    msg = f"cannot read axis {value!r}; axes are names or integers{suggestion}"
+    msg = f"cannot read axis {value!r}; axes are names or integers of 0 or more"
     raise ValueError(msg)
 
 
-def shows(dims: Sequence[Dim]) -> str:
+def parse_shape(value: object) -> object:
+    """Return a list of axes as a tuple; what is not a list passes through to the type check.
+
+    Raises:
+        ValueError: an item is no axis; the message shows the whole shape and, for ``4x4``, what was meant.
+    """
+    if not isinstance(value, list | tuple):
+        return value
+    for item in value:
+        if not _is_dim(item):
+            msg = f"cannot read axis {item!r} in {shows(value)}; axes are names or integers of 0 or more"
+            meant = [_PRODUCT.fullmatch(v) if isinstance(v, str) else None for v in value]
+            if isinstance(item, str) and _PRODUCT.fullmatch(item):
+                sizes = [s for v, m in zip(value, meant, strict=True) for s in ([m[1], m[2]] if m else [v])]
+                msg += f". Did you mean {shows(sizes)}?"
+            raise ValueError(msg)
+    return tuple(value)
+
+
+def shows(dims: Sequence[object]) -> str:
     """Return a shape as a person writes it."""
     return "[" + ", ".join(map(str, dims)) + "]"
 

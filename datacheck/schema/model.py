@@ -9,157 +9,76 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    RootModel,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
 from datacheck.digest import digest_value
-from datacheck.schema.dims import Dim, parse_dim
 from datacheck.schema.units import CENTRES, FRAMES, ROLES, UNITS
+from datacheck.schema.values import (
+    DTYPES,
+    Axis,
+    Classes,
+    Columns,
+    Interval,
+    MustBe,
+    Range,
+    Regex,
+    Shape,
+    Share,
+    Strings,
+    as_tuple,
+    meant,
+    one_of,
+    parse_columns,
+    word_no,
+    word_off,
+)
+
+__all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 
 ANY = "*"  # the field name that stands for every field a schema does not list
 
-
-class Range(BaseModel):
-    """A closed interval, written ``low..high``; either side may be left open."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    low: float | None = None
-    high: float | None = None
-
-    def __str__(self) -> str:
-        return f"{_number(self.low)}..{_number(self.high)}"
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else repr(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)
-
-
-def _range(value: object) -> Range:
-    if isinstance(value, Range):
-        return value
-    if not isinstance(value, str) or ".." not in value:
-        msg = f"{value!r} is not a range; write low..high, for example 0.02..0.4"
-        raise ValueError(msg)
-    low, _, high = value.partition("..")
-    try:
-        parsed = Range(low=float(low) if low.strip() else None, high=float(high) if high.strip() else None)
-    except ValueError as error:
-        msg = f"{value!r} is not a range; write low..high, for example 0.02..0.4"
-        raise ValueError(msg) from error
-    if parsed.low is None and parsed.high is None:
-        msg = "a range needs at least one end"
-        raise ValueError(msg)
-    if parsed.low is not None and parsed.high is not None and parsed.low > parsed.high:
-        msg = f"low end {parsed.low:g} is above high end {parsed.high:g}"
-        raise ValueError(msg)
-    return parsed
-
-
-def _share(value: object) -> float:
-    if isinstance(value, str) and value.endswith("%"):
-        value = float(value[:-1]) / 100
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
-        return float(value)
-    msg = f"{value!r} is not a share; write 0.005 or 0.5%"
-    raise ValueError(msg)
-
-
-def _one_of(known: frozenset[str], what: str) -> BeforeValidator:
-    def check(value: object) -> object:
-        if value is not None and value not in known:
-            msg = f"{value!r} is not a known {what}; known are {', '.join(sorted(known))}"
-            raise ValueError(msg)
-        return value
-
-    return BeforeValidator(check)
-
-
-Interval = Annotated[Range, BeforeValidator(_range), PlainSerializer(str, return_type=str)]
-Share = Annotated[float, BeforeValidator(_share)]
-Axis = Annotated[Dim, BeforeValidator(parse_dim)]
-Strings = Annotated[
-    tuple[str, ...], BeforeValidator(lambda v: (v,) if isinstance(v, str) else tuple(v) if isinstance(v, list) else v)
-]
+Ints = Annotated[tuple[int, ...], BeforeValidator(as_tuple)]
+Floats = Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
+Count = Annotated[int, Field(gt=0)]
+Level = Literal["error", "warning", "info", "off"]
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
 
 
-_PART = re.compile(r"^([A-Za-z_][\w]*)(?::([1-9]\d*))?$")
-
-
-def parse_columns(text: str) -> dict[str, tuple[int, int]]:
-    """Return {name: (start, stop)} of ``"pos:3 quat:4 flag"`` (a bare name is one column).
-
-    Raises:
-        ValueError: a part is not ``name`` or ``name:count``, or a name stands twice.
-    """
-    parts: dict[str, tuple[int, int]] = {}
-    start = 0
-    for word in text.split():
-        match = _PART.match(word)
-        if match is None or match[1] in parts:
-            msg = f"cannot read {word!r}; columns are written name or name:count, each name once"
-            raise ValueError(msg)
-        stop = start + int(match[2] or 1)
-        parts[match[1]] = (start, stop)
-        start = stop
-    return parts
-
-
 class FieldSpec(_Model):
     """One field: what it is (role), how it looks (shape, dtype) and what must hold of its values."""
 
-    role: Annotated[str | None, _one_of(ROLES, "role")] = None
-    shape: tuple[Axis, ...] | None = None
-    dtype: str | None = None
-    unit: Annotated[str | None, _one_of(UNITS, "unit")] = None
+    role: Annotated[str | None, one_of(ROLES, "role")] = None
+    shape: Shape | None = None
+    dtype: Annotated[str | None, one_of(DTYPES, "dtype")] = None
+    unit: Annotated[str | None, one_of(UNITS, "unit")] = None
     optional: bool = False
     absent: bool = False
     at: str | None = None
     file: str | None = None
-    columns: str | None = None
+    columns: Columns | None = None
     range: Interval | None = None
     size: Interval | None = None
     distance: Interval | None = None
     finite: bool = True
-    centered: Annotated[str | None, _one_of(CENTRES, "centre")] = None
-    frame: Annotated[str | None, _one_of(FRAMES, "frame")] = None
+    centered: Annotated[str | None, one_of(CENTRES, "centre"), BeforeValidator(word_no)] = None
+    frame: Annotated[str | None, one_of(FRAMES, "frame")] = None
     intrinsics: str | None = None
-    image_size: tuple[int, int] | None = None
+    image_size: Annotated[tuple[Count, Count], BeforeValidator(as_tuple)] | None = None
     skeleton: str | None = None
     order: Literal["wxyz", "xyzw"] | None = None
     near: str | None = None
-    ignore: tuple[int, ...] = ()
-    sentinels: tuple[float, ...] = ()
-    classes: int | Interval | tuple[int, ...] | None = None
-    min_points: int | None = None
-    min_instances: int | None = None
-    must_be: bool | int | None = None
-    speakers: tuple[str, ...] = ()
+    ignore: Ints = ()
+    sentinels: Floats = ()
+    classes: Classes | None = None
+    min_points: Count | None = None
+    min_instances: Count | None = None
+    must_be: MustBe | None = None
+    speakers: Strings = ()
     train_on: str | None = None
-    min_trained_tokens: int | None = None
-
-    @field_validator("shape", "image_size", "ignore", "sentinels", "classes", "speakers", mode="before")
-    @classmethod
-    def _sequences(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("columns")
-    @classmethod
-    def _columns(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_columns(value)
-        return value
+    min_trained_tokens: Count | None = None
 
     @property
     def ragged(self) -> str | None:
@@ -184,7 +103,7 @@ class SamplesSpec(_Model):
 class EpisodeSpec(_Model):
     """The time axis: rate, allowed lengths, share of idle steps."""
 
-    fps: float | None = None
+    fps: Annotated[float, Field(gt=0)] | None = None
     length: Interval | None = None
     max_idle: Share | None = None
 
@@ -192,18 +111,41 @@ class EpisodeSpec(_Model):
 class WindowsSpec(_Model):
     """How training cuts episodes: window length in steps, stride, padding, what becomes of short episodes."""
 
-    length: int = Field(gt=0)
-    stride: int = Field(default=1, gt=0)
+    length: Count
+    stride: Count = 1
     pad: Literal["none", "edge", "zero"] = "none"
     short: Literal["drop", "pad", "raise"] = "drop"
 
 
-_STEPS: dict[str, type | tuple[type, ...]] = {
-    "clip": int, "voxel": (int, float), "drop_classes": list, "min_points": int, "captions": str,
-}  # fmt: skip
+def _loader_steps(value: object) -> object:
+    if isinstance(value, dict):
+        for name, setting in value.items():
+            _loader_step(name, setting)
+    return value
 
 
-class LoaderSpec(RootModel[dict[str, Any]]):
+def _loader_step(name: object, value: object) -> None:
+    kinds: dict[object, tuple[str, bool]] = {
+        "clip": ("a whole number of points above 0", _above_0(value, int)),
+        "voxel": ("an edge above 0 in the unit of the points", _above_0(value, int, float)),
+        "drop_classes": ("a list of class numbers", isinstance(value, list) and all(type(v) is int for v in value)),
+        "min_points": ("a whole number of points above 0", _above_0(value, int)),
+        "captions": ("the name of the field that holds the captions", isinstance(value, str)),
+    }
+    if name not in kinds:
+        msg = f"unknown step {name!r}" + (meant(name, map(str, kinds)) or f"; known are {', '.join(map(str, kinds))}")
+        raise ValueError(msg)
+    takes, fits = kinds[name]
+    if not fits:
+        msg = f"{name}: found {value!r}; this step takes {takes}"
+        raise ValueError(msg)
+
+
+def _above_0(value: Any, *kinds: type) -> bool:
+    return type(value) in kinds and bool(value > 0)  # type(), not isinstance: True is no number
+
+
+class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_steps)]]):
     """What the training loader does to instances, in the order written: they are counted after these steps.
 
     Steps: ``clip`` (keep so many random points), ``voxel`` (edge in the unit of the points), ``drop_classes``,
@@ -211,22 +153,6 @@ class LoaderSpec(RootModel[dict[str, Any]]):
     """
 
     model_config = ConfigDict(frozen=True)
-
-    @field_validator("root")
-    @classmethod
-    def _known(cls, steps: dict[str, Any]) -> dict[str, Any]:
-        for name, value in steps.items():
-            if name not in _STEPS:
-                msg = f"unknown step {name!r}; known are {', '.join(_STEPS)}"
-                raise ValueError(msg)
-            fits = isinstance(value, _STEPS[name]) and not isinstance(value, bool)
-            if not fits:
-                msg = f"{name}: {value!r} is not what this step takes"
-                raise ValueError(msg)
-            if isinstance(value, int | float) and value <= 0:
-                msg = f"{name}: {value!r} must be above 0"
-                raise ValueError(msg)
-        return steps
 
     @property
     def steps(self) -> tuple[tuple[str, Any], ...]:
@@ -242,8 +168,8 @@ class TokenizerSpec(_Model):
     """How text becomes tokens: tokenizer file or folder, vocabulary size, maximum length, what is supervised."""
 
     path: str | None = None
-    vocab: int | None = Field(default=None, gt=0)
-    max_length: int | None = Field(default=None, gt=0)
+    vocab: Count | None = None
+    max_length: Count | None = None
     start: str = "<|im_start|>assistant\n"
     end: str = "<|im_end|>\n"
 
@@ -252,45 +178,24 @@ class SplitsSpec(_Model):
     """Which key keeps samples together across splits, and which splits must not share it."""
 
     key: str
-    match: str | None = None
-    disjoint: tuple[str, ...] = ()
-
-    @field_validator("disjoint", mode="before")
-    @classmethod
-    def _sequences(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("match")
-    @classmethod
-    def _pattern(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                re.compile(value)
-            except re.error as error:
-                msg = f"{value!r} is not a regular expression: {error}"
-                raise ValueError(msg) from error
-        return value
+    match: Regex | None = None
+    disjoint: Strings = ()
 
 
 class DuplicatesSpec(_Model):
     """How exact copies of a sample are judged."""
 
-    exact: Literal["error", "warning", "info", "off"] = "warning"
+    exact: Annotated[Level, BeforeValidator(word_off)] = "warning"
 
 
 class RuleSpec(_Model):
     """Settings of one rule: severity, share of samples allowed to fail, waived keys, and its own options."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
-    severity: Literal["error", "warning", "info", "off"] | None = None
+    severity: Annotated[Level | None, BeforeValidator(word_off)] = None
     allow: Share = 0.0
-    ignore: tuple[str, ...] = ()
+    ignore: Strings = ()
     reason: str | None = None
-
-    @field_validator("ignore", mode="before")
-    @classmethod
-    def _sequences(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
 
     @model_validator(mode="after")
     def _reasoned(self) -> RuleSpec:
@@ -301,20 +206,34 @@ class RuleSpec(_Model):
 
 
 def _rule(value: object) -> object:
-    if value is False or value == "off":
-        return {"severity": "off"}
-    return {"severity": value} if isinstance(value, str) else value
+    return {"severity": value} if value is False or isinstance(value, str) else value
+
+
+def _change(value: object) -> object:
+    if value == "absent" or isinstance(value, dict):
+        return value
+    msg = f"found {value!r}; write absent, or the keys of the field that differ, for example {{shape: [3]}}"
+    raise ValueError(msg)
+
+
+def _name(value: str) -> str:
+    if re.fullmatch(r"[^\W_][\w.-]{0,99}", value) is None:
+        msg = f"{value!r} cannot name a folder; write letters, digits, '-', '_' and '.', at most 100"
+        raise ValueError(msg)
+    return value
+
+
+Change = Annotated[Any, BeforeValidator(_change)]
 
 
 class Schema(_Model):
     """A dataset's promise. Build one from YAML with `datacheck.schema.load`."""
 
     datacheck: Literal[1]
-    name: str
-    extends: str | None = None
+    name: Annotated[str, AfterValidator(_name)]
     roots: dict[str, str] = Field(default_factory=dict)
     samples: SamplesSpec
-    columns: str | None = None
+    columns: Columns | None = None
     fields: dict[str, FieldSpec] = Field(default_factory=dict)
     attrs: dict[str, Axis] = Field(default_factory=dict)
     episode: EpisodeSpec | None = None
@@ -323,21 +242,8 @@ class Schema(_Model):
     tokenizer: TokenizerSpec | None = None
     duplicates: DuplicatesSpec = Field(default_factory=DuplicatesSpec)
     splits: SplitsSpec | None = None
-    when: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    when: dict[str, dict[str, Change]] = Field(default_factory=dict)
     rules: dict[str, Annotated[RuleSpec, BeforeValidator(_rule)]] = Field(default_factory=dict)
-    checks: tuple[str, ...] = ()
-
-    @field_validator("checks", mode="before")
-    @classmethod
-    def _sequences(cls, value: object) -> object:
-        return tuple(value) if isinstance(value, list) else value
-
-    @field_validator("columns")
-    @classmethod
-    def _columns(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_columns(value)
-        return value
 
     @property
     def digest(self) -> str:
@@ -366,6 +272,21 @@ class Schema(_Model):
         """Return {part: (start, stop)} of a field that declares ``columns``, else {}."""
         spec = self.fields.get(name)
         return parse_columns(spec.columns) if spec is not None and spec.columns else {}
+
+    def part_of(self, name: str) -> tuple[str, tuple[int, int]] | None:
+        """Return (field, (start, stop)) of an entry ``field.part``, which describes columns of a field, else None."""
+        field, _, part = name.rpartition(".")
+        columns = self.parts(field).get(part)
+        return None if columns is None else (field, columns)
+
+    @property
+    def stored(self) -> dict[str, FieldSpec]:
+        """The entries that are values of their own: neither parts of a field nor ``"*"``."""
+        return {name: spec for name, spec in self.fields.items() if name != ANY and self.part_of(name) is None}
+
+    def spec(self, name: str) -> FieldSpec:
+        """Return what is declared of a field or part: of an unlisted one the ``"*"`` entry, else nothing."""
+        return self.fields.get(name) or self.fields.get(ANY) or FieldSpec()
 
     def of_role(self, *roles: str) -> Iterator[tuple[str, FieldSpec]]:
         """Yield (name, spec) of the present fields with one of these roles, in name order."""

@@ -1,0 +1,203 @@
+"""The small words of the schema language: ``low..high``, ``0.5%``, ``pos:3 quat:4``, closed lists."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+
+from datacheck.schema.dims import Dim, parse_dim, parse_shape
+
+DTYPES: frozenset[str] = frozenset(
+    {"bool", "float16", "float32", "float64", "text", "json"}
+    | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+)
+
+
+def meant(word: object, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the nearest known word, or "" where none is near.
+
+    Notes:
+        Ties go to the first of `known` in sorted order.
+    """
+    ordered = sorted(known)
+    lowered = {k.lower(): k for k in reversed(ordered)}
+    near = difflib.get_close_matches(str(word).lower(), list(lowered), n=1, cutoff=0.6)
+    return f". Did you mean {lowered[near[0]]!r}?" if near else ""
+
+
+class Range(BaseModel):
+    """A closed interval, written ``low..high``; either side may be left open."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        return f"{_number(self.low)}..{_number(self.high)}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else repr(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)
+
+
+def _end(text: str, whole: str) -> float | None:
+    if not text.strip():
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        msg = f"{whole!r} is not a range; write low..high, for example 0.02..0.4"
+        raise ValueError(msg)
+    return value
+
+
+def _range(value: object) -> Range:
+    if isinstance(value, Range):
+        return value
+    if not isinstance(value, str) or ".." not in value:
+        msg = f"{value!r} is not a range; write low..high, for example 0.02..0.4"
+        raise ValueError(msg)
+    low, _, high = value.partition("..")
+    parsed = Range(low=_end(low, value), high=_end(high, value))
+    if parsed.low is None and parsed.high is None:
+        msg = f"{value!r} has no end; a range needs at least one, for example 0.02..0.4 or 10.."
+        raise ValueError(msg)
+    if parsed.low is not None and parsed.high is not None and parsed.low > parsed.high:
+        swapped = Range(low=parsed.high, high=parsed.low)
+        msg = f"low end {parsed.low:g} is above high end {parsed.high:g}. Did you mean {swapped}?"
+        raise ValueError(msg)
+    return parsed
+
+
+def _share(value: object) -> float:
+    number: object = value
+    if isinstance(value, str) and re.fullmatch(r"\d+(\.\d*)?%", value):
+        number = float(value[:-1]) / 100
+    if isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number <= 1:
+        return float(number)
+    msg = f"{value!r} is not a share; write 0.005 or 0.5%, from 0 to 100%"
+    raise ValueError(msg)
+
+
+def one_of(known: frozenset[str], what: str) -> BeforeValidator:
+    """Return the validator of a closed list of words; None passes."""
+
+    def check(value: object) -> object:
+        if value is None or (isinstance(value, str) and value in known):
+            return value
+        near = meant(value, known)
+        msg = f"{value!r} is not a known {what}" + (near or f"; known are {', '.join(sorted(known))}")
+        raise ValueError(msg)
+
+    return BeforeValidator(check)
+
+
+def word_off(value: object) -> object:
+    """Return "off" for the False that YAML 1.1 makes of a bare ``off``."""
+    return "off" if value is False else value
+
+
+def word_no(value: object) -> object:
+    """Return "no" for the False that YAML 1.1 makes of a bare ``no``."""
+    return "no" if value is False else value
+
+
+def _strings(value: object) -> object:
+    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
+
+
+def as_tuple(value: object) -> object:
+    """Return a list as a tuple; anything else as it is."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _classes(value: object) -> int | Range | tuple[int, ...] | None:
+    if value is None or isinstance(value, Range):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    if isinstance(value, list | tuple) and value and all(_is_int(v) for v in value):
+        return tuple(value)
+    if isinstance(value, str) and ".." in value:
+        return _range(value)
+    msg = f"{value!r} says no classes; write a count (20), a range (0..40) or a list ([1, 3, 7])"
+    raise ValueError(msg)
+
+
+def _shows_classes(value: Any) -> Any:
+    return str(value) if isinstance(value, Range) else list(value) if isinstance(value, tuple) else value
+
+
+def _must_be(value: object) -> object:
+    if value is None or isinstance(value, bool | int):
+        return value
+    msg = f"{value!r} cannot be required; allowed are true, false or an integer"
+    raise ValueError(msg)
+
+
+def _regex(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            re.compile(value)
+        except re.error as error:
+            msg = f"{value!r} is not a regular expression: {error}"
+            raise ValueError(msg) from error
+    return value
+
+
+_PART = re.compile(r"^([A-Za-z_][\w]*)(?::([1-9]\d{0,6}))?$")
+
+
+def parse_columns(text: str) -> dict[str, tuple[int, int]]:
+    """Return {name: (start, stop)} of ``"pos:3 quat:4 flag"`` (a bare name is one column).
+
+    Raises:
+        ValueError: a part is not ``name`` or ``name:count``, or a name stands twice.
+    """
+    parts: dict[str, tuple[int, int]] = {}
+    start = 0
+    for word in text.split():
+        match = _PART.match(word)
+        if match is None:
+            msg = f"cannot read {word!r} in {text!r}; columns are written name or name:count, for example pos:3 quat:4"
+            raise ValueError(msg)
+        if match[1] in parts:
+            msg = f"{match[1]!r} stands twice in {text!r}; each column needs a name of its own"
+            raise ValueError(msg)
+        stop = start + int(match[2] or 1)
+        parts[match[1]] = (start, stop)
+        start = stop
+    if not parts:
+        msg = "no column named; columns are written name or name:count, for example pos:3 quat:4"
+        raise ValueError(msg)
+    return parts
+
+
+def _columns(value: object) -> object:
+    if isinstance(value, str):
+        parse_columns(value)
+    return value
+
+
+Interval = Annotated[Range, BeforeValidator(_range), PlainSerializer(str, return_type=str)]
+Share = Annotated[float, BeforeValidator(_share)]
+Axis = Annotated[Dim, BeforeValidator(parse_dim)]
+Shape = Annotated[tuple[Dim, ...], BeforeValidator(parse_shape)]
+Strings = Annotated[tuple[str, ...], BeforeValidator(_strings)]
+Classes = Annotated[
+    int | Range | tuple[int, ...], BeforeValidator(_classes), PlainSerializer(_shows_classes, return_type=Any)
+]
+MustBe = Annotated[bool | int, BeforeValidator(_must_be)]
+Columns = Annotated[str, BeforeValidator(_columns)]
+Regex = Annotated[str, BeforeValidator(_regex)]
