@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import json
 import mmap
 import os
@@ -35,7 +36,7 @@ Json = Any
 Beat = Callable[[int], None]
 
 _FRAME = struct.Struct("<QQ")
-_COUNTER = struct.Struct("<q")
+_COUNTER = struct.Struct("<qq")  # the item that the child is at; how often it said so
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1
 
@@ -45,7 +46,7 @@ class Limits:
     """What one child may use.
 
     Args:
-        item_s: seconds for one item; a child whose counter stands still longer is killed.
+        item_s: seconds without a sign of life; a child that is silent for longer is killed.
         memory_b: bytes of address space beyond what the interpreter starts with.
     """
 
@@ -123,12 +124,13 @@ def child_main() -> None:
     _limit_memory(int(sys.argv[2]))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # never outlive the parent, however it ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    beats = itertools.count(1)
     while head := orders.read(_FRAME.size):
         order = decode(head + orders.read(sum(_FRAME.unpack(head))))
         answer: dict[str, Json]
         try:
             work = resolve(order["function"])
-            answer = {"payload": work(order["task"], lambda i: _COUNTER.pack_into(counter, 0, i))}
+            answer = {"payload": work(order["task"], lambda i: _COUNTER.pack_into(counter, 0, i, next(beats)))}
         except MemoryError:
             os._exit(77)  # the parent names the item
         except DatacheckError as error:
@@ -180,7 +182,7 @@ class Child:
     def run(self, function: str, task: dict[str, Json]) -> tuple[Json, Death | None]:
         """Run ``function(task, beat)`` in the child; return (answer, None) or (None, death)."""
         process = self._start()
-        _COUNTER.pack_into(self._counter, 0, 0)
+        _COUNTER.pack_into(self._counter, 0, 0, 0)
         try:
             assert process.stdin is not None
             process.stdin.write(encode({"function": function, "task": task}))
@@ -188,10 +190,10 @@ class Child:
             frame = self._receive(process)
         except (BrokenPipeError, EOFError):
             process.wait()
-            return None, self._death(task, _ended(process.returncode, self._last_words()))
+            return None, Death(self._item(task), _ended(process.returncode, self._last_words()))
         except TimeoutError as error:
             self.close()
-            return None, self._death(task, str(error))
+            return None, Death(self._item(task), str(error))
         answer = decode(frame)
         if "crash" in answer:
             return None, Death(self._item(task), answer["crash"], crash=True)
@@ -207,15 +209,12 @@ class Child:
         items = task.get("items") or [None]
         return items[min(self.at(), len(items) - 1)]
 
-    def _death(self, task: dict[str, Json], how: str) -> Death:
-        return Death(self._item(task), how)
-
     def _receive(self, process: subprocess.Popen[bytes]) -> bytes:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         received = bytearray()
         wanted = _FRAME.size
-        since, place = time.monotonic(), self.at()
+        since, sign = time.monotonic(), self._counter[:]
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             while len(received) < wanted:
@@ -227,8 +226,8 @@ class Child:
                     if wanted == _FRAME.size and len(received) >= wanted:
                         wanted += sum(_FRAME.unpack_from(received))
                     since = time.monotonic()
-                elif self.at() != place:
-                    since, place = time.monotonic(), self.at()
+                elif self._counter[:] != sign:
+                    since, sign = time.monotonic(), self._counter[:]
                 elif time.monotonic() - since > self._limits.item_s:
                     msg = f"still busy after {self._limits.item_s:g} s"
                     raise TimeoutError(msg)
@@ -287,7 +286,7 @@ def run_task(child: Child, function: str, task: dict[str, Json]) -> Outcome:
     Args:
         child: the process to use.
         function: ``module:function`` with the signature ``(task, beat) -> payload``; it calls ``beat(i)`` before it
-            touches item i of ``task["items"]``.
+            touches item i of ``task["items"]``, and again while a long item is making progress.
         task: JSON arguments; ``items`` is the list that may be cut.
     """
     outcome = Outcome(task)

@@ -16,6 +16,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
+_TEXTS = ("keys", "files", "inner", "splits", "groups", "reasons")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,26 @@ class Table:
     def rows(self, index: Array, field_name: str = "") -> Rows:
         """Return the rows at `index` as a rule about `field_name` ("" for whole samples) sees them."""
         return Rows(self, np.asarray(index, dtype=np.int64), field_name)
+
+    def as_wire(self) -> dict[str, Any]:
+        """Return the table as JSON values and arrays (what `parallel.encode` takes)."""
+        columns = {
+            name: [m.values.tolist() if m.values.dtype.hasobject else m.values, m.present]
+            for name, m in self.columns.items()
+        }
+        texts = {name: getattr(self, name) for name in _TEXTS}
+        return {"texts": texts, "status": self.status, "nbytes": self.nbytes, "columns": columns}
+
+    @staticmethod
+    def from_wire(data: dict[str, Any]) -> Table:
+        """Return the table of `as_wire`; equal texts share one object."""
+        known: dict[str, str] = {}
+        texts = {name: [known.setdefault(text, text) for text in data["texts"][name]] for name in _TEXTS}
+        columns = {
+            name: Measured(np.array(values, dtype=object) if isinstance(values, list) else values, present)
+            for name, (values, present) in data["columns"].items()
+        }
+        return Table(**texts, status=data["status"], nbytes=data["nbytes"], columns=columns)
 
     def take(self, index: Array) -> Table:
         """Return the rows at `index`, in that order."""

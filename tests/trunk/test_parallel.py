@@ -18,6 +18,10 @@ def work(task, beat):
     for place, item in enumerate(task["items"]):
         beat(place)
         _misbehave(item)
+        if item == "long":
+            for _ in range(8):
+                time.sleep(0.2)
+                beat(place)
         done.append(item)
     return {"done": done, "pid": os.getpid()}
 
@@ -85,6 +89,11 @@ def test_the_item_that_kills_its_child_is_named_and_the_others_are_done(item, sa
     assert done(outcome) == ["a", "b", "c"]
     assert [(d.item, d.crash) for d in outcome.deaths] == [(item, False)]
     assert said in outcome.deaths[0].how
+
+
+def test_a_long_item_that_gives_signs_of_life_is_left_alone():
+    (outcome,) = run(["long"], limits=Limits(item_s=1.0))
+    assert (done(outcome), outcome.deaths) == (["long"], [])
 
 
 def test_an_exception_nobody_expected_is_a_crash_with_its_traceback():

@@ -2,6 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.parallel import decode, encode
 from datacheck.table import Measured, Table, concatenate
 
 
@@ -48,3 +49,20 @@ def test_a_name_with_a_colon_is_taken_as_it_is():
 def test_vectors_of_different_width_are_padded():
     merged = concatenate([table(["a"], **{"x:v": [[1, 2, 3]]}), table(["b"], **{"x:v": [[4, 5]]})])
     np.testing.assert_array_equal(merged.columns["x:v"].values, [[1, 2, 3], [4, 5, 0]])
+
+
+def test_a_table_crosses_a_process_border_unchanged():
+    sent = table(["b", "a"], **{"x:m": [np.nan, 2], ":v": [[1, 2], [3, 4]], ":t": [True, False]})
+    sent.columns["x:worst"] = Measured(np.array(["rgb", ""], dtype=object), np.array([True, False]))
+    got = Table.from_wire(decode(encode(sent.as_wire())))
+    assert (got.keys, got.files, got.groups, list(got.columns)) == (
+        sent.keys,
+        sent.files,
+        sent.groups,
+        list(sent.columns),
+    )
+    assert got.files[0] is got.keys[0]
+    for name, column in sent.columns.items():
+        np.testing.assert_array_equal(got.columns[name].values, column.values)
+        np.testing.assert_array_equal(got.columns[name].present, column.present)
+        assert got.columns[name].values.dtype == column.values.dtype
