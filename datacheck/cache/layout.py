@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 from math import gcd, prod
 from typing import Any
 from urllib.parse import quote, unquote
@@ -71,6 +72,17 @@ def sample_path(what: str) -> str:
 def field_name(path: str) -> str:
     """Return the field of `field_path`."""
     return "/".join(unquote(part) for part in path.removeprefix("fields/").split("/"))
+
+
+def group_paths(arrays: Iterable[str]) -> list[str]:
+    """Return the path of every group above these arrays, "" (the root) first, each of which needs a ``zarr.json``."""
+    paths = {"/".join(array.split("/")[:depth]) for array in arrays for depth in range(array.count("/") + 1)}
+    return sorted({"", *paths})
+
+
+def text_dim(field: str) -> str:
+    """Return the ragged dimension of a text or JSON field (every such field has its own)."""
+    return "fields." + field
 
 
 def _safe(name: str) -> str:
@@ -210,8 +222,71 @@ def fill_array(dtype: str, shape: tuple[int, ...]) -> Array:
     return np.full(shape, value, dtype=np.dtype(dtype).newbyteorder("<"))
 
 
+@dataclass(frozen=True, slots=True)
+class Root:
+    """What the root group says of a cache (``attributes.datacheck``).
+
+    Args:
+        key: the fingerprint of the build's inputs, 16 hex digits; also the folder's name.
+        pipeline: name of the pipeline.
+        schema: name of the schema.
+        split: the split's folder, `WHOLE` for a dataset without splits.
+        samples: S, the number of samples, made or not.
+        shard_samples: k, the samples of one shard of every field; a power of two.
+        dims: R, the rows of one shard, of each ragged dimension of the fields.
+        windows: how episodes are cut by default: dim, length, stride, pad, short; None where they are served whole.
+    """
+
+    key: str
+    pipeline: str
+    schema: str
+    split: str
+    samples: int
+    shard_samples: int
+    dims: Mapping[str, int] = field(default_factory=dict)
+    windows: Mapping[str, Any] | None = None
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of the root group."""
+        said: dict[str, Any] = {
+            "format": FORMAT, "pipeline": self.pipeline, "schema": self.schema, "key": self.key, "split": self.split,
+            "samples": self.samples, "shard_samples": self.shard_samples, "dims": dict(self.dims),
+        }  # fmt: skip
+        return {"datacheck": said | ({"windows": dict(self.windows)} if self.windows is not None else {})}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Root:
+        """Read the root group's document.
+
+        Raises:
+            KeyError: it says not what a cache of this format says.
+        """
+        said = dict(document["attributes"]["datacheck"])
+        del said["format"]
+        names = [f.name for f in dataclass_fields(cls)]
+        return cls(**{name: said[name] for name in names if name != "windows"}, windows=said.get("windows"))
+
+
+def field_attributes(spec: ArraySpec) -> dict[str, Any]:
+    """Return the attributes of a field's array: what is declared of it, then kind, dim and optional."""
+    said = dict(spec.attrs) | {"kind": spec.kind, "dim": spec.dim, "optional": spec.optional}
+    return {"datacheck": said}
+
+
+def field_spec(document: Mapping[str, Any]) -> ArraySpec:
+    """Return the spec of a field from its array's document.
+
+    Raises:
+        KeyError: it has no ``attributes.datacheck`` with kind, dim and optional.
+    """
+    said = dict(document["attributes"]["datacheck"])
+    kind, dim, optional = said.pop("kind"), said.pop("dim"), said.pop("optional")
+    return ArraySpec(document["data_type"], tuple(document["shape"][1:]), dim, kind, optional, said)
+
+
 def array_document(
-    grid: Grid, attributes: Mapping[str, Any], dimensions: Sequence[str] | None = None
+    grid: Grid, attributes: Mapping[str, Any], dimensions: Sequence[str | None] | None = None
 ) -> dict[str, Any]:
     """Return the ``zarr.json`` of an array."""
     plain = {"name": "bytes", "configuration": {"endian": "little"}}

@@ -1,0 +1,143 @@
+"""The manifest: every file of a cache with its size and digest, and the digest of what the cache holds.
+
+It is written last, so its presence means that the cache is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from datacheck import fsops
+from datacheck.cache import layout
+from datacheck.digest import canonical_json, digest_bytes, digest_file
+from datacheck.errors import CorruptionError, StorageError, UsageError
+
+Array = np.ndarray[Any, Any]
+_OUTSIDE = {layout.MANIFEST, layout.BUILD}
+_DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})",')
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What ``manifest.json`` says.
+
+    Args:
+        files: size in bytes and xxh3_128 by path relative to the cache, for every file but the manifest and build.json.
+        content_root: digest of the decoded content (see `content_root`).
+        digest: xxh3_128 of the manifest's canonical JSON without this entry.
+        format: version of the cache format.
+    """
+
+    files: Mapping[str, tuple[int, str]]
+    content_root: str
+    digest: str
+    format: int = layout.FORMAT
+
+
+def content_root(
+    fields: Iterable[tuple[str, str, tuple[int, ...]]], key_lengths: Array, keys: Array, digests: Array
+) -> str:
+    """Return the digest of what a cache holds, whatever its chunks, codec or format version.
+
+    Shapes:
+        key_lengths: int64 (samples) [bytes]
+        keys: uint8 (bytes), the keys one after another
+        digests: uint64 (samples)
+
+    Args:
+        fields: name, dtype and item shape of each field, in any order.
+        key_lengths: the length of each key.
+        keys: the bytes of all keys.
+        digests: samples/digest.
+
+    Returns:
+        32 hex digits.
+    """
+    hasher = xxhash.xxh3_128(canonical_json([[n, d, list(item)] for n, d, item in sorted(fields)]) + b"\0")
+    for array, dtype in ((key_lengths, "<i8"), (keys, "u1"), (digests, "<u8")):
+        hasher.update(np.ascontiguousarray(array, dtype=dtype).data)
+    return hasher.hexdigest()
+
+
+def cache_files(folder: Path) -> Iterator[str]:
+    """Yield the path of every file and link below `folder` but manifest.json and build.json, sorted by bytes."""
+    found = (p for p in folder.rglob("*") if p.is_symlink() or not p.is_dir())
+    paths = (p.relative_to(folder).as_posix() for p in found)
+    yield from sorted((p for p in paths if p not in _OUTSIDE), key=lambda p: p.encode("utf-8", "surrogateescape"))
+
+
+def measure_files(folder: Path) -> dict[str, tuple[int, str]]:
+    """Return size and xxh3_128 of every file of a cache, reading each once."""
+    return {path: ((folder / path).stat().st_size, digest_file(folder / path)) for path in cache_files(folder)}
+
+
+def write_manifest(folder: Path, files: Mapping[str, tuple[int, str]], root: str) -> Manifest:
+    """Write ``manifest.json``: call it when everything else is written and synced.
+
+    Args:
+        folder: the cache.
+        files: size and xxh3_128 of every other file (build.json left out), as `measure_files` gives it.
+        root: the `content_root`.
+
+    Raises:
+        OutOfSpaceError: the disk is full.
+        StorageError: the operating system refuses.
+    """
+    said = {"format": layout.FORMAT, "content_root": root, "files": {p: list(files[p]) for p in files}}
+    manifest = Manifest(dict(files), root, digest_bytes(canonical_json(said)))
+    fsops.write_file(folder / layout.MANIFEST, canonical_json(said | {"digest": manifest.digest}))
+    return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check the manifest of a cache.
+
+    Raises:
+        UsageError: there is none, or it is of a newer format.
+        CorruptionError: it is not what was written.
+        StorageError: the operating system refuses.
+    """
+    path = folder / layout.MANIFEST
+    try:
+        raw = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        msg = f"{folder}: no {layout.MANIFEST}, so this is no finished cache. Build it: datacheck cache build"
+        raise UsageError(msg) from error
+    except OSError as error:
+        msg = f"{path}: {error.strerror}. Check the path and its permissions."
+        raise StorageError(msg) from error
+    return parse_manifest(raw, str(path))
+
+
+def parse_manifest(raw: bytes, origin: str) -> Manifest:
+    """Return the manifest in `raw`; see `read_manifest`.
+
+    Notes:
+        Canonical JSON sorts its keys, so taking ``"digest":"...",`` out leaves exactly the bytes that were digested.
+    """
+    found = _DIGEST.search(raw)
+    said = _json(raw)
+    if said is not None and isinstance(said.get("format"), int) and said["format"] > layout.FORMAT:
+        msg = f"{origin}: cache format {said['format']}; this datacheck reads format {layout.FORMAT}. Update datacheck."
+        raise UsageError(msg)
+    if said is None or found is None or digest_bytes(raw[: found.start()] + raw[found.end() :]) != found[1].decode():
+        msg = f"{origin}: damaged, its own digest does not match. Rebuild the cache: datacheck cache build"
+        raise CorruptionError(msg)
+    files = {path: (int(size), str(digest)) for path, (size, digest) in said["files"].items()}
+    return Manifest(files, said["content_root"], found[1].decode(), said["format"])
+
+
+def _json(raw: bytes) -> dict[str, Any] | None:
+    try:
+        said = json.loads(raw)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None

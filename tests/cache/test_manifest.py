@@ -1,0 +1,91 @@
+"""The manifest: self digest, format version, content root; and that the maker's caches are valid Zarr."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import xxhash
+import zarr
+
+from datacheck.cache import layout
+from datacheck.cache.manifest import content_root, read_manifest
+from datacheck.errors import CorruptionError, UsageError
+from datacheck.sample import ArraySpec
+from tests.cache.make import make_cache
+
+SPECS = {
+    "joints": ArraySpec("float32", (3,)),
+    "obs/points": ArraySpec("float32", (3,), "P"),
+    "label": ArraySpec("int64", (), "P"),
+    "text": ArraySpec("uint8", (), layout.text_dim("text"), "text", optional=True),
+}
+
+
+@pytest.fixture
+def cache(tmp_path):
+    rng = np.random.default_rng(0)
+    samples = [
+        {
+            "joints": rng.random(3, dtype=np.float32),
+            "obs/points": rng.random((n, 3), dtype=np.float32),
+            "label": np.arange(n),
+        }
+        | ({"text": f"größe {n}"} if n else {})
+        for n in (3, 0, 5, 2, 7)
+    ]
+    return make_cache(tmp_path, SPECS, samples, k=2), samples
+
+
+def test_a_cache_is_an_ordinary_zarr_group(cache):
+    folder, samples = cache
+    group = zarr.open_group(folder, mode="r")
+    arrays = {name for name, node in group["fields"].members(max_depth=None) if isinstance(node, zarr.Array)}
+    assert arrays == {"joints", "obs/points", "label", "text"}
+    for i, sample in enumerate(samples):
+        start, length = int(group["rows/P/start"][i]), int(group["rows/P/length"][i])
+        np.testing.assert_array_equal(group["fields/obs/points"][start : start + length], sample["obs/points"])
+        np.testing.assert_array_equal(group["fields/joints"][i], sample["joints"])
+    assert group["present/text"][:].tolist() == ["text" in s for s in samples]
+    assert group.attrs["datacheck"]["samples"] == 5
+
+
+def test_the_digest_is_that_of_the_document_without_it(cache):
+    folder, _ = cache
+    said = json.loads((folder / "manifest.json").read_text())
+    digest = said.pop("digest")
+    text = json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    assert xxhash.xxh3_128_hexdigest(text.encode()) == digest == read_manifest(folder).digest
+
+
+def test_every_changed_byte_of_the_manifest_is_seen(cache):
+    folder, _ = cache
+    path = folder / "manifest.json"
+    raw = path.read_bytes()
+    for at in range(0, len(raw), 13):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
+        with pytest.raises((CorruptionError, UsageError)):
+            read_manifest(folder)
+
+
+def test_no_manifest_means_no_cache(tmp_path):
+    with pytest.raises(UsageError, match="no finished cache"):
+        read_manifest(tmp_path)
+
+
+def test_a_newer_format_is_refused_by_name(cache):
+    folder, _ = cache
+    path = folder / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"format":1', b'"format":2'))
+    with pytest.raises(UsageError, match="format 2"):
+        read_manifest(folder)
+
+
+def test_the_content_root_sees_keys_that_only_change_their_borders():
+    def root(lengths, digests=(1, 2)):
+        keys = np.frombuffer(b"abc", dtype=np.uint8)
+        return content_root([("x", "float32", (3,))], np.array(lengths), keys, np.array(digests, dtype=np.uint64))
+
+    assert root([1, 2]) == root([1, 2])
+    assert len({root([1, 2]), root([2, 1]), root([1, 2], (1, 3))}) == 3
