@@ -86,6 +86,8 @@ class Finding:
         rows: int64 positions in the run's table; empty for a statement about the dataset as a whole.
         of: how many rows were judged.
         examples: up to three keys, worst first.
+        hides: how many of these samples each later rule (by code) did not judge because of this finding.
+        split: the split that was judged, "" for a dataset without splits or a rule over all of them.
     """
 
     code: str
@@ -103,11 +105,12 @@ class Finding:
     fix: str = ""
     kind: str = ""
     hides: dict[str, int] = field(default_factory=dict)
+    split: str = ""
 
     @property
     def id(self) -> str:
-        """Stable name: rule, field, kind; no counts, no paths."""
-        return ":".join(part for part in (self.code, "+".join(self.fields), self.kind) if part)
+        """Stable name: rule, field, kind, split; no counts, no paths."""
+        return ":".join(part for part in (self.code, "+".join(self.fields), self.kind, self.split) if part)
 
     @property
     def failed(self) -> int:
@@ -129,7 +132,6 @@ class RuleVerdict:
     skipped: dict[str, int] = field(default_factory=dict)
     why: str = ""
     options: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +146,7 @@ class Report:
         findings: worst first.
         valid: number of samples fit for training.
         unchecked: what was not looked at: one sentence each.
+        crashes: rules and measurements that raised: rule, at, traceback.
         folder: where result.json, samples.parquet and valid.json are.
     """
 
@@ -154,6 +157,7 @@ class Report:
     findings: list[Finding]
     valid: int
     unchecked: list[str]
+    crashes: list[dict[str, str]] = field(default_factory=list)
     folder: str = ""
 
     def counts(self) -> dict[str, int]:

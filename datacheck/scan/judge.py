@@ -1,0 +1,290 @@
+"""From rows to findings: runs the judges, hides what follows from an earlier finding, waives what the schema waives."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.finding import Failure, Finding, RuleVerdict, Severity, Verdict
+from datacheck.rules.base import Case
+from datacheck.scan.select import Choice, in_order_of_need, targets
+from datacheck.schema.model import Schema
+from datacheck.table import CHECKED, Note, Table
+
+Array = np.ndarray[Any, Any]
+
+_EXAMPLES = 3
+_WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What the judges say of a table.
+
+    Args:
+        verdicts: one per rule, in code order.
+        findings: worst first.
+        crashes: rule, what it was looking at, traceback.
+        valid: bool (rows): checked and in no error finding.
+        codes: per row, the codes that make it invalid.
+    """
+
+    verdicts: list[RuleVerdict]
+    findings: list[Finding]
+    crashes: list[dict[str, str]]
+    valid: Array
+    codes: list[tuple[str, ...]]
+
+
+@dataclass(eq=False)
+class _Trial:
+    """One rule on its way to a verdict; masks are over the table's rows."""
+
+    choice: Choice
+    checked: Array
+    failed: Array
+    skipped: dict[str, Array] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    crashes: list[dict[str, str]] = field(default_factory=list)
+    allowed: list[str] = field(default_factory=list)
+    waived: int = 0
+    used: set[str] = field(default_factory=set)
+
+    def verdict(self) -> RuleVerdict:
+        rule, choice = self.choice.rule, self.choice
+        told = any(f.severity is not Severity.INFO for f in self.findings)
+        why = [*self.allowed]
+        if self.waived:
+            why.append(f"{self.waived:,} failing samples waived: {choice.settings.reason}")
+        if self.crashes:
+            verdict = Verdict.CRASH
+            why.insert(0, self.crashes[0]["traceback"].strip().splitlines()[-1])
+        elif told:
+            verdict = Verdict.FAIL
+        elif choice.verdict is not None:
+            verdict = choice.verdict
+            why.append(choice.why)
+        elif not self.checked.any():
+            verdict = Verdict.SKIP
+            why.append(_nothing_judged(self))
+        else:
+            verdict = Verdict.PASS
+        skipped = {code: int(mask.sum()) for code, mask in sorted(self.skipped.items())}
+        return RuleVerdict(
+            rule.code, rule.name, verdict, choice.severity, rule.level,
+            int(self.checked.sum()), int(self.failed.sum()), skipped, "; ".join(why), dict(choice.options),
+        )  # fmt: skip
+
+
+def _nothing_judged(trial: _Trial) -> str:
+    codes = [code for code, mask in sorted(trial.skipped.items()) if mask.any()]
+    return f"every sample that it would judge fails {', '.join(codes)}" if codes else "no sample holds what it judges"
+
+
+def judge(
+    table: Table, schema: Schema, choices: Sequence[Choice], notes: Sequence[Note] = (),
+    crashes: Sequence[Mapping[str, str]] = (),
+) -> Judged:  # fmt: skip
+    """Run every chosen rule over the table.
+
+    Args:
+        table: all rows of a run.
+        schema: the schema in force.
+        choices: from `choose_rules`.
+        notes: what the listing knows; a rule sees those with its code.
+        crashes: measurements that failed: measure, key, traceback.
+
+    Raises:
+        UsageError: a waiver matches no failing sample.
+    """
+    court = _Court(table, schema, notes)
+    trials = {choice.rule.code: court.hear(choice) for choice in in_order_of_need(choices)}
+    for trial in trials.values():
+        names = {m.name for m in trial.choice.rule.measures}
+        trial.crashes += [
+            {"rule": trial.choice.rule.code, "at": f"measurement {c['measure']} of {c['key']}",
+             "traceback": c["traceback"]}
+            for c in crashes if c["measure"] in names and trial.choice.verdict is None
+        ]  # fmt: skip
+    _check_waivers(schema, trials)
+    findings = sorted((f for t in trials.values() for f in t.findings), key=_worst_first)
+    codes = _invalid(table, findings)
+    valid = np.fromiter((not c for c in codes), dtype=bool, count=len(codes)) & (table.status == CHECKED)
+    verdicts = [trials[code].verdict() for code in sorted(trials)]
+    return Judged(verdicts, findings, [c for _, t in sorted(trials.items()) for c in t.crashes], valid, codes)
+
+
+def _worst_first(finding: Finding) -> tuple[Any, ...]:
+    concerned = finding.failed or finding.of
+    return _WORST_FIRST[finding.severity], -concerned, finding.code, finding.fields, finding.kind, finding.split
+
+
+def _check_waivers(schema: Schema, trials: Mapping[str, _Trial]) -> None:
+    for code, settings in schema.rules.items():
+        stale = [key for key in settings.ignore if key not in trials[code].used]
+        if stale and trials[code].choice.verdict is not Verdict.OFF:
+            msg = (
+                f"schema {schema.name}, rules.{code}.ignore: {stale[0]!r} matches no sample that fails {code}"
+                f"{f' (nor do {len(stale) - 1} more)' if len(stale) > 1 else ''}. Remove the waiver."
+            )
+            raise UsageError(msg)
+
+
+def _invalid(table: Table, findings: Sequence[Finding]) -> list[tuple[str, ...]]:
+    found: dict[int, set[str]] = {}
+    for finding in findings:
+        if finding.severity is Severity.ERROR:
+            for row in finding.rows:
+                found.setdefault(int(row), set()).add(finding.code)
+    for row in np.flatnonzero(table.status != CHECKED):
+        found.setdefault(int(row), {table.reasons[int(row)].partition(" ")[0]})
+    codes: list[tuple[str, ...]] = [()] * len(table)
+    for row, names in found.items():
+        codes[row] = tuple(sorted(names))
+    return codes
+
+
+class _Court:
+    """Hears one rule after the other and remembers which rows failed which, for the rules that come later."""
+
+    def __init__(self, table: Table, schema: Schema, notes: Sequence[Note]) -> None:
+        self.table, self.schema, self.notes = table, schema, notes
+        self.failing: dict[str, dict[str, Array]] = {}
+        self.findings: dict[str, list[Finding]] = {}
+        self.by_split = _by_split(table, notes)
+        self.schemas = {split: schema.for_split(split) for split in self.by_split}
+        self.present: dict[str, Array] = {}
+        for column, measured in table.columns.items():
+            name = column.rpartition(":")[0]
+            known = self.present.get(name)
+            self.present[name] = measured.present if known is None else known | measured.present
+
+    def hear(self, choice: Choice) -> _Trial:
+        """Return the rule's trial: every judge call made, findings drawn."""
+        trial = _Trial(choice, np.zeros(len(self.table), bool), np.zeros(len(self.table), bool))
+        if choice.verdict is None:
+            for split, schema, index in self._spans(choice):
+                for name, spec in targets(choice.rule, schema):
+                    self._judge(trial, split, Case(schema, name, spec, choice.options), index)
+        self.findings[choice.rule.code] = trial.findings
+        return trial
+
+    def _spans(self, choice: Choice) -> Iterator[tuple[str, Schema, Array]]:
+        if choice.rule.span == "all":
+            yield "", self.schema, np.arange(len(self.table), dtype=np.int64)
+            return
+        for split, index in self.by_split.items():
+            if not choice.rule.unless(self.schemas[split]):
+                yield split, self.schemas[split], index
+
+    def _judge(self, trial: _Trial, split: str, case: Case, index: Array) -> None:
+        rule = trial.choice.rule
+        if rule.sees == "checked":
+            index = index[self.table.status[index] == CHECKED]
+        if rule.per == "field":
+            present = self.present.get(case.name)
+            index = index[:0] if present is None else index[present[index]]
+        index = self._without_needed(trial, case.name, index)
+        notes = self._notes(trial, split)
+        if not len(index) and not notes:
+            return
+        trial.checked[index] = True
+        case = Case(case.schema, case.name, case.spec, case.options, notes)
+        try:
+            for failure in rule.judge(self.table.rows(index, case.name), case):
+                self._record(trial, split, case.name, index, failure)
+        except Exception:  # noqa: BLE001  a rule that raises is a crash verdict; the other rules go on
+            where = " ".join(part for part in (case.name, split) if part) or "the dataset"
+            trial.crashes.append({"rule": rule.code, "at": where, "traceback": traceback.format_exc()})
+
+    def _notes(self, trial: _Trial, split: str) -> tuple[Note, ...]:
+        rule = trial.choice.rule
+        mine = [n for n in self.notes if n.code == rule.code and (rule.span == "all" or n.split == split)]
+        kept = [n for n in mine if not _waived(trial, n.key)]
+        trial.waived += sum(not n.missing for n in mine) - sum(not n.missing for n in kept)
+        return tuple(kept)
+
+    def _without_needed(self, trial: _Trial, name: str, index: Array) -> Array:
+        for code in trial.choice.rule.needs:
+            failing = self._failing(code, name)
+            if failing is None or not (gone := failing[index]).any():
+                continue
+            rows = index[gone]
+            mask = trial.skipped.setdefault(code, np.zeros(len(self.table), bool))
+            fresh = rows[~mask[rows]]
+            mask[rows] = True
+            for finding in self.findings.get(code, []):
+                if hidden := int(np.isin(fresh, finding.rows).sum()):
+                    finding.hides[trial.choice.rule.code] = finding.hides.get(trial.choice.rule.code, 0) + hidden
+            index = index[~gone]
+        return index
+
+    def _failing(self, code: str, name: str) -> Array | None:
+        """Rows that fail `code` for the field, for the field that it is part of, or as whole samples."""
+        by_field = self.failing.get(code, {})
+        wanted = [n for n in by_field if not name or n in {"", name, name.rpartition(".")[0]}]
+        return np.logical_or.reduce([by_field[n] for n in wanted]) if wanted else None
+
+    def _record(self, trial: _Trial, split: str, name: str, index: Array, failure: Failure) -> None:
+        mask = np.asarray(failure.mask, dtype=bool)
+        if mask.shape != index.shape:
+            msg = f"the judge returned a mask of {mask.shape} for {len(index)} rows"
+            raise ValueError(msg)
+        rows, order = index[mask], None if failure.order is None else np.asarray(failure.order)[mask]
+        if trial.choice.settings.ignore and len(rows):
+            keep = np.array([not _waived(trial, self.table.keys[int(i)]) for i in rows])
+            trial.waived += int((~keep).sum())
+            rows, order = rows[keep], None if order is None else order[keep]
+            if not len(rows):
+                return
+        finding = _finding(trial.choice, self.table, split, name, index, rows, order, failure)
+        if finding.severity is not Severity.INFO:
+            by_field = self.failing.setdefault(trial.choice.rule.code, {})
+            for affected in {name, *failure.extra}:
+                by_field.setdefault(affected, np.zeros(len(self.table), bool))[rows] = True
+            allow = trial.choice.settings.allow
+            if len(rows) and len(rows) <= allow * len(index):
+                trial.allowed.append(f"{len(rows):,} of {len(index):,} fail, {allow:.3g} of them allowed")
+                return
+            trial.failed[rows] = True
+        trial.findings.append(finding)
+
+
+def _by_split(table: Table, notes: Sequence[Note]) -> dict[str, Array]:
+    places: dict[str, list[int]] = {note.split: [] for note in notes}
+    for row, split in enumerate(table.splits):
+        places.setdefault(split, []).append(row)
+    return {split: np.array(places[split], dtype=np.int64) for split in sorted(places)}
+
+
+def _waived(trial: _Trial, key: str) -> bool:
+    hits = [pattern for pattern in trial.choice.settings.ignore if pattern == key or fnmatchcase(key, pattern)]
+    trial.used.update(hits)
+    return bool(hits)
+
+
+def _finding(
+    choice: Choice,
+    table: Table,
+    split: str,
+    name: str,
+    index: Array,
+    rows: Array,
+    order: Array | None,
+    failure: Failure,
+) -> Finding:
+    worst = rows if order is None else rows[np.argsort(-order.astype(np.float64), kind="stable")]
+    rule = choice.rule
+    fields = tuple(dict.fromkeys(part for part in (name, *failure.extra) if part))
+    severity = choice.severity if choice.settings.severity else failure.severity or rule.severity
+    return Finding(
+        rule.code, rule.name, severity, rule.level, fields, failure.message, rows, len(index),
+        tuple(table.keys[int(i)] for i in worst[:_EXAMPLES]), failure.measured, failure.expected,
+        failure.cause, failure.fix, failure.kind, split=split,
+    )  # fmt: skip

@@ -1,0 +1,148 @@
+"""Which rules run on a dataset, with which options, on which fields; what a schema's ``rules:`` block changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from datacheck.errors import UsageError
+from datacheck.finding import Severity, Verdict
+from datacheck.rules.base import Measure, Rule
+from datacheck.schema.model import ANY, FieldSpec, RuleSpec, Schema
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One rule of the catalogue and what this dataset makes of it.
+
+    Args:
+        rule: the rule.
+        settings: its entry in the schema's ``rules:`` block, or an empty one.
+        options: the rule's defaults with the schema's over them.
+        verdict: OFF or NOT_APPLICABLE for a rule that does not run, else None.
+        why: the reason for that verdict.
+    """
+
+    rule: Rule
+    settings: RuleSpec
+    options: Mapping[str, Any]
+    verdict: Verdict | None = None
+    why: str = ""
+
+    @property
+    def severity(self) -> Severity:
+        """The severity that the schema gives the rule, else the rule's own."""
+        given = self.settings.severity
+        return Severity(given) if given not in {None, "off"} else self.rule.severity
+
+
+def choose_rules(schema: Schema, rules: Mapping[str, Rule]) -> list[Choice]:
+    """Return a choice for every rule, in code order.
+
+    Raises:
+        UsageError: the ``rules:`` block names a rule or an option that does not exist, or gives it a wrong value.
+    """
+    for code in schema.rules:
+        if code not in rules:
+            raise UsageError(_unknown_rule(schema, code, rules))
+    return [_choose(schema, rule) for _, rule in sorted(rules.items())]
+
+
+def _unknown_rule(schema: Schema, code: str, rules: Mapping[str, Rule]) -> str:
+    named = [rule.code for rule in rules.values() if rule.name == code]
+    near = named or get_close_matches(code, list(rules), n=1)
+    hint = f"Did you mean {near[0]} ({rules[near[0]].name})?" if near else f"Known are {', '.join(rules)}."
+    return f"schema {schema.name}, rules: there is no rule {code!r}. {hint}"
+
+
+def _choose(schema: Schema, rule: Rule) -> Choice:
+    settings = schema.rules.get(rule.code, RuleSpec())
+    options = _options(schema, rule, settings)
+    if settings.severity == "off":
+        return Choice(rule, settings, options, Verdict.OFF, settings.reason or "switched off in the schema")
+    reasons = []
+    for variant in variants(schema):
+        why = rule.unless(variant) or ("" if any(targets(rule, variant)) else "no declared field is of that kind")
+        if not why:
+            return Choice(rule, settings, options)
+        reasons.append(why)
+    return Choice(rule, settings, options, Verdict.NOT_APPLICABLE, reasons[0])
+
+
+def variants(schema: Schema) -> list[Schema]:
+    """Return the schema as it is, and as it is for each split that ``when:`` names."""
+    splits = [condition.removeprefix("split=") for condition in schema.when]
+    return [schema, *(schema.for_split(split) for split in splits)]
+
+
+def _options(schema: Schema, rule: Rule, settings: RuleSpec) -> dict[str, Any]:
+    given = dict(settings.model_extra or {})
+    where = f"schema {schema.name}, rules.{rule.code}"
+    for name, value in given.items():
+        if name not in rule.defaults:
+            near = get_close_matches(name, [*rule.defaults, "severity", "allow", "ignore", "reason"], n=1)
+            known = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(rule.defaults) or 'none'}"
+            msg = f"{where}: {rule.name} has no option {name!r}; {known}"
+            raise UsageError(msg)
+        given[name] = _like(value, rule.defaults[name], f"{where}.{name}")
+    return dict(rule.defaults) | given
+
+
+def _like(value: Any, default: Any, where: str) -> Any:
+    if default is None or (type(value) is type(default) and not isinstance(value, str)):
+        return value
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(default, float) and isinstance(value, str) and value.endswith("%"):
+        try:
+            return float(value[:-1]) / 100
+        except ValueError:
+            pass
+    if isinstance(default, str) and isinstance(value, str):
+        return value
+    if isinstance(default, tuple) and isinstance(value, list):
+        return tuple(value)
+    msg = f"{where}: {value!r} is not what this option takes; its default is {default!r}"
+    raise UsageError(msg)
+
+
+def targets(rule: Rule, schema: Schema) -> Iterator[tuple[str, FieldSpec]]:
+    """Yield what a rule judges: ("", empty) for whole samples, else each declared field that it applies to.
+
+    Notes:
+        Fields in name order; then ``*``, all undeclared fields together, for a rule whose measurement covers them.
+    """
+    if rule.per == "sample":
+        yield "", FieldSpec()
+        return
+    for name, spec in sorted(schema.fields.items()):
+        if name != ANY and not spec.absent and rule.applies(spec):
+            yield name, spec
+    rest = schema.fields.get(ANY, FieldSpec())
+    if any(measure.undeclared for measure in rule.measures) and not rest.absent and rule.applies(rest):
+        yield ANY, rest
+
+
+def measures_of(choices: Sequence[Choice]) -> list[Measure]:
+    """Return the measurements that the rules which run need, each once, by name."""
+    found = {m.name: m for choice in choices if choice.verdict is None for m in choice.rule.measures}
+    return [found[name] for name in sorted(found)]
+
+
+def in_order_of_need(choices: Sequence[Choice]) -> list[Choice]:
+    """Return the choices so that a rule comes after those whose failing samples it does not judge."""
+    by_code = {choice.rule.code: choice for choice in choices}
+    done: dict[str, Choice] = {}
+
+    def visit(choice: Choice, above: tuple[str, ...]) -> None:
+        for code in choice.rule.needs:
+            if code in by_code and code not in done and code not in above:
+                visit(by_code[code], (*above, choice.rule.code))
+        done[choice.rule.code] = choice
+
+    for choice in choices:
+        if choice.rule.code not in done:
+            visit(choice, ())
+    return list(done.values())
