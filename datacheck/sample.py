@@ -7,6 +7,7 @@ meets a list of arrays of mixed shapes.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,10 +54,20 @@ class Container(ABC):
         value = np.asarray(self.read(name))
         return value.shape, value.dtype.str
 
+    def read_rows(self, name: str, start: int, stop: int) -> Any:
+        """Return rows [start, stop) of one array; formats that can leave the rest unread do so."""
+        return self.read(name)[start:stop]
+
     def attrs(self, name: str = "") -> dict[str, Any]:
         """Return the attributes of a group or array: numbers, text, small arrays."""
         del name
         return {}
+
+    def groups(self, pattern: str) -> list[str]:
+        """Return the groups that match ``/data/demo_*`` (``*`` stays within one level), without the first slash."""
+        levels = [re.escape(level).replace(r"\*", "[^/]*") for level in pattern.strip("/").split("/")]
+        matches = re.compile("/".join(levels) + "(?=/)").match
+        return sorted({found[0] for name in self.names() if (found := matches(name)) is not None})
 
     def close(self) -> None:  # noqa: B027  many formats hold nothing open
         """Release the file."""
@@ -129,7 +140,16 @@ class Column:
         return (int(self.lengths[i]), *self.values.shape[1:])
 
     def slice_items(self, start: int, stop: int) -> Column:
-        """Return the column of items [start, stop) of the last axis, a view (a part of a field)."""
+        """Return the column of items [start, stop) of the last axis (a part of a field), a view where there are rows.
+
+        Notes:
+            Of samples that are vectors themselves ([7], no rows) it takes these places of each of them.
+        """
+        if self.lengths is not None and self.values.ndim == 1:
+            place = np.arange(len(self.values)) - np.repeat(self.starts, self.lengths)
+            lengths = np.clip(self.lengths, start, stop) - start
+            values = self.values[(place >= start) & (place < stop)]
+            return Column(values, None if stop - start == 1 and bool((lengths == 1).all()) else lengths, self.kind)
         values = self.values[..., start:stop]
         return Column(values[..., 0] if stop - start == 1 and values.ndim > 1 else values, self.lengths, self.kind)
 

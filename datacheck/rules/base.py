@@ -1,7 +1,8 @@
 """What a rule is: a measure (block to columns, never a verdict) and a judge (rows and thresholds to failures).
 
 A measurement may serve several rules; it runs once per block. Columns of a per-field measurement are stored as
-``field:stat``, those of a per-sample one as ``:stat``.
+``field:stat``, those of a per-sample one as ``:stat``. A measurement returns arrays, lists of text, or `Measured` where
+it says nothing about some of the samples; no columns at all mean that it does not apply to such values.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import numpy as np
 from datacheck.finding import Failure, Level, Severity
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.table import Note, Rows
+from datacheck.table import Measured, Note, Rows
 
 Array = np.ndarray[Any, Any]
-Columns = Mapping[str, "Array | list[str]"]
+Columns = Mapping[str, "Array | list[str] | Measured"]
 
 FieldMeasure = Callable[[Column, FieldSpec], Columns]
 SampleMeasure = Callable[[Block, Schema], Columns]
@@ -35,7 +36,9 @@ class Measure:
         name, version: part of the key under which rows are kept; a changed result needs a new version.
         per: "field": called as ``function(column, spec)`` for every present field (and part of a field) to which
             `applies`; "sample": called as ``function(block, schema)``.
-        uses: schema keys whose value changes the result ("loader", "tokenizer"); part of the key of kept rows.
+        uses: what in the schema changes the result, see `settings`: keys of the field's declaration ("skeleton"); for a
+            per-sample measurement keys of the schema ("loader") or of all declarations ("fields.role").
+        outside: what besides file and schema changes the result (a tokenizer's digest), as JSON values.
         undeclared: also run for fields that the schema does not list (``"*"``); the columns are then added up over
             those fields under the name ``*``, and the text column ``worst`` names the field with the largest `worst`.
         worst: the column that decides which undeclared field is named.
@@ -47,8 +50,22 @@ class Measure:
     function: Callable[..., Columns]
     applies: Applies = lambda spec: not spec.is_text
     uses: tuple[str, ...] = ()
+    outside: Callable[[Schema], Any] = lambda schema: None
     undeclared: bool = False
     worst: str = ""
+
+    def settings(self, schema: Schema) -> dict[str, Any]:
+        """Return what the rows depend on besides the file's bytes: JSON values, part of the key under which they lie."""
+        said = schema.as_dict() | {"loader": None if schema.loader is None else [list(s) for s in schema.loader.steps]}
+        fields: dict[str, dict[str, Any]] = said.get("fields", {})
+        values: dict[str, Any] = {}
+        for use in self.uses:
+            key = use.removeprefix("fields.") if self.per == "sample" else use
+            if self.per == "field" or use != key:
+                values[use] = {name: spec[key] for name, spec in sorted(fields.items()) if key in spec}
+            else:
+                values[use] = said.get(use)
+        return {"name": self.name, "version": self.version, "uses": values, "outside": self.outside(schema)}
 
 
 def measure(
@@ -81,7 +98,20 @@ class Case:
     notes: tuple[Note, ...] = ()
 
 
-Judge = Callable[[Rows, Case], Iterable[Failure]]
+@dataclass(frozen=True, eq=False)
+class Skip:
+    """What a judge yields for rows that it could not look at; they count as skipped, never as passed.
+
+    Args:
+        mask: bool (rows).
+        reason: one sentence: what is missing, and how to get it.
+    """
+
+    mask: Array
+    reason: str
+
+
+Judge = Callable[[Rows, Case], Iterable["Failure | Skip"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +124,8 @@ class Rule:
         per: as of its measurement: one judge call per field, or one for all samples.
         measures: what it needs; their columns are in the rows it is given. See `Rows` for how columns are
             named.
-        needs: codes whose failing samples this rule does not judge (their verdict is skip, for that reason).
+        needs: codes whose failing samples this rule does not judge (their verdict is skip, for that reason). Where both
+            rules are per field only failures of the same field count, or of the field it is a part of, or a part of it.
         applies: for a per-field rule, whether it has something to say about a field.
         unless: for any rule, why it does not apply to a schema at all ("" where it does).
         defaults: options with their default values.

@@ -59,3 +59,11 @@ def test_a_part_of_a_field_is_a_view_and_a_single_column_loses_its_axis():
     np.testing.assert_array_equal(column.slice_items(1, 3)[1], [[1, 2]])
     np.testing.assert_array_equal(column.slice_items(4, 5)[0], [4, 9])
     assert np.shares_memory(column.slice_items(1, 3).values, column.values)
+
+
+def test_a_part_of_vectors_without_rows_is_cut_from_each_sample():
+    column = Column.of([np.arange(7.0), np.arange(10.0, 17.0)])
+    pose = column.slice_items(3, 7)
+    np.testing.assert_array_equal(pose.stacked(), [[3, 4, 5, 6], [13, 14, 15, 16]])
+    assert column.slice_items(0, 1).lengths is None
+    np.testing.assert_array_equal(column.slice_items(2, 3).values, [2, 12])
