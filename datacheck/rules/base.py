@@ -55,7 +55,7 @@ class Measure:
     worst: str = ""
 
     def settings(self, schema: Schema) -> dict[str, Any]:
-        """Return what the rows depend on besides the file's bytes: JSON values, part of the key under which they lie."""
+        """Return what the rows depend on besides the file's bytes: JSON values, part of their key."""
         said = schema.as_dict() | {"loader": None if schema.loader is None else [list(s) for s in schema.loader.steps]}
         fields: dict[str, dict[str, Any]] = said.get("fields", {})
         values: dict[str, Any] = {}
@@ -125,7 +125,7 @@ class Rule:
         measures: what it needs; their columns are in the rows it is given. See `Rows` for how columns are
             named.
         needs: codes whose failing samples this rule does not judge (their verdict is skip, for that reason). Where both
-            rules are per field only failures of the same field count, or of the field it is a part of, or a part of it.
+            rules are per field only failures of the same field count, or of the field that it is a part of.
         applies: for a per-field rule, whether it has something to say about a field.
         unless: for any rule, why it does not apply to a schema at all ("" where it does).
         defaults: options with their default values.

@@ -12,7 +12,7 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.finding import Failure, Finding, RuleVerdict, Severity, Verdict
-from datacheck.rules.base import Case
+from datacheck.rules.base import Case, Skip
 from datacheck.scan.select import Choice, in_order_of_need, targets
 from datacheck.schema.model import Schema
 from datacheck.table import CHECKED, Note, Table
@@ -53,6 +53,7 @@ class _Trial:
     findings: list[Finding] = field(default_factory=list)
     crashes: list[dict[str, str]] = field(default_factory=list)
     allowed: list[str] = field(default_factory=list)
+    unseen: dict[str, Array] = field(default_factory=dict)
     waived: int = 0
     used: set[str] = field(default_factory=set)
 
@@ -62,6 +63,7 @@ class _Trial:
         why = [*self.allowed]
         if self.waived:
             why.append(f"{self.waived:,} failing samples waived: {choice.settings.reason}")
+        why += [f"{int(mask.sum()):,} samples not judged: {reason}" for reason, mask in sorted(self.unseen.items())]
         if self.crashes:
             verdict = Verdict.CRASH
             why.insert(0, self.crashes[0]["traceback"].strip().splitlines()[-1])
@@ -72,7 +74,7 @@ class _Trial:
             why.append(choice.why)
         elif not self.checked.any():
             verdict = Verdict.SKIP
-            why.append(_nothing_judged(self))
+            why += [] if self.unseen else [_nothing_judged(self)]
         else:
             verdict = Verdict.PASS
         skipped = {code: int(mask.sum()) for code, mask in sorted(self.skipped.items())}
@@ -197,8 +199,11 @@ class _Court:
         trial.checked[index] = True
         case = Case(case.schema, case.name, case.spec, case.options, notes)
         try:
-            for failure in rule.judge(self.table.rows(index, case.name), case):
-                self._record(trial, split, case.name, index, failure)
+            for said in rule.judge(self.table.rows(index, case.name), case):
+                if isinstance(said, Skip):
+                    self._skip(trial, index, said)
+                else:
+                    self._record(trial, split, case.name, index, said)
         except Exception:  # noqa: BLE001  a rule that raises is a crash verdict; the other rules go on
             where = " ".join(part for part in (case.name, split) if part) or "the dataset"
             trial.crashes.append({"rule": rule.code, "at": where, "traceback": traceback.format_exc()})
@@ -230,6 +235,11 @@ class _Court:
         by_field = self.failing.get(code, {})
         wanted = [n for n in by_field if not name or n in {"", name, name.rpartition(".")[0]}]
         return np.logical_or.reduce([by_field[n] for n in wanted]) if wanted else None
+
+    def _skip(self, trial: _Trial, index: Array, skip: Skip) -> None:
+        rows = index[np.asarray(skip.mask, dtype=bool)]
+        trial.checked[rows] = False
+        trial.unseen.setdefault(skip.reason, np.zeros(len(self.table), bool))[rows] = True
 
     def _record(self, trial: _Trial, split: str, name: str, index: Array, failure: Failure) -> None:
         mask = np.asarray(failure.mask, dtype=bool)
