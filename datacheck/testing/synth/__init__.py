@@ -1,0 +1,59 @@
+"""Clean datasets of the supported systems, in their real on-disk layouts, of any size.
+
+`write` makes them from nothing but a seed: the same bytes every time, a sample the same however many others there
+are. `size="demo"` is a few dozen samples, `size="real"` the published size of the dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from datacheck.errors import UsageError
+from datacheck.testing.synth import ho3d, libero, minimind, scannet, sceneleap
+
+_WRITERS: dict[str, tuple[Callable[..., None], Any, Any]] = {  # writer, demo size, real size
+    "sceneleap": (sceneleap.write, sceneleap.Size(), sceneleap.REAL),
+    "ho3d": (ho3d.write, ho3d.Size(), ho3d.REAL),
+    "scannetpp": (scannet.write, scannet.Size(), scannet.REAL),
+    "libero": (libero.write, libero.Size(), libero.REAL),
+    "minimind": (minimind.write, minimind.Size(), minimind.REAL),
+    "scannet": (partial(scannet.write, variant="scannet"), scannet.Size(), scannet.REAL),
+    "robomimic": (partial(libero.write, variant="robomimic"), libero.Size(), libero.REAL),
+    "aloha": (libero.write_aloha, libero.Size(), libero.REAL),
+}
+
+SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")
+
+
+def write(
+    system: str, folder: Path, *, seed: int = 0, size: Literal["demo", "real"] = "demo", **parameters: Any
+) -> None:
+    """Write a clean dataset of one system.
+
+    Args:
+        system: one of `SYSTEMS`, or "scannet", "robomimic", "aloha".
+        folder: made where absent.
+        seed: 0 or more.
+        size: where the parameters start from.
+        parameters: what differs from that, by the names of the system's `Size` (``objects``, ``frames``, ...).
+
+    Raises:
+        UsageError: no such system or parameter.
+
+    Notes:
+        Deterministic: no clock, no global generator; one Philox stream per sample or sequence.
+    """
+    if system not in _WRITERS:
+        msg = f"{system!r} is not a known system; known are {', '.join(_WRITERS)}"
+        raise UsageError(msg)
+    writer, demo, real = _WRITERS[system]
+    start = real if size == "real" else demo
+    unknown = sorted(set(parameters) - set(vars(start)))
+    if unknown:
+        msg = f"{system} has no size parameter {unknown[0]!r}; it has {', '.join(vars(start))}"
+        raise UsageError(msg)
+    writer(folder, seed, replace(start, **parameters))

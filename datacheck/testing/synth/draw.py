@@ -1,0 +1,85 @@
+"""Random numbers of synthetic data: a generator per sample, the few distributions and curves that all systems share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from datacheck.digest import digest_bytes
+
+Array = np.ndarray[Any, Any]
+
+
+def generator(seed: int, *path: int | str) -> np.random.Generator:
+    """Return the generator of one thing, named by its path: the same numbers whatever else is drawn.
+
+    Args:
+        seed: 0 or more.
+        path: what is drawn ("ho3d", "ABF10"): words and numbers.
+    """
+    words = [part if isinstance(part, int) else int(digest_bytes(part.encode())[:8], 16) for part in path]
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, *words])))
+
+
+def lognormal(rng: np.random.Generator, median: float, sigma: float, low: int, high: int) -> int:
+    """Return a size: log-normal around `median`, clipped to low..high."""
+    return int(np.clip(round(median * float(np.exp(sigma * rng.standard_normal()))), low, high))
+
+
+def curves(rng: np.random.Generator, steps: int, count: int, cycles: float = 1.5) -> Array:
+    """Return smooth curves that never stand still for long: three sines of random phase each.
+
+    Shapes:
+        returns: float64 (steps, count), within -1..1
+
+    Args:
+        cycles: periods of the slowest sine over 100 steps; at 30 steps a second 1.5 is a calm hand.
+    """
+    time = np.arange(steps)[:, None] / 100.0
+    total = np.zeros((steps, count))
+    for weight, factor in ((0.6, 1.0), (0.28, 1.7), (0.12, 2.9)):
+        rate = cycles * factor * rng.uniform(0.85, 1.15, count)
+        total += weight * np.sin(2 * np.pi * (rate * time + rng.uniform(size=count)))
+    return total
+
+
+def unit_vectors(rng: np.random.Generator, count: int) -> Array:
+    """Return float64 (count, 3): directions, uniform over the sphere."""
+    vectors = rng.standard_normal((count, 3)) + 1e-9
+    out: Array = vectors / np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+    return out
+
+
+def rotation(rotvec: Array) -> Array:
+    """Return the matrices of rotation vectors (Rodrigues).
+
+    Shapes:
+        rotvec: float (rows, 3) [rad]
+        returns: float64 (rows, 3, 3)
+    """
+    angle = np.sqrt(np.einsum("ij,ij->i", rotvec, rotvec))
+    axis = rotvec / np.maximum(angle, 1e-12)[:, None]
+    zero = np.zeros(len(rotvec))
+    cross = np.stack(
+        [zero, -axis[:, 2], axis[:, 1], axis[:, 2], zero, -axis[:, 0], -axis[:, 1], axis[:, 0], zero], axis=1
+    ).reshape(-1, 3, 3)
+    square = np.einsum("nij,njk->nik", cross, cross)
+    sine, cosine = np.sin(angle)[:, None, None], np.cos(angle)[:, None, None]
+    out: Array = np.eye(3) + sine * cross + (1 - cosine) * square
+    return out
+
+
+def quaternion_product(a: Array, b: Array) -> Array:
+    """Return the Hamilton products of quaternions w, x, y, z: `b` first, then `a`."""
+    w1, x1, y1, z1 = np.moveaxis(a, -1, 0)
+    w2, x2, y2, z2 = np.moveaxis(b, -1, 0)
+    return np.stack(
+        [
+            w1 * w2 - x1 * x2 - y1 * y2 - z1 * z2,
+            w1 * x2 + x1 * w2 + y1 * z2 - z1 * y2,
+            w1 * y2 - x1 * z2 + y1 * w2 + z1 * x2,
+            w1 * z2 + x1 * y2 - y1 * x2 + z1 * w2,
+        ],
+        axis=-1,
+    )

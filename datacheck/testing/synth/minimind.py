@@ -1,0 +1,158 @@
+"""minimind: JSON lines for pre-training, chat tuning and preferences, and the tokenizer that goes with them.
+
+Layout::
+
+    pretrain_t2t_mini.jsonl     {"text": str}
+    sft_t2t_mini.jsonl          {"conversations": [{"role", "content"}]}
+    dpo.jsonl                   {"chosen": [messages], "rejected": [messages]}
+    model/tokenizer.json, model/tokenizer_config.json
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.testing.synth.draw import generator, lognormal
+from datacheck.testing.synth.text import language, phrases, question, text
+
+PRETRAIN, SFT, DPO, MODEL = "pretrain_t2t_mini.jsonl", "sft_t2t_mini.jsonl", "dpo.jsonl", "model"
+SPECIAL = (
+    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
+    "<think>", "</think>", *(f"<|buffer{i}|>" for i in range(1, 28)),
+)  # fmt: skip
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+_SYSTEM = ("You are a helpful assistant.", "你是一个知识渊博的助手。", "Answer briefly and politely.")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much to write.
+
+    Args:
+        pretrain, sft, dpo: lines per file.
+        characters: median characters of a pre-training text; `answer` of an assistant turn.
+        turns: mean number of exchanges of a conversation beyond the first.
+    """
+
+    pretrain: int = 400
+    sft: int = 300
+    dpo: int = 80
+    characters: float = 220.0
+    answer: float = 90.0
+    turns: float = 1.1
+
+
+REAL = Size(pretrain=1_374_285, sft=1_149_770, dpo=17_000, characters=400.0, answer=119.0, turns=1.1)
+
+
+def write(folder: Path, seed: int, size: Size) -> None:
+    """Write a clean dataset."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _lines(folder / PRETRAIN, seed, size.pretrain, lambda rng: pretrain(rng, size))
+    _lines(folder / SFT, seed, size.sft, lambda rng: {"conversations": chat(rng, size)})
+    _lines(folder / DPO, seed, size.dpo, lambda rng: preference(rng, size))
+    write_tokenizer(folder / MODEL)
+
+
+def _lines(path: Path, seed: int, count: int, make: Any) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for number in range(count):
+            record = make(generator(seed, path.name, number))
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def pretrain(rng: np.random.Generator, size: Size) -> dict[str, Any]:
+    """Return one pre-training record."""
+    characters = lognormal(rng, size.characters, 0.45, 90, 2_000)
+    return {"text": text(rng, language(rng), characters)}
+
+
+def chat(rng: np.random.Generator, size: Size) -> list[dict[str, str]]:
+    """Return one conversation: perhaps a system prompt, then user and assistant in turn."""
+    name = language(rng)
+    messages = [{"role": "system", "content": _SYSTEM[int(rng.integers(3))]}] if rng.uniform() < 0.3 else []
+    for _ in range(1 + min(3, int(rng.poisson(size.turns)))):
+        answer = text(rng, name, lognormal(rng, size.answer, 0.4, 25, 260))
+        messages += [{"role": "user", "content": question(rng, name)}, {"role": "assistant", "content": answer}]
+    return messages
+
+
+def preference(rng: np.random.Generator, size: Size) -> dict[str, Any]:
+    """Return one pair: the same question, a better and a worse answer."""
+    name = language(rng)
+    ask = {"role": "user", "content": question(rng, name)}
+    return {
+        kind: [ask, {"role": "assistant", "content": text(rng, name, lognormal(rng, size.answer, 0.4, 25, 260))}]
+        for kind in ("chosen", "rejected")
+    }
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Write a byte-level BPE tokenizer: special tokens first, as in the released one, then bytes, then merges."""
+    folder.mkdir(parents=True, exist_ok=True)
+    alphabet = _byte_characters()
+    vocabulary = {token: i for i, token in enumerate([*SPECIAL, *alphabet])}
+    merges: list[tuple[str, str]] = []
+    for word in ["assistant", "user", "system", *phrases()]:
+        characters = [[alphabet[b] for b in c.encode()] for c in word]
+        for symbols in characters:
+            _merge(symbols, vocabulary, merges)
+        _merge(["".join(symbols) for symbols in characters], vocabulary, merges)
+    plain = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True, "type": "ByteLevel"}
+    added = [
+        {"id": i, "content": token, "special": True}
+        | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        for i, token in enumerate(SPECIAL)
+    ]
+    document = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": plain, "post_processor": None, "decoder": plain,
+        "model": {
+            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+            "vocab": vocabulary, "merges": [list(pair) for pair in merges],
+        },
+    }  # fmt: skip
+    config = {
+        "bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>",
+        "unk_token": "<|endoftext|>", "model_max_length": 32768, "tokenizer_class": "PreTrainedTokenizerFast",
+        "chat_template": TEMPLATE,
+    }  # fmt: skip
+    for name, value in (("tokenizer.json", document), ("tokenizer_config.json", config)):
+        (folder / name).write_text(json.dumps(value, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def _merge(symbols: list[str], vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> None:
+    """Add the merges that join `symbols` from the left, as far as the vocabulary of 6,400 has room."""
+    whole = symbols[0]
+    for symbol in symbols[1:]:
+        pair, joined = (whole, symbol), whole + symbol
+        if joined not in vocabulary:
+            if len(vocabulary) >= 6400:
+                return
+            vocabulary[joined] = len(vocabulary)
+            merges.append(pair)
+        whole = joined
+
+
+def _byte_characters() -> list[str]:
+    """Return the printable stand-ins of the 256 bytes in byte order (the byte-level alphabet of GPT-2)."""
+    visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    out, spare = [], 256
+    for byte in range(256):
+        if byte in visible:
+            out.append(chr(byte))
+        else:
+            out.append(chr(spare))
+            spare += 1
+    return out
