@@ -89,6 +89,14 @@ def _nothing_judged(trial: _Trial) -> str:
     return f"every sample that it would judge fails {', '.join(codes)}" if codes else "no sample holds what it judges"
 
 
+def _mask(mask: Array, index: Array) -> Array:
+    found = np.asarray(mask, dtype=bool)
+    if found.shape != index.shape:
+        msg = f"the judge returned a mask of {found.shape} for {len(index)} rows"
+        raise ValueError(msg)
+    return found
+
+
 def judge(
     table: Table, schema: Schema, choices: Sequence[Choice], notes: Sequence[Note] = (),
     crashes: Sequence[Mapping[str, str]] = (),
@@ -220,15 +228,19 @@ class _Court:
             failing = self._failing(code, name)
             if failing is None or not (gone := failing[index]).any():
                 continue
-            rows = index[gone]
-            mask = trial.skipped.setdefault(code, np.zeros(len(self.table), bool))
-            fresh = rows[~mask[rows]]
-            mask[rows] = True
+            fresh = self._hide(trial, code, index[gone])
             for finding in self.findings.get(code, []):
                 if hidden := int(np.isin(fresh, finding.rows).sum()):
                     finding.hides[trial.choice.rule.code] = finding.hides.get(trial.choice.rule.code, 0) + hidden
             index = index[~gone]
         return index
+
+    def _hide(self, trial: _Trial, code: str, rows: Array) -> Array:
+        """Mark rows as not judged because they fail `code`; return those that were not marked yet."""
+        mask = trial.skipped.setdefault(code, np.zeros(len(self.table), bool))
+        fresh = rows[~mask[rows]]
+        mask[rows] = True
+        return fresh
 
     def _failing(self, code: str, name: str) -> Array | None:
         """Rows that fail `code` for the field, for the field that it is part of, or as whole samples."""
@@ -237,15 +249,12 @@ class _Court:
         return np.logical_or.reduce([by_field[n] for n in wanted]) if wanted else None
 
     def _skip(self, trial: _Trial, index: Array, skip: Skip) -> None:
-        rows = index[np.asarray(skip.mask, dtype=bool)]
+        rows = index[_mask(skip.mask, index)]
         trial.checked[rows] = False
         trial.unseen.setdefault(skip.reason, np.zeros(len(self.table), bool))[rows] = True
 
     def _record(self, trial: _Trial, split: str, name: str, index: Array, failure: Failure) -> None:
-        mask = np.asarray(failure.mask, dtype=bool)
-        if mask.shape != index.shape:
-            msg = f"the judge returned a mask of {mask.shape} for {len(index)} rows"
-            raise ValueError(msg)
+        mask = _mask(failure.mask, index)
         rows, order = index[mask], None if failure.order is None else np.asarray(failure.order)[mask]
         if trial.choice.settings.ignore and len(rows):
             keep = np.array([not _waived(trial, self.table.keys[int(i)]) for i in rows])
