@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -139,7 +139,7 @@ class Report:
     """Everything a scan has to say; printing it is the business of `report/`.
 
     Args:
-        run: id, start, seconds, version, command, complete.
+        run: id, started, seconds, version, command, fail_on (error, warning, never).
         dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped, from_cache}, splits.
         schema: name, digest, path.
         verdicts: every rule, also those that passed.
@@ -160,6 +160,26 @@ class Report:
     crashes: list[dict[str, str]] = field(default_factory=list)
     folder: str = ""
 
+    @property
+    def exit_code(self) -> int:
+        """What the command line returns: 4 for a crash, 1 for findings at or above `run["fail_on"]`, else 0."""
+        if self.crashes:
+            return 4
+        threshold = {"error": [Severity.ERROR], "warning": [Severity.ERROR, Severity.WARNING]}
+        failing = threshold.get(self.run.get("fail_on", "error"), [])
+        return int(any(f.severity in failing for f in self.findings))
+
     def counts(self) -> dict[str, int]:
         """Return the number of findings by severity."""
         return {s.value: sum(f.severity is s for f in self.findings) for s in Severity}
+
+
+class Tick(NamedTuple):
+    """How far a scan is: files and bytes done and in all, samples measured, files whose rows were kept from before."""
+
+    files: int
+    all_files: int
+    nbytes: int
+    all_nbytes: int
+    samples: int
+    kept: int

@@ -96,6 +96,15 @@ def rename(source: Path, target: Path) -> None:
     source.rename(target)
 
 
+def point(link: Path, target: str) -> None:
+    """Make `link` a symbolic link to `target`, in place of an older one; where links are refused there is none."""
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
+    with contextlib.suppress(OSError):
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target)
+        temporary.replace(link)
+
+
 def make_read_only(path: Path) -> None:
     """Take the write permission away (a guard-rail, not a proof)."""
     with _guarded(path):
