@@ -46,7 +46,7 @@ class Size:
         vertices: write the four per-vertex fields (nine tenths of a file).
     """
 
-    train: int = 6
+    train: int = 8
     evaluation: int = 2
     frames: tuple[int, int] = (56, 72)
     vertices: bool = True
@@ -79,7 +79,7 @@ def _sequence(rng: np.random.Generator, size: Size, split: str) -> list[bytes]:
     records = sequence(rng, frames)
     if split == "train":
         return [dumps(_annotation(record, rng, vertices=size.vertices)) for record in records]
-    return [dumps(_evaluation(record)) for record in records]
+    return [dumps(evaluation(record)) for record in records]
 
 
 def sequence(rng: np.random.Generator, frames: int) -> list[dict[str, Any]]:
@@ -126,7 +126,8 @@ def _annotation(record: dict[str, Any], rng: np.random.Generator, *, vertices: b
     return dict(sorted((record | touching).items()))
 
 
-def _evaluation(record: dict[str, Any]) -> dict[str, Any]:
+def evaluation(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what is released of a frame for evaluation: the root joint and a box, no hand parameters."""
     joints, camera = record["handJoints3D"], record["camMat"]
     u = camera[0, 0] * joints[:, 0] / -joints[:, 2] + camera[0, 2]
     v = camera[1, 1] * -joints[:, 1] / -joints[:, 2] + camera[1, 2]

@@ -47,7 +47,7 @@ class Size:
     """
 
     suites: tuple[str, ...] = ("libero_spatial",)
-    tasks: int = 3
+    tasks: int = 4
     demos: int = 8
     image: int = 16
 

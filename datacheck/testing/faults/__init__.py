@@ -1,0 +1,47 @@
+"""Named corruptions of clean datasets, each with the code that must report it.
+
+The codes come from the published catalogue of rules, never from a rule's implementation: what is planted here and not
+found by a scan is a defect of the scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from datacheck.errors import UsageError
+from datacheck.testing.faults import ho3d, libero, minimind, scannet, sceneleap
+from datacheck.testing.faults.base import Fault, Planted, Site
+from datacheck.testing.synth.draw import generator
+
+__all__ = ["FAULTS", "Fault", "Planted", "faults_of", "plant"]
+
+FAULTS: tuple[Fault, ...] = (
+    *sceneleap.FAULTS, *ho3d.FAULTS, *scannet.FAULTS, *libero.FAULTS, *minimind.FAULTS,
+)  # fmt: skip
+
+
+def faults_of(system: str, *, later: bool = False) -> list[Fault]:
+    """Return the faults of a system: those to plant at once, or those to plant after a first scan."""
+    return [fault for fault in FAULTS if fault.system == system and fault.later == later]
+
+
+def plant(system: str, folder: Path, names: Sequence[str] | None = None, *, seed: int = 0) -> list[Planted]:
+    """Break a clean dataset in named ways, no sample twice.
+
+    Args:
+        system: whose layout the folder has.
+        folder: changed in place.
+        names: which faults, in this order; all that need no earlier scan by default.
+        seed: decides which samples are hit.
+
+    Raises:
+        UsageError: no such fault, or too few samples for so many.
+    """
+    known = {fault.name: fault for fault in FAULTS if fault.system == system}
+    if unknown := sorted(set(names or ()) - set(known)):
+        msg = f"{system} has no fault {unknown[0]!r}; known are {', '.join(known)}"
+        raise UsageError(msg)
+    chosen = faults_of(system) if names is None else [known[name] for name in names]
+    site = Site(folder, generator(seed, "faults", system))
+    return [planted for fault in chosen for planted in fault.plant(site)]

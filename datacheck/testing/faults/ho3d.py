@@ -1,0 +1,129 @@
+"""How hand annotations go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.formats.base import open_container
+from datacheck.testing.faults.base import Fault, Planted, Site, add_lines, names, truncate
+from datacheck.testing.synth.draw import Array
+from datacheck.testing.synth.ho3d import evaluation
+from datacheck.testing.synth.pickle2 import dumps
+
+_JOINTS = "handJoints3D"
+_FLIP = np.array([1.0, -1.0, -1.0])
+_TIPS = [16, 17, 18, 19, 20]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    container = open_container(path)
+    try:
+        return {name: container.read(name) for name in container.names()}
+    finally:
+        container.close()
+
+
+def _frames(site: Site, sequence: str) -> list[str]:
+    return names(site, f"{sequence}/meta/*.pkl")
+
+
+def _whole(site: Site, *, cameras: bool = False) -> list[str]:
+    """Return the frames of a training sequence that nothing has touched, marked; of several cameras if asked."""
+    free = [s for s in names(site, "train/*") if not site.taken.intersection(_frames(site, s))]
+    free = [s for s in free if s[-2:].isdigit()] if cameras else free
+    sequence = site.pick(free)[0]
+    keys = _frames(site, sequence)
+    site.taken.update(keys)
+    return keys
+
+
+def _one(site: Site) -> str:
+    """Return a training frame of a sequence that no other fault has as a whole, marked."""
+    return site.pick([k for k in names(site, "train/*/meta/*.pkl") if k.split("/meta")[0] not in site.taken])[0]
+
+
+def _rewrite(site: Site, keys: list[str], change: Callable[[Array], Array | None]) -> None:
+    for key in keys:
+        record = _read(site.folder / key)
+        record[_JOINTS] = change(record[_JOINTS])
+        (site.folder / key).write_bytes(dumps(record))
+
+
+def _sequence(code: str, what: str, change: Callable[[Array], Array]) -> Callable[[Site], list[Planted]]:
+    def plant(site: Site) -> list[Planted]:
+        keys = _whole(site)
+        _rewrite(site, keys, change)
+        return [Planted(tuple(keys), code, what)]
+
+    return plant
+
+
+def _frame(code: str, what: str, change: Callable[[Array], Array | None]) -> Callable[[Site], list[Planted]]:
+    def plant(site: Site) -> list[Planted]:
+        key = _one(site)
+        _rewrite(site, [key], change)
+        return [Planted((key,), code, what)]
+
+    return plant
+
+
+def _nan_joint(joints: Array) -> Array:
+    out = joints.copy()
+    out[7, 2] = np.nan
+    return out
+
+
+def _rolled_tips(joints: Array) -> Array:
+    out = joints.copy()
+    out[_TIPS] = joints[[17, 18, 19, 20, 16]]
+    return out
+
+
+def _truncated(site: Site) -> list[Planted]:
+    key = _one(site)
+    truncate(site.folder / key)
+    return [Planted((key,), "DC101", "half of an annotation is missing")]
+
+
+def _missing(site: Site) -> list[Planted]:
+    key = _one(site)
+    (site.folder / key).unlink()
+    return [Planted((key,), "DC105", "a listed annotation does not exist")]
+
+
+def _leaked_camera(site: Site) -> list[Planted]:
+    """Another camera of a training recording turns up in the evaluation split."""
+    train = _whole(site, cameras=True)
+    stem = train[0].split("/")[1]
+    used = {Path(s).name for s in names(site, "train/*")}
+    other = next(f"{stem[:-1]}{camera}" for camera in range(10) if f"{stem[:-1]}{camera}" not in used)
+    keys = [key.replace(f"train/{stem}", f"evaluation/{other}") for key in train]
+    for source, key in zip(train, keys, strict=True):
+        record = _read(site.folder / source)
+        record[_JOINTS] = record[_JOINTS] * [-1.0, 1.0, 1.0] + [0.01, -0.005, -0.03]
+        (site.folder / key).parent.mkdir(parents=True, exist_ok=True)
+        (site.folder / key).write_bytes(dumps(evaluation(record)))
+    site.taken.update(keys)
+    add_lines(site.folder / "evaluation.txt", [f"{other}/{Path(key).stem}" for key in keys])
+    return [Planted(tuple(keys), "DC802", f"evaluation/{other} is another camera of train/{stem}", tuple(train))]
+
+
+FAULTS = (
+    Fault("joints-in-mm", "ho3d", "DC201", _sequence("DC201", "joints in millimetres", lambda j: j * 1000)),
+    Fault("root-relative", "ho3d", "DC301", _sequence("DC301", "joints relative to the wrist", lambda j: j - j[0])),
+    Fault("opencv-camera", "ho3d", "DC303", _sequence("DC303", "joints in an OpenCV camera", lambda j: j * _FLIP)),
+    Fault("tips-rolled", "ho3d", "DC605", _sequence("DC605", "fingertips in thumb-last order", _rolled_tips)),
+    Fault("leaked-camera", "ho3d", "DC802", _leaked_camera),
+    Fault(
+        "collapsed-joints", "ho3d", "DC602", _frame("DC602", "21 copies of the wrist", lambda j: j[:1].repeat(21, 0))
+    ),
+    Fault("nan-joint", "ho3d", "DC221", _frame("DC221", "one joint is NaN", _nan_joint)),
+    Fault("no-joints", "ho3d", "DC121", _frame("DC121", "handJoints3D is None", lambda j: None)),
+    Fault("twenty-joints", "ho3d", "DC122", _frame("DC122", "20 joints", lambda j: j[:20].copy())),
+    Fault("truncated-pickle", "ho3d", "DC101", _truncated),
+    Fault("missing-pickle", "ho3d", "DC105", _missing),
+)

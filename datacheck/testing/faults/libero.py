@@ -1,0 +1,146 @@
+"""How demonstrations go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import h5py
+import numpy as np
+
+from datacheck.testing.faults.base import Fault, Planted, Site, names, truncate
+from datacheck.testing.synth.draw import Array
+
+Demo = dict[str, Array]
+SHORT = 50
+
+
+def _demos(site: Site) -> list[str]:
+    found = []
+    for path in names(site, "*/*.hdf5"):
+        if path not in site.taken:
+            with h5py.File(site.folder / path) as file:
+                found += [f"{path}:/data/{name}" for name in file["data"]]
+    return sorted(found)
+
+
+def _read(group: h5py.Group) -> Demo:
+    arrays: Demo = {}
+    group.visititems(lambda name, item: arrays.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None)
+    return arrays
+
+
+def _replace(group: h5py.Group, demo: Demo) -> None:
+    for name in sorted(_read(group)):
+        del group[name]
+    for name, value in demo.items():
+        group.create_dataset(name, data=value)
+
+
+def _edit(
+    code: str, what: str, change: Callable[[Demo], None], *, keep_count: bool = False
+) -> Callable[[Site], list[Planted]]:
+    def plant(site: Site) -> list[Planted]:
+        key = site.pick(_demos(site))[0]
+        path, _, inner = key.partition(":")
+        with h5py.File(site.folder / path, "r+") as file:
+            demo = _read(file[inner])
+            change(demo)
+            _replace(file[inner], demo)
+            if not keep_count:
+                _recount(file, inner, len(demo["actions"]))
+        return [Planted((key,), code, what)]
+
+    return plant
+
+
+def _recount(file: h5py.File, inner: str, steps: int) -> None:
+    file["data"].attrs["total"] = int(file["data"].attrs["total"]) + steps - int(file[inner].attrs["num_samples"])
+    file[inner].attrs["num_samples"] = steps
+
+
+def _short(demo: Demo) -> None:
+    for name in demo:
+        demo[name] = demo[name][:SHORT]
+
+
+def _six_numbers(demo: Demo) -> None:
+    demo["actions"] = demo["actions"][:, :6].copy()
+
+
+def _no_position(demo: Demo) -> None:
+    del demo["obs/ee_pos"]
+
+
+def _idle(demo: Demo) -> None:
+    """Nothing moves for seven tenths of the demo; the gripper stays as it is."""
+    steps = len(demo["actions"])
+    start, stop = steps // 5, steps - steps // 10
+    demo["actions"][start:stop, :6] = 0.0
+    for name in demo:
+        if name.startswith("obs/") or name in {"states", "robot_states"}:
+            demo[name][start:stop] = demo[name][start]
+
+
+def _degrees(demo: Demo) -> None:
+    demo["obs/joint_states"] = np.rad2deg(demo["obs/joint_states"])
+
+
+def _nan_action(demo: Demo) -> None:
+    demo["actions"][len(demo["actions"]) // 2, 1] = np.nan
+
+
+def _minus_one(demo: Demo) -> None:
+    demo["obs/ee_pos"][10:25] = -1.0
+
+
+def _one_row_less(demo: Demo) -> None:
+    demo["obs/joint_states"] = demo["obs/joint_states"][:-1]
+
+
+def _millimetres(demo: Demo) -> None:
+    demo["obs/ee_pos"] = demo["obs/ee_pos"] * 1000
+
+
+def _truncated(site: Site) -> list[Planted]:
+    path = site.pick([p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)])[0]
+    truncate(site.folder / path)
+    return [Planted((path,), "DC101", "half of a task's file is missing")]
+
+
+def _duplicate(site: Site) -> list[Planted]:
+    key = site.pick(_demos(site))[0]
+    path, _, inner = key.partition(":")
+    with h5py.File(site.folder / path, "r+") as file:
+        copy = f"/data/demo_{len(file['data'])}"
+        file.copy(inner, copy)
+        file["data"].attrs["num_demos"] = len(file["data"])
+        file["data"].attrs["total"] = int(file["data"].attrs["total"]) + int(file[copy].attrs["num_samples"])
+    first, second = sorted((key, f"{path}:{copy}"))
+    site.taken.add(f"{path}:{copy}")
+    return [Planted((second,), "DC803", "one demo stands in a file twice", (first,))]
+
+
+def _dead_action(site: Site) -> list[Planted]:
+    for path in [p for p in names(site, "*/*.hdf5") if p not in site.taken]:
+        with h5py.File(site.folder / path, "r+") as file:
+            for name in file["data"]:
+                actions = file["data"][name]["actions"]
+                if actions.shape[1] > 3:
+                    actions[:, 3] = 0.0
+    return [Planted((), "DC223", "the fourth action never changes, in any demo")]
+
+
+FAULTS = (
+    Fault("truncated-file", "libero", "DC101", _truncated),
+    Fault("dead-action", "libero", "DC223", _dead_action),
+    Fault("short-demo", "libero", "DC501", _edit("DC501", f"a demo of {SHORT} steps", _short)),
+    Fault("six-actions", "libero", "DC122", _edit("DC122", "actions of 6 numbers", _six_numbers)),
+    Fault("no-ee-pos", "libero", "DC121", _edit("DC121", "obs/ee_pos is missing", _no_position)),
+    Fault("idle-demo", "libero", "DC504", _edit("DC504", "nothing moves for 70 % of a demo", _idle)),
+    Fault("joints-in-degrees", "libero", "DC202", _edit("DC202", "joint angles in degrees", _degrees)),
+    Fault("nan-action", "libero", "DC221", _edit("DC221", "one action is NaN", _nan_action)),
+    Fault("minus-one-positions", "libero", "DC222", _edit("DC222", "15 positions are -1 -1 -1", _minus_one)),
+    Fault("positions-in-mm", "libero", "DC201", _edit("DC201", "hand positions in millimetres", _millimetres)),
+    Fault("one-row-less", "libero", "DC123", _edit("DC123", "joint_states has a step less", _one_row_less)),
+    Fault("duplicate-demo", "libero", "DC803", _duplicate),
+)

@@ -1,0 +1,101 @@
+"""How lines of text go wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from datacheck.testing.faults.base import Fault, Planted, Site
+from datacheck.testing.synth.minimind import DPO, PRETRAIN, SFT
+
+
+def _lines(site: Site, name: str) -> list[bytes]:
+    return (site.folder / name).read_bytes().splitlines(keepends=True)
+
+
+def key(name: str, number: int) -> str:
+    """Return the key of a line, counted from 0."""
+    return f"{name}:{number:012d}"
+
+
+def _pick(site: Site, name: str) -> int:
+    chosen = site.pick([key(name, i) for i in range(len(_lines(site, name)))])[0]
+    return int(chosen.rpartition(":")[2])
+
+
+def _bytes(name: str, code: str, what: str, change: Callable[[bytes], bytes]) -> Callable[[Site], list[Planted]]:
+    def plant(site: Site) -> list[Planted]:
+        lines, number = _lines(site, name), _pick(site, name)
+        lines[number] = change(lines[number])
+        (site.folder / name).write_bytes(b"".join(lines))
+        return [Planted((key(name, number),), code, what)]
+
+    return plant
+
+
+def _record(
+    name: str, code: str, what: str, change: Callable[[dict[str, Any]], None]
+) -> Callable[[Site], list[Planted]]:
+    def rewrite(line: bytes) -> bytes:
+        record = json.loads(line)
+        change(record)
+        return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+
+    return _bytes(name, code, what, rewrite)
+
+
+def _not_utf8(line: bytes) -> bytes:
+    return line.replace(b'"content": "', b'"content": "\xff\xfe', 1)
+
+
+def _no_answer(record: dict[str, Any]) -> None:
+    record["conversations"] = [m for m in record["conversations"] if m["role"] != "assistant"]
+
+
+def _long_prompt(record: dict[str, Any]) -> None:
+    user = next(m for m in record["conversations"] if m["role"] == "user")
+    user["content"] = " ".join(f"{i}: {user['content']}" for i in range(400))
+
+
+def _null_text(record: dict[str, Any]) -> None:
+    record["text"] = None
+
+
+def _null_chat(record: dict[str, Any]) -> None:
+    record["conversations"] = None
+
+
+def _duplicate(name: str) -> Callable[[Site], list[Planted]]:
+    def plant(site: Site) -> list[Planted]:
+        lines, number = _lines(site, name), _pick(site, name)
+        (site.folder / name).write_bytes(b"".join([*lines, lines[number]]))
+        copy = key(name, len(lines))
+        site.taken.add(copy)
+        return [Planted((copy,), "DC803", "a line stands in the file twice", (key(name, number),))]
+
+    return plant
+
+
+FAULTS = (
+    Fault(
+        "bad-json",
+        "minimind",
+        "DC701",
+        _bytes(SFT, "DC701", "half of a line is missing", lambda b: b[: len(b) // 2] + b"\n"),
+    ),
+    Fault("not-utf8", "minimind", "DC701", _bytes(SFT, "DC701", "a line that is not UTF-8", _not_utf8)),
+    Fault("no-answer", "minimind", "DC702", _record(SFT, "DC702", "a conversation without an answer", _no_answer)),
+    Fault("long-prompt", "minimind", "DC702", _record(SFT, "DC702", "a prompt longer than the context", _long_prompt)),
+    Fault("no-conversation", "minimind", "DC121", _record(SFT, "DC121", "conversations is null", _null_chat)),
+    Fault("duplicate-chat", "minimind", "DC803", _duplicate(SFT)),
+    Fault(
+        "bad-json-pretrain",
+        "minimind",
+        "DC701",
+        _bytes(PRETRAIN, "DC701", "a line without its end", lambda b: b[:-3] + b"\n"),
+    ),
+    Fault("null-text", "minimind", "DC121", _record(PRETRAIN, "DC121", "text is null", _null_text)),
+    Fault("duplicate-text", "minimind", "DC803", _duplicate(PRETRAIN)),
+    Fault("bad-json-dpo", "minimind", "DC701", _bytes(DPO, "DC701", "an empty object cut open", lambda b: b"{\n")),
+)

@@ -1,0 +1,124 @@
+"""How scenes with instance labels go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from datacheck.testing.faults.base import Fault, Planted, Site, add_lines, names, truncate
+from datacheck.testing.synth.draw import Array
+from datacheck.testing.synth.scannet import FLOOR, IGNORE, WALL
+
+SEMANTIC, INSTANCE = 10, 11
+
+
+def _victim(site: Site) -> str:
+    return site.pick(names(site, "train/*.npy"))[0]
+
+
+def _truth(site: Site, key: str) -> Path:
+    return site.folder / "instance_gt" / Path(key).with_suffix(".txt")
+
+
+def save(site: Site, key: str, cloud: Array) -> None:
+    """Write a scene and the labels that belong to it."""
+    np.save(site.folder / key, cloud)
+    labels = np.nan_to_num(cloud[:, SEMANTIC]).astype(np.int64) * 1000 + cloud[:, INSTANCE].astype(np.int64) + 1
+    _truth(site, key).write_text("\n".join(map(str, labels.tolist())) + "\n", encoding="utf-8")
+
+
+def _edit(
+    code: str, what: str, change: Callable[[Array, np.random.Generator], None]
+) -> Callable[[Site], list[Planted]]:
+    def plant(site: Site) -> list[Planted]:
+        key = _victim(site)
+        cloud = np.load(site.folder / key)
+        change(cloud, site.rng)
+        save(site, key, cloud)
+        return [Planted((key,), code, what)]
+
+    return plant
+
+
+def _no_instances(cloud: Array, rng: np.random.Generator) -> None:
+    cloud[:, INSTANCE] = IGNORE
+
+
+def _only_dropped(cloud: Array, rng: np.random.Generator) -> None:
+    mine = cloud[:, INSTANCE] >= 0
+    cloud[mine, SEMANTIC] = np.where(cloud[mine, INSTANCE] % 2 == 0, WALL, FLOOR)
+
+
+def _too_small(cloud: Array, rng: np.random.Generator) -> None:
+    """Keep 30 points of every instance; the rest of it loses its label."""
+    for instance in np.unique(cloud[cloud[:, INSTANCE] >= 0, INSTANCE]):
+        rows = np.flatnonzero(cloud[:, INSTANCE] == instance)
+        cloud[rows[30:], INSTANCE] = IGNORE
+
+
+def _unknown_class(cloud: Array, rng: np.random.Generator) -> None:
+    instance = rng.choice(np.unique(cloud[cloud[:, INSTANCE] >= 0, INSTANCE]))
+    cloud[cloud[:, INSTANCE] == instance, SEMANTIC] = 150
+
+
+def _other_ignore(cloud: Array, rng: np.random.Generator) -> None:
+    cloud[cloud[:, SEMANTIC] == IGNORE, SEMANTIC] = -1
+
+
+def _millimetres(cloud: Array, rng: np.random.Generator) -> None:
+    cloud[:, :3] *= 1000
+
+
+def _nan_point(cloud: Array, rng: np.random.Generator) -> None:
+    cloud[int(rng.integers(len(cloud))), :3] = np.nan
+
+
+def _truncated(site: Site) -> list[Planted]:
+    key = _victim(site)
+    truncate(site.folder / key)
+    return [Planted((key,), "DC101", "half of a scene file is missing")]
+
+
+def _rows_differ(site: Site) -> list[Planted]:
+    key = _victim(site)
+    path = _truth(site, key)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(lines[:-10]) + "\n", encoding="utf-8")
+    return [Planted((key,), "DC123", "the label file has 10 rows fewer than the scene")]
+
+
+def _listed_but_absent(site: Site) -> list[Planted]:
+    name = site.rng.bytes(5).hex()
+    add_lines(site.folder / "train_list.txt", [name])
+    return [Planted((f"train/{name}.npy",), "DC105", "a listed scene does not exist")]
+
+
+def _copied_to_validation(site: Site) -> list[Planted]:
+    key = _victim(site)
+    name = site.rng.bytes(5).hex()
+    copy = f"validation/{name}.npy"
+    site.taken.add(copy)
+    save(site, copy, np.load(site.folder / key))
+    captions = site.folder / "captions"
+    (captions / f"{name}.json").write_bytes((captions / f"{Path(key).stem}.json").read_bytes())
+    add_lines(site.folder / "val_list.txt", [name])
+    return [Planted((copy,), "DC801", "a scene of train was copied to validation under another name", (key,))]
+
+
+FAULTS = (
+    Fault("no-instances", "scannetpp", "DC402", _edit("DC402", "no point has an instance", _no_instances)),
+    Fault(
+        "only-dropped-classes", "scannetpp", "DC402", _edit("DC402", "every instance is wall or floor", _only_dropped)
+    ),
+    Fault("too-small-instances", "scannetpp", "DC402", _edit("DC402", "no instance has over 30 points", _too_small)),
+    Fault("unknown-class", "scannetpp", "DC404", _edit("DC404", "an instance of class 150", _unknown_class)),
+    Fault("other-ignore-label", "scannetpp", "DC405", _edit("DC405", "-1 where -100 is declared", _other_ignore)),
+    Fault("points-in-mm", "scannetpp", "DC201", _edit("DC201", "points in millimetres", _millimetres)),
+    Fault("nan-point", "scannetpp", "DC221", _edit("DC221", "one point is NaN", _nan_point)),
+    Fault("label-rows-differ", "scannetpp", "DC123", _rows_differ),
+    Fault("truncated-scene", "scannetpp", "DC101", _truncated),
+    Fault("missing-scene", "scannetpp", "DC105", _listed_but_absent),
+    Fault("copied-to-validation", "scannetpp", "DC801", _copied_to_validation),
+)

@@ -1,0 +1,153 @@
+"""How grasp files go wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from datacheck.formats.base import open_container
+from datacheck.testing.faults.base import Fault, Planted, Site, names, truncate
+from datacheck.testing.synth.draw import Array
+
+Record = dict[str, Array]
+
+
+def _read(path: Path) -> Record:
+    container = open_container(path)
+    try:
+        return {name: np.array(container.read(name)) for name in container.names()}
+    finally:
+        container.close()
+
+
+def _write(path: Path, record: Record) -> None:
+    np.save(path, np.array(record, dtype=object))
+
+
+def _victim(site: Site, split: str = "train") -> str:
+    return site.pick(names(site, f"{split}/*.npy"))[0]
+
+
+def _edit(
+    code: str, what: str, change: Callable[[Record, np.random.Generator], None]
+) -> Callable[[Site], list[Planted]]:
+    def plant(site: Site) -> list[Planted]:
+        key = _victim(site)
+        record = _read(site.folder / key)
+        change(record, site.rng)
+        _write(site.folder / key, record)
+        return [Planted((key,), code, what)]
+
+    return plant
+
+
+def _millimetres(record: Record, rng: np.random.Generator) -> None:
+    record["grasp_qpos"][:, :3] *= 1000
+
+
+def _degrees(record: Record, rng: np.random.Generator) -> None:
+    record["grasp_qpos"][:, 7:] = np.rad2deg(record["grasp_qpos"][:, 7:])
+
+
+def _nan_row(record: Record, rng: np.random.Generator) -> None:
+    record["grasp_qpos"][int(rng.integers(len(record["grasp_qpos"])))] = np.nan
+
+
+def _zeros(record: Record, rng: np.random.Generator) -> None:
+    for name in record:
+        record[name] = np.zeros_like(record[name])
+
+
+def _minus_one_rows(record: Record, rng: np.random.Generator) -> None:
+    grasps = record["grasp_qpos"]
+    grasps[rng.choice(len(grasps), len(grasps) // 6, replace=False)] = -1.0
+
+
+def _one_column_less(record: Record, rng: np.random.Generator) -> None:
+    record["grasp_qpos"] = record["grasp_qpos"][:, :22].copy()
+
+
+def _no_pose(record: Record, rng: np.random.Generator) -> None:
+    del record["obj_pose"]
+
+
+def _truncated(site: Site) -> list[Planted]:
+    key = _victim(site)
+    truncate(site.folder / key)
+    return [Planted((key,), "DC101", "half of a grasp file is missing")]
+
+
+def _garbage(site: Site) -> list[Planted]:
+    key = _victim(site)
+    (site.folder / key).write_bytes(site.rng.bytes(4096))
+    return [Planted((key,), "DC101", "a grasp file holds random bytes")]
+
+
+def _copied(site: Site, source: str, target: str) -> None:
+    """Give the object a mesh too, so that only the intended thing is wrong."""
+    a, b = (site.folder / "objects" / Path(name).stem for name in (source, target))
+    if not b.exists():
+        shutil.copytree(a, b)
+
+
+def _new_name(site: Site, split: str, like: str) -> str:
+    name = f"{split}/{Path(like).stem.rpartition('_')[0]}_{site.rng.bytes(16).hex()}.npy"
+    site.taken.add(name)
+    return name
+
+
+def _duplicate(site: Site) -> list[Planted]:
+    key = _victim(site)
+    copy = _new_name(site, "train", key)
+    shutil.copyfile(site.folder / key, site.folder / copy)
+    _copied(site, key, copy)
+    first, second = sorted((key, copy))
+    return [Planted((second,), "DC803", "one object's grasps stand in train twice", (first,))]
+
+
+def _copied_to_test(site: Site) -> list[Planted]:
+    key = _victim(site)
+    copy = _new_name(site, "test", key)
+    shutil.copyfile(site.folder / key, site.folder / copy)
+    _copied(site, key, copy)
+    return [Planted((copy,), "DC801", "a file of train was copied to test under another name", (key,))]
+
+
+def _leaked(site: Site) -> list[Planted]:
+    key = _victim(site)
+    other = f"test/{Path(key).name}"
+    site.taken.add(other)
+    record = _read(site.folder / key)
+    half = len(record["grasp_qpos"]) // 2
+    _write(site.folder / other, record | {"grasp_qpos": record["grasp_qpos"][half:].copy()})
+    _write(site.folder / key, record | {"grasp_qpos": record["grasp_qpos"][:half].copy()})
+    return [Planted((other,), "DC802", "one object's grasps are split over train and test", (key,))]
+
+
+def _changed_byte(site: Site) -> list[Planted]:
+    key = _victim(site)
+    path = site.folder / key
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    return [Planted((key,), "DC108", "one byte changed since the last scan")]
+
+
+FAULTS = (
+    Fault("grasps-in-mm", "sceneleap", "DC201", _edit("DC201", "palm positions in millimetres", _millimetres)),
+    Fault("joints-in-degrees", "sceneleap", "DC202", _edit("DC202", "hand joints in degrees", _degrees)),
+    Fault("nan-row", "sceneleap", "DC221", _edit("DC221", "one grasp is NaN", _nan_row)),
+    Fault("minus-one-rows", "sceneleap", "DC222", _edit("DC222", "a sixth of the grasps is -1", _minus_one_rows)),
+    Fault("zero-placeholder", "sceneleap", "DC109", _edit("DC109", "an object of zeros after an exception", _zeros)),
+    Fault("one-column-less", "sceneleap", "DC122", _edit("DC122", "grasps of 22 numbers", _one_column_less)),
+    Fault("no-object-pose", "sceneleap", "DC121", _edit("DC121", "obj_pose is missing", _no_pose)),
+    Fault("truncated-file", "sceneleap", "DC101", _truncated),
+    Fault("garbage-file", "sceneleap", "DC101", _garbage),
+    Fault("duplicate-file", "sceneleap", "DC803", _duplicate),
+    Fault("copied-to-test", "sceneleap", "DC801", _copied_to_test),
+    Fault("leaked-object", "sceneleap", "DC802", _leaked),
+    Fault("changed-byte", "sceneleap", "DC108", _changed_byte, later=True),
+)
