@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,10 +53,10 @@ def _only_dropped(cloud: Array, rng: np.random.Generator) -> None:
 
 
 def _too_small(cloud: Array, rng: np.random.Generator) -> None:
-    """Keep 30 points of every instance; the rest of it loses its label."""
+    """Keep 5 points of every instance; the rest of it loses its label."""
     for instance in np.unique(cloud[cloud[:, INSTANCE] >= 0, INSTANCE]):
         rows = np.flatnonzero(cloud[:, INSTANCE] == instance)
-        cloud[rows[30:], INSTANCE] = IGNORE
+        cloud[rows[5:], INSTANCE] = IGNORE
 
 
 def _unknown_class(cloud: Array, rng: np.random.Generator) -> None:
@@ -95,6 +96,16 @@ def _listed_but_absent(site: Site) -> list[Planted]:
     return [Planted((f"train/{name}.npy",), "DC105", "a listed scene does not exist")]
 
 
+def _no_captions(site: Site) -> list[Planted]:
+    """The captions carry the instance ids of another scene."""
+    key = _victim(site)
+    path = site.folder / "captions" / f"{Path(key).stem}.json"
+    told = json.loads(path.read_text(encoding="utf-8"))["objects"]
+    moved = {str(int(instance) + 500): caption for instance, caption in told.items()}
+    path.write_text(json.dumps({"objects": moved}), encoding="utf-8")
+    return [Planted((key,), "DC402", "no caption belongs to an instance of the scene")]
+
+
 def _copied_to_validation(site: Site) -> list[Planted]:
     key = _victim(site)
     name = site.rng.bytes(5).hex()
@@ -112,7 +123,8 @@ FAULTS = (
     Fault(
         "only-dropped-classes", "scannetpp", "DC402", _edit("DC402", "every instance is wall or floor", _only_dropped)
     ),
-    Fault("too-small-instances", "scannetpp", "DC402", _edit("DC402", "no instance has over 30 points", _too_small)),
+    Fault("too-small-instances", "scannetpp", "DC402", _edit("DC402", "no instance has over 5 points", _too_small)),
+    Fault("captions-of-another-scene", "scannetpp", "DC402", _no_captions),
     Fault("unknown-class", "scannetpp", "DC404", _edit("DC404", "an instance of class 150", _unknown_class)),
     Fault("other-ignore-label", "scannetpp", "DC405", _edit("DC405", "-1 where -100 is declared", _other_ignore)),
     Fault("points-in-mm", "scannetpp", "DC201", _edit("DC201", "points in millimetres", _millimetres)),
