@@ -1,0 +1,313 @@
+"""What the parts of a schema must be to one another: every name exists, every key has a role that reads it.
+
+A key that no rule would read is an error, because a promise that is never checked is worse than none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from datacheck.schema.complaints import Complaint, Where
+from datacheck.schema.model import ANY, FieldSpec, Schema, parse_columns
+from datacheck.schema.templates import fixed, placeholders
+from datacheck.schema.units import ANGLE, LENGTH, SPATIAL_ROLES, TIME
+from datacheck.schema.values import meant
+
+_PLACED = SPATIAL_ROLES | {"pose", "transform"}
+_WORDS = frozenset({"text", "chat", "captions"})
+_LABELS = frozenset({"class", "instance", "segment", "labels", "tokens", "mask", "id"})
+READ_BY: Mapping[str, frozenset[str]] = {
+    "size": _PLACED,
+    "distance": _PLACED,
+    "near": _PLACED,
+    "centered": SPATIAL_ROLES,
+    "frame": _PLACED | {"normal", "depth", "rotvec", "quaternion"},
+    "intrinsics": SPATIAL_ROLES | {"depth", "image"},
+    "image_size": SPATIAL_ROLES | {"depth", "image", "intrinsics"},
+    "skeleton": frozenset({"joints"}),
+    "order": frozenset({"quaternion", "pose"}),
+    "ignore": _LABELS | {"image", "depth"},
+    "classes": frozenset({"class", "segment", "labels", "tokens"}),
+    "min_instances": frozenset({"instance"}),
+    "min_points": frozenset({"instance", "points"}),
+    "must_be": frozenset({"flag", "mask", "value", "class", "id"}),
+    "speakers": frozenset({"chat"}),
+    "train_on": frozenset({"chat"}),
+    "min_trained_tokens": frozenset({"chat", "text", "tokens", "labels"}),
+}
+_NUMERIC = ("unit", "range", "sentinels", "columns")
+_UNIT_KINDS: Mapping[str, Mapping[str, float]] = {"a length": LENGTH, "an angle": ANGLE, "a time": TIME}
+_UNIT_OF: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(SPATIAL_ROLES, ("a length",)),
+    "depth": ("a length",),
+    "rotvec": ("an angle",),
+    "joint_angle": ("an angle", "a length"),  # prismatic joints
+    "timestamp": ("a time",),
+}
+
+
+def check(schema: Schema) -> list[Complaint]:
+    """Return what is wrong with a schema although each of its keys is well formed, in no particular order."""
+    names = _names(schema)
+    return [
+        *_samples(schema, names),
+        *_columns(schema),
+        *_fields(schema, schema.fields, ("fields",), names),
+        *_sections(schema, names),
+        *_when(schema, names),
+        *_rules(schema),
+    ]
+
+
+def _names(schema: Schema) -> list[str]:
+    """Return the placeholders of the file patterns and of groups inside a file, in order."""
+    inside = schema.samples.each or ""
+    patterns = [*schema.samples.files, inside] if inside.startswith("/") else schema.samples.files
+    return list(dict.fromkeys(name for pattern in patterns for name in _safely(pattern)))
+
+
+def _unknown(text: str, where: Where, allowed: Iterable[str]) -> Iterator[Complaint]:
+    known = list(dict.fromkeys(allowed))
+    try:
+        used = placeholders(text)
+    except ValueError as error:
+        yield where, str(error)
+        return
+    for name in used:
+        if name not in known:
+            near = meant(name, known) or f"; known are {', '.join(known) or 'none'}"
+            yield where, f"nothing is called {{{name}}} in {text!r}{near}"
+
+
+def _template(text: str, where: Where, allowed: Iterable[str]) -> Iterator[Complaint]:
+    yield from _unknown(text, where, allowed)
+    try:
+        plain = fixed(text)
+    except ValueError:
+        return
+    if "\\" in plain or any(level.strip() in {"", ".", ".."} for level in plain.split("/")):
+        yield where, f"cannot use {text!r}; write a path relative to the data folder, with / between names"
+
+
+def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
+    samples = schema.samples
+    if not samples.files:
+        yield ("samples", "files"), "no pattern; name the files, for example '*.npy'"
+    for pattern in samples.files:
+        yield from _template(pattern, ("samples", "files"), names)
+    if samples.list is not None:
+        yield from _list(samples.list, names)
+    if samples.group is not None:
+        yield from _template(samples.group, ("samples", "group"), [*names, "file"])
+    yield from _each(samples.each, names)
+    for root in schema.roots:
+        if root in names or not re.fullmatch(r"[A-Za-z_]\w*", root):
+            yield ("roots", root), f"a root needs a name of its own, of letters, digits and _; found {root!r}"
+
+
+def _each(each: str | None, names: list[str]) -> Iterator[Complaint]:
+    where = ("samples", "each")
+    if each is None or re.fullmatch(r"line|row|ends:[^/\s].*", each):
+        return
+    if each.startswith("/") and each.strip("/"):
+        yield from _template(each.strip("/"), where, names)
+        return
+    near = meant(each, ["line", "row"])
+    yield where, f"cannot read {each!r}; allowed are line, row, /group/pattern_* and ends:path{near}"
+
+
+def _list(pattern: str, names: list[str]) -> Iterator[Complaint]:
+    where = ("samples", "list")
+    yield from _template(pattern, where, [*names, "split"])
+    if not set(names) - set(_safely(pattern)):
+        yield where, "its lines fill placeholders of files that its own name does not use, and there is none"
+
+
+def _safely(template: str) -> list[str]:
+    try:
+        return placeholders(template)
+    except ValueError:
+        return []
+
+
+def _columns(schema: Schema) -> Iterator[Complaint]:
+    for name, (start, stop) in parse_columns(schema.columns).items() if schema.columns else ():
+        shape = schema.fields[name].shape if name in schema.fields else None
+        if shape is None:
+            continue
+        declared = shape[-1] if len(shape) > 1 else 1
+        if isinstance(declared, int) and declared != stop - start:
+            yield (
+                ("fields", name, "shape"),
+                f"{declared} column{'s' * (declared != 1)} in the shape, {stop - start} in columns: "
+                f"write {name}:{declared} there or another shape here",
+            )
+
+
+def _fields(schema: Schema, fields: Mapping[str, FieldSpec], base: Where, names: list[str]) -> Iterator[Complaint]:
+    for name, spec in fields.items():
+        where = (*base, name)
+        yield from _roles(spec, where)
+        yield from _shapes(spec, where)
+        yield from _references(schema, name, spec, where)
+        if spec.file is not None:
+            yield from _template(spec.file, (*where, "file"), [*names, *schema.roots])
+            yield from _unknown(spec.at or "", (*where, "at"), names)
+        yield from _places(schema, name, spec, where)
+
+
+def _roles(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
+    given = spec.model_fields_set
+    for key, roles in READ_BY.items():
+        if key in given and getattr(spec, key) not in {None, ()} and spec.role not in roles:
+            listed = ", ".join(sorted(roles))
+            has = f"role {spec.role}" if spec.role else "no role"
+            yield (*where, key), f"a field with {has} has no {key}; it is read for {listed}"
+    if spec.is_text:
+        for key in _NUMERIC:
+            if key in given and getattr(spec, key) not in {None, ()}:
+                yield (*where, key), f"a field of text has no {key}"
+    elif spec.role in _WORDS and spec.dtype not in {None, "text", "json"}:
+        yield (*where, "dtype"), f"role {spec.role} is text or JSON, not {spec.dtype}"
+    if spec.dtype in {"text", "json"} and spec.role not in {None, "id", "value", *_WORDS}:
+        yield (*where, "dtype"), f"role {spec.role} is numbers, not {spec.dtype}"
+    yield from _unit(spec, where)
+
+
+def _unit(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
+    kinds = _UNIT_OF.get(spec.role or "", ())
+    if not kinds or spec.unit in {None, "px", "1"}:
+        return
+    if not any(spec.unit in _UNIT_KINDS[kind] for kind in kinds):
+        allowed = ", ".join(unit for kind in kinds for unit in _UNIT_KINDS[kind])
+        yield (
+            (*where, "unit"),
+            f"{spec.unit} is not {' or '.join(kinds)}, as role {spec.role} needs; allowed are {allowed}",
+        )
+
+
+_LAST: Mapping[str, tuple[int, ...]] = {"quaternion": (4,), "intrinsics": (3, 4), "transform": (3, 4)}
+
+
+def _shapes(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
+    last = spec.shape[-1] if spec.shape else None
+    if not isinstance(last, int):
+        return
+    allowed = _LAST.get(spec.role or "")
+    if allowed and last not in allowed:
+        yield (*where, "shape"), f"the last axis of a {spec.role} is {' or '.join(map(str, allowed))}; found {last}"
+    if spec.columns:
+        width = max(stop for _, stop in parse_columns(spec.columns).values())
+        if width != last:
+            yield (*where, "columns"), f"{width} columns are named, but the last axis of the shape is {last}"
+
+
+def _references(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
+    for key, roles in (("near", _PLACED), ("intrinsics", frozenset({"intrinsics"}))):
+        other = getattr(spec, key)
+        if other is None:
+            continue
+        known = [n for n in schema.fields if n not in {name, ANY}]
+        if other not in known:
+            yield (*where, key), f"no other field is called {other!r}{meant(other, known) or _listed(known)}"
+        elif schema.fields[other].role not in roles:
+            yield (
+                (*where, key),
+                f"{other} has no role that fits; {key} names a field of role {', '.join(sorted(roles))}",
+            )
+
+
+def _listed(known: Iterable[str]) -> str:
+    return f"; there are {', '.join(known) or 'none'}"
+
+
+def _places(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
+    """Parts of a field and the entry for all other fields are not stored themselves, so they say nothing of where."""
+    field, _, part = name.rpartition(".")
+    if field in schema.fields and schema.fields[field].columns and part not in schema.parts(field):
+        known = list(schema.parts(field))
+        yield where, f"{field} has no column {part!r}{meant(part, known) or _listed(known)}"
+    if name != ANY and schema.part_of(name) is None:
+        return
+    for key in ("at", "file", "columns"):
+        if getattr(spec, key) is not None:
+            what = "stands for fields that are not listed" if name == ANY else f"is part of {field}"
+            yield (*where, key), f"{name} {what} and cannot have {key}"
+
+
+def _sections(schema: Schema, names: list[str]) -> Iterator[Complaint]:
+    axes = {axis for spec in schema.fields.values() for axis in spec.shape or () if isinstance(axis, str)}
+    timed = any((spec.ragged or "").startswith("T") for spec in schema.fields.values())
+    for key in ("episode", "windows"):
+        if getattr(schema, key) is not None and not timed:
+            yield (key,), f"{key} needs a field whose first axis is time: shape: [T, ...]"
+    for name, axis in schema.attrs.items():
+        if isinstance(axis, str) and axis not in axes:
+            yield ("attrs", name), f"no field has an axis {axis}{meant(axis, axes) or _listed(sorted(axes))}"
+    yield from _loader(schema)
+    yield from _splits(schema, names)
+
+
+def _loader(schema: Schema) -> Iterator[Complaint]:
+    if schema.loader is None:
+        return
+    if not any(True for _ in schema.of_role("instance")):
+        yield ("loader",), "its steps count instances; declare the field that holds them with role: instance"
+    for step, role in (("voxel", "points"), ("drop_classes", "class")):
+        if schema.loader.get(step) is not None and not any(True for _ in schema.of_role(role)):
+            yield ("loader", step), f"this step needs a field of role {role}"
+    captions = schema.loader.get("captions")
+    if captions is not None and (captions not in schema.fields or schema.fields[captions].role != "captions"):
+        known = [name for name, _ in schema.of_role("captions")]
+        yield (
+            ("loader", "captions"),
+            f"{captions!r} is no field of role captions{meant(captions, known) or _listed(known)}",
+        )
+
+
+def _splits(schema: Schema, names: list[str]) -> Iterator[Complaint]:
+    splits = schema.splits
+    if splits is None:
+        return
+    known = [*names, "file", *(["group"] if schema.samples.group else []), *schema.stored]
+    if splits.key not in known:
+        near = meant(splits.key, known) or f"; known are {', '.join(known)}"
+        yield ("splits", "key"), f"{splits.key!r} is neither a placeholder of files, nor file, group or a field{near}"
+    if splits.disjoint and not _has_splits(schema, names):
+        yield ("splits", "disjoint"), f"there are no splits to compare: {_NO_SPLIT}"
+
+
+def _when(schema: Schema, names: list[str]) -> Iterator[Complaint]:
+    for key, changes in schema.when.items():
+        where: Where = ("when", key)
+        match = re.fullmatch(r"split=(\S+)", key)
+        if match is None:
+            yield where, f"cannot read {key!r}; a condition is written split=name, for example split=evaluation"
+            continue
+        if not _has_splits(schema, names):
+            yield where, f"no sample has a split: {_NO_SPLIT}"
+        unknown = [n for n, change in changes.items() if n not in schema.fields and not _whole(change)]
+        for name in unknown:
+            near = meant(name, schema.fields) or _listed(schema.fields)
+            yield (*where, name), f"no field is called {name!r}{near}"
+        changed = schema.for_split(match[1]) if not unknown else schema
+        yield from _fields(changed, {n: changed.fields[n] for n in changes if n in changed.fields}, where, names)
+
+
+_NO_SPLIT = "neither samples.files nor samples.list has a {split} placeholder"
+
+
+def _has_splits(schema: Schema, names: list[str]) -> bool:
+    return "split" in [*names, *_safely(schema.samples.list or "")]
+
+
+def _whole(change: object) -> bool:
+    """Tell whether a change declares a field of its own rather than part of one."""
+    return isinstance(change, dict) and bool({"role", "shape", "dtype"} & set(change))
+
+
+def _rules(schema: Schema) -> Iterator[Complaint]:
+    for code in schema.rules:
+        if not re.fullmatch(r"DC\d{3}", code):
+            yield ("rules", code), f"cannot read {code!r}; a rule is named by its code, for example DC221"

@@ -1,0 +1,391 @@
+"""From YAML to a schema and back: `load_schema`, `parse_schema`, `dump_schema`; and which schema a folder looks like.
+
+YAML is read event by event: every key keeps its line, nothing but plain values can come out, and what YAML 1.1 would
+quietly turn into something else (``0777``, ``1:30``, dates) is refused with its line.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from datacheck.errors import SchemaError, StorageError, UsageError
+from datacheck.schema.check import check
+from datacheck.schema.complaints import Complaint, Lines, Place, Where, refuse, to_model
+from datacheck.schema.model import Schema
+from datacheck.schema.values import meant
+
+__all__ = ["builtin", "choose_schema", "dump_schema", "load_schema", "parse_schema", "read_yaml", "shipped", "to_model"]
+
+Kind = Literal["schemas", "pipelines"]
+
+MAX_BYTES = 1 << 20
+MAX_NODES = 10_000
+MAX_DEPTH = 12
+MAX_EXTENDS = 8
+
+FILES = "files"  # the schema for any folder; it is never chosen by itself
+
+
+def shipped(kind: Kind) -> Path:
+    """Return the folder of the built-in schemas or pipelines: in the installed package, else in the checkout.
+
+    Raises:
+        StorageError: neither exists: the installation is incomplete.
+    """
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / kind, package.parent / kind):
+        if folder.is_dir() and any(folder.glob("*.yaml")):
+            return folder
+    msg = f"{package / kind}: the built-in {kind} are missing. Install datacheck again"
+    raise StorageError(msg)
+
+
+def builtin(kind: Kind = "schemas") -> list[str]:
+    """Return the names of the built-in schemas (or pipelines), sorted."""
+    return sorted(path.stem for path in shipped(kind).glob("*.yaml"))
+
+
+def load_schema(name_or_path: str | Path) -> Schema:
+    """Return a built-in schema by its name, or the schema of a file by its path.
+
+    Raises:
+        SchemaError: no such name or file, or the file is wrong: every fault with line, key and what is allowed.
+    """
+    path = find(str(name_or_path), "schemas")
+    return parse_schema(read_text(path), str(path))
+
+
+def parse_schema(text: str, origin: str = "<schema>") -> Schema:
+    """Return the schema written in `text`.
+
+    Args:
+        text: YAML.
+        origin: the file's path: it stands in messages, and ``extends:`` paths are relative to its folder.
+
+    Raises:
+        SchemaError: as `load_schema`.
+    """
+    data, lines = _extended(*read_yaml(text, origin), origin, ())
+    if "checks" in data:
+        refuse([(("checks",), "user checks are not supported by this version; remove the key")], lines)
+    schema = to_model(Schema, data, lines, also=("extends",))
+    refuse(check(schema), lines)
+    return schema
+
+
+def dump_schema(schema: Schema) -> str:
+    """Return a schema as YAML: defaults left out, keys and loader steps in their order, bases written out.
+
+    Notes:
+        Lossless: ``parse_schema(dump_schema(schema)) == schema``.
+    """
+    text: str = yaml.safe_dump(
+        schema.as_dict(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=1 << 20
+    )
+    return text
+
+
+def choose_schema(matches: Callable[[Schema], int]) -> Schema:
+    """Return the built-in schema whose file patterns fit a folder.
+
+    Args:
+        matches: how many files of the folder a schema's patterns claim.
+
+    Raises:
+        UsageError: none fits, or several do; the message lists the candidates and says what to type.
+    """
+    counted = [(load_schema(name), name) for name in builtin() if name != FILES]
+    fitting = [(count, name, schema) for schema, name in counted if (count := matches(schema))]
+    if len(fitting) == 1:
+        return fitting[0][2]
+    if not fitting:
+        msg = (
+            "no built-in schema fits the files found here. Say what they are: --schema NAME|FILE "
+            f"(built in are {', '.join(builtin())}); --schema {FILES} checks any folder"
+        )
+        raise UsageError(msg)
+    listed = ", ".join(f"{name} ({count} file{'s' if count > 1 else ''})" for count, name, _ in fitting)
+    best = max(fitting, key=lambda fit: fit[0])[1]
+    msg = f"several built-in schemas fit the files found here: {listed}. Choose one, for example --schema {best}"
+    raise UsageError(msg)
+
+
+def find(name: str, kind: Kind) -> Path:
+    """Return the file of a built-in schema or pipeline, or the path itself where it names a file.
+
+    Raises:
+        SchemaError: there is neither.
+    """
+    known = builtin(kind)
+    if name in known:
+        return shipped(kind) / f"{name}.yaml"
+    path = Path(name)
+    if path.is_file():
+        return path
+    what = kind.removesuffix("s")
+    if "/" in name or "\\" in name or path.suffix in {".yaml", ".yml"}:
+        state = "is a folder" if path.is_dir() else "no such file"
+        msg = f"{name}: {state}; a {what} is a YAML file or one of {', '.join(known)}"
+        raise SchemaError(msg)
+    near = meant(name, known)
+    msg = f"no {what} is called {name!r}; built in are {', '.join(known)}, a file is named by its path{near}"
+    raise SchemaError(msg)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a schema or pipeline file.
+
+    Raises:
+        SchemaError: it cannot be read, is larger than 1 MB, or is not UTF-8.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        msg = f"{path}: cannot be read, {(error.strerror or str(error)).lower()}"
+        raise SchemaError(msg) from error
+    if len(content) > MAX_BYTES:
+        msg = f"{path}: more than {MAX_BYTES} bytes; that is data, not a schema"
+        raise SchemaError(msg)
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        msg = f"{path}:{line}: byte {error.start} is not UTF-8; save the file as UTF-8"
+        raise SchemaError(msg) from error
+
+
+def _extended(data: Any, lines: Lines, origin: str, chain: tuple[str, ...]) -> tuple[dict[str, Any], Lines]:
+    """Return a schema's keys over those of its base."""
+    base = data.pop("extends", None)
+    if base is None:
+        return data, lines
+    if not isinstance(base, str):
+        refuse([(("extends",), "one name or path is allowed, as text")], lines)
+    chain = (*chain, str(Path(origin).resolve()))
+    try:
+        path = find(base if base in builtin() else str(Path(origin).parent / base), "schemas")
+    except SchemaError:
+        message = f"no schema {base!r}: neither built in nor a file beside this one{meant(base, builtin())}"
+        refuse([(("extends",), message)], lines)
+        raise
+    if str(path.resolve()) in chain:
+        refuse([(("extends",), f"{base!r} extends itself: {' -> '.join([*chain, str(path)])}")], lines)
+    if len(chain) >= MAX_EXTENDS:
+        refuse([(("extends",), f"more than {MAX_EXTENDS} schemas extend one another")], lines)
+    below, below_lines = _extended(*read_yaml(read_text(path), str(path)), str(path), chain)
+    for own in ("datacheck", "name"):
+        below.pop(own, None)
+    kept = dict(below_lines)
+    return _merge(below, data, kept), kept | dict(lines)
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any], kept: dict[Where, Place], where: Where = ()) -> dict[str, Any]:
+    """Lay `above` over `below`: mappings key by key, everything else replaced, an empty value removes.
+
+    The steps of a loader are an ordered whole and are replaced together. Lines of what is replaced leave `kept`.
+    """
+    merged = dict(below)
+    for key, value in above.items():
+        here = (*where, key)
+        if isinstance(value, dict) and isinstance(below.get(key), dict) and here != ("loader",):
+            merged[key] = _merge(below[key], value, kept, here)
+            continue
+        for place in [p for p in kept if p[: len(here)] == here]:
+            del kept[place]
+        if merged.pop(key, None) is None or value is not None:
+            merged[key] = value
+    return merged
+
+
+def read_yaml(text: str, origin: str) -> tuple[dict[str, Any], Lines]:
+    """Return a YAML mapping and the line of every key and item.
+
+    Args:
+        text: one YAML document.
+        origin: the file's path, for messages.
+
+    Returns:
+        (data, lines): plain values only (dict, list, str, int, float, bool, None); lines by path, ("fields", "xyz")
+        or ("samples", "files", 0).
+
+    Raises:
+        SchemaError: a syntax error, a duplicate or non-text key, a tag, a merge key, a second document, more than
+            10,000 values (aliases counted as often as they are used), more than 12 levels, or a value that YAML 1.1
+            reads as something else than it looks (0777, 0x1F, 1:30, 1_000, 2024-01-01, .inf); all with their line.
+    """
+    reader = _Reader(text, origin)
+    try:
+        data = reader.document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        reason = ", ".join(part for part in (error.problem, error.context) if part)
+        raise _not_yaml(origin, line, reason) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise _not_yaml(origin, line, error.reason) from error
+    except (ValueError, OverflowError) as error:  # an escape like "\UFFFFFFFF"
+        raise _not_yaml(origin, reader.line, str(error)) from error
+    refuse(reader.complaints, reader.lines)
+    if not isinstance(data, dict):
+        msg = f"{origin}:1: found no keys; a file starts with datacheck: 1"
+        raise SchemaError(msg)
+    return data, reader.lines
+
+
+def _not_yaml(origin: str, line: int, reason: object) -> SchemaError:
+    return SchemaError(f"{origin}:{line}: not valid YAML: {reason}")
+
+
+class _Stop(Exception):  # noqa: N818  not an error: the rest of the file is not worth reading
+    """The complaint that ends reading has been noted."""
+
+
+_INT = re.compile(r"[-+]?(0|[1-9]\d{0,17})")
+_FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+)([eE][-+]\d+)?")
+
+
+class _Reader:
+    """Turns parse events into plain values, one document, noting the line of everything and all complaints."""
+
+    def __init__(self, text: str, origin: str) -> None:
+        self.events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
+        self.resolver: Any = yaml.resolver.Resolver()
+        self.origin = origin
+        self.line = 1
+        self.nodes = 0
+        self.lines: dict[Where, Place] = {(): Place(origin, 1)}
+        self.anchors: dict[str, tuple[Any, int]] = {}
+        self.complaints: list[Complaint] = []
+
+    def document(self) -> Any:
+        try:
+            self._next()  # stream start
+            if isinstance(self._next(), yaml.StreamEndEvent):
+                return None
+            data = self._value(self._next(), ())
+            self._next()  # document end
+            if not isinstance(self._next(), yaml.StreamEndEvent):
+                self._stop((), "a second document (---) begins here; one file holds one")
+        except _Stop:
+            return {}
+        return data
+
+    def _next(self) -> Any:
+        event = next(self.events)
+        self.line = event.start_mark.line + 1
+        return event
+
+    def _note(self, where: Where, message: str) -> None:
+        self.lines[where] = Place(self.origin, self.line)
+        self.complaints.append((where, message))
+
+    def _stop(self, where: Where, message: str) -> None:
+        self._note(where, message)
+        raise _Stop
+
+    def _value(self, event: Any, where: Where) -> Any:
+        if where:
+            self.lines.setdefault(where, Place(self.origin, self.line))
+        before = self.nodes
+        self._count(1, where)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(str(event.anchor), where)
+        if len(where) > MAX_DEPTH:
+            self._stop(where, f"more than {MAX_DEPTH} levels deep")
+        if event.tag is not None:
+            self._note(where, f"the tag {event.tag} is not allowed; write plain values")
+        if isinstance(event, yaml.ScalarEvent):
+            value = self._plain(event.value, where) if event.implicit[0] else event.value
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = self._list(where)
+        else:
+            value = self._mapping(where)
+        if event.anchor:
+            self.anchors[event.anchor] = (value, self.nodes - before)
+        return value
+
+    def _count(self, nodes: int, where: Where) -> None:
+        self.nodes += nodes
+        if self.nodes > MAX_NODES:
+            self._stop(where, f"more than {MAX_NODES} values; aliases count as often as they are used")
+
+    def _alias(self, anchor: str, where: Where) -> Any:
+        if anchor not in self.anchors:
+            self._stop(where, f"the alias *{anchor} has no anchor &{anchor} that ends above it")
+        value, nodes = self.anchors[anchor]
+        self._count(nodes, where)
+        return copy.deepcopy(value)
+
+    def _list(self, where: Where) -> list[Any]:
+        items: list[Any] = []
+        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
+            items.append(self._value(event, (*where, len(items))))
+        return items
+
+    def _mapping(self, where: Where) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while not isinstance(event := self._next(), yaml.MappingEndEvent):
+            key = self._key(event, where)
+            line = self.line
+            if key in found:
+                self._note((*where, key), f"this key stands twice, first on line {self.lines[*where, key].line}")
+            else:
+                self.lines[*where, key] = Place(self.origin, line)
+            found[key] = self._value(self._next(), (*where, key))
+        return found
+
+    def _key(self, event: Any, where: Where) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            self._stop(
+                where, "a key is text; found a list, a mapping or an alias as key. Text with braces stands in quotes"
+            )
+        text: str = event.value
+        if event.implicit[0] and event.tag is None:
+            if text == "<<":
+                self._note(where, "merge keys (<<) are not supported; repeat the keys, or use extends")
+            elif self._kind(text) not in {"str", "value"}:
+                self._note((*where, text), f"YAML does not read the key {text} as text; put it in quotes: '{text}'")
+        return text
+
+    def _kind(self, text: str) -> str:
+        tag: str = self.resolver.resolve(yaml.ScalarNode, text, (True, False))
+        return tag.rpartition(":")[2]
+
+    def _plain(self, text: str, where: Where) -> Any:
+        """Return the value of an unquoted scalar."""
+        kind = self._kind(text)
+        if kind in {"str", "value"}:
+            return text
+        if kind == "null":
+            return None
+        if kind == "bool":
+            return text.lower() in {"true", "yes", "on"}
+        if kind == "int" and _INT.fullmatch(text):
+            return int(text)
+        if kind == "float" and _FLOAT.fullmatch(text) and math.isfinite(float(text)):
+            return float(text)
+        self._note(where, f"YAML reads {text} as {_surprise(kind, text)}; write a decimal number, or quotes for text")
+        return text
+
+
+def _surprise(kind: str, text: str) -> str:
+    if kind == "timestamp":
+        return "a date"
+    if kind == "merge":
+        return "a merge key"
+    if ":" in text:
+        return "a number to the base 60"
+    if "_" in text:
+        return "a number without the _"
+    if kind == "float":
+        return "a number that is not finite"
+    return "an octal, binary or hexadecimal number" if re.match(r"[-+]?0", text) else "a number of more than 18 digits"
