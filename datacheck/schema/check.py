@@ -104,6 +104,8 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
     for root in schema.roots:
         if root in names or not re.fullmatch(r"[A-Za-z_]\w*", root):
             yield ("roots", root), f"a root needs a name of its own, of letters, digits and _; found {root!r}"
+        if schema.roots[root]:
+            yield from _template(schema.roots[root], ("roots", root), ())
 
 
 def _each(each: str | None, names: list[str]) -> Iterator[Complaint]:

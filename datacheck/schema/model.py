@@ -6,12 +6,13 @@ The language is described for people in ``schemas/README.md``; every key there i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
 
 from datacheck.digest import digest_value
+from datacheck.errors import UsageError
 from datacheck.schema.units import CENTRES, FRAMES, ROLES, UNITS
 from datacheck.schema.values import (
     DTYPES,
@@ -223,6 +224,11 @@ def _name(value: str) -> str:
     return value
 
 
+def _replaced(text: str, heads: Mapping[str, str]) -> str:
+    head = next((head for head in heads if text.startswith(head)), "")
+    return heads[head] + text.removeprefix(head) if head else text
+
+
 Change = Annotated[Any, BeforeValidator(_change)]
 
 
@@ -267,6 +273,33 @@ class Schema(_Model):
             fields[name] = fields.get(name, {}) | ({"absent": True} if change == "absent" else dict(change))
         data = self.model_dump(exclude_unset=True, mode="json", exclude={"fields", "when"})
         return Schema.model_validate(data | {"fields": fields})
+
+    def placed(self, given: Collection[str]) -> Schema:
+        """Return the schema with each extra folder that was not given at its default place below the data folder.
+
+        Args:
+            given: names of the extra folders that the user gave (``--root objects=DIR``).
+
+        Raises:
+            UsageError: the schema knows no extra folder of that name.
+
+        Notes:
+            A folder without a default place stays as it is: the source asks for it.
+        """
+        for name in sorted(given):
+            if name not in self.roots:
+                known = meant(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
+                msg = f"schema {self.name} has no extra folder called {name!r}{known}"
+                raise UsageError(msg)
+        here = {f"{{{name}}}/": f"{path}/" for name, path in self.roots.items() if path and name not in given}
+        if not here:
+            return self
+        data = self.model_dump(exclude_unset=True, mode="json")
+        for fields in (data.get("fields", {}), *data.get("when", {}).values()):
+            for spec in fields.values():
+                if isinstance(spec, dict) and spec.get("file"):
+                    spec["file"] = _replaced(spec["file"], here)
+        return Schema.model_validate(data)
 
     def parts(self, name: str) -> dict[str, tuple[int, int]]:
         """Return {part: (start, stop)} of a field that declares ``columns``, else {}."""
