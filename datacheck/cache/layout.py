@@ -338,6 +338,21 @@ def grid_of(document: Mapping[str, Any]) -> Grid | None:
     return Grid(document["data_type"], tuple(shape), shard[0], chain["chunk_shape"][0]) if same else None
 
 
+def foreign_grid(document: Mapping[str, Any]) -> Grid:
+    """Return the grid of an array of any codec that is cut along its first axis only.
+
+    Raises:
+        KeyError, ValueError: it is cut in another way, or of a type that a cache cannot hold.
+    """
+    shape, shard = document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
+    codec = document["codecs"][0]
+    chunk = codec["configuration"]["chunk_shape"] if codec["name"] == "sharding_indexed" else shard
+    if shard[1:] != shape[1:] or chunk[1:] != shape[1:] or shard[0] % chunk[0]:
+        msg = f"cut into {shard} and {chunk}; only the first axis of {shape} may be cut"
+        raise ValueError(msg)
+    return Grid(zarr_type(document["data_type"]), tuple(shape), shard[0], chunk[0])
+
+
 def pack_index(grid: Grid, used: int) -> bytes:
     """Return the index of a shard that holds its first `used` inner chunks, with its crc32c."""
     index = np.full((grid.chunks_per_shard, 2), ABSENT, dtype="<u8")

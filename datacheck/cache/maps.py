@@ -1,0 +1,238 @@
+"""Rows of shard files: one range of addresses over all of them, or positioned reads, or zarr-python for foreign shards.
+
+A `Rows` trusts its caller: indices are in range, rows are in use, files have the sizes of the manifest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+import sys
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from datacheck.cache.layout import Grid
+from datacheck.errors import CorruptionError, StorageError
+
+Array = np.ndarray[Any, Any]
+
+_MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not name it
+_PROT_NONE = 0
+_FAILED = ctypes.c_void_p(-1).value
+_OPEN_FILES = 128
+_LOCAL = frozenset({
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "tmpfs", "ramfs", "overlay", "squashfs",
+})  # fmt: skip
+
+
+class Rows(Protocol):
+    """How the rows of one array are had."""
+
+    def take(self, indices: Array, out: Array) -> None:
+        """Copy the rows at `indices` into `out`, in that order."""
+
+    def span(self, start: int, stop: int, out: Array) -> None:
+        """Copy rows [start, stop), which lie in one shard, into `out`."""
+
+    def chunk(self, number: int) -> Any:
+        """Return the bytes of an inner chunk."""
+
+
+def is_local(path: Path) -> bool:
+    """Tell whether `path` lies on a file system of this machine, where a map cannot lose its file under it.
+
+    Notes:
+        Unknown types count as remote. Without ``/proc`` (macOS) everything counts as local.
+    """
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return sys.platform != "linux"
+    here = os.path.realpath(path)
+    found = ("", "")
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), before.split()[4])
+        inside = here == point or here.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(found[0]):
+            found = (point, after.split()[0])
+    return found[1] in _LOCAL
+
+
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    size, number = ctypes.c_size_t, ctypes.c_int
+    libc.mmap.argtypes = [ctypes.c_void_p, size, number, number, number, ctypes.c_long]
+    libc.mmap.restype = ctypes.c_void_p
+    libc.munmap.argtypes = [ctypes.c_void_p, size]
+    return libc
+
+
+class _Range:
+    """A reserved range of addresses; unmapped when no array looks at it any more."""
+
+    def __init__(self, size: int) -> None:
+        self._libc = _libc()
+        self.size = size
+        self.address = self._map(None, size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+        end = weakref.finalize(self, self._libc.munmap, self.address, size)
+        end.atexit = False  # at exit, threads may still read; the process takes its maps with it
+        self.__array_interface__ = {"data": (self.address, True), "shape": (size,), "typestr": "|u1", "version": 3}
+
+    def _map(self, address: int | None, size: int, protection: int, flags: int, file: int) -> int:
+        got = self._libc.mmap(address, size, protection, flags, file, 0)
+        if got is None or got == _FAILED:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return int(got)
+
+    def place(self, offset: int, size: int, file: int) -> None:
+        """Map the first `size` bytes of an open file at `offset`."""
+        self._map(self.address + offset, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, file)
+
+
+class MappedRows:
+    """Rows through one memory map over all shard files.
+
+    Args:
+        grid: how the array is cut.
+        files: the shard files, in order.
+        used: present inner chunks of each shard.
+
+    Raises:
+        OSError: the operating system grants no (further) map.
+
+    Notes:
+        Shards whose size is a multiple of a page lie behind each other without a gap, and the whole array is one
+        contiguous array. Others start at the next page. Rows of absent chunks are not mapped. Valid in forked
+        children, too.
+    """
+
+    def __init__(self, grid: Grid, files: Sequence[Path], used: Sequence[int]) -> None:
+        self._grid = grid
+        size = grid.shard * grid.row_bytes
+        stride = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        span = _Range(max(1, stride * len(files)))
+        for g, path in enumerate(files):
+            length = used[g] * grid.chunk_bytes
+            if length:
+                with path.open("rb", buffering=0) as file:
+                    span.place(g * stride, length, file.fileno())
+        dtype = np.dtype(grid.dtype).newbyteorder("<")
+        self._bytes: Array = np.asarray(span)
+        self._stride, self._chunks = stride, grid.chunks_per_shard
+        shape = (len(files), grid.shard, *grid.item)
+        item = np.empty(grid.item, dtype).strides
+        self._shards: Array = np.ndarray(shape, dtype, self._bytes, strides=(stride, grid.row_bytes, *item))
+        flat = (len(files) * grid.shard, *grid.item)
+        self._rows: Array | None = np.ndarray(flat, dtype, self._bytes) if stride == size else None
+
+    def take(self, indices: Array, out: Array) -> None:
+        """See `Rows`."""
+        if self._rows is not None:
+            np.take(self._rows, indices, axis=0, out=out, mode="clip")  # "raise" would gather into a second buffer
+        else:
+            out[...] = self._shards[indices // self._grid.shard, indices % self._grid.shard]
+
+    def span(self, start: int, stop: int, out: Array) -> None:
+        """See `Rows`."""
+        g, first = divmod(start, self._grid.shard)
+        out[...] = self._shards[g, first : first + stop - start]
+
+    def chunk(self, number: int) -> Any:
+        """See `Rows`."""
+        g, j = divmod(number, self._chunks)
+        start = g * self._stride + j * self._grid.chunk_bytes
+        return self._bytes[start : start + self._grid.chunk_bytes]
+
+
+class ReadRows:
+    """Rows through positioned reads, for file systems where a map could lose its file.
+
+    Notes:
+        At most 128 files stay open. The position is part of each call, so forked children may share the descriptors.
+    """
+
+    def __init__(self, grid: Grid, files: Sequence[Path]) -> None:
+        self._grid, self._files = grid, files
+        self._open: dict[int, Any] = {}
+
+    def _file(self, g: int) -> int:
+        if g not in self._open:
+            if len(self._open) >= _OPEN_FILES:
+                self._open.pop(next(iter(self._open))).close()
+            self._open[g] = self._files[g].open("rb", buffering=0)
+        return int(self._open[g].fileno())
+
+    def _read(self, g: int, offset: int, view: memoryview) -> None:
+        try:
+            file = self._file(g)
+            while len(view):
+                size = os.preadv(file, [view], offset)
+                if size == 0:
+                    msg = f"{self._files[g]}: ends too early. Rebuild the cache: datacheck cache build"
+                    raise CorruptionError(msg)
+                view, offset = view[size:], offset + size
+        except OSError as error:
+            msg = f"{self._files[g]}: {error.strerror}. Check the file system."
+            raise StorageError(msg) from error
+
+    def take(self, indices: Array, out: Array) -> None:
+        """See `Rows`."""
+        raw = out.reshape(len(indices), -1).view(np.uint8) if out.size else out
+        for i in np.argsort(indices, kind="stable"):  # ascending offsets: read-ahead helps
+            g, row = divmod(int(indices[i]), self._grid.shard)
+            self._read(g, row * self._grid.row_bytes, memoryview(raw[i].data).cast("B"))
+
+    def span(self, start: int, stop: int, out: Array) -> None:
+        """See `Rows`."""
+        g, row = divmod(start, self._grid.shard)
+        if stop > start:
+            self._read(g, row * self._grid.row_bytes, memoryview(out.data).cast("B"))
+
+    def chunk(self, number: int) -> Any:
+        """See `Rows`."""
+        g, j = divmod(number, self._grid.chunks_per_shard)
+        raw = bytearray(self._grid.chunk_bytes)
+        self._read(g, j * self._grid.chunk_bytes, memoryview(raw))
+        return raw
+
+    def __del__(self) -> None:
+        for file in self._open.values():
+            file.close()
+
+
+class ForeignRows:
+    """Rows through zarr-python: shards that are valid Zarr but not in the order that this format asks for.
+
+    Notes:
+        Reads basic slices only: zarr's fancy indexing has had silent faults. Slow.
+    """
+
+    def __init__(self, folder: Path, grid: Grid) -> None:
+        import zarr  # noqa: PLC0415  0.24 s and 38 MB that a training process pays only here
+
+        self._grid = grid
+        self._array: Any = zarr.open_array(folder, mode="r")
+
+    def take(self, indices: Array, out: Array) -> None:
+        """See `Rows`."""
+        for i, row in enumerate(indices.tolist()):
+            out[i] = self._array[row]
+
+    def span(self, start: int, stop: int, out: Array) -> None:
+        """See `Rows`."""
+        out[...] = self._array[start:stop]
+
+    def chunk(self, number: int) -> Any:
+        """See `Rows`; decoded, padded with what the array is filled with."""
+        first = number * self._grid.chunk
+        rows = np.ascontiguousarray(self._array[first : first + self._grid.chunk])
+        whole = np.full((self._grid.chunk, *self._grid.item), self._array.fill_value, dtype=rows.dtype)
+        whole[: len(rows)] = rows
+        return whole.view(np.uint8).reshape(-1)

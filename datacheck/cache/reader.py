@@ -1,0 +1,374 @@
+"""Open a finished cache and gather samples from it: no Zarr, no pydantic, nothing per sample in Python."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import orjson
+
+from datacheck.cache import layout
+from datacheck.cache.find import choose_cache
+from datacheck.cache.manifest import read_manifest
+from datacheck.cache.maps import is_local
+from datacheck.cache.stored import Place, StoredArray, Verify
+from datacheck.digest import digest_file
+from datacheck.errors import StorageError, UsageError
+from datacheck.sample import ArraySpec
+
+Array = np.ndarray[Any, Any]
+Io = Literal["auto", "mmap", "pread"]
+Indices = Sequence[int] | Array
+
+
+def open_cache(
+    path: str | os.PathLike[str], *, split: str | None = None, verify: Verify = "touch", io: Io = "auto"
+) -> Cache:
+    """Open a finished cache for reading.
+
+    Args:
+        path: the cache, or a folder above it that holds no other finished cache (of that split).
+        split: the split; needed where the folder holds several.
+        verify: "manifest" checks names and sizes; "touch" also each inner chunk the first time it is read; "always"
+            each time; "full" everything now, then as "touch".
+        io: "mmap", "pread", or "auto": maps on local file systems only.
+
+    Raises:
+        UsageError: there is no such cache, or more than one; an option is unknown.
+        CorruptionError: the cache is not what was written.
+    """
+    return Cache(choose_cache(Path(path), split), verify=verify, io=io)
+
+
+class Cache:
+    """A finished cache, opened. Make it with `open_cache`.
+
+    Args:
+        path: the cache's folder.
+        verify: see `open_cache`.
+        io: see `open_cache`.
+
+    Notes:
+        Sample numbers are positions in key order, from 0; samples that were not made have one too. May be used by
+        forked children; a pickled one is opened anew where it arrives. Arrays returned are copies.
+    """
+
+    def __init__(self, path: Path, *, verify: Verify = "touch", io: Io = "auto") -> None:
+        for name, value, known in (("verify", verify, get_args(Verify)), ("io", io, get_args(Io))):
+            if value not in known:
+                msg = f"{name}={value!r} is not one of {', '.join(known)}"
+                raise UsageError(msg)
+        self.path, self.verify, self.io = path, verify, io
+        self.manifest = read_manifest(path)
+        mapped = io == "mmap" or (io == "auto" and is_local(path))
+        self._place = Place(path, self.manifest.files, mapped, "touch" if verify == "full" else verify)
+        self._check_sizes()
+        self.root = self._read_root()
+        self.fields: dict[str, ArraySpec] = {}
+        self._arrays: dict[str, StoredArray] = {}
+        self._open_arrays()
+        if verify == "full":
+            self.check()
+
+    def __len__(self) -> int:
+        return self.root.samples
+
+    def __repr__(self) -> str:
+        return f"<Cache {self.path}: {len(self):,} samples of {', '.join(self.fields)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_reopen, (self.path, "touch" if self.verify == "full" else self.verify, self.io))
+
+    # ------------------------------------------------------------------------------------------ opening
+
+    def _check_sizes(self) -> None:
+        for name, (size, _) in self.manifest.files.items():
+            try:
+                found = (self.path / name).stat().st_size
+            except OSError as error:
+                self._place.fail(f"{name}: {error.strerror}")
+            if found != size:
+                self._place.fail(f"{name}: {found:,} bytes, the manifest says {size:,}")
+
+    def _document(self, name: str) -> dict[str, Any]:
+        path = f"{name}/{layout.ZARR}" if name else layout.ZARR
+        document: dict[str, Any] = json.loads(self._place.read(path))
+        return document
+
+    def _read_root(self) -> layout.Root:
+        try:
+            return layout.Root.of(self._document(""))
+        except (KeyError, TypeError, ValueError) as error:
+            self._place.fail(f"{layout.ZARR}: not the root of a cache ({error!r})")
+
+    def _open_arrays(self) -> None:
+        end = "/" + layout.ZARR
+        names = [path.removesuffix(end) for path in self.manifest.files if path.endswith(end)]
+        for name in sorted(n for n in names if not n.startswith("digests")):
+            document = self._document(name)
+            if document.get("node_type") != "array":
+                continue
+            field = layout.field_name(name) if name.startswith("fields/") else None
+            try:
+                spec = layout.field_spec(document) if field is not None else None
+            except (KeyError, TypeError, ValueError) as error:
+                self._place.fail(f"{name}{end}: not a field of a cache ({error!r})")
+            if field is not None and spec is not None:
+                self.fields[field] = spec
+            ragged = spec is not None and spec.dim is not None
+            self._arrays[name] = array = StoredArray(self._place, name, document, self._samples_of, ragged=ragged)
+            self._check_shape(array, spec)
+        tables = [
+            layout.rows_path(dim, what) for dim in (layout.KEY_DIM, layout.ORIGIN_DIM) for what in ("start", "length")
+        ]
+        for name in (*tables, *(layout.sample_path(what) for what in ("key", "origin", "made", "valid", "digest"))):
+            if name not in self._arrays:
+                self._place.fail(f"{name}: missing")
+        self._share_seen()
+
+    def _check_shape(self, array: StoredArray, spec: ArraySpec | None) -> None:
+        rows, samples = array.grid.shape[0], len(self)
+        if spec is not None and spec.dim is not None:
+            shards = -(-samples // self.root.shard_samples)
+            samples = shards * self.root.dims.get(spec.dim, 0)
+            tables = [layout.rows_path(spec.dim, what) + "/" + layout.ZARR for what in ("start", "length")]
+            if any(table not in self.manifest.files for table in tables):
+                self._place.fail(f"{array.path}: its row table rows/{spec.dim} is missing")
+        elif array.path in {layout.sample_path("key"), layout.sample_path("origin")}:
+            return
+        if rows != samples:
+            self._place.fail(f"{array.path}: {rows:,} rows, {samples:,} expected")
+
+    def _share_seen(self) -> None:
+        """Put what has been checked into anonymous shared memory, so that forked workers do not check it again."""
+        arrays = list(self._arrays.values())
+        ends = np.cumsum([0, *(array.chunks for array in arrays)])
+        memory = np.frombuffer(mmap.mmap(-1, max(1, int(ends[-1]))), dtype=np.uint8)
+        for array, start, stop in zip(arrays, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            array.seen = memory[start:stop]
+
+    # ------------------------------------------------------------------------------------------ gathering
+
+    def gather(self, field: str, indices: Indices, out: Array | None = None) -> Array:
+        """Return a fixed field of samples, stacked.
+
+        Shapes:
+            indices: int (samples)
+            returns: (samples, *item)
+
+        Args:
+            field: name of a field without a ragged dimension.
+            indices: sample numbers, in any order, repeats allowed.
+            out: where to, of the field's dtype, C-contiguous; made where it is None.
+
+        Raises:
+            UsageError: no such field, or it is ragged.
+            IndexError: a sample number is out of range.
+            CorruptionError: what is stored is not what was written.
+        """
+        if self._spec(field).dim is not None:
+            msg = f"{field} is ragged ({self._spec(field).dim}): use gather_ragged"
+            raise UsageError(msg)
+        return self._arrays[layout.field_path(field)].take(self._numbers(indices), out)
+
+    def gather_ragged(self, field: str, indices: Indices) -> tuple[Array, Array]:
+        """Return a ragged field of samples, one behind the other.
+
+        Shapes:
+            indices: int (samples)
+            returns: values (rows, *item) and lengths int64 (samples) [rows]
+
+        Raises:
+            UsageError: no such field, or it is not ragged.
+            IndexError: a sample number is out of range.
+            CorruptionError: what is stored is not what was written.
+        """
+        dim = self._dim(field)
+        return self._rows(layout.field_path(field), dim, self._numbers(indices))
+
+    def gather_steps(
+        self, field: str, indices: Indices, first: Array, counts: Array, length: int, fill: Literal["edge", "zero"]
+    ) -> Array:
+        """Return steps [first, first + counts) of a ragged field of samples, filled up to `length`.
+
+        Shapes:
+            indices, first, counts: int64 (samples); 1 <= counts <= length
+            returns: (samples, length, *item)
+
+        Raises:
+            UsageError: no such field, or it is not ragged.
+            CorruptionError: what is stored is not what was written, or steps are asked for that are not there.
+        """
+        dim, array = self._dim(field), self._arrays[layout.field_path(field)]
+        start, size = self._row_table(dim, self._numbers(indices))
+        if (first < 0).any() or (first + counts > size).any():
+            self._place.fail(f"rows/{dim}: an episode is shorter than it was")
+        out = np.empty((len(start), length, *array.grid.item), array.dtype)
+        array.spans(start + first, counts, out.reshape(-1, *array.grid.item), np.arange(len(start)) * length)
+        for i in np.flatnonzero(counts < length).tolist():
+            out[i, counts[i] :] = out[i, counts[i] - 1] if fill == "edge" else 0
+        return out
+
+    def texts(self, field: str, indices: Indices) -> list[Any]:
+        """Return a text field as str, or a JSON field as values, of samples."""
+        values, lengths = self.gather_ragged(field, indices)
+        if self._spec(field).kind == "json":
+            return [orjson.loads(text) if text else None for text in _cut(values, lengths)]
+        return [text.decode("utf-8", "surrogatepass") for text in _cut(values, lengths)]
+
+    def present(self, field: str, indices: Indices) -> Array | None:
+        """Return which samples have an optional field, bool (samples); None where all must have it."""
+        array = self._arrays.get(layout.present_path(field))
+        return None if array is None else array.take(self._numbers(indices))
+
+    def lengths(self, dim: str, indices: Indices | None = None) -> Array:
+        """Return the rows of samples along a ragged dimension, int64 (samples); of all where `indices` is None."""
+        array = self._arrays.get(layout.rows_path(dim, "length"))
+        if array is None:
+            msg = f"{self.path}: no ragged dimension {dim!r}; there is {', '.join(self.root.dims) or 'none'}"
+            raise UsageError(msg)
+        return array.all() if indices is None else array.take(self._numbers(indices))
+
+    def keys(self, indices: Indices) -> list[str]:
+        """Return the keys of samples."""
+        values, lengths = self._rows(layout.sample_path("key"), layout.KEY_DIM, self._numbers(indices))
+        return [text.decode("utf-8", "surrogatepass") for text in _cut(values, lengths)]
+
+    def key(self, index: int) -> str:
+        """Return the key of one sample."""
+        return self.keys([index])[0]
+
+    def origin(self, index: int) -> Any:
+        """Return where a sample came from: a list of {file, inner, rows}."""
+        values, _ = self._rows(layout.sample_path("origin"), layout.ORIGIN_DIM, self._numbers([index]))
+        return orjson.loads(values.tobytes())
+
+    def digests(self, indices: Indices) -> Array:
+        """Return the content digests of samples, uint64 (samples)."""
+        return self._arrays[layout.sample_path("digest")].take(self._numbers(indices))
+
+    @cached_property
+    def made(self) -> Array:
+        """Bool (samples): what could be made; the rest must never be served."""
+        return self._arrays[layout.sample_path("made")].all()
+
+    @cached_property
+    def usable(self) -> Array:
+        """Bool (samples): made, and without an error finding."""
+        return self.made & self._arrays[layout.sample_path("valid")].all()
+
+    def codes(self, key: str) -> list[str]:
+        """Return the codes of the findings that made a sample invalid."""
+        said: dict[str, list[str]] = orjson.loads(self._place.read(layout.FINDINGS))
+        return list(said.get(key, []))
+
+    # ------------------------------------------------------------------------------------------ checking
+
+    def check(self) -> None:
+        """Check every byte once, in parallel.
+
+        Raises:
+            CorruptionError: something is not what was written; shard and samples are named where they can be.
+        """
+        names = list(self.manifest.files)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = pool.map(lambda name: _digest(self.path / name), names)
+            for name, digest in zip(names, found, strict=True):
+                if digest != self.manifest.files[name][1]:
+                    for text in self.blame(name):
+                        self._place.fail(text)
+                    self._place.fail(f"{name}: expected xxh3_128 {self.manifest.files[name][1]}, found {digest}")
+        for array in self._arrays.values():
+            array.seen[:] = 1
+
+    def blame(self, name: str) -> list[str]:
+        """Return what is wrong with each damaged inner chunk of a shard file, its samples named."""
+        for path, array in self._arrays.items():
+            if name.startswith(path + "/c/"):
+                return array.damaged(int(name.removeprefix(path + "/c/").split("/")[0]))
+        return []
+
+    # ------------------------------------------------------------------------------------------ inside
+
+    def _spec(self, field: str) -> ArraySpec:
+        if field not in self.fields:
+            msg = f"{self.path}: no field {field!r}; there are {', '.join(self.fields)}"
+            raise UsageError(msg)
+        return self.fields[field]
+
+    def _dim(self, field: str) -> str:
+        dim = self._spec(field).dim
+        if dim is None:
+            msg = f"{field} is not ragged: use gather"
+            raise UsageError(msg)
+        return dim
+
+    def _numbers(self, indices: Indices) -> Array:
+        numbers = np.asarray(indices, dtype=np.int64)
+        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
+            asked = f"{numbers.min()} to {numbers.max()}"
+            msg = f"{self.path}: sample numbers go from 0 to {len(self) - 1}; asked for {asked}"
+            raise IndexError(msg)
+        return numbers
+
+    def _row_table(self, dim: str, numbers: Array) -> tuple[Array, Array]:
+        start, length = (self._arrays[layout.rows_path(dim, what)].take(numbers) for what in ("start", "length"))
+        return start, length
+
+    def _rows(self, path: str, dim: str, numbers: Array) -> tuple[Array, Array]:
+        array = self._arrays[path]
+        start, length = self._row_table(dim, numbers)
+        array.check_bounds(start, length)
+        ends = np.cumsum(length)
+        values = np.empty((int(ends[-1]) if len(ends) else 0, *array.grid.item), array.dtype)
+        array.spans(start, length, values, ends - length)
+        return values, length
+
+    def _samples_of(self, path: str, first: int, stop: int) -> str:
+        """Name the samples of rows [first, stop) of an array, for a message; unchecked, something is damaged."""
+        try:
+            low, high = self._range_of(path, first, stop)
+            ends = [self._raw_key(low), self._raw_key(high - 1)]
+        except (OSError, ValueError, LookupError):
+            return "samples unknown"
+        return f"sample {low}, {ends[0]}" if high - low == 1 else f"samples {low} to {high - 1}, {ends[0]} to {ends[1]}"
+
+    def _range_of(self, path: str, first: int, stop: int) -> tuple[int, int]:
+        dims = {layout.field_path(name): spec.dim for name, spec in self.fields.items()}
+        dims |= {layout.sample_path("key"): layout.KEY_DIM, layout.sample_path("origin"): layout.ORIGIN_DIM}
+        dim = dims.get(path)
+        if dim is None:
+            return first, stop
+        starts = self._arrays[layout.rows_path(dim, "start")].unchecked()
+        low = max(0, int(np.searchsorted(starts, first, side="right")) - 1)
+        return low, max(low + 1, int(np.searchsorted(starts, stop, side="left")))
+
+    def _raw_key(self, index: int) -> str:
+        tables = [self._arrays[layout.rows_path(layout.KEY_DIM, what)].unchecked() for what in ("start", "length")]
+        start, length = (int(table[index]) for table in tables)
+        values = self._arrays[layout.sample_path("key")].unchecked()
+        return values[start : start + length].tobytes().decode("utf-8", "replace")
+
+
+def _reopen(path: Path, verify: Verify, io: Io) -> Cache:
+    return Cache(path, verify=verify, io=io)
+
+
+def _digest(path: Path) -> str:
+    try:
+        return digest_file(path)
+    except OSError as error:
+        msg = f"{path}: {error.strerror}. Check the path and its permissions."
+        raise StorageError(msg) from error
+
+
+def _cut(values: Array, lengths: Array) -> list[bytes]:
+    whole, ends = values.tobytes(), np.cumsum(lengths).tolist()
+    return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]

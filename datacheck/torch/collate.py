@@ -1,0 +1,256 @@
+"""From samples to a batch: a gathered batch passes through the default collate uncopied.
+
+`Batch` is what ``CachedDataset.__getitems__`` returns. It behaves like a list of dict samples and still holds the
+stacked arrays. Importing this module registers `Row` with the default collate of PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
+
+from datacheck.errors import UsageError
+
+Kind = Literal["fixed", "ragged", "object"]
+
+
+class Row(dict[str, Any]):
+    """One sample: a dict of tensors and texts that also knows which of its fields are ragged.
+
+    Args:
+        values: the fields.
+        kinds: "fixed", "ragged" (its first axis differs between samples), or "object" (text, JSON: never stacked).
+    """
+
+    __slots__ = ("kinds",)
+
+    def __init__(
+        self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), kinds: Mapping[str, Kind] | None = None
+    ) -> None:
+        super().__init__(values)
+        self.kinds: Mapping[str, Kind] = kinds or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """A ragged field of a batch.
+
+    Shapes:
+        values: any (rows, *item)
+
+    Args:
+        values: the rows of all samples, one behind the other.
+        ends: where each sample's rows end.
+    """
+
+    values: torch.Tensor
+    ends: list[int]
+
+    def __getitem__(self, i: int) -> torch.Tensor:
+        return self.values[self.ends[i - 1] if i else 0 : self.ends[i]]
+
+
+Column: TypeAlias = torch.Tensor | Ragged | list[Any]
+
+
+class Batch(MutableSequence[Row]):
+    """A gathered batch that looks like a list of samples; rows are made when somebody looks.
+
+    Args:
+        columns: the fields, in order: a tensor (samples, *item), a `Ragged`, or a list of texts or JSON values.
+        size: number of samples.
+
+    Notes:
+        Tensors of a row are views: changing one in place changes the batch, too. A row in which a value was
+        replaced, added or removed, or a list that was reordered, is seen, and the batch is then stacked from its rows.
+        Pickled, it is a list of rows.
+    """
+
+    def __init__(self, columns: dict[str, Column], size: int) -> None:
+        self._columns, self._size = columns, size
+        self.kinds: dict[str, Kind] = {name: _kind(column) for name, column in columns.items()}
+        self._rows: list[Row | None] = [None] * size
+        self._given: list[tuple[Row, tuple[Any, ...]]] = []
+        self._edited = False
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        row = self._rows[i]
+        if row is None:
+            i = range(len(self))[i]
+            row = Row({name: column[i] for name, column in self._columns.items()}, self.kinds)
+            self._rows[i] = row
+            self._given.append((row, tuple(row.values())))
+        return row
+
+    def __setitem__(self, i: Any, value: Any) -> None:
+        self._edit()[i] = value
+
+    def __delitem__(self, i: Any) -> None:
+        del self._edit()[i]
+
+    def insert(self, index: int, value: Row) -> None:
+        """Put a sample in front of position `index`."""
+        self._edit().insert(index, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (list, (list(self),))
+
+    def _edit(self) -> list[Any]:
+        for i in range(len(self)):
+            self[i]
+        self._edited = True
+        return self._rows
+
+    @property
+    def columns(self) -> dict[str, Column] | None:
+        """The gathered fields; None where rows were replaced or changed since."""
+        if self._edited or not all(self._same(row, values) for row, values in self._given):
+            return None
+        return self._columns
+
+    def _same(self, row: Row, values: tuple[Any, ...]) -> bool:
+        return list(row) == list(self._columns) and all(a is b for a, b in zip(row.values(), values, strict=True))
+
+
+def _kind(column: Column) -> Kind:
+    if isinstance(column, Ragged):
+        return "ragged"
+    return "fixed" if isinstance(column, torch.Tensor) else "object"
+
+
+def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = None) -> dict[str, Any]:
+    """Return a batch as the default collate would: tensors stacked, texts and JSON values listed.
+
+    Raises:
+        UsageError: a ragged field cannot be stacked.
+    """
+    columns = batch.columns if isinstance(batch, Batch) else None
+    if columns is not None:
+        return {name: _stacked(name, column) for name, column in columns.items()}
+    kinds = getattr(batch[0], "kinds", {})
+    registered = collate_fn_map or default_collate_fn_map
+    stacked = {}
+    for name in batch[0]:
+        values = [row[name] for row in batch]
+        if kinds.get(name) == "object":
+            stacked[name] = values
+            continue
+        if kinds.get(name) == "ragged":
+            _refuse(name, [len(value) for value in values])
+        stacked[name] = collate(values, collate_fn_map=registered)
+    return stacked
+
+
+def _stacked(name: str, column: Column) -> Any:
+    if not isinstance(column, Ragged):
+        return column
+    lengths = _lengths(column.ends)
+    _refuse(name, lengths)
+    return column.values.reshape(len(lengths), lengths[0], *column.values.shape[1:])
+
+
+def _refuse(name: str, lengths: list[int]) -> None:
+    if min(lengths) != max(lengths):
+        msg = (
+            f"{name} has {min(lengths)} to {max(lengths)} rows in this batch, so the default collate cannot stack it. "
+            f"Give the DataLoader collate_fn=datacheck.torch.collate_ragged (values and offsets) or "
+            f"datacheck.torch.collate_pad (padded, with a mask), or leave the field out with fields=[...]."
+        )
+        raise UsageError(msg)
+
+
+def _lengths(ends: list[int]) -> list[int]:
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def collate_ragged(batch: Sequence[Mapping[str, Any]], *, ragged: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return a batch whose ragged fields are concatenated; ``<name>_offset`` says where each sample ends.
+
+    Shapes:
+        <name>: (rows of all samples, *item)
+        <name>_offset: int64 (samples), the Pointcept convention
+
+    Args:
+        batch: samples of a `CachedDataset`, or dicts.
+        ragged: names of the ragged fields; needed for plain dicts only.
+
+    Raises:
+        UsageError: the samples do not say which of their fields are ragged.
+    """
+
+    def join(name: str, column: Ragged) -> dict[str, Any]:
+        return {name: column.values, f"{name}_offset": torch.tensor(column.ends, dtype=torch.int64)}
+
+    return _with_ragged(batch, ragged, join)
+
+
+def collate_pad(
+    batch: Sequence[Mapping[str, Any]], *, ragged: Sequence[str] | None = None, value: float = 0
+) -> dict[str, Any]:
+    """Return a batch whose ragged fields are padded to the longest; ``<name>_mask`` is True where rows are real.
+
+    Shapes:
+        <name>: (samples, longest, *item)
+        <name>_mask: bool (samples, longest)
+
+    Args:
+        batch: samples of a `CachedDataset`, or dicts.
+        ragged: names of the ragged fields; needed for plain dicts only.
+        value: what stands behind the end.
+
+    Raises:
+        UsageError: the samples do not say which of their fields are ragged.
+    """
+
+    def pad(name: str, column: Ragged) -> dict[str, Any]:
+        lengths = torch.tensor(_lengths(column.ends), dtype=torch.int64)
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        padded = column.values.new_full((*mask.shape, *column.values.shape[1:]), value)
+        padded[mask] = column.values
+        return {name: padded, f"{name}_mask": mask}
+
+    return _with_ragged(batch, ragged, pad)
+
+
+def _with_ragged(
+    batch: Sequence[Mapping[str, Any]],
+    ragged: Sequence[str] | None,
+    join: Callable[[str, Ragged], dict[str, Any]],
+) -> dict[str, Any]:
+    columns = batch.columns if isinstance(batch, Batch) else None
+    kinds: Mapping[str, str] | None = getattr(batch[0], "kinds", None)
+    if ragged is None and kinds is None:
+        msg = (
+            "these samples are plain dicts: say which fields are ragged, for example "
+            "functools.partial(collate_ragged, ragged=['points'])"
+        )
+        raise UsageError(msg)
+    chosen = set(ragged) if ragged is not None else {n for n, k in (kinds or {}).items() if k == "ragged"}
+    whole: dict[str, Any] = {}
+    for name in batch[0]:
+        if name in chosen:
+            column = columns[name] if columns is not None else None
+            whole |= join(name, column if isinstance(column, Ragged) else _joined([row[name] for row in batch]))
+        elif columns is not None:
+            whole[name] = _stacked(name, columns[name])
+        else:
+            whole |= collate_rows([Row({name: row[name]}, getattr(row, "kinds", None)) for row in batch])
+    return whole
+
+
+def _joined(values: Sequence[Any]) -> Ragged:
+    tensors = [torch.as_tensor(value) for value in values]
+    ends = torch.tensor([len(tensor) for tensor in tensors]).cumsum(0)
+    return Ragged(torch.cat(tensors), ends.tolist())
+
+
+default_collate_fn_map[Row] = collate_rows

@@ -1,0 +1,191 @@
+"""CachedDataset: a finished cache as a map-style dataset that never serves a broken sample."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from datacheck.cache import Cache, Windows, open_cache
+from datacheck.cache.find import choose_cache
+from datacheck.cache.reader import Io
+from datacheck.cache.stored import Verify
+from datacheck.cache.windows import WindowIndex
+from datacheck.errors import UsageError
+from datacheck.torch.collate import Batch, Column, Ragged, Row, collate_rows
+from datacheck.torch.resample import Items, Policy
+
+Array = np.ndarray[Any, Any]
+
+
+class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
+    """Samples of a cache as dicts of tensors, for a plain ``DataLoader``.
+
+    Shapes:
+        a fixed field: (*item); a ragged one: (rows, *item); in window mode its steps: (length, *item)
+        <name>_is_pad: bool (length), in window mode: the steps that are not the episode's
+        <name>_is_present: bool (), of an optional field; text is "" and a value NaN or 0 where it is absent
+
+    Args:
+        path: the cache, or a folder above it that holds no other finished cache (of that split).
+        split: the split, where the folder holds several.
+        fields: names of the fields to serve, in that order; all where it is None.
+        transform: called with each sample (a dict of tensors of its own) in the process that loads it.
+        on_invalid: what becomes of samples with an error finding. "resample": a valid sample takes the place; "skip":
+            they are not counted; "raise": asking for one is an error.
+        seed: of the substitutes.
+        verify: "manifest", "touch" (each chunk the first time it is read), "always", "full" (everything now).
+        windows: how to cut episodes; None: as the cache says; False: serve whole episodes.
+        io: "mmap", "pread" or "auto" (maps on local file systems).
+
+    Raises:
+        UsageError: no such cache, field or option; no valid sample, or no window, to serve.
+        CorruptionError: at construction or when a sample is read: what is stored is not what was written.
+
+    Notes:
+        A substitute is a pure function of (seed, epoch, index): equal in every worker and on every rank. Samples
+        that could not be made are never served. All arrays are writable copies. Text is str, JSON is parsed.
+        Fork and spawn safe; a pickled dataset opens its cache when it is first used.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        split: str | None = None,
+        fields: Sequence[str] | None = None,
+        transform: Callable[[dict[str, Any]], Any] | None = None,
+        on_invalid: Policy = "resample",
+        seed: int = 0,
+        verify: Verify = "touch",
+        windows: Windows | Literal[False] | None = None,
+        io: Io = "auto",
+    ) -> None:
+        self._path = choose_cache(Path(path), split)
+        self._transform, self._policy, self._seed, self._windows_asked = transform, on_invalid, int(seed), windows
+        self._verify, self._io = verify, io
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # persistent workers see set_epoch
+        self.fields = tuple(self.cache.fields) if fields is None else tuple(fields)
+        unknown = [name for name in self.fields if name not in self.cache.fields]
+        if unknown:
+            msg = f"{self._path}: no field {', '.join(unknown)}; there are {', '.join(self.cache.fields)}"
+            raise UsageError(msg)
+        self._length = len(self._items)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in self.__dict__.items() if name not in {"cache", "_items", "windows"}}
+        return state | {"_verify": "touch" if self._verify == "full" else self._verify}
+
+    @cached_property
+    def cache(self) -> Cache:
+        """The opened cache."""
+        return open_cache(self._path, verify=self._verify, io=self._io)
+
+    @cached_property
+    def windows(self) -> Windows | None:
+        """How episodes are cut; None where whole samples are served."""
+        if self._windows_asked is None:
+            said = self.cache.root.windows
+            return None if said is None else Windows.of(said)
+        return self._windows_asked or None
+
+    @cached_property
+    def _items(self) -> Items:
+        index = None
+        usable = self.cache.usable
+        if self.windows is not None:
+            lengths = self.cache.lengths(self.windows.dim)
+            index = WindowIndex(self.windows, lengths, usable, skip=self._policy == "skip")
+        return Items(usable, self._policy, self._seed, index)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that substitutes are drawn for."""
+        return int(self._epoch.item())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch, in all workers too; call it before each epoch."""
+        self._epoch[0] = epoch
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return one sample, or a collated batch where `index` is a list."""
+        if isinstance(index, list | tuple | np.ndarray) or (isinstance(index, torch.Tensor) and index.ndim):
+            return collate_rows(self.__getitems__(index))
+        return self.__getitems__([operator.index(index)])[0]
+
+    def __getitems__(self, indices: Sequence[int] | Array) -> Any:
+        """Return the samples at `indices`, in that order, each field gathered in one call.
+
+        Raises:
+            IndexError: an index is out of range.
+            UsageError: a sample is invalid and ``on_invalid="raise"``.
+            CorruptionError: what is stored is not what was written.
+        """
+        batch = self._gather(self._served(self._checked(indices)))
+        if self._transform is None:
+            return batch
+        samples = (self._transform(dict(row)) for row in batch)
+        return [Row(sample, batch.kinds) if type(sample) is dict else sample for sample in samples]
+
+    def substituted(self, index: int) -> int:
+        """Return the index that is served in the place of `index` in the present epoch; itself where it is valid."""
+        return int(self._served(self._checked([index]))[0])
+
+    def key(self, index: int) -> str:
+        """Return the key of the sample (episode) at `index`, before substitution."""
+        return self.cache.key(int(self._items.samples(self._checked([index]))[0]))
+
+    def _checked(self, indices: Sequence[int] | Array) -> Array:
+        numbers = np.asarray(indices, dtype=np.int64)
+        if len(numbers) and (numbers.min() < -len(self) or numbers.max() >= len(self)):
+            msg = f"index {numbers.min()} to {numbers.max()} of a dataset with {len(self)} items"
+            raise IndexError(msg)
+        return np.where(numbers < 0, numbers + len(self), numbers) if len(numbers) else numbers
+
+    def _served(self, items: Array) -> Array:
+        if self._policy == "resample":
+            return self._items.substituted(items, self.epoch)
+        if self._policy == "skip":
+            return items
+        wrong = self._items.unusable(items)
+        if wrong.size:
+            item = int(items[wrong[0]])
+            key = self.key(item)
+            codes = ", ".join(self.cache.codes(key)) or "not made"
+            msg = f"{self._path}: item {item}, {key}, is invalid ({codes}). Use on_invalid='resample' or 'skip'."
+            raise UsageError(msg)
+        return items
+
+    def _gather(self, items: Array) -> Batch:
+        samples, cache, windows = self._items.samples(items), self.cache, self.windows
+        columns: dict[str, Column] = {}
+        for name in self.fields:
+            spec = cache.fields[name]
+            if spec.kind != "array":
+                columns[name] = cache.texts(name, samples)
+            elif spec.dim is None:
+                columns[name] = torch.from_numpy(cache.gather(name, samples))
+            elif windows is not None and spec.dim == windows.dim:
+                first, counts = self._items.steps(items)
+                steps = cache.gather_steps(name, samples, first, counts, windows.length, windows.fill)
+                columns[name] = torch.from_numpy(steps)
+                columns[f"{name}_is_pad"] = torch.from_numpy(np.arange(windows.length) >= counts[:, None])
+            else:
+                values, lengths = cache.gather_ragged(name, samples)
+                columns[name] = Ragged(torch.from_numpy(values), np.cumsum(lengths).tolist())
+            present = cache.present(name, samples) if spec.optional else None
+            if present is not None:
+                columns[f"{name}_is_present"] = torch.from_numpy(present)
+        return Batch(columns, len(items))
