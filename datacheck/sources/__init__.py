@@ -1,1 +1,54 @@
-"""sources."""
+"""How files become samples: list a folder, plan what is read, read it as blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from datacheck.errors import SchemaError
+from datacheck.schema.model import Schema
+from datacheck.sources.base import Item, Source, Unread, Work
+from datacheck.sources.files import FileSource
+from datacheck.sources.groups import GroupSource
+from datacheck.sources.lines import LineSource
+from datacheck.sources.listing import Entry, Listing, list_files
+from datacheck.sources.ragged import RaggedSource
+from datacheck.sources.rows import RowSource
+from datacheck.sources.work import matches, plan_work
+
+__all__ = [
+    "Entry", "Item", "Listing", "Source", "Unread", "Work", "list_files", "matches", "open_source", "plan_work",
+]  # fmt: skip
+
+
+def open_source(
+    schema: Schema, root: Path, roots: Mapping[str, Path] | None = None, *, fields: frozenset[str] | None = None
+) -> Source:
+    """Return the way in which a schema's files hold samples, as ``samples.each`` says.
+
+    Args:
+        schema: the dataset's promise.
+        root, roots: the data folder, and extra folders by name.
+        fields: read only these fields; None reads all. (A scan that needs no images leaves them out.)
+
+    Raises:
+        SchemaError: ``samples.each`` or a pattern is malformed.
+        UsageError: an extra folder that a field needs was not given.
+    """
+    each = schema.samples.each
+    kind: type[Source]
+    if each is None:
+        kind = FileSource
+    elif each in {"line", "row"}:
+        kind = LineSource if each == "line" else RowSource
+    elif each.startswith("/") and each.strip("/"):
+        kind = GroupSource
+    elif each.startswith("ends:") and each.removeprefix("ends:").strip("/"):
+        kind = RaggedSource
+    else:
+        msg = (
+            f"{schema.name}, samples.each: found {each!r}; allowed are line, row, groups of a container "
+            f"('/data/demo_*'), and ends of episodes ('ends:meta/episode_ends')"
+        )
+        raise SchemaError(msg)
+    return kind(schema, root, roots or {}, fields)

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from itertools import groupby
+from os import stat_result
 from pathlib import Path
 from typing import Any
 
-from datacheck.sample import Block
+from datacheck.errors import FormatError, MissingDependencyError
+from datacheck.formats.base import Hint, open_container
+from datacheck.sample import Block, Container, Piece, stack
 from datacheck.schema.model import Schema
+from datacheck.sources.facts import About, Facts
+from datacheck.sources.fields import FieldMap, Shelf, Values, check_roots
+from datacheck.sources.listing import locate
+from datacheck.sources.patterns import Template, parse
+from datacheck.sources.values import weigh
 from datacheck.table import Note
+
+BLOCK_BYTES = 64 << 20
+BLOCK_SAMPLES = 4096
 
 
 @dataclass(frozen=True)
@@ -62,15 +76,48 @@ class Work:
     unclaimed: Sequence[str] = ()
 
 
-class Source(ABC):
-    """One way in which files hold samples. Stateless but for the schema and the roots; picklable by construction."""
+Part = Piece | Block | Unread
 
-    def __init__(self, schema: Schema, root: Path, roots: dict[str, Path]) -> None:
+
+class Source(ABC):
+    """One way in which files hold samples. Stateless but for what it knows of the schema; picklable by construction.
+
+    Args:
+        schema: the dataset's promise.
+        root, roots: the data folder and the extra ones by name.
+        fields: read only these fields; None reads all that the schema lists.
+
+    Raises:
+        SchemaError: the schema's patterns do not fit together.
+        UsageError: an extra folder that a field needs was not given.
+    """
+
+    def __init__(
+        self, schema: Schema, root: Path, roots: Mapping[str, Path], fields: frozenset[str] | None = None
+    ) -> None:
         self.schema = schema
         self.root = root
-        self.roots = roots
+        self.roots = dict(roots)
+        self._fields = fields
+        self._maps: dict[str, tuple[FieldMap, Facts]] = {}
+        check_roots(schema, self.roots)
+        self.way("")
 
-    @abstractmethod
+    @cached_property
+    def inner_names(self) -> tuple[str, ...]:
+        """Placeholders that stand for places inside a file."""
+        return ()
+
+    def way(self, split: str) -> tuple[FieldMap, Facts]:
+        """Return where the fields of a split lie, and its facts."""
+        if split not in self._maps:
+            schema = self.schema.for_split(split)
+            names = {name for t in file_templates(schema) for name in t.names} | {*self.inner_names, "split"}
+            self._maps[split] = FieldMap(schema, self._fields), Facts(schema, names)
+        return self._maps[split]
+
+    # ------------------------------------------------------------------------------------------ reading
+
     def read(self, item: Item) -> Iterator[Block | Unread]:
         """Yield the item's samples as blocks of one signature, and those that cannot be made.
 
@@ -79,10 +126,146 @@ class Source(ABC):
         Raises:
             FormatError: the file as a whole cannot be read.
         """
+        with Shelf(self.root, self.roots) as shelf:
+            yield from blocks(self._parts(item, shelf), item.split)
+
+    def read_all(self, items: Sequence[Item], beat: Callable[[int], None]) -> Iterator[Block | Unread]:
+        """Yield the samples of many items; samples of small files share blocks.
+
+        Args:
+            items: what to read.
+            beat: called with an item's number before the item is touched.
+
+        Notes:
+            A file that cannot be read as a whole is one `Unread` with the file's path for key, or one for every sample
+            that its item asks for.
+        """
+        with Shelf(self.root, self.roots) as shelf:
+            for split, run in groupby(enumerate(items), key=lambda pair: pair[1].split):
+                yield from blocks(self._each(run, shelf, beat), split)
+
+    def _each(self, run: Iterable[tuple[int, Item]], shelf: Shelf, beat: Callable[[int], None]) -> Iterator[Part]:
+        for number, item in run:
+            beat(number)
+            answered: set[str] = set()
+            try:
+                for part in self._parts(item, shelf):
+                    if item.keys is not None:
+                        answered.update(part.keys if isinstance(part, Block) else [part.key])
+                    yield part
+            except FormatError as error:
+                for key in [item.path] if item.keys is None else [k for k in item.keys if k not in answered]:
+                    yield Unread(key, error.code, str(error))
+
+    def _parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
+        try:
+            yield from self.parts(item, shelf)
+        except MissingDependencyError as error:
+            for key in [item.path] if item.keys is None else item.keys:
+                yield Unread(key, "DC101", str(error), skipped=True)
 
     @abstractmethod
+    def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
+        """Yield the item's samples one by one or as blocks.
+
+        Raises:
+            FormatError: the file as a whole cannot be read.
+            MissingDependencyError: the file's format needs an extra that is not installed.
+        """
+
     def files(self, item: Item) -> list[str]:
         """Return every file that reading the item opens: the main one, then its companions, as listing paths.
 
         A file below an extra root is written ``@name/path``.
         """
+        paths = [item.path]
+        for place in self.way(item.split)[0].companions:
+            if place.file is not None and set(place.file.names) <= item.names.keys():
+                path = place.file.fill(item.names)
+                if path not in paths and locate(self.root, self.roots, path).exists():
+                    paths.append(path)
+        return paths
+
+    # ------------------------------------------------------------------------------------------ for subclasses
+
+    @contextmanager
+    def opened(self, item: Item, hint: Hint | None = None) -> Iterator[Container]:
+        """Open an item's file, and see that it is the listed one and stays the same meanwhile.
+
+        Raises:
+            FormatError: it cannot be opened, or it changed.
+        """
+        path = locate(self.root, self.roots, item.path)
+        with unchanged(path, item.nbytes), open_container(path, hint) as container:
+            yield container
+
+    def with_companions(self, values: Values, item: Item, names: Mapping[str, str], shelf: Shelf) -> dict[str, str]:
+        """Add companion fields to `values`; return the facts about missing ones."""
+        missing = {}
+        for place in self.way(item.split)[0].companions:
+            value, lacking = shelf.read(place, names)
+            if value is None:
+                missing[f"absent/{place.name}"] = lacking
+            else:
+                values[place.name] = value
+        return missing
+
+    def facts(
+        self, item: Item, about: About, values: Values, attrs: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], str]:
+        """Return (facts, group) of one sample."""
+        facts = self.way(item.split)[1]
+        return facts.of(about, values, attrs or {}), facts.group(about)
+
+
+def file_templates(schema: Schema) -> list[Template]:
+    """Return the parsed patterns of ``samples.files``.
+
+    Raises:
+        SchemaError: one is malformed.
+    """
+    return [parse(text, f"{schema.name}, samples.files") for text in schema.samples.files]
+
+
+@contextmanager
+def unchanged(path: Path, nbytes: int = 0) -> Iterator[None]:
+    """See that a file has the listed size and is not written while it is read; Zarr folders are not checked.
+
+    Raises:
+        FormatError: it changed, vanished, or the operating system refused.
+    """
+    try:
+        before = path.stat()
+        if nbytes and before.st_size != nbytes and not path.is_dir():
+            msg = f"changed after it was listed: {nbytes} bytes then, {before.st_size} now"
+            raise FormatError(msg)
+        yield
+        if _state(path.stat()) != _state(before) and not path.is_dir():
+            msg = "changed while it was read"
+            raise FormatError(msg)
+    except OSError as error:
+        raise FormatError((error.strerror or str(error)).lower()) from error
+
+
+def _state(status: stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
+
+
+def blocks(parts: Iterable[Part], split: str) -> Iterator[Block | Unread]:
+    """Gather pieces into blocks of at most 64 MB or 4,096 samples; blocks and unread samples pass through."""
+    waiting: list[Piece] = []
+    nbytes = 0
+    for part in parts:
+        if isinstance(part, Unread):
+            yield part
+            continue
+        weight = 0 if isinstance(part, Block) else sum(map(weigh, part.fields.values()))
+        if waiting and (isinstance(part, Block) or nbytes + weight > BLOCK_BYTES or len(waiting) >= BLOCK_SAMPLES):
+            yield from stack(waiting, split)
+            waiting, nbytes = [], 0
+        if isinstance(part, Block):
+            yield part
+        else:
+            waiting.append(part)
+            nbytes += weight
+    yield from stack(waiting, split)

@@ -1,0 +1,347 @@
+"""Which value of which file is which field of the schema."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError, SchemaError, UsageError
+from datacheck.formats.base import Hint, open_container
+from datacheck.sample import Container
+from datacheck.schema.model import ANY, FieldSpec, Schema
+from datacheck.schema.values import parse_columns
+from datacheck.sources.listing import locate
+from datacheck.sources.patterns import Template, parse
+from datacheck.sources.values import plain
+
+Values = dict[str, Any]
+
+_JSON = FieldSpec(dtype="json")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one field lies.
+
+    Args:
+        name, spec: the field.
+        at: its name inside the file; a leading "/" leaves the sample's group.
+        file: pattern of the companion file that holds it, None for the sample's own file.
+    """
+
+    name: str
+    spec: FieldSpec
+    at: str
+    file: Template | None = None
+
+    @property
+    def hint(self) -> Hint:
+        """What a file that does not describe itself should hold."""
+        shape = self.spec.shape or ()
+        dtype = self.spec.dtype if self.spec.dtype not in {None, "text", "json"} else ""
+        sizes = tuple(d for d in shape[1:] if isinstance(d, int))
+        return Hint(dtype or "", sizes if len(sizes) == len(shape[1:]) else ())
+
+
+class FieldMap:
+    """The fields of a schema (of one split) and where each of them lies.
+
+    Args:
+        schema: with the split's ``when:`` block applied.
+        only: read just these fields; None reads all.
+    """
+
+    def __init__(self, schema: Schema, only: frozenset[str] | None = None) -> None:
+        self.schema = schema
+        self.only = only
+        places = [place for name in sorted(schema.stored) if (place := self._place(name)) is not None]
+        self.companions = [place for place in places if place.file is not None]
+        columns = self.columns
+        self.own = [place for place in places if place.file is None and place.at not in columns]
+
+    def _place(self, name: str) -> Place | None:
+        spec = self.schema.fields[name]
+        if spec.absent or not self._asked(name):
+            return None
+        file = companion_template(self.schema, name)
+        if file is not None and spec.at:
+            parse(spec.at, f"{self.schema.name}, fields.{name}.at", path=False)
+        return Place(name, spec, spec.at if spec.at is not None else "" if file else name, file)
+
+    def _asked(self, name: str) -> bool:
+        return self.only is None or name in self.only or name == (self.schema.splits and self.schema.splits.key)
+
+    @cached_property
+    def columns(self) -> dict[str, tuple[int, int]]:
+        """The parts of the file's one table: {name: (start, stop)}; {} where the schema declares none."""
+        return parse_columns(self.schema.columns) if self.schema.columns else {}
+
+    @property
+    def everything(self) -> bool:
+        """Whether values that the schema does not list are read too."""
+        return not self.schema.stored or ANY in self.schema.fields
+
+    @cached_property
+    def _sole(self) -> str | None:
+        plain_ones = [n for n, s in self.schema.stored.items() if s.at is None and s.file is None and not s.absent]
+        return plain_ones[0] if len(plain_ones) == 1 else None
+
+    @property
+    def hint(self) -> Hint:
+        """What the schema expects of a file that does not describe itself."""
+        if self.columns:
+            dtypes = {s.dtype for n, s in self.schema.stored.items() if n in self.columns}
+            dtype = next(iter(dtypes)) if len(dtypes) == 1 else None
+            return Hint(dtype or "", (max(stop for _, stop in self.columns.values()),))
+        return self.own[0].hint if len(self.own) == 1 else Hint()
+
+    # ------------------------------------------------------------------------------------------ one file
+
+    def found(
+        self, container: Container, prefix: str = "", names: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, FieldSpec, str]]:
+        """Yield (field, spec, name in the container) of what may be there; columns are not cut here.
+
+        Args:
+            container: an opened file.
+            prefix: "" or the sample's group with a "/" at its end.
+            names: the container's names below `prefix`, where the caller knows them.
+        """
+        if names is None and (self.everything or (self._sole is not None and not prefix)):
+            names = _names(container, prefix)
+        inside = [name.removeprefix(prefix) for name in names or ()]
+        taken = set(self.schema.stored)
+        for place in self.own:
+            at = inside[0] if place.name == self._sole and len(inside) == 1 and not prefix else place.at
+            taken.add(at)
+            yield place.name, place.spec, at[1:] if at.startswith("/") else prefix + at
+        if self.everything:
+            for name in inside:
+                if name not in taken and self._asked(name):
+                    yield name, self.schema.spec(name), prefix + name
+
+    def read(self, container: Container, prefix: str = "", names: Sequence[str] | None = None) -> Values:
+        """Return the sample's own fields; what is missing or None is left out.
+
+        Args:
+            container, prefix, names: as for `found`.
+
+        Raises:
+            FormatError: a value is damaged or of a kind that is refused; the message names the field.
+        """
+        if self.columns:
+            return self._cut(_only_table(container, prefix))
+        values: Values = {}
+        for field, spec, name in self.found(container, prefix, names):
+            value = read_value(container, name, spec, field)
+            if value is not None:
+                values[field] = value
+        return values
+
+    def _cut(self, table: Any) -> Values:
+        width = max(stop for _, stop in self.columns.values())
+        if not isinstance(table, np.ndarray) or table.ndim != 2 or table.shape[1] > width:
+            shape = list(table.shape) if isinstance(table, np.ndarray) else "no array"
+            msg = f"columns: found {shape}, the schema declares [N, {width}] or fewer columns"
+            raise FormatError(msg)
+        values: Values = {}
+        for name, (start, stop) in self.columns.items():
+            declared = self.schema.fields.get(name)
+            wanted = self.everything if declared is None else not declared.absent
+            if wanted and self._asked(name) and stop <= table.shape[1]:
+                part = table[:, start] if stop - start == 1 else table[:, start:stop]
+                values[name] = np.ascontiguousarray(part)
+        return values
+
+    def of_record(self, record: Any) -> Values:
+        """Return the fields of one parsed JSON record.
+
+        Raises:
+            FormatError: (DC701) it is no object while the schema names keys.
+        """
+        if not isinstance(record, dict):
+            if self._sole is None:
+                msg = f"found {_kind(record)}, a record is an object with named values"
+                raise FormatError(msg, "DC701")
+            record = {self._sole: record}
+        values: Values = {}
+        for place in self.own:
+            self._keep(values, place.name, place.spec, _dig(record, place.at))
+        if self.everything:
+            taken = {place.at for place in self.own} | set(self.schema.stored)
+            for name, value in record.items():
+                if name not in taken and self._asked(name):
+                    self._keep(values, name, self.schema.spec(name), value)
+        return values
+
+    @staticmethod
+    def _keep(values: Values, name: str, spec: FieldSpec, value: Any) -> None:
+        if value is None:
+            return
+        try:
+            values[name] = plain(value, spec, parsed=True)
+        except FormatError as error:
+            msg = f"{name}: {error}"
+            raise FormatError(msg, error.code) from error
+
+    def drop_unasked(self, values: Values) -> Values:
+        """Return the fields without those that were read for the split key alone."""
+        return values if self.only is None else {n: v for n, v in values.items() if n in self.only}
+
+
+def companion_template(schema: Schema, name: str) -> Template | None:
+    """Return the parsed ``file:`` of a field; a leading ``{root}/`` becomes ``@root/``.
+
+    Raises:
+        SchemaError: the pattern is malformed or does not name one file.
+    """
+    text = schema.fields[name].file
+    if text is None:
+        return None
+    where = f"{schema.name}, fields.{name}.file"
+    first, _, rest = text.partition("/")
+    if first[1:-1] in schema.roots and first == f"{{{first[1:-1]}}}":
+        text = f"@{first[1:-1]}/{rest}"
+    template = parse(text, where)
+    if template.wild:
+        msg = f"{where}: {text!r} may stand for many files; a companion is one file, without '*'"
+        raise SchemaError(msg)
+    return template
+
+
+def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
+    """Check that every extra folder that a field needs was given.
+
+    Raises:
+        UsageError: one is missing.
+    """
+    for name in schema.stored:
+        template = companion_template(schema, name)
+        root = template.text.partition("/")[0][1:] if template is not None and template.text.startswith("@") else ""
+        if root and root not in roots:
+            about = f" ({schema.roots[root]})" if schema.roots.get(root) else ""
+            msg = f"{schema.name}, fields.{name}: needs the folder {root!r}{about}. Give it: --root {root}=DIR"
+            raise UsageError(msg)
+
+
+class Shelf:
+    """Companion files kept open for the samples that follow: the last few, closed at the end.
+
+    Args:
+        root, roots: the data folder and the extra ones.
+    """
+
+    def __init__(self, root: Path, roots: Mapping[str, Path], size: int = 4) -> None:
+        self._root, self._roots, self._size = root, roots, size
+        self._open: OrderedDict[tuple[str, Hint], Container] = OrderedDict()
+
+    def __enter__(self) -> Shelf:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _container(self, path: str, hint: Hint) -> Container:
+        key = (path, hint)
+        if key not in self._open:
+            self._open[key] = open_container(locate(self._root, self._roots, path), hint)
+            if len(self._open) > self._size:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(key)
+        return self._open[key]
+
+    def read(self, place: Place, names: Mapping[str, str]) -> tuple[Any, str]:
+        """Return (value, "") of a companion, or (None, what is missing).
+
+        Raises:
+            FormatError: the companion is damaged; the message names it.
+        """
+        assert place.file is not None
+        try:
+            path = place.file.fill(names)
+            at = parse(place.at, "at", path=False).substitute(names) if place.at else ""
+        except KeyError:
+            return None, place.file.text
+        if not locate(self._root, self._roots, path).exists():
+            return None, path
+        try:
+            container = self._container(path, place.hint)
+            value = _inside(container, at, place.spec) if at else _whole(container, place)
+        except FormatError as error:
+            msg = f"{path}: {error}"
+            raise FormatError(msg, error.code) from error
+        return value, "" if value is not None else f"{path}, {at}" if at else path
+
+
+def read_value(container: Container, name: str, spec: FieldSpec, field: str) -> Any:
+    """Return one plain value, None where there is none; damage is told with the field's name."""
+    try:
+        return plain(container.read(name), spec)
+    except KeyError:
+        return None
+    except OSError as error:
+        raise FormatError(f"{field}: {error.strerror or error}".removeprefix(": ")) from error
+    except FormatError as error:
+        if not field:
+            raise
+        msg = f"{field}: {error}"
+        raise FormatError(msg, error.code) from error
+
+
+def _inside(container: Container, at: str, spec: FieldSpec) -> Any:
+    value = read_value(container, at, spec, "")
+    head, _, rest = at.partition("/")
+    if value is not None or not rest:
+        return value
+    outer = read_value(container, head, _JSON, "")  # one file for all samples: {"scene0000_00": {"objects": ...}}
+    return plain(_dig(outer, rest), spec) if isinstance(outer, dict) else None
+
+
+def _whole(container: Container, place: Place) -> Any:
+    names = _names(container)
+    if len(names) == 1 and not (place.spec.is_text and names[0] not in {"text", "records", "value"}):
+        return read_value(container, names[0], place.spec, "")
+    if place.name in names:
+        return read_value(container, place.name, place.spec, "")
+    if place.spec.is_text:
+        return plain({name: container.read(name) for name in names}, place.spec)
+    some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    msg = f"holds {some or 'nothing'}; say which is fields.{place.name} with at:"
+    raise FormatError(msg)
+
+
+def _names(container: Container, prefix: str = "") -> list[str]:
+    """Return the names of values; the header of a CSV table is none."""
+    names = container.names()
+    if names == ["columns", "table"]:
+        return ["table"]
+    return [name for name in names if name.startswith(prefix)]
+
+
+def _only_table(container: Container, prefix: str) -> Any:
+    names = _names(container, prefix)
+    if len(names) != 1:
+        msg = f"columns: found {len(names)} values in the file, the schema cuts the columns of its only one"
+        raise FormatError(msg)
+    return read_value(container, names[0], FieldSpec(), "columns")
+
+
+def _dig(record: Mapping[str, Any], at: str) -> Any:
+    if at in record:
+        return record[at]
+    value: Any = record
+    for level in at.split("/"):
+        value = value.get(level) if isinstance(value, dict) else None
+    return value
+
+
+def _kind(value: Any) -> str:
+    kinds = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+    return kinds.get(type(value), "nothing")

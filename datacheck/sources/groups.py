@@ -1,0 +1,96 @@
+"""Groups of a container are the samples: ``/data/demo_*`` of a LIBERO file, ``/{id}`` of a grasp cache."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+from datacheck.errors import FormatError, SchemaError
+from datacheck.sample import Container, Origin, Piece
+from datacheck.sources.base import Item, Part, Source, Unread
+from datacheck.sources.facts import About
+from datacheck.sources.fields import Shelf
+from datacheck.sources.patterns import Template, parse
+
+
+class GroupSource(Source):
+    """Samples that are groups; keys are ``file.hdf5:/data/demo_3``, in bytewise order."""
+
+    @cached_property
+    def pattern(self) -> Template:
+        """The parsed ``samples.each``.
+
+        Raises:
+            SchemaError: it is malformed.
+        """
+        text = self.schema.samples.each or ""
+        template = parse(text.strip("/"), f"{self.schema.name}, samples.each")
+        if "**" in text:
+            msg = f"{template.where}: found {text!r}; '*' stands for one level of groups, '**' is not allowed here"
+            raise SchemaError(msg)
+        return template
+
+    @property
+    def inner_names(self) -> tuple[str, ...]:
+        """Placeholders of ``samples.each``."""
+        return self.pattern.names
+
+    def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
+        """Yield the file's groups, one in memory at a time.
+
+        Raises:
+            FormatError: the file cannot be opened, or holds no such group.
+        """
+        fields, _ = self.way(item.split)
+        with self.opened(item, fields.hint) as container:
+            found = self._groups(container)
+            names = container.names() if fields.everything else None
+            if item.keys is None and not found:
+                msg = f"holds no group like {self.schema.samples.each}"
+                raise FormatError(msg)
+            start = len(item.path) + 2
+            wanted = found if item.keys is None else {key[start:]: found.get(key[start:]) for key in item.keys}
+            for group, inner in wanted.items():
+                key = f"{item.path}:/{group}"
+                if inner is None:
+                    yield Unread(key, "DC101", f"{item.path} holds no group /{group}")
+                else:
+                    yield self._piece(item, group, inner, container, _below(names, group), shelf)
+
+    def _groups(self, container: Container) -> dict[str, dict[str, str]]:
+        """Return what the placeholders stand for, by group, in bytewise order."""
+        anything = self.pattern.substitute(dict.fromkeys(self.pattern.names, "*"))
+        groups = sorted(
+            {g.strip("/") for g in container.groups("/" + anything)}, key=lambda g: g.encode("utf-8", "surrogatepass")
+        )
+        return {group: inner for group in groups if (inner := self.pattern.match(group)) is not None}
+
+    def _piece(
+        self,
+        item: Item,
+        group: str,
+        inner: dict[str, str],
+        container: Container,
+        names: Sequence[str] | None,
+        shelf: Shelf,
+    ) -> Part:
+        fields, facts = self.way(item.split)
+        key = f"{item.path}:/{group}"
+        known = {**item.names, **inner}
+        about = About(key, item.path, "" if inner else f"/{group}", known, item.nbytes)
+        try:
+            values = fields.read(container, f"{group}/", names)
+            absent = self.with_companions(values, item, known, shelf)
+            attrs = container.attrs(group) if self.schema.attrs else {}
+            told, label = self.facts(item, about, values, attrs)
+        except FormatError as error:
+            return Unread(key, error.code, str(error), facts.group(about))
+        return Piece(key, fields.drop_unasked(values), Origin(item.path, f"/{group}"), label, told | absent)
+
+
+def _below(names: Sequence[str] | None, group: str) -> Sequence[str] | None:
+    if names is None:
+        return None
+    start = bisect_left(names, f"{group}/")
+    return names[start : bisect_left(names, f"{group}0", lo=start)]  # "0" is the character behind "/"

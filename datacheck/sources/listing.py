@@ -1,0 +1,343 @@
+"""One walk over a dataset: every file sorted by the bytes of its path, with size, times and, once read, its digest.
+
+Scan, build and manifest all work from a `Listing`. Size and times only decide whether a file must be read again; the
+digest alone is its identity.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from datacheck.digest import digest_file, digest_value
+from datacheck.errors import FormatError, UsageError
+from datacheck.formats.base import store_markers
+
+SETTLED_NS = 2_000_000_000  # a file that changed less than this before it was seen may have changed again since
+_DEPTH = 64
+_LEFT_OUT = frozenset({".git", ".datacheck", "__pycache__"})
+_CLUTTER = frozenset({"Thumbs.db", "desktop.ini"})
+
+
+class Entry(NamedTuple):
+    """One file, or one Zarr folder.
+
+    Args:
+        path: POSIX path relative to the root; ``@name/path`` below an extra root.
+        size: bytes; of a Zarr folder the sum over its files.
+        mtime_ns, ctime_ns: times; of a Zarr folder the newest of everything in it.
+        seen_ns: when the walk that found it began.
+        digest: xxh3_128 of its bytes, None until someone has read it.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    seen_ns: int
+    digest: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """What a dataset's folders hold.
+
+    Args:
+        root: the data folder.
+        entries: files sorted by the bytes of their paths.
+        skipped: (path, reason) of what is no readable file: links that leave the folder, devices, clutter.
+        roots: extra folders by name.
+    """
+
+    root: Path
+    entries: Sequence[Entry]
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    roots: Mapping[str, Path] = field(default_factory=dict)
+
+    @cached_property
+    def by_path(self) -> dict[str, Entry]:
+        """Entries by path."""
+        return {entry.path: entry for entry in self.entries}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return sum(entry.size for entry in self.entries)
+
+    @property
+    def digest(self) -> str:
+        """Digest over path, size and (where it is known) digest of every file: no times, no root."""
+        return digest_value([[e.path, e.size, e.digest] for e in self.entries])
+
+    def with_digests(self, digests: Mapping[str, str]) -> Listing:
+        """Return the listing with these digests (by path) filled in."""
+        entries = [e._replace(digest=digests[e.path]) if e.path in digests else e for e in self.entries]
+        return replace(self, entries=entries)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the listing as JSON values, one list per column."""
+        columns = dict(zip(Entry._fields, map(list, zip(*self.entries, strict=True)), strict=False))
+        return {
+            "root": str(self.root),
+            "roots": {name: str(path) for name, path in sorted(self.roots.items())},
+            "entries": columns or {name: [] for name in Entry._fields},
+            "skipped": [list(pair) for pair in self.skipped],
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Listing:
+        """Return the listing of `as_dict`."""
+        columns = [data["entries"][name] for name in Entry._fields]
+        return Listing(
+            Path(data["root"]),
+            [Entry(*row) for row in zip(*columns, strict=True)],
+            [(path, reason) for path, reason in data["skipped"]],
+            {name: Path(path) for name, path in data["roots"].items()},
+        )
+
+
+def carry(new: Listing, old: Listing) -> Listing:
+    """Return `new` with the digests of files that have not changed since `old`.
+
+    Notes:
+        Unchanged means: equal size, mtime, ctime and inode, and `old` saw the file at least 2 s after its mtime. Within
+        these 2 s a second write could leave the same times.
+    """
+    known = old.by_path
+    digests = {}
+    for entry in new.entries:
+        before = known.get(entry.path)
+        if before is None or before.digest is None or before[1:5] != entry[1:5]:
+            continue
+        if before.seen_ns >= before.mtime_ns + SETTLED_NS:
+            digests[entry.path] = before.digest
+    return new.with_digests(digests)
+
+
+def target(data: Path) -> tuple[Path, str | None]:
+    """Return (root, only) for what a person names as DATA: a folder, one file, or one Zarr folder.
+
+    Raises:
+        UsageError: there is nothing of that name.
+    """
+    if not data.exists():
+        msg = f"{data}: no such file or folder. Check the path."
+        raise UsageError(msg)
+    if not data.is_dir() or any((data / marker).is_file() for marker in store_markers()):
+        whole = data.absolute()
+        return whole.parent, whole.name
+    return data, None
+
+
+def list_files(root: Path, roots: Mapping[str, Path] | None = None, only: str | None = None) -> Listing:
+    """Walk a data folder and its extra folders once.
+
+    Args:
+        root: the data folder.
+        roots: extra folders by name; their files are listed as ``@name/path``.
+        only: list this one file (or Zarr folder) of the root.
+
+    Raises:
+        UsageError: a folder is missing or unreadable, or `only` is not in it.
+
+    Notes:
+        Sorted by the bytes of the path, whatever the order on disk. Links are followed inside the folder only. Folders
+        named .git, .datacheck and __pycache__ are left out; everything else that is not listed is in `skipped`.
+    """
+    roots = dict(sorted((roots or {}).items()))
+    walk = _Walk(_checked(root), "", time.time_ns())
+    if only is not None:
+        walk.single(only)
+    else:
+        walk.run()
+    entries, skipped = walk.entries, walk.skipped
+    for name, folder in roots.items():
+        if any(entry.path.startswith(f"@{name}/") for entry in entries):
+            msg = (
+                f"{root}: holds a folder '@{name}', which is how files of --root {name}= are named. Rename one of them."
+            )
+            raise UsageError(msg)
+        more = _Walk(_checked(folder), f"@{name}/", walk.seen_ns)
+        more.run()
+        entries, skipped = entries + more.entries, skipped + more.skipped
+    # Every listed name is valid UTF-8, and then the order of code points is the order of bytes.
+    return Listing(root, sorted(entries), sorted(skipped), roots)
+
+
+def _checked(folder: Path) -> Path:
+    try:
+        with os.scandir(folder):
+            return folder
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        msg = f"{folder}: {reason}. DATA and --root name folders that can be read."
+        raise UsageError(msg) from error
+
+
+class _Walk:
+    """The state of one walk: what was found below one root."""
+
+    def __init__(self, root: Path, prefix: str, seen_ns: int) -> None:
+        self.real = os.path.realpath(root)
+        self.prefix = prefix
+        self.seen_ns = seen_ns
+        self.entries: list[Entry] = []
+        self.skipped: list[tuple[str, str]] = []
+        self._markers = store_markers()
+        self._waiting: list[tuple[str, str, tuple[str, ...]]] = []  # (folder on disk, its path, links on the way)
+
+    def run(self) -> None:
+        """Visit every folder."""
+        self._waiting.append((self.real, "", ()))
+        while self._waiting:
+            folder, path, links = self._waiting.pop()
+            if path.count("/") > _DEPTH:
+                self._skip(path, f"more than {_DEPTH} folders deep")
+                continue
+            try:
+                with os.scandir(folder) as scan:
+                    found = list(scan)
+            except OSError as error:
+                self._skip(path, f"folder cannot be read: {_reason(error)}")
+                continue
+            if path and not self._markers.isdisjoint(entry.name for entry in found):
+                self._store(folder, path)
+            else:
+                for entry in found:
+                    self._visit(entry, path, links)
+
+    def single(self, only: str) -> None:
+        """List one file or Zarr folder."""
+        place = Path(self.real, only)
+        if Path(only).is_absolute() or not place.exists() or ".." in Path(only).parts:
+            msg = f"{self.real}: no file {only} in it. Check the path."
+            raise UsageError(msg)
+        if place.is_dir():
+            self._store(str(place), only)
+        elif stat.S_ISREG((status := place.stat()).st_mode):
+            self._add(only, status)
+        else:
+            self._skip(only, "not a regular file")
+
+    def _visit(self, entry: os.DirEntry[str], folder: str, links: tuple[str, ...]) -> None:
+        name = entry.name
+        path = f"{folder}/{name}" if folder else name
+        try:
+            if not name.isascii() and not _decodable(name):
+                self._skip(path, "name is not UTF-8; rename it")
+            elif name.startswith(".") or name in _LEFT_OUT or name in _CLUTTER:
+                if name not in _LEFT_OUT:
+                    self._skip(path, "hidden or left behind by another program")
+            elif entry.is_symlink():
+                self._link(entry, path, links)
+            elif entry.is_dir(follow_symlinks=False):
+                self._waiting.append((entry.path, path, links))
+            elif entry.is_file(follow_symlinks=False):
+                self._add(path, entry.stat(follow_symlinks=False))
+            else:
+                self._skip(path, "not a regular file (a device, a socket or a pipe)")
+        except OSError as error:
+            self._skip(path, _reason(error))
+
+    def _link(self, entry: os.DirEntry[str], path: str, links: tuple[str, ...]) -> None:
+        goal = os.path.realpath(entry.path)
+        if not os.path.exists(goal):  # noqa: PTH110  one call per link
+            self._skip(path, "a link to nothing")
+        elif goal != self.real and not goal.startswith(self.real + os.sep):
+            self._skip(path, "a link out of the data folder; copy the file, or name its folder as DATA or --root")
+        elif entry.is_file():
+            self._add(path, entry.stat())
+        elif not entry.is_dir():
+            self._skip(path, "a link to a device, a socket or a pipe")
+        elif goal in links or (os.path.realpath(os.path.dirname(entry.path)) + os.sep).startswith(goal + os.sep):  # noqa: PTH120
+            self._skip(path, "a link that leads back to itself")
+        else:
+            self._waiting.append((goal, path, (*links, goal)))
+
+    def _add(self, path: str, status: os.stat_result) -> None:
+        self.entries.append(_entry(self.prefix + path, status, self.seen_ns))
+
+    def _store(self, folder: str, path: str) -> None:
+        try:
+            self.entries.append(_store_entry(self.prefix + path, folder, self.seen_ns))
+        except OSError as error:  # written or removed at this moment
+            self._skip(path, _reason(error))
+
+    def _skip(self, path: str, reason: str) -> None:
+        self.skipped.append((os.fsencode(self.prefix + path).decode("utf-8", "backslashreplace"), reason))
+
+
+def _decodable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _inside(folder: str) -> Iterable[str]:
+    for place, _, names in os.walk(folder):
+        yield place
+        for name in names:
+            yield os.path.join(place, name)  # noqa: PTH118  a store may hold a million chunks
+
+
+def locate(root: Path, roots: Mapping[str, Path], path: str) -> Path:
+    """Return where a listing's path is on disk: below the root, or for ``@name/path`` below an extra root."""
+    name, _, rest = path[1:].partition("/")
+    return Path(roots[name], rest) if path.startswith("@") and name in roots else Path(root, path)
+
+
+def stat_entry(root: Path, path: str, roots: Mapping[str, Path] | None = None) -> Entry | None:
+    """Return what a listing would say of one path now, None where no readable file is."""
+    place, seen = str(locate(root, roots or {}, path)), time.time_ns()
+    try:
+        status = os.stat(place)  # noqa: PTH116  called for every file of a scan; half the time of Path.stat
+        if stat.S_ISDIR(status.st_mode):
+            return _store_entry(path, place, seen)
+    except OSError:
+        return None
+    return _entry(path, status, seen) if stat.S_ISREG(status.st_mode) else None
+
+
+def _entry(path: str, status: os.stat_result, seen_ns: int) -> Entry:
+    return Entry(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, seen_ns)
+
+
+def _store_entry(path: str, folder: str, seen_ns: int) -> Entry:
+    size, mtime, ctime = 0, 0, 0
+    for place in _inside(folder):
+        status = os.lstat(place)
+        mtime, ctime = max(mtime, status.st_mtime_ns), max(ctime, status.st_ctime_ns)
+        if stat.S_ISREG(status.st_mode):
+            size += status.st_size
+    return Entry(path, size, mtime, ctime, os.lstat(folder).st_ino, seen_ns)
+
+
+def digest_entry(root: Path, path: str, roots: Mapping[str, Path] | None = None) -> str:
+    """Return the digest of a listed file; of a Zarr folder one over the sorted names and digests of its files.
+
+    Raises:
+        FormatError: it cannot be read (any more).
+    """
+    place = locate(root, roots or {}, path)
+    try:
+        if not place.is_dir():
+            return digest_file(place)
+        files = sorted(Path(p) for p in _inside(str(place)) if os.path.isfile(p))  # noqa: PTH113
+        pairs = sorted((f.relative_to(place).as_posix(), f) for f in files)
+        return digest_value([[name, digest_file(f)] for name, f in pairs])
+    except OSError as error:
+        msg = f"{path}: {_reason(error)}"
+        raise FormatError(msg) from error

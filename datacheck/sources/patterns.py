@@ -1,0 +1,196 @@
+r"""File patterns with names: ``{split}/{seq}/meta/{frame:\d{4}}.pkl``, ``*`` and ``**``; match and fill."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+from datacheck.errors import FormatError, SchemaError
+
+_FORMAT_SPEC = re.compile(r"0?\d*[ds]")  # {frame:04d}: how Python prints, not what a name looks like
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    name: str
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wild:
+    text: str  # "*", "**" (the rest of the path) or "**/" (any number of folders)
+
+
+_Part = str | _Name | _Wild
+
+
+@dataclass(frozen=True)
+class Template:
+    """A parsed pattern.
+
+    Args:
+        text: the pattern as written.
+        where: the schema key that holds it, for messages.
+        parts: literal text, names and wildcards in order.
+        names: placeholders in order of their first appearance.
+    """
+
+    text: str
+    where: str
+    parts: tuple[_Part, ...]
+    names: tuple[str, ...]
+    regex: re.Pattern[str]
+
+    @property
+    def tail(self) -> str:
+        """The fixed end of every path that matches; "" where the pattern leaves it open."""
+        last = self.parts[-1]
+        return last if isinstance(last, str) else ""
+
+    @property
+    def wild(self) -> bool:
+        """Whether names alone do not say which path is meant."""
+        return any(isinstance(part, _Wild) for part in self.parts)
+
+    def match(self, path: str) -> dict[str, str] | None:
+        """Return what the placeholders stand for in `path`, or None where it does not match.
+
+        Notes:
+            A placeholder and ``*`` never cross "/". Of several ways to match, earlier placeholders are shortest.
+        """
+        found = self.regex.fullmatch(path)
+        if found is None:
+            return None
+        names = found.groupdict()
+        return None if any("/" in value for value in names.values()) else names
+
+    def fill(self, names: Mapping[str, str]) -> str:
+        """Return the path for these names.
+
+        Raises:
+            KeyError: a placeholder has no value.
+            FormatError: a value cannot be part of a path; names may come from inside files.
+        """
+        for name in self.names:
+            if names[name] in {"", ".", ".."} or "/" in names[name] or "\0" in names[name]:
+                msg = f"{names[name]!r} cannot be part of a path ({{{name}}} in {self.text})"
+                raise FormatError(msg)
+        return self.substitute(names)
+
+    def substitute(self, names: Mapping[str, str]) -> str:
+        """Return the text for these names, whatever they hold: for labels, not for paths."""
+        return "".join(_shown(part, names) for part in self.parts)
+
+
+def _shown(part: _Part, names: Mapping[str, str]) -> str:
+    if isinstance(part, _Name):
+        return names[part.name]
+    return part.text if isinstance(part, _Wild) else part
+
+
+@lru_cache(maxsize=512)
+def parse(text: str, where: str, *, path: bool = True) -> Template:
+    """Return the pattern of `text`.
+
+    Args:
+        text: ``{name}`` is one or more characters without "/", ``{name:regex}`` what the expression matches, ``*`` any
+            characters without "/", ``**/`` any number of folders; everything else stands for itself.
+        where: the schema key, for messages.
+        path: the pattern is of paths: relative, without "." and "..".
+
+    Raises:
+        SchemaError: the pattern is malformed.
+    """
+    parts = tuple(_split(text, where))
+    if not parts:
+        raise _wrong(text, where, "it is empty")
+    if path:
+        _check_path(text, where, parts)
+    _check_neighbours(text, where, parts)
+    names = tuple(dict.fromkeys(part.name for part in parts if isinstance(part, _Name)))
+    seen: set[str] = set()
+    source = "".join(_expression(part, seen) for part in parts)
+    try:
+        regex = re.compile(source)
+    except re.error as error:
+        raise _wrong(text, where, f"its regular expression is malformed: {error}") from error
+    if set(regex.groupindex) != set(names):
+        raise _wrong(text, where, "a constraint may not name groups of its own: write (?:...)")
+    return Template(text, where, parts, names, regex)
+
+
+def _wrong(text: str, where: str, why: str) -> SchemaError:
+    return SchemaError(f"{where}: cannot read {text!r}: {why}. Patterns look like '{{split}}/{{id}}.npy'.")
+
+
+def _split(text: str, where: str) -> list[_Part]:
+    parts: list[_Part] = []
+    place = 0
+    while place < len(text):
+        if text[place] == "{":
+            stop = _closing(text, place, where)
+            parts.append(_named(text[place + 1 : stop], text, where))
+            place = stop + 1
+        elif text[place] == "*":
+            wild = next(w for w in ("**/", "**", "*") if text.startswith(w, place))
+            parts.append(_Wild(wild))
+            place += len(wild)
+        else:
+            stop = next((i for i in range(place, len(text)) if text[i] in "{*"), len(text))
+            parts.append(text[place:stop])
+            place = stop
+    if any(isinstance(part, str) and "}" in part for part in parts):
+        raise _wrong(text, where, "a '}' closes nothing")
+    return parts
+
+
+def _closing(text: str, start: int, where: str) -> int:
+    depth = 0
+    for place in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[place], 0)
+        if depth == 0:
+            return place
+    raise _wrong(text, where, "a '{' is never closed")
+
+
+def _named(inner: str, text: str, where: str) -> _Name:
+    name, colon, rule = inner.partition(":")
+    if not name.isidentifier() or not name.isascii():
+        raise _wrong(text, where, f"{{{inner}}} is no name; write {{name}} or {{name:regular expression}}")
+    if colon and _FORMAT_SPEC.fullmatch(rule):
+        raise _wrong(text, where, f"{{{inner}}} is a print format; write {{{name}:\\d+}} or {{{name}:\\d{{4}}}}")
+    if colon and (not rule or "/" in rule):
+        raise _wrong(text, where, f"the constraint of {{{name}}} is empty or holds '/'; a name never crosses folders")
+    return _Name(name, rule)
+
+
+def _expression(part: _Part, seen: set[str]) -> str:
+    if isinstance(part, str):
+        return re.escape(part)
+    if isinstance(part, _Wild):
+        return {"*": "[^/]*", "**/": "(?:[^/]+/)*", "**": "(?s:.+)"}[part.text]
+    if part.name in seen:
+        return f"(?P={part.name})"
+    seen.add(part.name)
+    return f"(?P<{part.name}>{part.rule or '[^/]+?'})"
+
+
+def _check_path(text: str, where: str, parts: tuple[_Part, ...]) -> None:
+    plain = "".join("x" if isinstance(p, _Name) else p.text if isinstance(p, _Wild) else p for p in parts)
+    levels = plain.split("/")
+    if "\\" in plain:
+        raise _wrong(text, where, "folders are separated by '/'")
+    if plain.startswith("/") or any(level in {"", ".", ".."} for level in levels):
+        raise _wrong(text, where, "paths are relative to the data folder, without '.', '..' or empty parts")
+    if any("**" in level and level != "**" for level in levels):
+        raise _wrong(text, where, "'**' stands for whole folders: write '**/'")
+
+
+def _check_neighbours(text: str, where: str, parts: tuple[_Part, ...]) -> None:
+    for left, right in pairwise(parts):
+        if isinstance(left, _Name) and not left.rule and isinstance(right, _Name | _Wild):
+            why = f"where {{{left.name}}} ends is open; say what it looks like: {{{left.name}:train|val}}"
+            raise _wrong(text, where, why)

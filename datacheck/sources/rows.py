@@ -1,0 +1,45 @@
+"""Rows of arrays are the samples: ``joints.npy`` of [83000, 21, 3], a table in CSV, a packed ``.npz``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.sample import Column, Container
+from datacheck.sources.strips import Array, Span, Strips, StripSource, per_sample
+
+
+class RowSource(StripSource):
+    """Samples that are entries of the first axis of every field."""
+
+    def spans(self, container: Container, strips: Strips) -> list[Span]:
+        """Return one span per row.
+
+        Raises:
+            FormatError: the fields differ in length.
+        """
+        del container
+        declared = [name for name in strips.lengths if name in strips.declared]
+        lengths = {name: strips.lengths[name] for name in declared or strips.lengths if strips.lengths[name] >= 0}
+        if not lengths:
+            msg = "holds none of the fields, so there are no rows"
+            raise FormatError(msg)
+        first, total = next(iter(lengths.items()))
+        if not declared and set(lengths.values()) != {total}:
+            said = ", ".join(f"{name} {length}" for name, length in sorted(lengths.items()))
+            msg = f"its arrays differ in length ({said}); name the fields that are cut into rows"
+            raise FormatError(msg)
+        strips.keep(total, f"{first} has {total}")
+        return [(row, row + 1) for row in range(total)]
+
+    def column(self, value: Any, lengths: Array) -> Column:
+        """Return the column of samples that are one row each."""
+        if isinstance(value, list):
+            return per_sample(value)
+        if value.ndim == 1:
+            return Column(value)
+        size = value.shape[1]
+        rows = value.reshape(len(value) * size, *value.shape[2:])
+        return Column(rows, np.full(len(lengths), size, dtype=np.int64))

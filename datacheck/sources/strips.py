@@ -1,0 +1,226 @@
+"""Arrays that hold many samples along their first axis, cut into samples: rows, or episodes behind one another."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.sample import Block, Column, Container, Origin
+from datacheck.schema.model import FieldSpec
+from datacheck.sources.base import BLOCK_BYTES, BLOCK_SAMPLES, Item, Part, Source, Unread
+from datacheck.sources.facts import About
+from datacheck.sources.fields import FieldMap, Shelf, Values, read_value
+from datacheck.sources.lines import numbered, numbers_of
+from datacheck.sources.values import plain, weigh
+
+Array = np.ndarray[Any, Any]
+Span = tuple[int, int]
+
+_WHOLE_BYTES = 256 << 20  # larger arrays are read piece by piece
+
+
+class Strips:
+    """The fields of one file, each with one row (or element) per step.
+
+    Args:
+        container: the opened file; it stays open while the strips are used.
+        fields: where the fields lie.
+        companions: fields of companion files, cut in the same way.
+
+    Raises:
+        FormatError: a value is damaged, or a declared one has no first axis to cut.
+    """
+
+    def __init__(self, container: Container, fields: FieldMap, companions: Values) -> None:
+        self._container = container
+        self.values: dict[str, Any] = dict(companions)
+        self.deferred: dict[str, tuple[FieldSpec, str]] = {}  # large arrays: read when they are cut
+        self.lengths: dict[str, int] = {}
+        self.declared = set(fields.schema.stored) | set(fields.columns)
+        if fields.columns:
+            self.values |= fields.read(container)
+        else:
+            for field, spec, name in fields.found(container):
+                self._add(field, spec, name)
+        for field, value in self.values.items():
+            self.lengths[field] = _rows(value, field) if field in self.declared or _long(value) else -1
+        self.weights = {field: self._weight(field) for field in self.lengths}
+
+    def _add(self, field: str, spec: FieldSpec, name: str) -> None:
+        try:
+            shape, dtype = self._container.peek(name)
+        except KeyError:
+            return
+        sliced = type(self._container).read_rows is not Container.read_rows
+        if sliced and len(shape) and int(np.prod(shape, dtype=np.float64)) * np.dtype(dtype).itemsize > _WHOLE_BYTES:
+            self.deferred[field] = (spec, name)
+            self.lengths[field] = shape[0]
+        else:
+            value = read_value(self._container, name, spec, field)
+            if value is not None:
+                self.values[field] = value
+
+    def _weight(self, field: str) -> float:
+        """Return bytes per row."""
+        rows = max(1, self.lengths[field])
+        if field in self.values:
+            return weigh(self.values[field]) / rows
+        shape, dtype = self._container.peek(self.deferred[field][1])
+        return float(np.prod(shape[1:], dtype=np.float64)) * np.dtype(dtype).itemsize
+
+    def leave_out(self, name: str) -> None:
+        """Take out the value that is called `name` in the file: it says how to cut, it is no field."""
+        if name not in self.declared:
+            self.lengths.pop(name, None)
+
+    def keep(self, total: int, why: str) -> None:
+        """Leave out undeclared values of another length.
+
+        Raises:
+            FormatError: a declared field has another length.
+        """
+        for field, length in list(self.lengths.items()):
+            if length == total:
+                continue
+            if field in self.declared:
+                msg = f"{field} has {length} rows, {why}"
+                raise FormatError(msg)
+            del self.lengths[field]
+
+    def cut(self, field: str, spans: Sequence[Span]) -> Any:
+        """Return the rows of several spans one behind the other: an array, or a list."""
+        merged = list(_merged(spans))
+        if field in self.deferred:
+            spec, name = self.deferred[field]
+            parts = [plain(self._container.read_rows(name, a, b), spec) for a, b in merged]
+        else:
+            parts = [self.values[field][a:b] for a, b in merged]
+        if len(parts) == 1:
+            return parts[0]
+        if isinstance(parts[0], list):
+            return [row for part in parts for row in part]
+        return np.concatenate(parts)
+
+    def chunks(self, spans: Sequence[Span]) -> Iterator[Sequence[int]]:
+        """Yield runs of positions in `spans` that make one block each."""
+        per_row = sum(self.weights[field] for field in self.lengths)
+        start, size = 0, 0.0
+        for place, (a, b) in enumerate(spans):
+            weight = (b - a) * per_row
+            if place > start and (size + weight > BLOCK_BYTES or place - start >= BLOCK_SAMPLES):
+                yield range(start, place)
+                start, size = place, 0.0
+            size += weight
+        if start < len(spans):
+            yield range(start, len(spans))
+
+
+def _long(value: Any) -> bool:
+    return isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def _rows(value: Any, field: str) -> int:
+    if not _long(value):
+        msg = f"{field}: one value for the whole file, where the schema cuts rows; leave it out of fields"
+        raise FormatError(msg)
+    return len(value)
+
+
+def _merged(spans: Sequence[Span]) -> Iterator[Span]:
+    start, stop = spans[0]
+    for a, b in spans[1:]:
+        if a != stop:
+            yield start, stop
+            start = a
+        stop = b
+    yield start, stop
+
+
+class StripSource(Source):
+    """Samples that lie behind one another in the arrays of a file; keys end in 12 digits, counted from 0."""
+
+    @abstractmethod
+    def spans(self, container: Container, strips: Strips) -> list[Span]:
+        """Return [start, stop) of every sample, and settle in `strips` which fields are cut.
+
+        Raises:
+            FormatError: the file does not say.
+        """
+
+    @abstractmethod
+    def column(self, value: Any, lengths: Array) -> Column:
+        """Return the column of samples whose rows are given one behind the other."""
+
+    def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
+        """Yield the file's samples as blocks.
+
+        Raises:
+            FormatError: the file or a companion cannot be read, or its fields do not fit together.
+        """
+        fields, _ = self.way(item.split)
+        with self.opened(item, fields.hint) as container:
+            companions: Values = {}
+            facts = self.with_companions(companions, item, item.names, shelf)
+            strips = Strips(container, fields, companions)
+            spans = self.spans(container, strips)
+            numbers: Sequence[int] = range(len(spans))
+            if item.keys is None and not spans:
+                msg = "holds no sample"
+                raise FormatError(msg)
+            if item.keys is not None:
+                wanted, strange = numbers_of(item)
+                numbers = [n for n in wanted if n < len(spans)]
+                lost = [numbered(item.path, n) for n in wanted if n >= len(spans)]
+                yield from strange
+                yield from (Unread(key, "DC101", f"{item.path} holds {len(spans)} samples only") for key in lost)
+            for chunk in strips.chunks([spans[n] for n in numbers]):
+                picked = [numbers[place] for place in chunk]
+                yield self._block(item, strips, picked, [spans[n] for n in picked], facts)
+
+    def _block(
+        self, item: Item, strips: Strips, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
+    ) -> Block:
+        lengths = np.array([stop - start for start, stop in spans], dtype=np.int64)
+        cut = {name: self.column(strips.cut(name, spans), lengths) for name in sorted(strips.lengths)}
+        map_, facts = self.way(item.split)
+        keys = [numbered(item.path, n) for n in numbers]
+        key_field = cut.get(self.schema.splits.key) if self.schema.splits else None
+        told, groups = [], []
+        for place, (key, number) in enumerate(zip(keys, numbers, strict=True)):
+            about = About(key, item.path, f"{number:012d}", item.names, item.nbytes)
+            values = (
+                {}
+                if key_field is None or self.schema.splits is None
+                else {self.schema.splits.key: _one(key_field, place)}
+            )
+            told.append(facts.of(about, values, {}) | extra)
+            groups.append(facts.group(about))
+        return Block(
+            keys=keys,
+            fields=map_.drop_unasked(cut),
+            origins=[Origin(item.path, "", span) for span in spans],
+            split=item.split,
+            groups=groups,
+            facts={name: Column.of([t[name] for t in told]) for name in sorted(told[0])},
+        )
+
+
+def _one(column: Column, place: int) -> Any:
+    return column[place] if column.kind == "array" else column.objects[place]
+
+
+def per_sample(values: list[Any]) -> Column:
+    """Return the column of texts or JSON values, one per sample.
+
+    Raises:
+        FormatError: texts and other values are mixed.
+    """
+    texts = sum(isinstance(value, str) for value in values)
+    if texts not in {0, len(values)}:
+        msg = "a list that mixes texts and other values"
+        raise FormatError(msg)
+    return Column.of(values)

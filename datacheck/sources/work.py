@@ -1,0 +1,237 @@
+"""What a listing comes to under a schema: files to read, lists that name what is not there, files left over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from datacheck.errors import FormatError, SchemaError
+from datacheck.formats.base import format_of, store_markers
+from datacheck.schema.model import Schema
+from datacheck.sources.base import Item, Work, file_templates
+from datacheck.sources.fields import companion_template
+from datacheck.sources.listing import Listing, locate
+from datacheck.sources.patterns import Template, parse
+from datacheck.table import Note
+
+_LIST = "DC105"
+_SPLIT = "split"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    path: str
+    names: dict[str, str]
+    template: int
+
+
+def matches(schema: Schema, listing: Listing) -> int:
+    """Return how many files the patterns of ``samples.files`` match; no list is read.
+
+    Raises:
+        SchemaError: a pattern is malformed.
+    """
+    return sum(1 for _ in _found(schema, listing))
+
+
+def plan_work(schema: Schema, listing: Listing) -> Work:
+    """Return what is to be read, in path order.
+
+    Args:
+        schema: the dataset's promise.
+        listing: every file there is.
+
+    Raises:
+        SchemaError: a pattern is malformed, or two patterns do not fit together.
+
+    Notes:
+        The first pattern of ``samples.files`` that matches a file claims it. A pattern without a fixed ending claims
+        files of known formats only. Files below extra roots are claimed as companions and never left over.
+    """
+    found = list(_found(schema, listing))
+    lists = _Lists(schema, listing)
+    items = lists.choose(found)
+    claimed = {f.path for f in found} | set(lists.files) | _companions(schema, found)
+    leftover = [e.path for e in listing.entries if e.path not in claimed and not e.path.startswith("@")]
+    patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
+    unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
+    return Work(sorted(items, key=lambda item: item.path), sorted(lists.notes, key=_by_key), unclaimed)
+
+
+def _by_key(note: Note) -> tuple[str, str]:
+    return note.key, note.reason
+
+
+def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
+    templates = file_templates(schema)
+    for entry in listing.entries:
+        for number, template in enumerate(templates):
+            names = template.match(entry.path)
+            if names is not None and (template.tail or _readable(listing, entry.path)):
+                yield _Found(entry.path, names, number)
+                break
+
+
+def _readable(listing: Listing, path: str) -> bool:
+    if format_of(path) is not None:
+        return True
+    place = locate(listing.root, listing.roots, path)
+    return any((place / marker).is_file() for marker in store_markers())
+
+
+def _known(schema: Schema) -> set[str]:
+    return {name for template in file_templates(schema) for name in template.names}
+
+
+def _companion_templates(schema: Schema) -> list[Template]:
+    schemas = [schema, *(schema.for_split(key.removeprefix("split=")) for key in schema.when)]
+    found = (companion_template(s, name) for s in schemas for name in s.stored if not s.fields[name].absent)
+    return list(dict.fromkeys(t for t in found if t is not None))
+
+
+def _companions(schema: Schema, found: list[_Found]) -> set[str]:
+    templates = _companion_templates(schema)
+    return {t.fill(f.names) for t in templates for f in found if set(t.names) <= f.names.keys()}
+
+
+# ---------------------------------------------------------------------------------------------- lists
+
+
+@dataclass
+class _Named:
+    """What one list file says: lines in order, and what its own path stands for."""
+
+    path: str
+    names: dict[str, str]
+    lines: list[str] = field(default_factory=list)
+
+
+class _Lists:
+    """The files that name the samples of each split, and what came of holding them against the files found."""
+
+    def __init__(self, schema: Schema, listing: Listing) -> None:
+        self._schema = schema
+        self._listing = listing
+        self._templates = file_templates(schema)
+        self.notes: list[Note] = []
+        self.files: list[str] = []
+        self._lists: list[_Named] = []
+        self._template = self._parsed()
+        if self._template is not None:
+            self._read_lists(self._template)
+
+    def _parsed(self) -> Template | None:
+        text = self._schema.samples.list
+        if text is None:
+            return None
+        template = parse(text, f"{self._schema.name}, samples.list")
+        own = set(template.names)
+        if all(set(t.names) <= own for t in self._templates):
+            msg = (
+                f"{template.where}: the lines of {text!r} have nothing to name: samples.files has no placeholder that "
+                f"the list does not use. Write a file pattern with one, for example {{split}}/{{id}}.npy"
+            )
+            raise SchemaError(msg)
+        return template
+
+    def _read_lists(self, template: Template) -> None:
+        for entry in self._listing.entries:
+            names = template.match(entry.path)
+            if names is None:
+                continue
+            self.files.append(entry.path)
+            try:
+                text = locate(self._listing.root, self._listing.roots, entry.path).read_bytes().decode("utf-8-sig")
+            except (OSError, UnicodeDecodeError) as error:
+                self._note(entry.path, f"the list cannot be read: {error}", names.get(_SPLIT, ""))
+                continue
+            lines = [line.strip() for line in text.splitlines()]
+            self._lists.append(_Named(entry.path, names, [line for line in lines if line]))
+
+    def _note(self, key: str, reason: str, split: str, *, missing: bool = False) -> None:
+        self.notes.append(Note(_LIST, key, reason, missing, split))
+
+    def choose(self, found: list[_Found]) -> list[Item]:
+        """Return the items of the files that are listed, or that no list speaks of."""
+        if self._template is None:
+            return [self._item(f, f.names.get(_SPLIT, "")) for f in found]
+        listed = self._hold_against(found)
+        covered = {(n, self._scope(t, names.names)) for names in self._lists for n, t in enumerate(self._templates)}
+        items, unlisted = [], dict[str, list[_Found]]()
+        for f in found:
+            split = f.names.get(_SPLIT, "")
+            if f.path in listed:
+                items.append(self._item(f, listed[f.path].names.get(_SPLIT, split)))
+            elif (f.template, self._scope(self._templates[f.template], f.names)) in covered:
+                self._note(f.path, "no list names this file, so it is not read", split)
+            else:
+                items.append(self._item(f, split))
+                unlisted.setdefault(split, []).append(f)
+        for split, files in sorted(unlisted.items()):
+            name = self._expected(files[0].names)
+            self._note(name, f"no such list: all {len(files)} matching files are taken", split)
+        return items
+
+    def _expected(self, names: Mapping[str, str]) -> str:
+        assert self._template is not None
+        known = set(self._template.names) <= names.keys() and not self._template.wild
+        return self._template.fill(names) if known else self._template.text
+
+    def _item(self, found: _Found, split: str) -> Item:
+        return Item(found.path, split, found.names, None, self._listing.by_path[found.path].size)
+
+    def _scope(self, template: Template, names: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the names that a list's path and a file's path share."""
+        assert self._template is not None
+        return tuple(names[name] for name in self._template.names if name in template.names)
+
+    def _free(self, template: Template) -> list[str]:
+        assert self._template is not None
+        return [name for name in template.names if name not in self._template.names]
+
+    def _hold_against(self, found: list[_Found]) -> dict[str, _Named]:
+        """Return which list names which file; note lines without a file and lines that stand twice."""
+        index: dict[tuple[int, tuple[str, ...], str], list[str]] = {}
+        for f in found:
+            template = self._templates[f.template]
+            ident = "/".join(f.names[name] for name in self._free(template))
+            index.setdefault((f.template, self._scope(template, f.names), ident), []).append(f.path)
+        listed: dict[str, _Named] = {}
+        for names in self._lists:
+            scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
+            seen: set[str] = set()
+            for line in names.lines:
+                if line in seen:
+                    self._note(line, f"stands more than once in {names.path}", names.names.get(_SPLIT, ""))
+                    continue
+                seen.add(line)
+                hits = [path for n, scope in scopes for path in index.get((n, scope, line), ())]
+                self._mark(listed, names, line, hits)
+        return listed
+
+    def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str]) -> None:
+        split = names.names.get(_SPLIT, "")
+        if not hits:
+            key, why = self._absent(line, names)
+            self._note(key, f"listed in {names.path} as {line!r}, {why}", split, missing=True)
+        for path in hits:
+            if path in listed:
+                self._note(path, f"listed in {listed[path].path} and in {names.path}; the first counts", split)
+            else:
+                listed[path] = names
+
+    def _absent(self, line: str, names: _Named) -> tuple[str, str]:
+        """Return the key of a listed sample that is not there, and why."""
+        values = line.split("/")
+        fits = [t for t in self._templates if len(self._free(t)) == len(values)]
+        if not fits:
+            free = " and ".join("{" + name + "}" for name in self._free(self._templates[0]))
+            return line, f"which does not fill {free} of {self._templates[0].text}"
+        template = fits[0]
+        known = dict(zip(self._free(template), values, strict=True)) | names.names
+        if template.wild or not set(template.names) <= known.keys():
+            return line, f"but no file matches {template.text}"
+        try:
+            return template.fill(known), "but there is no such file"
+        except FormatError as error:
+            return line, f"which names no file: {error}"
