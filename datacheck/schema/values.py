@@ -22,10 +22,9 @@ def meant(word: object, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the nearest known word, or "" where none is near.
 
     Notes:
-        Ties go to the first of `known` in sorted order.
+        Ties go to the last in sorted order.
     """
-    ordered = sorted(known)
-    lowered = {k.lower(): k for k in reversed(ordered)}
+    lowered = {k.lower(): k for k in sorted(known)}
     near = difflib.get_close_matches(str(word).lower(), list(lowered), n=1, cutoff=0.6)
     return f". Did you mean {lowered[near[0]]!r}?" if near else ""
 
