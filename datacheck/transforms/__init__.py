@@ -1,1 +1,96 @@
-"""transforms."""
+"""Pure, versioned steps from block to block; a pipeline lists them, `step` reads one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from datacheck.errors import UsageError
+from datacheck.registry import discover
+from datacheck.sample import ArraySpec, Block
+from datacheck.schema.values import meant
+from datacheck.transforms.base import Refusal, Specs, Transform
+from datacheck.transforms.custom import Custom
+
+
+@cache
+def transforms() -> dict[str, type[Transform]]:
+    """Return every transform by name, built-in and plug-in."""
+    found = [
+        t for t in discover("datacheck.transforms", type)
+        if issubclass(t, Transform) and not inspect.isabstract(t) and t is not Custom
+    ]  # fmt: skip
+    return {t.name: t for t in sorted(found, key=lambda t: t.name)}
+
+
+def choose(entry: object) -> tuple[type[Transform], dict[str, Any]]:
+    """Return the transform that an entry of a pipeline names, and its options as written.
+
+    Args:
+        entry: ``name``, or ``{name: options}``; a name with a colon is a function ``module:function``.
+
+    Raises:
+        UsageError: no such transform.
+    """
+    if isinstance(entry, str):
+        entry = {entry: None}
+    if not isinstance(entry, Mapping) or len(entry) != 1 or not isinstance(next(iter(entry)), str):
+        msg = f"{entry!r} is not a step; write name: {{option: value}}"
+        raise UsageError(msg)
+    ((name, options),) = entry.items()
+    if ":" in name:
+        return Custom, {"use": name, **(options or {})}
+    if name not in transforms():
+        near = meant(name, transforms())
+        msg = f"no transform {name!r}" + (near or f"; known are {', '.join(transforms())}, or module:function")
+        raise UsageError(msg)
+    kind = transforms()[name]
+    if options is not None and not isinstance(options, Mapping):
+        if not kind.short:
+            msg = f"{name}: found {options!r}; options are written {name}: {{option: value}}"
+            raise UsageError(msg)
+        options = {kind.short: options}
+    return kind, dict(options or {})
+
+
+def step(entry: object) -> Transform:
+    """Return one step of a pipeline; see `choose`.
+
+    Raises:
+        UsageError: no such transform, or wrong options.
+    """
+    kind, options = choose(entry)
+    try:
+        return kind.model_validate(options)
+    except ValidationError as error:
+        said = [": ".join([*map(str, detail["loc"]), detail["msg"]]) for detail in error.errors()]
+        msg = f"{kind.name}: {'; '.join(said)}"
+        raise UsageError(msg) from error
+
+
+def bind(steps: Sequence[Transform], specs: Specs) -> tuple[list[Transform], dict[str, ArraySpec]]:
+    """Return the steps with what they leave to the schema filled in, and the specs behind the last of them.
+
+    Raises:
+        UsageError: a step cannot work on what stands before it.
+    """
+    bound = []
+    now = dict(specs)
+    for one in steps:
+        bound.append(one.bind(now))
+        now = bound[-1].derive(now)
+    return bound, now
+
+
+def run(steps: Sequence[Transform], block: Block) -> tuple[list[Block], list[Refusal]]:
+    """Return what the steps make of a block, one after the other, and every sample refused on the way."""
+    blocks, refused = [block], []
+    for one in steps:
+        results = [one.apply(b) for b in blocks]
+        blocks = [b for made, _ in results for b in made]
+        refused += [r for _, some in results for r in some]
+    return blocks, refused

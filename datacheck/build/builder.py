@@ -1,0 +1,294 @@
+"""From a job to a published cache: plan, write shards in expendable children, finish, rename once.
+
+Nothing is visible before the rename. Whatever ends the build before it (an error, a full disk, Ctrl-C) removes what
+this builder wrote and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck import fsops, transforms
+from datacheck.build.fingerprint import fingerprint
+from datacheck.build.finish import Facts, Finish
+from datacheck.build.plan import Plan, Samples, cut, estimate, own_dims, resolve
+from datacheck.build.seen import Seen
+from datacheck.build.writer import spec_as
+from datacheck.cache import layout
+from datacheck.cache.manifest import Manifest, read_manifest
+from datacheck.errors import CorruptionError, DatacheckError, NondeterministicBuildError, StorageError, UsageError
+from datacheck.parallel import Limits, Outcome, ordered_map
+from datacheck.schema.model import Schema
+from datacheck.sources.listing import Entry
+from datacheck.transforms.base import Transform
+
+Array = np.ndarray[Any, Any]
+Progress = Callable[[int, int], None]  # (samples done, samples in all)
+
+_WRITE = "datacheck.build.writer:write_shards"
+_LIMITS = Limits(item_s=600.0)  # for a whole shard
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Everything a build of one split is made from: plain data, the scan's verdict included.
+
+    Args:
+        pipeline: its name: the folder below the output.
+        schema: the whole schema; `Schema.for_split` is applied here.
+        split: the split, "" for a dataset without splits.
+        root, roots: where the files are.
+        steps: the pipeline's transforms, unbound.
+        samples: in key order, with the verdict on each.
+        seen: what is known of each field before the transforms.
+        files: per item the listing paths of all files that reading it opens.
+        sources: their entries, digests included.
+        paths: folders in which the functions of a user are found.
+    """
+
+    pipeline: str
+    schema: Schema
+    split: str
+    root: Path
+    roots: Mapping[str, Path]
+    steps: Sequence[Transform]
+    samples: Samples
+    seen: Mapping[str, Seen]
+    files: Sequence[Sequence[str]]
+    sources: Mapping[str, Entry]
+    paths: Sequence[str] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A published cache.
+
+    Args:
+        path: its folder.
+        split: the split's folder name.
+        samples, made, valid: how many.
+        nbytes: of all its files.
+        reused: it was there already: equal inputs, equal bytes.
+        not_made: (key, reason) of readable samples that could not be made.
+        moved: where a damaged cache that stood in its place lies now, or None.
+    """
+
+    path: Path
+    split: str
+    samples: int
+    made: int
+    valid: int
+    nbytes: int
+    reused: bool = False
+    not_made: list[tuple[str, str]] = field(default_factory=list)
+    moved: Path | None = None
+
+
+def prepare(job: Job) -> tuple[Plan, list[Transform], str]:
+    """Return the plan, the bound transforms and the cache's key; reads no data.
+
+    Raises:
+        UsageError: no sample can be read, or a transform does not fit the fields.
+    """
+    samples, split = job.samples, job.split or layout.WHOLE
+    if not samples.readable.any():
+        msg = f"split {split}: none of {len(samples)} samples can be read. See why: datacheck scan"
+        raise UsageError(msg)
+    schema = job.schema.for_split(job.split)
+    before = resolve(schema, job.seen, samples.valid & samples.readable)
+    steps, after = transforms.bind(job.steps, before)
+    if not after:
+        msg = f"split {split}: no field is left to store. Look at the transforms and at fields: in the schema"
+        raise UsageError(msg)
+    specs = own_dims(after)
+    plan = cut(split, samples, specs, estimate(before, specs, job.seen, samples))
+    key = fingerprint(job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()})
+    return plan, steps, key
+
+
+def build_cache(
+    job: Job, out: Path, *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None
+) -> Built:
+    """Build the cache of one split, or find it built.
+
+    Args:
+        job: what to build.
+        out: the folder that holds caches; the new one is ``out/<pipeline>/<split>/<key>``.
+        workers, scheduler: as `parallel.ordered_map`.
+        progress: called after every task.
+
+    Raises:
+        UsageError: nothing can be made, or a source changed since the scan.
+        OutOfSpaceError: the disk is full.
+        NondeterministicBuildError: another builder of the same inputs published other content.
+
+    Notes:
+        The bytes depend on the job alone: not on workers, machines, or the order in which they end.
+    """
+    plan, steps, key = prepare(job)
+    target = out / job.pipeline / plan.split / key
+    finished, moved = _finished(target)
+    if finished is not None:
+        return _found(target, plan, finished)
+    building = target.parent / layout.BUILDING
+    with _staging(building, key) as staging:
+        folder = _skeleton(staging, plan)
+        results = _written(job, plan, steps, folder, workers, scheduler, progress)
+        # A task that Dask runs a second time may still be writing: from here on it meets a folder that is gone.
+        folder = _renamed(folder, staging / "whole")
+        facts = Facts(job.pipeline, job.schema.for_split(job.split), key, _digests(job))
+        done = Finish(folder, plan, facts, results).run()
+        if not done.made.any():
+            reason = done.not_made[0] if done.not_made else ("", "")
+            msg = f"split {plan.split}: no sample could be made; the first: {reason[0]}: {reason[1]}"
+            raise UsageError(msg)
+        other = _publish(folder, target, done.manifest)
+    size = sum(n for n, _ in done.manifest.files.values())
+    count = (len(plan.samples), int(done.made.sum()), int(done.valid.sum()))
+    return Built(target, plan.split, *count, size, other, done.not_made, moved)
+
+
+def _digests(job: Job) -> dict[str, tuple[int, str]]:
+    return {path: (entry.size, entry.digest or "") for path, entry in sorted(job.sources.items())}
+
+
+def _finished(target: Path) -> tuple[Manifest | None, Path | None]:
+    """Return the manifest of a whole cache at `target`; a damaged one is moved aside and kept as evidence."""
+    if not target.exists():
+        return None, None
+    with contextlib.suppress(CorruptionError, UsageError, OSError):
+        manifest = read_manifest(target)
+        if all((target / path).stat().st_size == size for path, (size, _) in manifest.files.items()):
+            return manifest, None
+    aside = target.parent / layout.BUILDING / f"{target.name}.damaged.{uuid.uuid4().hex}"
+    fsops.make_directory(aside.parent)
+    _renamed(target, aside)
+    return None, aside
+
+
+def _found(target: Path, plan: Plan, manifest: Manifest) -> Built:
+    made = int(np.fromfile(target / layout.sample_path("made") / "c/0", np.uint8, len(plan.samples)).sum())
+    valid = int(np.fromfile(target / layout.sample_path("valid") / "c/0", np.uint8, len(plan.samples)).sum())
+    size = sum(n for n, _ in manifest.files.values())
+    return Built(target, plan.split, len(plan.samples), made, valid, size, reused=True)
+
+
+@contextlib.contextmanager
+def _staging(building: Path, key: str) -> Iterator[Path]:
+    """Make a folder that is this builder's own, and remove it whatever happens."""
+    staging = building / f"{key}.{uuid.uuid4().hex}"
+    fsops.make_directory(staging)
+    try:
+        yield staging
+    finally:
+        for _ in range(3):  # a task that comes late may put one more file there
+            with contextlib.suppress(StorageError):
+                fsops.remove_tree(staging)
+        with contextlib.suppress(OSError):
+            building.rmdir()  # only where no other builder is at work
+
+
+def _renamed(source: Path, target: Path) -> Path:
+    try:
+        fsops.rename(source, target)
+    except OSError as error:
+        raise fsops.refused(error, source) from error
+    return target
+
+
+def _skeleton(staging: Path, plan: Plan) -> Path:
+    """Make every folder that shards go into, so that no task makes one (and none can revive a removed build)."""
+    folder = staging / "shards"
+    for name, spec in plan.specs.items():
+        array = folder / layout.field_path(name)
+        grid = layout.Grid(spec.dtype, (1, *spec.item), 1, 1)
+        for g in range(plan.shards):
+            fsops.make_directory((array / grid.shard_file(g)).parent)
+    return folder
+
+
+def _written(
+    job: Job, plan: Plan, steps: Sequence[Transform], folder: Path, workers: int, scheduler: str | None,
+    progress: Progress | None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Run all tasks; return one record per shard, in shard order."""
+    tasks = list(_tasks(job, plan, steps, folder))
+    results: list[dict[str, Any]] = []
+    with contextlib.closing(
+        ordered_map(_WRITE, tasks, workers=workers, scheduler=scheduler, limits=_LIMITS)  # type: ignore[type-var]
+    ) as outcomes:
+        for outcome in outcomes:
+            results += _records(outcome)
+            if progress is not None:
+                progress(min(len(results) * plan.k, len(plan.samples)), len(plan.samples))
+    return sorted(results, key=lambda record: int(record["g"]))
+
+
+def _records(outcome: Outcome) -> list[dict[str, Any]]:
+    for death in outcome.deaths:
+        keys = death.item["keys"]
+        last = death.how.strip().splitlines()[-1]
+        msg = f"samples {keys[0]} to {keys[-1]}: {last}. Nothing was published."
+        raise (DatacheckError if death.crash else StorageError)(msg)
+    return [record for payload in outcome.payloads for record in payload]
+
+
+def _tasks(job: Job, plan: Plan, steps: Sequence[Transform], folder: Path) -> Iterator[dict[str, Any]]:
+    shared = {
+        "schema": job.schema.as_dict(),
+        "root": os.path.abspath(job.root),  # noqa: PTH100  links stay links
+        "roots": {name: os.path.abspath(path) for name, path in sorted(job.roots.items())},  # noqa: PTH100
+        "steps": [step.as_dict() for step in steps],
+        "paths": list(job.paths),
+        "specs": {name: spec_as(spec) for name, spec in plan.specs.items()},
+        "samples": len(plan.samples),
+        "k": plan.k,
+        "folder": os.path.abspath(folder),  # noqa: PTH100
+    }
+    for batch in plan.batches():
+        yield shared | {"items": [_order(job, plan, g) for g in batch]}
+
+
+def _order(job: Job, plan: Plan, g: int) -> dict[str, Any]:
+    """Return the order for one shard: its keys, and which of them to read from which files."""
+    part = plan.shard(g)
+    keys = job.samples.keys[part]
+    wanted: dict[int, list[str]] = {}
+    for key, item, readable in zip(keys, job.samples.item_of[part], job.samples.readable[part], strict=True):
+        if readable:
+            wanted.setdefault(int(item), []).append(key)
+    reads = [
+        {
+            "item": job.samples.items[item].as_dict() | {"keys": some},
+            "files": [[path, *job.sources[path][1:5]] for path in job.files[item] if path in job.sources],
+        }
+        for item, some in wanted.items()
+    ]
+    return {"g": g, "keys": keys, "reads": reads}
+
+
+def _publish(folder: Path, target: Path, manifest: Manifest) -> bool:
+    """Rename the finished folder to its place; return whether another builder was first (with the same content)."""
+    try:
+        fsops.rename(folder, target)
+    except OSError as error:
+        if not target.exists():
+            raise fsops.refused(error, target) from error
+        theirs = read_manifest(target)
+        if theirs.content_root != manifest.content_root:
+            msg = (
+                f"{target}: another build of the same inputs published other content "
+                f"(content root {theirs.content_root}, here {manifest.content_root}). A transform is not deterministic."
+            )
+            raise NondeterministicBuildError(msg) from error
+        return True
+    fsops.sync_directory(target.parent)
+    return False

@@ -1,0 +1,242 @@
+"""What the coordinator writes when all shards are there: indices, tables, documents, digests, the manifest."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import datacheck
+from datacheck import fsops
+from datacheck.build.plan import Plan
+from datacheck.build.writer import chunk_digests, origin_text
+from datacheck.cache import layout
+from datacheck.cache.manifest import Manifest, content_root, write_manifest
+from datacheck.digest import canonical_json, digest_bytes, digest_file
+from datacheck.sample import ArraySpec, Origin
+from datacheck.schema.model import Schema
+
+Array = np.ndarray[Any, Any]
+
+NOT_MADE = "DC961"  # in findings.json: read, but a transform refused it or it does not fit the cache
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the cache says of itself besides its arrays.
+
+    Args:
+        pipeline: name of the pipeline.
+        schema: the declarations in force for the split.
+        key: the fingerprint.
+        sources: size and digest of every source file, by path.
+    """
+
+    pipeline: str
+    schema: Schema
+    key: str
+    sources: Mapping[str, tuple[int, str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Done:
+    """What came of it: the manifest, the masks, and why readable samples were not made."""
+
+    manifest: Manifest
+    made: Array
+    valid: Array
+    not_made: list[tuple[str, str]]
+
+
+class Finish:
+    """Complete an unfinished cache.
+
+    Args:
+        folder: where the shards are; nobody else writes there any more.
+        plan: what was to be built.
+        facts: what it says of itself.
+        results: the writer's records, in shard order.
+    """
+
+    def __init__(self, folder: Path, plan: Plan, facts: Facts, results: Sequence[Mapping[str, Any]]) -> None:
+        self.folder = folder
+        self.plan = plan
+        self.facts = facts
+        self.results = results
+        self._files: dict[str, tuple[int, str]] = {}
+        self._digests: dict[str, Array] = {}
+        self._rows: dict[str, int] = {}
+
+    def run(self) -> Done:
+        """Write everything, the manifest last, and make it durable."""
+        self._dimensions()
+        for name, spec in self.plan.specs.items():
+            self._field(name, spec)
+        samples = self.plan.samples
+        made, digests = self._joined("made"), self._joined("digest")
+        valid = made & samples.valid
+        self._table(layout.sample_path("made"), made)
+        self._table(layout.sample_path("valid"), valid)
+        self._table(layout.sample_path("digest"), digests)
+        keys = [key.encode() for key in samples.keys]
+        self._texts("key", layout.KEY_DIM, "text", keys)
+        self._texts("origin", layout.ORIGIN_DIM, "json", self._origins())
+        for path in sorted(self._digests):
+            self._table(layout.digests_path(path), self._digests[path], first=None, digested=False)
+        not_made = self._not_made()
+        self._documents(dict(not_made), valid)
+        lengths = np.array([len(key) for key in keys], dtype=np.int64)
+        content = [(name, spec.dtype, spec.item) for name, spec in self.plan.specs.items()]
+        root = content_root(content, lengths, np.frombuffer(b"".join(keys), np.uint8), digests)
+        self._provenance(dict(not_made))
+        return Done(self._sealed(root), made, valid, not_made)
+
+    def _joined(self, what: str) -> Array:
+        return np.concatenate([record[what] for record in self.results])
+
+    def _dimensions(self) -> None:
+        """Decide the rows of a shard of each ragged dimension, and write where each sample's rows are."""
+        for dim, names in self.plan.dims.items():
+            lengths = [np.asarray(record["lengths"][dim], dtype=np.int64) for record in self.results]
+            fullest = max(int(n.sum()) for n in lengths)
+            rows = self._rows[dim] = layout.ragged_rows([self.plan.specs[n] for n in names], fullest)
+            starts = [g * rows + np.cumsum(n) - n for g, n in enumerate(lengths)]
+            self._table(layout.rows_path(dim, "start"), np.concatenate(starts))
+            self._table(layout.rows_path(dim, "length"), np.concatenate(lengths))
+
+    def _field(self, name: str, spec: ArraySpec) -> None:
+        path = layout.field_path(name)
+        if spec.dim is None:
+            grid = layout.fixed_grid(spec, len(self.plan.samples), self.plan.k)
+            dimension = "sample"
+        else:
+            grid = layout.ragged_grid(spec, self.plan.shards, self._rows[spec.dim])
+            dimension = spec.dim
+        found = np.zeros(grid.shards * grid.chunks_per_shard, np.uint64)
+        for g, record in enumerate(self.results):
+            some = record["digests"][name]
+            found[g * grid.chunks_per_shard :][: len(some)] = some
+            file = f"{path}/{grid.shard_file(g)}"
+            if spec.dim is not None:  # the writer could not know how many rows the fullest shard has
+                fsops.append(self.folder / file, layout.pack_index(grid, len(some)))
+                size = len(some) * grid.chunk_bytes + layout.index_bytes(grid)
+                self._files[file] = (size, digest_file(self.folder / file))
+            else:
+                size, digest = record["files"][name]
+                self._files[file] = (size, digest)
+        self._digests[path] = found[: -(-grid.shape[0] // grid.chunk)]
+        self._document(path, layout.array_document(grid, layout.field_attributes(spec), _names(grid, dimension)))
+        if spec.optional:
+            present = np.concatenate([record["present"][name] for record in self.results])
+            self._table(layout.present_path(name), present)
+
+    def _table(
+        self, path: str, values: Array, attributes: Mapping[str, Any] | None = None, first: str | None = "sample",
+        *, digested: bool = True,
+    ) -> None:  # fmt: skip
+        """Write a small array as one shard."""
+        grid = layout.table_grid(values.dtype.name, len(values))
+        if len(values):
+            used = -(-len(values) // grid.chunk)
+            rows = layout.fill_array(grid.dtype, (used * grid.chunk,))
+            rows[: len(values)] = values
+            payload = rows.view(np.uint8).data
+            self._write(f"{path}/{grid.shard_file(0)}", bytes(payload) + layout.pack_index(grid, used))
+            if digested:
+                self._digests[path] = chunk_digests(payload, grid.chunk_bytes)
+        elif digested:
+            self._digests[path] = np.zeros(0, np.uint64)
+        self._document(path, layout.array_document(grid, attributes or {}, _names(grid, first)))
+
+    def _texts(self, what: str, dim: str, kind: Any, texts: Sequence[bytes]) -> None:
+        lengths = np.array([len(text) for text in texts], dtype=np.int64)
+        self._table(layout.rows_path(dim, "start"), np.cumsum(lengths) - lengths)
+        self._table(layout.rows_path(dim, "length"), lengths)
+        attributes = layout.field_attributes(ArraySpec("uint8", (), dim, kind))
+        self._table(layout.sample_path(what), np.frombuffer(b"".join(texts), np.uint8), attributes, dim)
+
+    def _origins(self) -> list[bytes]:
+        samples = self.plan.samples
+        found = [text for record in self.results for text in record["origins"]]
+        for i, text in enumerate(found):
+            if not text:  # never read: only its file is known
+                found[i] = origin_text(Origin(samples.items[int(samples.item_of[i])].path, samples.inner[i]))
+        return [text.encode() for text in found]
+
+    def _not_made(self) -> list[tuple[str, str]]:
+        samples = self.plan.samples
+        places = [(g * self.plan.k + place, why) for g, r in enumerate(self.results) for place, why in r["reasons"]]
+        return [(samples.keys[i], why) for i, why in places if samples.readable[i]]
+
+    def _documents(self, not_made: Mapping[str, str], valid: Array) -> None:
+        samples = self.plan.samples
+        codes = {
+            samples.keys[i]: sorted({*samples.codes[i], *([NOT_MADE] if samples.keys[i] in not_made else [])})
+            for i in np.flatnonzero(~valid)
+        }
+        self._write(layout.FINDINGS, canonical_json(codes))
+        self._write(layout.SOURCES, canonical_json({"files": {p: list(v) for p, v in self.facts.sources.items()}}))
+        root = layout.Root(
+            self.facts.key, self.facts.pipeline, self.facts.schema.name, self.plan.split, len(samples), self.plan.k,
+            self._rows, windows(self.facts.schema, self.plan.specs),
+        )  # fmt: skip
+        arrays = [path.removesuffix(f"/{layout.ZARR}") for path in self._files if path.endswith(f"/{layout.ZARR}")]
+        for path in layout.group_paths(arrays):
+            self._document(path, layout.group_document({} if path else root.attributes))
+
+    def _document(self, path: str, document: Mapping[str, Any]) -> None:
+        self._write(f"{path}/{layout.ZARR}".lstrip("/"), canonical_json(document))
+
+    def _write(self, path: str, data: bytes) -> None:
+        place = self.folder / path
+        fsops.make_directory(place.parent)
+        fsops.write_file(place, data)
+        self._files[path] = (len(data), digest_bytes(data))
+
+    def _provenance(self, not_made: Mapping[str, str]) -> None:
+        said = {
+            "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "host": socket.gethostname(),
+            "datacheck": datacheck.__version__, "numpy": np.__version__, "python": platform.python_version(),
+            "machine": platform.machine(), "not_made": dict(not_made),
+        }  # fmt: skip
+        fsops.write_file(self.folder / layout.BUILD, canonical_json(said))
+
+    def _sealed(self, root: str) -> Manifest:
+        """Remove what late tasks left, take the write permission away, write the manifest, sync every folder."""
+        for place, _, names in os.walk(self.folder):
+            for name in names:
+                file = Path(place, name)
+                if file.relative_to(self.folder).as_posix() in {*self._files, layout.BUILD}:
+                    fsops.make_read_only(file)
+                else:
+                    file.unlink()
+        manifest = write_manifest(self.folder, self._files, root)
+        fsops.make_read_only(self.folder / layout.MANIFEST)
+        for place, _, _ in os.walk(self.folder, topdown=False):
+            fsops.sync_directory(Path(place))
+        return manifest
+
+
+def _names(grid: layout.Grid, first: str | None) -> list[str | None]:
+    return [first, *(None for _ in grid.item)]
+
+
+def windows(schema: Schema, specs: Mapping[str, ArraySpec]) -> dict[str, Any] | None:
+    """Return how episodes are cut by default, with the dimension that is time: the actions', else the most used one."""
+    if schema.windows is None:
+        return None
+    ragged = {name: spec for name, spec in specs.items() if spec.dim is not None and spec.kind == "array"}
+    actions = [spec.dim for spec in ragged.values() if spec.attrs.get("role") == "action"]
+    dims = actions or [spec.dim for spec in ragged.values()]
+    if not dims:
+        return None
+    dim = min(set(dims), key=lambda d: (-dims.count(d), str(d)))
+    said = schema.windows
+    return {"dim": dim, "length": said.length, "stride": said.stride, "pad": said.pad, "short": said.short}

@@ -1,0 +1,225 @@
+"""What will be built: the samples of one split, the layout of their fields, the cut into shards and tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from datacheck.build.seen import Seen, Signature
+from datacheck.cache import layout
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec
+from datacheck.schema.model import FieldSpec, Schema
+from datacheck.sources.base import Item
+
+Array = np.ndarray[Any, Any]
+
+SOURCE_BYTES = 256 << 20  # of source in one task
+_SAID = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Every listed sample of one split, in bytewise key order, valid or not.
+
+    Shapes:
+        item_of: int64 (samples), positions in `items`
+        readable, valid: bool (samples)
+        nbytes: int64 (samples) [bytes] of all fields as read
+
+    Args:
+        keys: unique and ascending.
+        items: the files they come from.
+        inner: the path inside the file.
+        codes: why a sample is not valid.
+    """
+
+    keys: list[str]
+    items: list[Item]
+    item_of: Array
+    inner: list[str]
+    readable: Array
+    valid: Array
+    codes: list[tuple[str, ...]]
+    nbytes: Array
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str, ArraySpec]:
+    """Return the layout of every field as the sources give it, before any transform.
+
+    Args:
+        schema: the declarations in force for the split.
+        seen: what was found.
+        valid: bool (samples): those whose word counts; where none is valid, all count.
+
+    Raises:
+        UsageError: a field has an axis of size 0, which no cache holds.
+
+    Notes:
+        What the schema declares stands. What it leaves open is what most valid samples have, ties to the smaller
+        sizes; an undeclared dtype is the smallest that holds all of theirs; an undeclared first axis is fixed where
+        they all agree, else ragged. Samples that do not fit cannot be made.
+    """
+    specs: dict[str, ArraySpec] = {}
+    for name in sorted(seen):
+        declared = schema.fields.get(name)
+        if declared is not None and declared.absent:
+            continue
+        present = seen[name].which >= 0
+        counted = present & valid if (present & valid).any() else present
+        if counted.any():
+            specs[name] = _resolved(name, declared, seen[name], counted, complete=bool(present[valid].all()))
+    _check_paths(specs)
+    return specs
+
+
+def _resolved(name: str, declared: FieldSpec | None, seen: Seen, counted: Array, *, complete: bool) -> ArraySpec:
+    spec = declared or FieldSpec()
+    tally = Counter(seen.which[counted].tolist())
+    found = sorted(((n, seen.signatures[i]) for i, n in tally.items()), key=lambda f: (-f[0], f[1].item, f[1].dtype))
+    kind = _most((n, s.kind) for n, s in found)
+    optional = spec.optional if declared is not None else not complete
+    attrs = {k: v for k in _SAID if (v := spec.model_dump(mode="json").get(k)) is not None}
+    if kind != "array":
+        return ArraySpec("uint8", (), layout.text_dim(name), kind, optional, attrs)
+    found = [(n, s) for n, s in found if s.kind == "array"]
+    rank = len(spec.shape) if spec.shape is not None else _most((n, s.rank) for n, s in found)
+    found = [(n, s) for n, s in found if s.rank == rank] or found
+    dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(s.dtype for _, s in found)
+    lengths = seen.length[counted & np.isin(seen.which, [i for i, s in enumerate(seen.signatures) if s.rank == rank])]
+    dim, item = _axes(name, spec, rank, found, lengths)
+    if 0 in item:
+        msg = f"{name}: an axis of size 0 ({list(item)}) cannot be stored. Leave the field out: transforms: select"
+        raise UsageError(msg)
+    return ArraySpec(str(dtype), item, dim, "array", optional, attrs)
+
+
+def _axes(
+    name: str, spec: FieldSpec, rank: int, found: Sequence[tuple[int, Signature]], lengths: Array
+) -> tuple[str | None, tuple[int, ...]]:
+    """Return (ragged dimension, item sizes)."""
+    if rank == 0:
+        return None, ()
+    tails = [(n, s.item) for n, s in found if s.rank == rank]
+    tail = _most(tails) if tails else tuple(d if isinstance(d, int) else 1 for d in (spec.shape or ())[1:])
+    if spec.shape is not None:
+        tail = tuple(d if isinstance(d, int) else tail[i] for i, d in enumerate(spec.shape[1:]))
+        first = spec.shape[0]
+        return (first, tail) if isinstance(first, str) else (None, (first, *tail))
+    if len(lengths) and int(lengths.min()) == int(lengths.max()) > 0:
+        return None, (int(lengths[0]), *tail)
+    return layout.text_dim(name), tail
+
+
+def _most(counted: Iterable[tuple[int, Any]]) -> Any:
+    """Return the value with the largest total; ties go to the smallest value."""
+    totals: Counter[Any] = Counter()
+    for n, value in counted:
+        totals[value] += n
+    return min(totals, key=lambda value: (-totals[value], value))
+
+
+def _common_dtype(dtypes: Iterable[str]) -> str:
+    name = np.result_type(*sorted(set(dtypes))).name
+    return layout.zarr_type(name)
+
+
+def _check_paths(specs: Mapping[str, ArraySpec]) -> None:
+    for name in specs:
+        inside = next((other for other in specs if other.startswith(name + "/")), None)
+        if inside is not None:
+            msg = f"a cache cannot hold both {name} and {inside}. Leave one out or rename it: at: in the schema"
+            raise UsageError(msg)
+
+
+# ---------------------------------------------------------------------------------------------- shards and tasks
+
+
+def own_dims(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
+    """Return the specs with every text and JSON field on a dimension of its own, as the format wants it."""
+    return {n: s if s.kind == "array" else replace(s, dim=layout.text_dim(n)) for n, s in sorted(specs.items())}
+
+
+def estimate(
+    before: Mapping[str, ArraySpec], after: Mapping[str, ArraySpec], seen: Mapping[str, Seen], samples: Samples
+) -> int:
+    """Return the bytes of a median sample behind the transforms.
+
+    Notes:
+        Lengths are those before the transforms. What a sample has beyond its arrays is its text, in equal parts; a
+        ragged field that only a transform makes counts as much as all of the text, or as the sample where it has none.
+    """
+    counted = samples.readable & samples.valid
+    counted = counted if counted.any() else samples.readable
+    lengths = {s.dim: seen[n].length[counted] for n, s in before.items() if s.dim is not None and s.kind == "array"}
+    own = {n: seen[n].length[counted] for n in before}
+    arrays: Array = np.zeros(int(counted.sum()), np.int64)
+    for spec in before.values():
+        if spec.kind == "array":
+            arrays = arrays + spec.item_bytes * (1 if spec.dim is None else lengths[spec.dim])
+    rest = np.maximum(samples.nbytes[counted] - arrays, 0)
+    texts = sum(spec.kind != "array" for spec in before.values())
+    total: Array = np.zeros(len(rest), np.int64)
+    for name, spec in after.items():
+        if spec.dim is None:
+            total = total + spec.item_bytes
+        elif spec.kind == "array" and (spec.dim in lengths or name in own):
+            total = total + (lengths[spec.dim] if spec.dim in lengths else own[name]) * spec.item_bytes
+        else:
+            total = total + (rest // texts if texts else samples.nbytes[counted])
+    return int(np.median(total)) if len(total) else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything that decides the bytes of a cache.
+
+    Args:
+        split: the split's folder name.
+        samples: in key order.
+        specs: the fields of the cache, by name.
+        k: samples per shard.
+    """
+
+    split: str
+    samples: Samples
+    specs: dict[str, ArraySpec]
+    k: int
+    per_task: int = 1
+
+    @property
+    def shards(self) -> int:
+        """Number of shards of every field."""
+        return -(-len(self.samples) // self.k)
+
+    @property
+    def dims(self) -> dict[str, list[str]]:
+        """The fields of each ragged dimension."""
+        found: dict[str, list[str]] = {}
+        for name, spec in self.specs.items():
+            if spec.dim is not None:
+                found.setdefault(spec.dim, []).append(name)
+        return dict(sorted(found.items()))
+
+    def shard(self, g: int) -> slice:
+        """Return the samples of shard `g`."""
+        return slice(g * self.k, min(len(self.samples), (g + 1) * self.k))
+
+    def batches(self) -> Iterator[list[int]]:
+        """Yield the shards of one task after the other."""
+        for first in range(0, self.shards, self.per_task):
+            yield list(range(first, min(self.shards, first + self.per_task)))
+
+
+def cut(split: str, samples: Samples, specs: dict[str, ArraySpec], sample_bytes: int) -> Plan:
+    """Return the plan: shards of about 64 MiB, tasks of about 256 MiB of source."""
+    k = layout.samples_per_shard(sample_bytes, specs.values())
+    typical = int(np.median(samples.nbytes[samples.readable])) if samples.readable.any() else 1
+    return Plan(split, samples, specs, k, per_task=max(1, SOURCE_BYTES // max(1, k * typical)))

@@ -1,0 +1,163 @@
+"""What is known of every field before a build: from a scan's table where it measured it, else by reading once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import DatacheckError
+from datacheck.parallel import ordered_map
+from datacheck.sample import Block, Column, Kind
+from datacheck.schema.model import ANY, Schema
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Unread
+from datacheck.table import Table
+
+Array = np.ndarray[Any, Any]
+
+TASK_ITEMS = 256
+_LOOK = "datacheck.build.seen:look"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a field's value is in one sample: kind, dtype, number of axes, sizes behind the first."""
+
+    kind: Kind
+    dtype: str
+    rank: int
+    item: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Seen:
+    """What is known of one field over all samples of a split.
+
+    Shapes:
+        which: int32 (samples), positions in `signatures`; -1 where the field is absent
+        length: int64 (samples), size of the first axis; 0 for scalars, text and JSON
+    """
+
+    signatures: list[Signature]
+    which: Array
+    length: Array
+
+    @staticmethod
+    def nothing(samples: int) -> Seen:
+        """Return the record of a field that no sample has."""
+        return Seen([], np.full(samples, -1, np.int32), np.zeros(samples, np.int64))
+
+    def add(self, index: Array, signature: Signature, lengths: Array | int) -> None:
+        """Note that the samples at `index` have the field, with these sizes of the first axis."""
+        if signature not in self.signatures:
+            self.signatures.append(signature)
+        self.which[index] = self.signatures.index(signature)
+        self.length[index] = lengths
+
+
+def signature(column: Column) -> Signature:
+    """Return what a column's samples share."""
+    if column.kind != "array":
+        return Signature(column.kind, "uint8", 1, ())
+    rank = column.values.ndim - (column.lengths is None)
+    return Signature("array", column.values.dtype.name, rank, tuple(int(n) for n in column.values.shape[1:]))
+
+
+def of_blocks(keys: Sequence[str], blocks: Sequence[Block]) -> dict[str, Seen]:
+    """Return what blocks say of each field of the samples `keys`."""
+    place = {key: i for i, key in enumerate(keys)}
+    seen: dict[str, Seen] = {}
+    for block in blocks:
+        index = np.array([place[key] for key in block.keys], dtype=np.int64)
+        for name, column in block.fields.items():
+            array = column.kind == "array" and column.lengths is not None
+            lengths = column.lengths if array and column.lengths is not None else 0
+            seen.setdefault(name, Seen.nothing(len(keys))).add(index, signature(column), lengths)
+    return dict(sorted(seen.items()))
+
+
+def measured(schema: Schema, table: Table) -> bool:
+    """Tell whether a scan's table says of every field what a build must know."""
+    return bool(schema.stored) and ANY not in schema.fields and any(f"{n}:ndim" in table.columns for n in schema.stored)
+
+
+def of_table(schema: Schema, table: Table) -> dict[str, Seen]:
+    """Return what a scan measured of each field; see `measured`."""
+    seen: dict[str, Seen] = {}
+    for name in schema.stored:
+        if f"{name}:ndim" not in table.columns:
+            continue  # no sample has it
+        rank, dtype = table.columns[f"{name}:ndim"], table.columns[f"{name}:dtype"]
+        dims = table.columns.get(f"{name}:dims")
+        there = np.flatnonzero(rank.present)
+        sizes = np.zeros((len(table), 1), np.int64) if dims is None else dims.values
+        found = seen.setdefault(name, Seen.nothing(len(table)))
+        kinds: dict[tuple[Any, ...], list[int]] = {}
+        for i in there:
+            count = int(rank.values[i])
+            kinds.setdefault((count, str(dtype.values[i]), *map(int, sizes[i, 1 : max(1, count)])), []).append(int(i))
+        for (count, name_of, *item), rows in kinds.items():
+            if count < 0:
+                kind: Kind = "json" if name_of == "json" else "text"
+                found.add(np.array(rows), Signature(kind, "uint8", 1, ()), 0)
+            else:
+                lengths = sizes[rows, 0] if count else 0
+                found.add(np.array(rows), Signature("array", name_of, count, tuple(item)), lengths)
+    return seen
+
+
+def survey(
+    schema: Schema, root: Path, roots: Mapping[str, Path], items: Sequence[Item], keys: Sequence[str],
+    *, workers: int = 1, scheduler: str | None = None,
+) -> dict[str, Seen]:  # fmt: skip
+    """Read every item once and return what each field is in each of the samples `keys`.
+
+    Raises:
+        DatacheckError: a child died on a file that the scan could read.
+    """
+    shared = {"schema": schema.as_dict(), "root": str(root.absolute())}
+    shared |= {"roots": {name: str(path.absolute()) for name, path in sorted(roots.items())}}
+    tasks = [
+        shared | {"items": [item.as_dict() for item in items[i : i + TASK_ITEMS]]}
+        for i in range(0, len(items), TASK_ITEMS)
+    ]
+    place = {key: i for i, key in enumerate(keys)}
+    seen: dict[str, Seen] = {}
+    for record in _records(tasks, workers, scheduler):
+        index = [(i, place[key]) for i, key in enumerate(record["keys"]) if key in place]
+        if not index:
+            continue
+        here, there = (np.array(part, dtype=np.int64) for part in zip(*index, strict=True))
+        for name, ((kind, dtype, rank, item), lengths) in record["fields"].items():
+            found = seen.setdefault(name, Seen.nothing(len(keys)))
+            found.add(there, Signature(kind, dtype, rank, tuple(item)), lengths[here])
+    return dict(sorted(seen.items()))
+
+
+def _records(tasks: list[dict[str, Any]], workers: int, scheduler: str | None) -> Iterator[dict[str, Any]]:
+    for outcome in ordered_map(_LOOK, tasks, workers=workers, scheduler=scheduler):
+        for death in outcome.deaths:
+            msg = f"{death.item['path']}: {death.how.strip().splitlines()[-1]}; the scan could read it. Run it again."
+            raise DatacheckError(msg)
+        for payload in outcome.payloads:
+            yield from payload
+
+
+def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
+    """Return one record per block of the task's items: keys, and of each field its signature and lengths."""
+    schema = Schema.model_validate(task["schema"])
+    source = open_source(schema, Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()})
+    records = []
+    for found in source.read_all([Item.from_dict(data) for data in task["items"]], beat):
+        if isinstance(found, Unread):
+            continue
+        fields = {}
+        for name, seen in of_blocks(found.keys, [found]).items():
+            one = seen.signatures[0]
+            fields[name] = [[one.kind, one.dtype, one.rank, list(one.item)], seen.length]
+        records.append({"keys": found.keys, "fields": fields})
+    return records

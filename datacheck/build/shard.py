@@ -1,0 +1,245 @@
+"""One shard in memory: samples arrive in any order, rows leave packed, padded and digested."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck.cache import layout
+from datacheck.digest import canonical_json, digest_sample
+from datacheck.sample import ArraySpec, Block, Column
+from datacheck.transforms.base import samples_of
+from datacheck.transforms.cast import cast, fits, lost
+
+Array = np.ndarray[Any, Any]
+
+# The only places where orjson's text (sorted keys) differs from canonical JSON: exponents and negative zero.
+_NOT_CANONICAL = re.compile(rb"[0-9][eE]|-0\.0")
+
+
+class Shard:
+    """The samples of one shard of all fields.
+
+    Shapes:
+        made: bool (samples)
+        present[name]: bool (samples), of optional fields
+
+    Args:
+        keys: of the samples, in order.
+        specs: the fields of the cache.
+    """
+
+    def __init__(self, keys: Sequence[str], specs: Mapping[str, ArraySpec]) -> None:
+        self.keys = keys
+        self.specs = dict(sorted(specs.items()))
+        self.made = np.zeros(len(keys), bool)
+        self.present = {n: np.zeros(len(keys), bool) for n, s in self.specs.items() if s.optional}
+        self.reasons: dict[int, str] = {}
+        self.origins: dict[str, str] = {}
+        self._place = {key: place for place, key in enumerate(keys)}
+        self._fixed: dict[str, Array] = {
+            n: np.empty((len(keys), *s.item), _little(s.dtype)) for n, s in self.specs.items() if s.dim is None
+        }
+        self._parts: dict[str, list[tuple[Array, Column]]] = {n: [] for n, s in self.specs.items() if s.dim is not None}
+        self._lengths: dict[str, Array] = {
+            s.dim: np.zeros(len(keys), np.int64) for s in self.specs.values() if s.dim is not None
+        }
+
+    def refuse(self, key: str, reason: str) -> None:
+        """Note why a sample cannot be made."""
+        if key in self._place:
+            self.reasons[self._place[key]] = reason
+
+    def put(self, block: Block) -> None:
+        """Take the samples of a block that are as the specs say; note a reason for each of the others."""
+        columns = {name: block.fields[name] for name in self.specs if name in block.fields}
+        reason = self._unfit(columns)
+        if reason:
+            for key in block.keys:
+                self.refuse(key, reason)
+            return
+        columns = {name: _canonical(column) if column.kind == "json" else column for name, column in columns.items()}
+        places = np.array([self._place[key] for key in block.keys], dtype=np.int64)
+        reasons = self._unfit_samples(columns)
+        if reasons:
+            self.reasons |= {int(places[i]): reason for i, reason in reasons.items()}
+            good = np.array([i for i in range(len(places)) if i not in reasons], dtype=np.int64)
+            places, columns = places[good], {name: column.take(good) for name, column in columns.items()}
+        for name, column in columns.items():
+            self._store(name, column, places)
+        self.made[places] = True
+
+    def _unfit(self, columns: Mapping[str, Column]) -> str:
+        """Return what is wrong with all samples of a block (they share one signature)."""
+        for name, spec in self.specs.items():
+            column = columns.get(name)
+            if column is None:
+                if not spec.optional:
+                    return f"{name}: missing"
+                continue
+            if column.kind != spec.kind:
+                return f"{name}: found {_what(column.kind)} where the cache holds {_what(spec.kind)}"
+            if not np.can_cast(column.values.dtype, np.dtype(spec.dtype), "safe"):
+                return f"{name}: {column.values.dtype} does not fit {spec.dtype}; put a cast into the pipeline"
+            shape = ["n" if column.lengths is not None else None, *column.values.shape[1:]]
+            wanted = ["n", *spec.item] if spec.dim is not None else ["n", *spec.item[1:]] if spec.item else [None]
+            if shape != wanted:
+                return f"{name}: shape {_shows(shape)} does not fit {_shows(self._wanted(spec))}"
+        return ""
+
+    def _wanted(self, spec: ArraySpec) -> list[Any]:
+        return [spec.dim, *spec.item] if spec.dim is not None else list(spec.item)
+
+    def _unfit_samples(self, columns: Mapping[str, Column]) -> dict[int, str]:
+        """Return what is wrong with single samples, the first reason of each."""
+        reasons: dict[int, str] = {}
+        for i, reason in chain(self._unfit_lengths(columns), self._unfit_values(columns)):
+            reasons.setdefault(i, reason)
+        return reasons
+
+    def _unfit_lengths(self, columns: Mapping[str, Column]) -> Iterator[tuple[int, str]]:
+        first: dict[str, tuple[str, Array]] = {}
+        for name, column in columns.items():
+            spec = self.specs[name]
+            if column.lengths is None:
+                continue  # a scalar
+            if spec.dim is None:
+                wanted: Array = np.full(len(column), spec.item[0])
+                said = f"the cache holds {spec.item[0]}"
+            else:
+                other, wanted = first.setdefault(spec.dim, (name, column.lengths))
+                said = f"{other}, which shares the axis {spec.dim}, has another number"
+            for i in np.flatnonzero(column.lengths != wanted):
+                yield int(i), f"{name}: {column.lengths[i]} rows; {said}"
+
+    def _unfit_values(self, columns: Mapping[str, Column]) -> Iterator[tuple[int, str]]:
+        for name, column in columns.items():
+            dtype = self.specs[name].dtype
+            if column.kind == "text":
+                yield from _undecodable(name, column)
+            elif column.kind == "array" and not fits(column.values.dtype, dtype):
+                rounded = samples_of(lost(column.values, cast(column.values, dtype)), column)
+                yield from ((int(i), f"{name}: values do not fit {dtype}") for i in np.flatnonzero(rounded))
+
+    def _store(self, name: str, column: Column, places: Array) -> None:
+        if name in self.present:
+            self.present[name][places] = True
+        spec = self.specs[name]
+        if spec.dim is None or column.lengths is None:
+            where = slice(int(places[0]), int(places[-1]) + 1) if _consecutive(places) else places
+            self._fixed[name][where] = column.values.reshape(len(places), *spec.item)
+        elif len(places):
+            self._parts[name].append((places, column))
+            self._lengths[spec.dim][places] = column.lengths
+
+    def close(self) -> Rows:
+        """Return the packed rows; nothing can be added any more."""
+        for place in np.flatnonzero(~self.made):
+            self.reasons.setdefault(int(place), "the source did not give it")
+        values: dict[str, Array] = {}
+        starts = {dim: np.concatenate([[0], np.cumsum(lengths)]) for dim, lengths in self._lengths.items()}
+        for name, spec in self.specs.items():
+            if spec.dim is None:
+                values[name] = self._fixed.pop(name)
+                gaps = ~(self.present[name] if spec.optional else self.made)
+                values[name][gaps] = layout.fill_array(spec.dtype, ())
+            else:
+                values[name] = self._packed(name, spec, starts[spec.dim])
+        return Rows(self, values, self._lengths, starts)
+
+    def _packed(self, name: str, spec: ArraySpec, starts: Array) -> Array:
+        chunk = layout.chunk_rows(spec.item_bytes)
+        total = int(starts[-1])
+        values = np.empty((-(-total // chunk) * chunk, *spec.item), _little(spec.dtype))
+        values[total:] = layout.fill_array(spec.dtype, ())
+        for places, column in self._parts.pop(name):
+            at = 0
+            for run in np.split(places, np.flatnonzero(np.diff(places) != 1) + 1):
+                begin, end = int(starts[run[0]]), int(starts[run[-1] + 1])
+                values[begin:end] = column.values[at : at + end - begin]
+                at += end - begin
+        if spec.optional:
+            for place in np.flatnonzero(~self.present[name]):
+                values[starts[place] : starts[place + 1]] = layout.fill_array(spec.dtype, ())
+        return values
+
+
+class Rows:
+    """The packed rows of a shard.
+
+    Shapes:
+        values[name]: dtype (samples, *item) of a fixed field, (rows padded to whole chunks, *item) of a ragged one
+        lengths[dim]: int64 (samples)
+    """
+
+    def __init__(
+        self, shard: Shard, values: dict[str, Array], lengths: dict[str, Array], starts: Mapping[str, Array]
+    ) -> None:
+        self.lengths = lengths
+        self._shard = shard
+        self._values = values
+        self._starts = starts
+
+    def padded(self, name: str, chunk: int) -> memoryview:
+        """Return the bytes of a field's used inner chunks, the last one filled up."""
+        values = self._values[name]
+        missing = -len(values) % chunk
+        if missing:
+            fill = layout.fill_array(values.dtype.name, (missing, *values.shape[1:]))
+            values = np.concatenate([values, fill])
+        return values.reshape(-1).view(np.uint8).data
+
+    def sample_digests(self) -> Array:
+        """Return uint64 (samples): the digest of each sample over the fields that it has; 0 where it was not made."""
+        digests = np.zeros(len(self._shard.keys), np.uint64)
+        present, specs = self._shard.present, self._shard.specs
+        for i in np.flatnonzero(self._shard.made):
+            has = (n for n in specs if n not in present or present[n][i])
+            digests[i] = digest_sample((n, self._sample(n, specs[n].dim, int(i))) for n in has)
+        return digests
+
+    def _sample(self, name: str, dim: str | None, i: int) -> Array:
+        if dim is None:
+            return self._values[name][i : i + 1].reshape(self._values[name].shape[1:])
+        return self._values[name][self._starts[dim][i] : self._starts[dim][i + 1]]
+
+
+def _little(dtype: str) -> np.dtype[Any]:
+    return np.dtype(dtype).newbyteorder("<")
+
+
+def _consecutive(places: Array) -> bool:
+    return len(places) > 0 and bool((np.diff(places) == 1).all())
+
+
+def _what(kind: str) -> str:
+    return {"array": "an array", "text": "text", "json": "JSON"}[kind]
+
+
+def _shows(shape: Sequence[Any]) -> str:
+    return "[" + ", ".join(str(n) for n in shape if n is not None) + "]"
+
+
+def _canonical(column: Column) -> Column:
+    """Return a JSON column as canonical JSON text."""
+    if _NOT_CANONICAL.search(column.values.data) is None:
+        return column
+    texts = [canonical_json(orjson.loads(column[i].tobytes())) for i in range(len(column))]
+    lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    return Column(np.frombuffer(b"".join(texts), dtype=np.uint8), lengths, "json")
+
+
+def _undecodable(name: str, column: Column) -> Iterator[tuple[int, str]]:
+    try:
+        str(column.values.data, "utf-8")
+    except UnicodeDecodeError:
+        for i in range(len(column)):
+            try:
+                column[i].tobytes().decode()
+            except UnicodeDecodeError as error:
+                yield i, f"{name}: not Unicode text ({error.reason} at byte {error.start})"

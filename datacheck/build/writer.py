@@ -1,0 +1,160 @@
+"""What runs in the expendable child: read the samples of a shard, transform them, write the shard of every field.
+
+A shard is a pure function of its task, so a task may run twice, or on another machine. Only sizes, digests, lengths and
+reasons come back.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from datacheck import fsops, transforms
+from datacheck.build.shard import Shard
+from datacheck.cache import layout
+from datacheck.digest import canonical_json
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec, Origin
+from datacheck.schema.model import Schema
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Source, Unread
+from datacheck.sources.listing import stat_entry
+from datacheck.transforms.base import Transform
+
+Array = np.ndarray[Any, Any]
+Beat = Callable[[int], None]
+
+
+def write_shards(task: dict[str, Any], beat: Beat) -> list[dict[str, Any]]:
+    """Make the shards of a task (see `parallel.run_task`).
+
+    Args:
+        task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), paths (folders of user functions),
+            specs (by field), samples (in the split), k, folder (of the unfinished cache), items: one per shard:
+            number, keys, reads (`Item.as_dict` with keys, files with size and times).
+        beat: called with a shard's place in the task.
+
+    Returns:
+        One record per shard: see `_written`.
+
+    Raises:
+        UsageError: a source file changed since it was scanned, or a user's function failed.
+        OutOfSpaceError: the disk is full.
+    """
+    sys.path.extend(path for path in task["paths"] if path not in sys.path)
+    root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
+    source = open_source(Schema.model_validate(task["schema"]), root, roots)
+    steps = [transforms.step(entry) for entry in task["steps"]]
+    specs = {name: spec_from(data) for name, data in task["specs"].items()}
+    done = []
+    for place, order in enumerate(task["items"]):
+        beat(place)
+        shard = Shard(order["keys"], specs)
+        _fill(shard, source, steps, order["reads"], lambda _: beat(place))  # noqa: B023  called before the next one
+        for read in order["reads"]:
+            _unchanged(root, roots, read["files"])
+        done.append(_written(shard, order["g"], task))
+    return done
+
+
+def spec_as(spec: ArraySpec) -> list[Any]:
+    """Return a spec as JSON values."""
+    return [spec.dtype, list(spec.item), spec.dim, spec.kind, spec.optional, dict(spec.attrs)]
+
+
+def spec_from(data: Sequence[Any]) -> ArraySpec:
+    """Return the spec of `spec_as`."""
+    dtype, item, dim, kind, optional, attrs = data
+    return ArraySpec(dtype, tuple(item), dim, kind, optional, attrs)
+
+
+def _fill(
+    shard: Shard, source: Source, steps: Sequence[Transform], reads: Sequence[Mapping[str, Any]],
+    alive: Callable[[int], None],
+) -> None:  # fmt: skip
+    items = [Item.from_dict(read["item"]) for read in reads]
+    more = {
+        item.path: [path for path, *_ in read["files"] if path != item.path]
+        for item, read in zip(items, reads, strict=True)
+    }
+    for found in source.read_all(items, alive):
+        if isinstance(found, Unread):
+            shard.refuse(found.key, f"{found.code} {found.reason}")
+            continue
+        blocks, refused = transforms.run(steps, found)
+        for key, reason in refused:
+            shard.refuse(key, reason)
+        for made in blocks:
+            shard.put(made)
+        for key, origin in zip(found.keys, found.origins, strict=True):
+            shard.origins[key] = origin_text(origin, more.get(origin.file, ()))
+
+
+def origin_text(origin: Origin, more: Sequence[str] = ()) -> str:
+    """Return a sample's origin as canonical JSON: the main file first, then its companions."""
+    main: dict[str, Any] = {"file": origin.file}
+    if origin.inner:
+        main["inner"] = origin.inner
+    if origin.rows is not None:
+        main["rows"] = list(origin.rows)
+    return canonical_json([main, *({"file": file} for file in more)]).decode("utf-8", "surrogatepass")
+
+
+def _unchanged(root: Path, roots: Mapping[str, Path], files: Sequence[Sequence[Any]]) -> None:
+    """Raise unless every file still is what the scan saw: looked at after reading, so that no change slips through."""
+    for path, *expected in files:
+        entry = stat_entry(root, path, roots)
+        if entry is None or list(entry[1:5]) != expected:
+            msg = f"{path}: changed during the build. Nothing was published; run the same command again."
+            raise UsageError(msg)
+
+
+def _written(shard: Shard, g: int, task: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the files of shard `g` and return what the coordinator needs to know of it.
+
+    Returns:
+        g; made, digest (samples); present by field; rows and lengths by dimension; digests of the inner chunks and file
+        (size, xxh3_128; None where the index is still missing) by field; origins; reasons by place in the shard.
+    """
+    rows = shard.close()
+    files: dict[str, list[Any] | None] = {}
+    digests = {}
+    for name, spec in shard.specs.items():
+        grid = layout.fixed_grid(spec, task["samples"], task["k"]) if spec.dim is None else None
+        chunk = grid.chunk if grid is not None else layout.chunk_rows(spec.item_bytes)
+        payload = rows.padded(name, chunk)
+        path = Path(task["folder"], layout.field_path(name), _file(g, spec))
+        digests[name] = chunk_digests(payload, chunk * spec.item_bytes)
+        parts = [payload]
+        if grid is not None:
+            parts.append(memoryview(layout.pack_index(grid, len(digests[name]))))
+        files[name] = [sum(len(p) for p in parts), _digest(parts)] if grid is not None else None
+        fsops.write_file(path, list(parts))
+    return {
+        "g": g, "made": shard.made, "digest": rows.sample_digests(), "present": shard.present, "lengths": rows.lengths,
+        "files": files, "digests": digests, "origins": [shard.origins.get(key, "") for key in shard.keys],
+        "reasons": [[place, shard.reasons[place]] for place in sorted(shard.reasons)],
+    }  # fmt: skip
+
+
+def _file(g: int, spec: ArraySpec) -> str:
+    return layout.Grid(spec.dtype, (1, *spec.item), 1, 1).shard_file(g)
+
+
+def chunk_digests(payload: memoryview, chunk_bytes: int) -> Array:
+    """Return uint64 (chunks): xxh3_64 of each inner chunk."""
+    count = len(payload) // max(1, chunk_bytes)
+    found = (xxhash.xxh3_64_intdigest(payload[j * chunk_bytes : (j + 1) * chunk_bytes]) for j in range(count))
+    return np.fromiter(found, dtype=np.uint64, count=count)
+
+
+def _digest(parts: Sequence[memoryview]) -> str:
+    hasher = xxhash.xxh3_128()
+    for part in parts:
+        hasher.update(part)
+    return hasher.hexdigest()

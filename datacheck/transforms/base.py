@@ -1,0 +1,204 @@
+"""What a transform is: options (JSON), `derive` (specs to specs) and `apply` (block to block), pure and versioned.
+
+The result for a sample depends on that sample alone, never on the block it lies in, and uses only operations that give
+the same bits on every CPU: + - * /, sqrt, sum, mean, einsum, stable sorts. Never exp, sin, matmul or a default argsort.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec, Block, Column
+
+Array = np.ndarray[Any, Any]
+Specs = Mapping[str, ArraySpec]
+Refusal = tuple[str, str]  # (key, reason)
+Result = tuple[list[Block], list[Refusal]]
+
+
+class InvalidSample(Exception):  # noqa: N818  it says something about a sample, not about the program
+    """Raised by a transform for a sample that it cannot make; the text is the reason that the cache keeps."""
+
+
+class Transform(BaseModel, ABC):
+    """One step of a pipeline; its fields are its options.
+
+    Class attributes:
+        name: what a pipeline calls it.
+        version: part of the fingerprint of every cache made with it; a changed result needs a new version.
+        short: the option that a plain value sets (``select: [joints]`` for ``select: {fields: [joints]}``).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+    name: ClassVar[str]
+    version: ClassVar[int]
+    short: ClassVar[str] = ""
+
+    def bind(self, specs: Specs) -> Transform:
+        """Return the step with what it leaves to the schema filled in: the step that is derived, applied, identified.
+
+        Raises:
+            UsageError: something is missing.
+        """
+        del specs
+        return self
+
+    @abstractmethod
+    def derive(self, specs: Specs) -> dict[str, ArraySpec]:
+        """Return what the fields are behind this step.
+
+        Raises:
+            UsageError: the step cannot work on such fields.
+        """
+
+    @abstractmethod
+    def apply(self, block: Block) -> Result:
+        """Return the transformed samples, and those refused with the reason; never changes its input."""
+
+    def options(self) -> dict[str, Any]:
+        """Return the options as JSON values, defaults left out."""
+        return self.model_dump(mode="json", exclude_defaults=True, by_alias=True)
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides this step's result, as JSON values: part of a cache's fingerprint."""
+        return {"use": self.name, "version": self.version, "options": self.options()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the step as `datacheck.transforms.step` reads it."""
+        return {self.name: self.options()}
+
+    def spec(self, specs: Specs, name: str) -> ArraySpec:
+        """Return the spec of a field that this step needs.
+
+        Raises:
+            UsageError: there is no such field, or it is text.
+        """
+        if name not in specs:
+            msg = f"{self.name}: no field {name!r}; the fields here are {', '.join(sorted(specs)) or 'none'}"
+            raise UsageError(msg)
+        return specs[name]
+
+    def numeric(self, specs: Specs, name: str, *, kinds: str = "f", rank: int = 1) -> ArraySpec:
+        """Return the spec of an array field whose dtype kind is one of `kinds` and whose rank is at least `rank`.
+
+        Raises:
+            UsageError: it is something else.
+        """
+        spec = self.spec(specs, name)
+        if spec.kind != "array" or np.dtype(spec.dtype).kind not in kinds:
+            what = spec.dtype if spec.kind == "array" else spec.kind
+            wanted = " or ".join(
+                {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "bool"}[k] for k in kinds
+            )
+            msg = f"{self.name}: {name} is {what}; this step takes {wanted}. Put a cast before it."
+            raise UsageError(msg)
+        if len(spec.item) + (spec.dim is not None) < rank:
+            msg = f"{self.name}: {name} has {len(spec.item) + (spec.dim is not None)} axes; this step needs {rank}"
+            raise UsageError(msg)
+        return spec
+
+
+def with_columns(block: Block, columns: Mapping[str, Column]) -> Block:
+    """Return the block with these columns put in the place of, or beside, its own."""
+    return replace(block, fields=dict(sorted({**block.fields, **columns}.items())))
+
+
+def keep(block: Block, index: Sequence[int] | Array) -> Block:
+    """Return the samples at `index`, in that order."""
+    if len(index) == len(block) and all(i == place for place, i in enumerate(index)):
+        return block
+    return Block(
+        keys=[block.keys[i] for i in index],
+        fields={name: column.take(index) for name, column in block.fields.items()},
+        origins=[block.origins[i] for i in index],
+        split=block.split,
+        groups=[block.groups[i] for i in index] if block.groups else [],
+        facts={name: column.take(index) for name, column in block.facts.items()},
+    )
+
+
+def refuse(block: Block, bad: Array, reason: Callable[[int], str]) -> Result:
+    """Return the block without its bad samples, and these with their reasons.
+
+    Shapes:
+        bad: bool (samples)
+    """
+    refused = [(block.keys[i], reason(int(i))) for i in np.flatnonzero(bad)]
+    return ([keep(block, np.flatnonzero(~bad))] if not bad.all() else []), refused
+
+
+def samples_of(rows: Array, column: Column) -> Array:
+    """Return bool (samples): the samples that have a true row.
+
+    Shapes:
+        rows: bool (rows): one entry per row of `column`
+    """
+    if column.lengths is None:
+        return rows
+    mask = np.zeros(len(column), bool)
+    mask[np.searchsorted(column.starts, np.flatnonzero(rows), side="right") - 1] = True
+    return mask
+
+
+def each(block: Block, names: Iterable[str], function: Callable[[int], Mapping[str, Array]]) -> Result:
+    """Replace the array fields `names`, sample by sample.
+
+    Args:
+        block: where the samples lie.
+        names: the fields that `function` gives; all its arrays of one field agree in dtype and item shape.
+        function: sample index to new arrays; may raise `InvalidSample`.
+    """
+    made: list[int] = []
+    values: list[Mapping[str, Array]] = []
+    refused: list[Refusal] = []
+    for i, key in enumerate(block.keys):
+        try:
+            values.append(function(i))
+            made.append(i)
+        except InvalidSample as error:
+            refused.append((key, str(error)))
+    if not made:
+        return [], refused
+    columns = {name: Column.of([v[name] for v in values]) for name in names}
+    return [with_columns(keep(block, made), columns)], refused
+
+
+def row_fields(specs: Specs, points: str, along: Sequence[str]) -> tuple[str, ...]:
+    """Return the fields whose rows go with those of `points`: all of its ragged dimension, and those listed."""
+    dim = specs[points].dim
+    same = [name for name, spec in specs.items() if dim is not None and spec.dim == dim]
+    return tuple(sorted({points, *same, *along}))
+
+
+def choose_rows(block: Block, points: str, along: Sequence[str], choose: Callable[[str, Array], Array]) -> Result:
+    """Keep of every sample the rows that `choose` names, in all fields that go along.
+
+    Args:
+        block: where the samples lie.
+        points: the field that decides.
+        along: the fields cut in the same way (`points` among them); one that a block lacks is passed over.
+        choose: (key, array of `points`) to int64 row numbers; may raise `InvalidSample`.
+    """
+    if points not in block.fields:
+        return [], [(key, f"{points} is absent") for key in block.keys]
+    names = [name for name in along if name in block.fields]
+
+    def cut(i: int) -> dict[str, Array]:
+        values = block.fields[points][i]
+        for name in names:
+            other = block.fields[name][i]
+            if other.ndim == 0 or len(other) != len(values):
+                found = len(other) if other.ndim else "no"
+                msg = f"{name}: {found} rows where {points} has {len(values)}"
+                raise InvalidSample(msg)
+        rows = choose(block.keys[i], values)
+        return {name: block.fields[name][i][rows] for name in names}
+
+    return each(block, names, cut)

@@ -1,0 +1,60 @@
+"""Turn vectors from the OpenGL to the OpenCV camera frame, or back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec, Block, Column
+from datacheck.schema.values import Strings
+from datacheck.transforms.base import Array, Result, Specs, Transform, with_columns
+
+
+class Camera(Transform):
+    """Multiply x, y, z by (1, -1, -1): OpenGL looks along -z with y up, OpenCV along +z with y down.
+
+    Shapes:
+        fields: float (..., 3 or more): x, y, z in the first three columns of the last axis
+
+    Args:
+        fields: the fields to turn: positions and directions, not rotations.
+        to: the frame they end up in.
+
+    Notes:
+        Exact, and its own inverse. A field that the schema declares to be in the wanted frame already is an error.
+    """
+
+    name: ClassVar[str] = "camera"
+    version: ClassVar[int] = 1
+    fields: Strings
+    to: Literal["opengl", "opencv"]
+
+    def derive(self, specs: Specs) -> dict[str, ArraySpec]:
+        """Return the specs with the new frame in their attributes."""
+        frame = f"camera_{self.to}"
+        changed = {}
+        for name in self.fields:
+            spec = self.numeric(specs, name)
+            if not spec.item or spec.item[-1] < 3:
+                msg = f"camera: {name} has no three columns x, y, z in its last axis"
+                raise UsageError(msg)
+            if spec.attrs.get("frame") == frame:
+                msg = f"camera: the schema declares {name} to be in {frame} already"
+                raise UsageError(msg)
+            changed[name] = replace(spec, attrs={**spec.attrs, "frame": frame})
+        return {**specs, **changed}
+
+    def apply(self, block: Block) -> Result:
+        """Return the block with y and z negated."""
+        present = [name for name in self.fields if name in block.fields]
+        return [with_columns(block, {name: _turned(block.fields[name]) for name in present})], []
+
+
+def _turned(column: Column) -> Column:
+    values: Array = np.array(column.values)
+    part = values.reshape(len(column), -1, values.shape[-1]) if column.lengths is None else values
+    part[..., 1:3] = -part[..., 1:3]
+    return replace(column, values=values)

@@ -1,0 +1,106 @@
+"""Change the dtype of fields, refusing samples whose values the new one cannot hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from datacheck.sample import ArraySpec, Block, Column
+from datacheck.schema.values import DTYPES, Strings, one_of
+from datacheck.transforms.base import Array, Result, Specs, Transform, refuse, samples_of, with_columns
+
+_NUMBERS = DTYPES - {"text", "json"}
+
+
+class Cast(Transform):
+    """Cast fields to a dtype.
+
+    Args:
+        fields: the fields to cast.
+        to: the new dtype, a NumPy name ("float32").
+        exact: floats may not even be rounded.
+
+    Notes:
+        A float on its way to a narrower float is rounded to nearest, ties to even; every other value must come back
+        unchanged. A sample with a value that does not, or with a finite float that becomes infinite, is refused.
+    """
+
+    name: ClassVar[str] = "cast"
+    version: ClassVar[int] = 1
+    fields: Strings
+    to: Annotated[str, one_of(_NUMBERS, "dtype")]
+    exact: bool = False
+
+    def derive(self, specs: Specs) -> dict[str, ArraySpec]:
+        """Return the specs with the new dtype."""
+        changed = {n: replace(self.numeric(specs, n, kinds="fiub", rank=0), dtype=self.to) for n in self.fields}
+        return {**specs, **changed}
+
+    def apply(self, block: Block) -> Result:
+        """Return the samples that the new dtype can hold."""
+        bad = np.zeros(len(block), bool)
+        cause: dict[int, str] = {}
+        columns = {}
+        for name in self.fields:
+            if name not in block.fields:
+                continue
+            column = block.fields[name]
+            values = cast(column.values, self.to)
+            columns[name] = Column(values, column.lengths)
+            wrong = samples_of(lost(column.values, values, exact=self.exact), column)
+            cause |= {int(i): name for i in np.flatnonzero(wrong & ~bad)}
+            bad |= wrong
+        return refuse(with_columns(block, columns), bad, lambda i: f"{cause[i]}: values do not fit {self.to}")
+
+
+def fits(old: Any, new: Any) -> bool:
+    """Tell whether every value of dtype `old` is exactly one of dtype `new`."""
+    old, new = np.dtype(old), np.dtype(new)
+    rounds = old.kind in "iu" and old.itemsize == 8 and new.kind in "fc"  # NumPy calls int64 to float64 safe
+    return np.can_cast(old, new, "safe") and not rounds
+
+
+def cast(values: Array, to: Any) -> Array:
+    """Return the values in another dtype; what does not fit is found by comparing (`lost`), not by a warning."""
+    with np.errstate(all="ignore"):
+        made: Array = values.astype(to)
+        return made
+
+
+def lost(old: Array, new: Array, *, exact: bool = True) -> Array:
+    """Return bool (rows): whether a row holds a value that did not survive the cast.
+
+    Shapes:
+        old, new: (rows, ...): before and after
+
+    Args:
+        old, new: before and after.
+        exact: also where a float was rounded to a narrower float.
+    """
+    if fits(old.dtype, new.dtype):
+        return np.zeros(len(old), bool)
+    kinds = old.dtype.kind + new.dtype.kind
+    if kinds == "ff" and not exact:
+        wrong: Any = np.isinf(new) & np.isfinite(old)
+    else:
+        with np.errstate(all="ignore"):
+            wrong = new.astype(old.dtype) != old
+            wrong |= _wrapped(old, new)
+            if kinds == "ff":
+                wrong &= ~(np.isnan(old) & np.isnan(new))
+    rows: Array = wrong.reshape(len(old), -1).any(axis=1)
+    return rows
+
+
+def _wrapped(old: Array, new: Array) -> Any:
+    """Return where a value comes back unchanged and was another in between: -1 as uint64, 2**63 - 1 as float64."""
+    if "b" in {old.dtype.kind, new.dtype.kind}:
+        return False
+    wrong: Any = (new < 0) != (old < 0)
+    if old.dtype.kind in "iu" and new.dtype.kind == "f":
+        wrong |= new >= float(np.iinfo(old.dtype).max) + 1
+    if old.dtype.kind == "f" and new.dtype.kind in "iu":
+        wrong |= old >= float(np.iinfo(new.dtype).max) + 1
+    return wrong

@@ -1,0 +1,138 @@
+"""A user's own function as a step of a pipeline."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from datacheck.digest import digest_file
+from datacheck.errors import UsageError
+from datacheck.registry import resolve
+from datacheck.sample import ArraySpec, Block, Kind, Piece, stack
+from datacheck.schema.model import FieldSpec
+from datacheck.schema.values import Strings
+from datacheck.transforms.base import InvalidSample, Refusal, Result, Specs, Transform
+
+
+class Custom(Transform):
+    """Call ``module:function`` with each sample, or with whole blocks.
+
+    Args:
+        use: the function: ``function(sample: Sample, **options)`` gives a mapping of all fields of the new sample;
+            ``function(block: Block, **options)`` (its first parameter annotated so) gives a Block.
+        arguments (written ``with``): JSON values handed to the function by name.
+        fields: what the function changes or adds: ``{shape: [P, 6], dtype: float32, unit: m}``; what is not listed
+            must stay as it is.
+        drop: fields that the function leaves out.
+
+    Notes:
+        The function must be pure. It refuses a sample by raising `InvalidSample`; any other exception ends the
+        build. The digest of its module's file is part of the fingerprint, so an edit there makes a new cache.
+    """
+
+    name: ClassVar[str] = "function"
+    version: ClassVar[int] = 1
+    use: str
+    arguments: dict[str, Any] = Field(default={}, alias="with")
+    fields: dict[str, FieldSpec] = Field(default={})
+    drop: Strings = ()
+
+    @cached_property
+    def _function(self) -> Callable[..., Any]:
+        found = resolve(self.use)
+        if not callable(found):
+            msg = f"{self.use} is not a function"
+            raise UsageError(msg)
+        return found  # type: ignore[no-any-return]
+
+    def identity(self) -> dict[str, Any]:
+        """Return module, qualified name, digest of the module's file, options."""
+        function = self._function
+        source = inspect.getsourcefile(inspect.unwrap(function))
+        if source is None or not Path(source).is_file():
+            msg = f"{self.use}: its source file is not found, so a cache made by it could not be told from another"
+            raise UsageError(msg)
+        place = [function.__module__, function.__qualname__]
+        return {"function": place, "source": digest_file(source), "options": self.options()}
+
+    def options(self) -> dict[str, Any]:
+        """Return the options but `use`, as JSON values."""
+        return {k: v for k, v in super().options().items() if k != "use"}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the step under its function's name."""
+        return {self.use: self.options()}
+
+    def derive(self, specs: Specs) -> dict[str, ArraySpec]:
+        """Return the specs with the declared changes."""
+        for name in self.drop:
+            self.spec(specs, name)
+        new = {name: _declared(f"{self.use}: fields.{name}", name, spec) for name, spec in self.fields.items()}
+        return {name: spec for name, spec in {**specs, **new}.items() if name not in self.drop}
+
+    def apply(self, block: Block) -> Result:
+        """Return what the function makes of the block."""
+        if self._takes_blocks():
+            made = self._call(block.keys[0], block)
+            if not isinstance(made, Block) or made.keys != block.keys:
+                msg = f"{self.use}: a function of blocks returns a Block with the same keys, not {type(made).__name__}"
+                raise UsageError(msg)
+            return [made], []
+        return self._by_sample(block)
+
+    def _by_sample(self, block: Block) -> Result:
+        pieces: list[Piece] = []
+        refused: list[Refusal] = []
+        for i, sample in enumerate(block):
+            try:
+                made = self._call(sample.key, sample)
+            except InvalidSample as error:
+                refused.append((sample.key, str(error) or "refused"))
+                continue
+            if not isinstance(made, Mapping):
+                msg = f"{self.use}: a function of samples returns a mapping of fields, not {type(made).__name__}"
+                raise UsageError(msg)
+            values = {name: _plain(value) for name, value in made.items()}
+            pieces.append(Piece(sample.key, values, sample.origin, block.groups[i] if block.groups else ""))
+        return stack(pieces, block.split), refused
+
+    def _call(self, key: str, value: Any) -> Any:
+        try:
+            return self._function(value, **self.arguments)
+        except InvalidSample:
+            raise
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            msg = f"{self.use}: {said} (at sample {key}). Mend the function, or let it raise InvalidSample."
+            raise UsageError(msg) from error
+
+    def _takes_blocks(self) -> bool:
+        first = next(iter(inspect.signature(self._function).parameters), "")
+        return typing.get_type_hints(self._function).get(first) is Block
+
+
+def _plain(value: Any) -> Any:
+    """Return text and JSON values as they are, anything else as a C-order little-endian array."""
+    if value is None or isinstance(value, str | list | dict):
+        return value
+    array = np.asarray(value)
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
+
+
+def _declared(where: str, name: str, spec: FieldSpec) -> ArraySpec:
+    attrs = {k: v for k, v in (("role", spec.role), ("unit", spec.unit), ("frame", spec.frame)) if v is not None}
+    if spec.is_text:
+        kind: Kind = "text" if "text" in {spec.role, spec.dtype} else "json"
+        return ArraySpec("uint8", (), name, kind, spec.optional, attrs)
+    if spec.dtype is None or spec.shape is None or any(isinstance(d, str) for d in spec.shape[1:]):
+        msg = f"{where}: give dtype and shape; only the first axis may be named: {{shape: [P, 6], dtype: float32}}"
+        raise UsageError(msg)
+    sizes = tuple(d for d in spec.shape if isinstance(d, int))
+    return ArraySpec(spec.dtype, sizes, spec.ragged, "array", spec.optional, attrs)

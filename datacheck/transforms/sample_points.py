@@ -1,0 +1,79 @@
+"""Bring every cloud to the same number of points."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from datacheck.digest import digest64
+from datacheck.sample import ArraySpec, Block
+from datacheck.schema.values import Strings
+from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, choose_rows, row_fields
+
+
+class SamplePoints(Transform):
+    """Keep exactly `n` rows of every cloud.
+
+    Shapes:
+        points: any (rows, ...); becomes (n, ...)
+
+    Args:
+        points: the field that decides.
+        n: rows wanted, above 0.
+        along: further fields whose rows are taken in the same way; those that share the ragged dimension of
+            `points` always are.
+
+    Notes:
+        More rows than `n`: the first `n` of a permutation that depends on the sample's key alone, in ascending order.
+        Exactly `n`: unchanged. Fewer: all, then that permutation over and over. None: the sample is refused.
+    """
+
+    name: ClassVar[str] = "sample_points"
+    version: ClassVar[int] = 1
+    points: str
+    n: int = Field(gt=0)
+    along: Strings = ()
+
+    def bind(self, specs: Specs) -> SamplePoints:
+        """Return the step with every field that goes along named."""
+        self.spec(specs, self.points)
+        return self.model_copy(update={"along": row_fields(specs, self.points, self.along)})
+
+    def derive(self, specs: Specs) -> dict[str, ArraySpec]:
+        """Return the specs with the cut fields fixed at `n` rows."""
+        cut = {n: self.numeric(specs, n, kinds="fiub") for n in row_fields(specs, self.points, self.along)}
+        return {
+            **specs,
+            **{n: replace(s, dim=None, item=(self.n, *(s.item if s.dim else s.item[1:]))) for n, s in cut.items()},
+        }
+
+    def apply(self, block: Block) -> Result:
+        """Return the clouds of `n` points."""
+        return choose_rows(block, self.points, self.along, self._chosen)
+
+    def _chosen(self, key: str, values: Array) -> Array:
+        rows = len(values)
+        if rows == 0:
+            msg = f"{self.points} has no rows to take {self.n} from"
+            raise InvalidSample(msg)
+        if rows == self.n:
+            return np.arange(rows)
+        order = permutation(key, rows)
+        if rows > self.n:
+            return np.sort(order[: self.n], kind="stable")
+        return np.concatenate([np.arange(rows), np.resize(order, self.n - rows)])
+
+
+def permutation(key: str, rows: int) -> Array:
+    """Return a permutation of 0 .. rows-1 that is a function of (key, rows): the same on every machine and NumPy.
+
+    Notes:
+        The stable order of the first `rows` words of Philox keyed by xxh3_64 of the key: NumPy promises the words of
+        a bit generator, but not what its `permutation` makes of them.
+    """
+    words = np.random.Philox(key=digest64(key.encode("utf-8", "surrogatepass"))).random_raw(rows)
+    order: Array = np.argsort(words, kind="stable")
+    return order

@@ -1,0 +1,104 @@
+"""Bring a field to another unit by the exact factor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec, Block, Column
+from datacheck.schema.units import ANGLE, LENGTH, TIME, UNITS
+from datacheck.schema.values import Strings, one_of
+from datacheck.transforms.base import Array, Result, Specs, Transform, with_columns
+
+
+class Scale(Transform):
+    """Convert fields from one unit to another.
+
+    Args:
+        fields: the fields to convert; floats.
+        to: the new unit (m, cm, mm, in, ft; rad, deg; s, ms, us, ns).
+        unit (written ``from``): the unit they are in; by default the one that the schema declares.
+        columns: convert only these columns of the last axis, [start, stop) (xyz of xyz + normals); default all.
+
+    Notes:
+        The factor is an exact fraction for lengths and times: mm to m divides by 1000. Computed in float64,
+        then rounded once to the field's dtype.
+    """
+
+    name: ClassVar[str] = "scale"
+    version: ClassVar[int] = 1
+    fields: Strings
+    to: Annotated[str, one_of(UNITS, "unit")]
+    unit: Annotated[str | None, one_of(UNITS, "unit")] = Field(default=None, alias="from")
+    columns: list[int] | None = None
+
+    @field_validator("columns")
+    @classmethod
+    def _pair(cls, value: list[int] | None) -> list[int] | None:
+        if value is not None and (len(value) != 2 or not 0 <= value[0] < value[1]):
+            msg = "columns are written [start, stop]"
+            raise ValueError(msg)
+        return value
+
+    def bind(self, specs: Specs) -> Scale:
+        """Return the step with the unit it starts from, taken from the schema where the pipeline does not say it.
+
+        Raises:
+            UsageError: neither says it.
+        """
+        if self.unit is not None:
+            return self
+        units = {specs[n].attrs.get("unit") for n in self.fields if n in specs}
+        if len(units) != 1 or None in units:
+            msg = (
+                f"scale: the schema declares no one unit for {', '.join(self.fields)}; say from: mm (or fix the schema)"
+            )
+            raise UsageError(msg)
+        return self.model_copy(update={"unit": units.pop()})
+
+    def derive(self, specs: Specs) -> dict[str, ArraySpec]:
+        """Return the specs with the new unit in their attributes."""
+        for name in self.fields:
+            self.numeric(specs, name, rank=0)
+        ratio(self.unit or "", self.to)
+        return {**specs, **{n: replace(specs[n], attrs={**specs[n].attrs, "unit": self.to}) for n in self.fields}}
+
+    def apply(self, block: Block) -> Result:
+        """Return the block with the fields in the new unit."""
+        factor = ratio(self.unit or "", self.to)
+        present = [name for name in self.fields if name in block.fields]
+        columns = {n: replace(block.fields[n], values=self._scaled(block.fields[n], factor)) for n in present}
+        return [with_columns(block, columns)], []
+
+    def _scaled(self, column: Column, factor: Fraction | float) -> Array:
+        part = slice(None) if self.columns is None else slice(*self.columns)
+        values = np.array(column.values)
+        values[..., part] = _times(values[..., part], factor)
+        return values
+
+
+def ratio(old: str, new: str) -> Fraction | float:
+    """Return what values in `old` are multiplied by to be in `new`: a fraction where that is exact.
+
+    Raises:
+        UsageError: the two units measure different things.
+    """
+    for kind in (LENGTH, TIME):
+        if old in kind and new in kind:
+            return Fraction(repr(kind[old])) / Fraction(repr(kind[new]))
+    if old in ANGLE and new in ANGLE:
+        return ANGLE[old] / ANGLE[new]
+    msg = f"scale: {old or 'no unit'} cannot become {new}"
+    raise UsageError(msg)
+
+
+def _times(values: Array, factor: Fraction | float) -> Array:
+    with np.errstate(over="ignore"):  # a float16 in millimetres may become infinite; the rules see that
+        wide = values.astype(np.float64)
+        over, under = (factor.numerator, factor.denominator) if isinstance(factor, Fraction) else (factor, 1)
+        return (wide * over / under).astype(values.dtype)
