@@ -166,11 +166,10 @@ def _roles(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
             listed = ", ".join(sorted(roles))
             has = f"role {spec.role}" if spec.role else "no role"
             yield (*where, key), f"a field with {has} has no {key}; it is read for {listed}"
-    if spec.is_text:
-        for key in _NUMERIC:
-            if key in given and getattr(spec, key) not in {None, ()}:
-                yield (*where, key), f"a field of text has no {key}"
-    elif spec.role in _WORDS and spec.dtype not in {None, "text", "json"}:
+    for key in _NUMERIC if spec.is_text else ():
+        if key in given and getattr(spec, key) not in {None, ()}:
+            yield (*where, key), f"a field of text has no {key}"
+    if spec.role in _WORDS and spec.dtype not in {None, "text", "json"}:
         yield (*where, "dtype"), f"role {spec.role} is text or JSON, not {spec.dtype}"
     if spec.dtype in {"text", "json"} and spec.role not in {None, "id", "value", *_WORDS}:
         yield (*where, "dtype"), f"role {spec.role} is numbers, not {spec.dtype}"
@@ -304,9 +303,9 @@ def _has_splits(schema: Schema, names: list[str]) -> bool:
     return "split" in [*names, *_safely(schema.samples.list or "")]
 
 
-def _whole(change: object) -> bool:
+def _whole(change: FieldSpec) -> bool:
     """Tell whether a change declares a field of its own rather than part of one."""
-    return isinstance(change, dict) and bool({"role", "shape", "dtype"} & set(change))
+    return bool({"role", "shape", "dtype"} & change.model_fields_set)
 
 
 def _rules(schema: Schema) -> Iterator[Complaint]:

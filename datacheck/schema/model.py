@@ -9,7 +9,16 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    RootModel,
+    model_validator,
+)
 
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
@@ -211,10 +220,16 @@ def _rule(value: object) -> object:
 
 
 def _change(value: object) -> object:
-    if value == "absent" or isinstance(value, dict):
+    if value == "absent":
+        return {"absent": True}
+    if isinstance(value, dict | FieldSpec):
         return value
     msg = f"found {value!r}; write absent, or the keys of the field that differ, for example {{shape: [3]}}"
     raise ValueError(msg)
+
+
+def _said(change: FieldSpec) -> dict[str, Any]:
+    return change.model_dump(exclude_unset=True, mode="json")
 
 
 def _name(value: str) -> str:
@@ -229,7 +244,8 @@ def _replaced(text: str, heads: Mapping[str, str]) -> str:
     return heads[head] + text.removeprefix(head) if head else text
 
 
-Change = Annotated[Any, BeforeValidator(_change)]
+# what a split changes of a field: also a key that it sets back to its default
+Change = Annotated[FieldSpec, BeforeValidator(_change), PlainSerializer(_said, return_type=dict[str, Any])]
 
 
 class Schema(_Model):
@@ -268,9 +284,9 @@ class Schema(_Model):
         changes = self.when.get(f"split={split}")
         if not changes:
             return self
-        fields = {name: spec.model_dump(exclude_unset=True, mode="json") for name, spec in self.fields.items()}
+        fields = {name: _said(spec) for name, spec in self.fields.items()}
         for name, change in changes.items():
-            fields[name] = fields.get(name, {}) | ({"absent": True} if change == "absent" else dict(change))
+            fields[name] = fields.get(name, {}) | _said(change)
         data = self.model_dump(exclude_unset=True, mode="json", exclude={"fields", "when"})
         return Schema.model_validate(data | {"fields": fields})
 
@@ -297,7 +313,7 @@ class Schema(_Model):
         data = self.model_dump(exclude_unset=True, mode="json")
         for fields in (data.get("fields", {}), *data.get("when", {}).values()):
             for spec in fields.values():
-                if isinstance(spec, dict) and spec.get("file"):
+                if spec.get("file"):
                     spec["file"] = _replaced(spec["file"], here)
         return Schema.model_validate(data)
 

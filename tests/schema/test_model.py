@@ -149,6 +149,18 @@ def test_a_split_changes_only_the_fields_that_it_names():
     assert held.for_split("evaluation") == held
 
 
+def test_a_split_may_set_a_key_back_to_its_default():
+    schema = _schema(
+        fields={"label": {"role": "class", "ignore": [255], "optional": True}},
+        when={"split=test": {"label": {"ignore": [], "optional": False}}},
+    )
+    again = parse_schema(dump_schema(schema))
+    assert again.digest == schema.digest != _schema(fields={"label": {"role": "class", "ignore": [255]}}).digest
+    for one in (schema, again):
+        held = one.for_split("test").fields["label"]
+        assert (held.ignore, held.optional) == ((), False)
+
+
 def test_parts_of_a_field_are_not_stored_and_have_their_own_description():
     schema = _schema(
         fields={

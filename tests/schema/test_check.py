@@ -1,0 +1,119 @@
+"""What the parts of a schema must be to one another: each contradiction is refused at its line."""
+
+# ruff: noqa: E501  messages are compared whole, one line each
+
+import textwrap
+
+import pytest
+
+from datacheck.errors import SchemaError
+from datacheck.schema.load import parse_schema
+
+HEAD = "datacheck: 1\nname: x\nsamples: {files: '{split}/{seq}/{id}.npz'}\n"
+FIELDS = HEAD + "fields:\n  xyz: {role: points, shape: [P, 3], unit: m}\n  cam: {role: intrinsics, shape: [3, 3]}\n"
+
+
+def said(text):
+    with pytest.raises(SchemaError) as caught:
+        parse_schema(textwrap.dedent(text), "s.yaml")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a: {role: text, range: 0..1}", "a.range: a field of text has no range"),
+        ("a: {role: text, size: 0..1}", "a.size: a field with role text has no size; it is read for joints, points, pose, position, transform"),
+        ("a: {size: 0..1}", "a.size: a field with no role has no size; it is read for joints, points, pose, position, transform"),
+        ("a: {role: points, speakers: [user]}", "a.speakers: a field with role points has no speakers; it is read for chat"),
+        ("a: {role: points, skeleton: mano21_ho3d}", "a.skeleton: a field with role points has no skeleton; it is read for joints"),
+        ("a: {role: class, min_instances: 1}", "a.min_instances: a field with role class has no min_instances; it is read for instance"),
+        ("a: {role: text, dtype: float32}", "a.dtype: role text is text or JSON, not float32"),
+        ("a: {role: points, dtype: json}", "a.dtype: role points is numbers, not json"),
+        ("a: {role: points, unit: rad}", "a.unit: rad is not a length, as role points needs; allowed are m, cm, mm, in, ft"),
+        ("a: {role: rotvec, unit: m}", "a.unit: m is not an angle, as role rotvec needs; allowed are rad, deg"),
+        ("a: {role: timestamp, unit: m}", "a.unit: m is not a time, as role timestamp needs; allowed are s, ms, us, ns"),
+        ("a: {role: quaternion, shape: [T, 3]}", "a.shape: the last axis of a quaternion is 4; found 3"),
+        ("a: {shape: [G, 23], columns: 'pos:3 quat:4'}", "a.columns: 7 columns are named, but the last axis of the shape is 23"),
+        ("a: {role: points, near: xzy}", "a.near: no other field is called 'xzy'. Did you mean 'xyz'?"),
+        ("a: {role: points, near: a}", "a.near: no other field is called 'a'; there are xyz, cam"),
+        ("a: {role: points, near: cam}", "a.near: cam has no role that fits; near names a field of role joints, points, pose, position, transform"),
+        ("a: {role: points, intrinsics: xyz}", "a.intrinsics: xyz has no role that fits; intrinsics names a field of role intrinsics"),
+        ("a: {file: 'x/{seqq}.txt'}", "a.file: nothing is called {seqq} in 'x/{seqq}.txt'. Did you mean 'seq'?"),
+        ("a: {file: '/etc/passwd'}", "a.file: cannot use '/etc/passwd'; write a path relative to the data folder, with / between names"),
+        ("a: {file: '../{id}.txt'}", "a.file: cannot use '../{id}.txt'; write a path relative to the data folder, with / between names"),
+        ("a: {file: 'b.json', at: '{sceen}'}", "a.at: nothing is called {sceen} in '{sceen}'; known are split, seq, id"),
+        ("xyz.x: {}", None),
+        ("'*': {at: a}", "*.at: * stands for fields that are not listed and cannot have at"),
+    ],
+)  # fmt: skip
+def test_a_field_that_contradicts_itself_or_others_is_refused(line, message):
+    text = FIELDS + f"  {line}\n"
+    if message is None:
+        assert parse_schema(text).part_of("xyz.x") is None  # a field may have a dot in its name
+    else:
+        assert said(text) == f"s.yaml:7, fields.{message}"
+
+
+def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are():
+    text = HEAD + "fields:\n  g: {shape: [G, 7], columns: 'pos:3 quat:4'}\n"
+    assert said(text + "  g.quad: {}\n") == "s.yaml:6, fields.g.quad: g has no column 'quad'. Did you mean 'quat'?"
+    assert said(text + "  g.pos: {at: p}\n") == "s.yaml:6, fields.g.pos.at: g.pos is part of g and cannot have at"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("samples: {files: []}", "3, samples.files: no pattern; name the files, for example '*.npy'"),
+        ("samples: {files: ''}", "3, samples.files: cannot use ''; write a path relative to the data folder, with / between names"),
+        ("samples: {files: 'a/../*.npy'}", "3, samples.files: cannot use 'a/../*.npy'; write a path relative to the data folder, with / between names"),
+        ("samples: {files: '{a}.npy', group: '{b}'}", "3, samples.group: nothing is called {b} in '{b}'; known are a, file"),
+        ("samples: {files: '{a.npy'}", "3, samples.files: a brace is not closed in '{a.npy'; a placeholder is written {name} or {name:regex}"),
+        ("samples: {files: '{1a}.npy'}", "3, samples.files: cannot read {1a} in '{1a}.npy'; a placeholder is written {name} or {name:regex}"),
+        ("samples: {files: '{a:(}.npy'}", "3, samples.files: '(' in '{a:(}.npy' is not a regular expression: missing ), unterminated subpattern at position 0"),
+        ("samples: {files: '{a:(b)}.npy'}", "3, samples.files: '(b)' in '{a:(b)}.npy' has a group; write (?:...) instead of (...)"),
+        ("samples: {files: '{split}.npy', list: '{split}.txt'}", "3, samples.list: its lines fill placeholders of files that its own name does not use, and there is none"),
+        ("samples: {files: '{a}.npy', list: '{spilt}.txt'}", "3, samples.list: nothing is called {spilt} in '{spilt}.txt'. Did you mean 'split'?"),
+        ("samples: {files: '*.npy', each: lines}", "3, samples.each: cannot read 'lines'; allowed are line, row, /group/pattern_* and ends:path. Did you mean 'line'?"),
+        ("samples: {files: '*.npy', each: 'ends:'}", "3, samples.each: cannot read 'ends:'; allowed are line, row, /group/pattern_* and ends:path"),
+        ("samples: {files: '{id}.npy'}\nroots: {id: ids}", "4, roots.id: a root needs a name of its own, of letters, digits and _; found 'id'"),
+        ("samples: {files: '*.npy'}\nroots: {a: /data}", "4, roots.a: cannot use '/data'; write a path relative to the data folder, with / between names"),
+        ("samples: {files: '{a}.npy'}\nsplits: {key: b}", "4, splits.key: 'b' is neither a placeholder of files, nor file, group or a field; known are a, file"),
+        ("samples: {files: '{a}.npy'}\nsplits: {key: group}", "4, splits.key: 'group' is neither a placeholder of files, nor file, group or a field; known are a, file"),
+        ("samples: {files: '{a}.npy'}\nsplits: {key: a, disjoint: [t, v]}", "4, splits.disjoint: there are no splits to compare: neither samples.files nor samples.list has a {split} placeholder"),
+        ("samples: {files: '*.npy'}\nwindows: {length: 4}", "4, windows: windows needs a field whose first axis is time: shape: [T, ...]"),
+        ("samples: {files: '*.npy'}\nepisode: {fps: 4}", "4, episode: episode needs a field whose first axis is time: shape: [T, ...]"),
+        ("samples: {files: '*.npy'}\nattrs: {count: T}", "4, attrs.count: no field has an axis T; there are none"),
+        ("samples: {files: '*.npy'}\nloader: {voxel: 0.1}", "4, loader: its steps count instances; declare the field that holds them with role: instance\ns.yaml:4, loader.voxel: this step needs a field of role points"),
+        ("samples: {files: '*.npy'}\nfields: {i: {role: instance}}\nloader: {captions: caps}", "5, loader.captions: 'caps' is no field of role captions; there are none"),
+        ("samples: {files: '*.npy'}\nloader: {voxels: 0.1}", "4, loader: unknown step 'voxels'. Did you mean 'voxel'?"),
+        ("samples: {files: '*.npy'}\ncolumns: xyz:3 label\nfields: {xyz: {shape: [P, 4]}, label: {shape: [P]}}", "5, fields.xyz.shape: 4 columns in the shape, 3 in columns: write xyz:4 there or another shape here"),
+        ("samples: {files: '*.npy'}\nwhen: {split=test: {}}", "4, when.split=test: no sample has a split: neither samples.files nor samples.list has a {split} placeholder"),
+        ("samples: {files: '{split}.npy'}\nwhen: {test: {}}", "4, when.test: cannot read 'test'; a condition is written split=name, for example split=evaluation"),
+        ("samples: {files: '{split}.npy'}\nfields: {joints: {}}\nwhen: {split=test: {joint: absent}}", "5, when.split=test.joint: no field is called 'joint'. Did you mean 'joints'?"),
+        ("samples: {files: '{split}.npy'}\nfields: {a: {role: text}}\nwhen: {split=test: {a: {unit: m}}}", "5, when.split=test.a.unit: a field of text has no unit"),
+        ("samples: {files: '{split}.npy'}\nfields: {a: {}}\nwhen: {split=test: {a: {rol: text}}}", "5, when.split=test.a.rol: unknown key 'rol'. Did you mean 'role'?"),
+        ("samples: {files: '{split}.npy'}\nfields: {a: {}}\nwhen:\n  split=test:\n    a: {size: 2..1}", "7, when.split=test.a.size: low end 2 is above high end 1. Did you mean 1..2?"),
+        ("samples: {files: '*.npy'}\nrules: {non-finite: off}", "4, rules.non-finite: cannot read 'non-finite'; a rule is named by its code, for example DC221"),
+    ],
+)  # fmt: skip
+def test_sections_that_do_not_fit_together_are_refused(lines, message):
+    assert said(f"datacheck: 1\nname: x\n{lines}\n") == f"s.yaml:{message}"
+
+
+def test_a_new_field_of_one_split_needs_a_description_of_its_own():
+    text = HEAD + "when: {split=test: {box: {shape: [4]}}}\n"
+    assert parse_schema(text).for_split("test").fields["box"].shape == (4,)
+
+
+def test_splits_may_come_from_the_lists_alone():
+    schema = parse_schema(
+        "datacheck: 1\nname: x\nsamples: {files: 'all/{id}.npy', list: '{split}.txt'}\n"
+        "fields: {a: {shape: [3]}}\nsplits: {key: id, disjoint: [train, val]}\nwhen: {split=val: {a: {shape: [4]}}}\n"
+    )
+    assert schema.for_split("val").fields["a"].shape == (4,)
+
+
+def test_groups_inside_a_file_have_placeholders_too():
+    text = "datacheck: 1\nname: x\nsamples: {files: '*.h5', each: '/{id:\\d+}'}\nsplits: {key: id}\n"
+    assert parse_schema(text).splits.key == "id"
