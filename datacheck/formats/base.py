@@ -11,6 +11,8 @@ from datacheck.errors import FormatError
 from datacheck.registry import discover
 from datacheck.sample import Container
 
+_POINTER = b"version https://git-lfs"
+
 
 @dataclass(frozen=True, slots=True)
 class Hint:
@@ -91,12 +93,21 @@ def open_container(path: Path, hint: Hint | None = None) -> Container:
     except OSError as error:
         msg = error.strerror or str(error)
         raise FormatError(msg) from error
+    except FormatError as error:
+        if path.is_file() and _head(path).startswith(_POINTER):
+            msg = "a Git LFS pointer, not the data: git lfs pull"
+            raise FormatError(msg) from error
+        raise
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(32)
+    except OSError as error:
+        raise FormatError(error.strerror or str(error)) from error
 
 
 def _by_magic(path: Path) -> Format | None:
-    try:
-        with path.open("rb") as file:
-            head = file.read(16)
-    except OSError as error:
-        raise FormatError(error.strerror or str(error)) from error
+    head = _head(path)
     return next((f for f in formats().values() if any(head.startswith(m) for m in f.magic)), None)

@@ -1,0 +1,377 @@
+"""HDF5: walked link by link, so that nothing outside the file is read; sizes and filters are checked before reading.
+
+Names are full inner paths ("data/demo_0/actions"). What is a value: numbers (a compound's members as ``name.member``),
+text, and variable-length numbers as two values (``name``: all of them flat, ``name.lengths``: how many belong to each
+entry). References, opaque bytes and empty dataspaces are no values: they are not listed, and reading one says why.
+What is damaged or refused is listed, so that it cannot be missed, and raises when it is read.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import (
+    DEPTH,
+    check_bytes,
+    check_expansion,
+    expand,
+    foreign,
+    from_python,
+    plain_type,
+    strings,
+)
+from datacheck.sample import Array, Container
+
+_FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
+_ATTRIBUTE_BYTES = 16 << 20
+_OBJECTS = 1_000_000
+_OPEN_GROUPS = 4096
+_LENGTHS = ".lengths"
+
+
+@cache
+def _library() -> Any:
+    import h5py  # noqa: PLC0415  0.1 s, for files of this format only
+
+    with foreign("HDF5 plug-in path"):
+        while h5py.h5pl.size():  # a file must not be able to load a shared library
+            h5py.h5pl.remove(0)
+    return h5py
+
+
+class _NoValueError(FormatError):
+    """A kind of object that is no value for us; the file is not at fault."""
+
+
+class _Hdf5(Container):
+    """An open HDF5 file."""
+
+    def __init__(self, path: Path) -> None:
+        self._h5 = _library()
+        with foreign("damaged HDF5 file"):
+            self._file = self._h5.File(path, "r", locking=False)
+            self._groups: dict[str, Any] = {"": self._h5.h5g.open(self._file.id, b"/")}
+        self._refused: dict[str, FormatError] = {}
+
+    def close(self) -> None:
+        with foreign("cannot close the file"):
+            self._groups.clear()
+            self._file.close()
+
+    # Where things are
+
+    def _object(self, path: str, hops: int = 16) -> Any:
+        """Return the low-level object at `path`, every link on the way checked."""
+        parent, _, leaf = path.rpartition("/")
+        if leaf in {"", "."}:
+            raise KeyError(path)
+        group = self._group(parent, hops)
+        raw = leaf.encode("utf-8", "surrogateescape")
+        if not group.links.exists(raw):
+            raise KeyError(path)
+        kind = group.links.get_info(raw).type
+        if kind == self._h5.h5l.TYPE_SOFT:
+            return self._followed(path, parent, group.links.get_val(raw), hops)
+        if kind != self._h5.h5l.TYPE_HARD:
+            what = "an external link to another file" if kind == self._h5.h5l.TYPE_EXTERNAL else "a user-defined link"
+            msg = f"{path}: {what}; only links inside the file are followed"
+            raise FormatError(msg)
+        return self._h5.h5o.open(group, raw)
+
+    def _followed(self, path: str, parent: str, target: bytes, hops: int) -> Any:
+        inner = target.decode("utf-8", "surrogateescape")
+        full = inner if inner.startswith("/") else f"{parent}/{inner}"
+        parts = [part for part in full.split("/") if part not in {"", "."}]
+        if hops == 0 or len(parts) > DEPTH:
+            msg = f"{path}: a chain or circle of soft links"
+            raise FormatError(msg)
+        try:
+            return self._object("/".join(parts), hops - 1) if parts else self._groups[""]
+        except KeyError as error:
+            msg = f"{path}: a soft link to {inner}, which does not exist"
+            raise FormatError(msg) from error
+
+    def _group(self, path: str, hops: int = 16) -> Any:
+        known = self._groups.get(path)
+        if known is None:
+            known = self._object(path, hops)
+            if not isinstance(known, self._h5.h5g.GroupID):
+                raise KeyError(path)
+            if len(self._groups) < _OPEN_GROUPS:
+                self._groups[path] = known
+        return known
+
+    # What there is
+
+    def names(self) -> list[str]:
+        found: list[str] = []
+        with foreign("damaged HDF5 group"):
+            seen = {_address(self._h5, self._groups[""])}
+            stack = [""]
+            while stack:
+                stack.extend(self._visit(stack.pop(), seen, found))
+                if len(found) + len(seen) > _OBJECTS:
+                    msg = f"more than {_OBJECTS:,} objects"
+                    raise FormatError(msg)
+        return sorted(found)
+
+    def _visit(self, path: str, seen: set[Any], found: list[str]) -> list[str]:
+        """Add the values of one group to `found`; return the groups in it that were not seen before."""
+        below = []
+        for inner in self._entries(path, found):
+            try:
+                with foreign(inner):
+                    item = self._object(inner)
+            except FormatError as error:
+                self._refuse(inner, error, found)
+                continue
+            if isinstance(item, self._h5.h5d.DatasetID):
+                found += self._names_of(inner, item)
+            elif isinstance(item, self._h5.h5g.GroupID) and inner.count("/") < DEPTH:
+                address = _address(self._h5, item)
+                if address not in seen:  # a second link to a group, or a circle
+                    seen.add(address)
+                    below.append(inner)
+        return below
+
+    def _refuse(self, path: str, error: FormatError, found: list[str]) -> None:
+        self._refused[path] = error
+        found.append(path)
+
+    def _entries(self, path: str, found: list[str] | None = None) -> list[str]:
+        """Return the paths of all links of one group; a group that cannot be read goes to `found`."""
+        prefix = f"{path}/" if path else ""
+        try:
+            with foreign(path or "/"):
+                return [prefix + raw.decode("utf-8", "surrogateescape") for raw in self._group(path)]
+        except FormatError as error:
+            if not path:
+                raise
+            if found is not None:
+                self._refuse(path, error, found)
+            return []
+
+    def _names_of(self, path: str, item: Any) -> list[str]:
+        try:
+            with foreign(path):
+                dtype = self._dtype(path, item)
+        except _NoValueError:
+            return []
+        except FormatError:
+            return [path]
+        if dtype.kind == "O" and self._h5.check_string_dtype(dtype) is None:
+            return [path, path + _LENGTHS]
+        return sorted(_members(path, dtype, self._h5))
+
+    def groups(self, pattern: str) -> list[str]:
+        """Return the paths of groups that match ``/data/demo_*``, sorted; ``*`` and ``?`` stay within one level."""
+        paths = [""]
+        with foreign("damaged HDF5 group"):
+            for part in pattern.strip("/").split("/"):
+                paths = [inner for path in paths for inner in self._matching(path, part)]
+        return sorted(paths)
+
+    def _matching(self, path: str, part: str) -> list[str]:
+        inner = [p for p in self._entries(path) if fnmatch.fnmatchcase(p.rpartition("/")[2], part)]
+        return [p for p in inner if self._is_group(p)]
+
+    def _is_group(self, path: str) -> bool:
+        try:
+            with foreign(path):
+                return isinstance(self._object(path), self._h5.h5g.GroupID)
+        except FormatError:
+            return True  # broken: whoever reads from it hears why
+
+    # Values
+
+    def read(self, name: str) -> Any:
+        name = name.strip("/")
+        if name in self._refused:
+            raise self._refused[name]
+        path, item, way = self._dataset(name)
+        with foreign(name):
+            dtype = self._dtype(path, item)
+            self._check(path, item, dtype)
+            if dtype.kind == "O":
+                return self._ragged(item, dtype, lengths=way == (_LENGTHS,))
+            dataset = self._h5.Dataset(item)
+            array = np.asarray(dataset.fields(way[0])[()] if way else dataset[()])
+            for member in way[1:]:
+                array = array[member]
+            return _texts(array) if array.dtype.kind == "O" else _value(name, array)
+
+    def _dataset(self, name: str) -> tuple[str, Any, tuple[str, ...]]:
+        """Return (path, dataset, members on the way down) of a name: "a/table.x" is the member x of "a/table"."""
+        parent, _, leaf = name.rpartition("/")
+        cut = len(leaf)
+        while cut > 0:
+            path = f"{parent}/{leaf[:cut]}" if parent else leaf[:cut]
+            item = self._found(path)
+            if isinstance(item, self._h5.h5d.DatasetID):
+                return path, item, self._way(path, name, item)
+            cut = leaf.rfind(".", 0, cut)
+        raise KeyError(name)
+
+    def _way(self, path: str, name: str, item: Any) -> tuple[str, ...]:
+        with foreign(name):
+            dtype = self._dtype(path, item)
+        ways: dict[str, tuple[str, ...]] = {path: ()} if dtype.names is None else _members(path, dtype, self._h5)
+        if dtype.kind == "O":
+            ways[path + _LENGTHS] = (_LENGTHS,)
+        return ways[name]
+
+    def _found(self, path: str) -> Any:
+        with foreign(path):
+            try:
+                return self._object(path)
+            except KeyError as error:
+                if error.args == (path,):  # our own: no such link
+                    return None
+                raise
+
+    def _dtype(self, path: str, item: Any) -> np.dtype[Any]:
+        dataset = self._h5.Dataset(item)
+        if dataset.shape is None:
+            msg = f"{path}: an empty dataspace"
+            raise _NoValueError(msg)
+        try:
+            dtype: np.dtype[Any] = dataset.dtype
+        except TypeError as error:
+            msg = f"{path}: {error}"
+            raise _NoValueError(msg) from error
+        if not _readable(dtype, self._h5):
+            msg = f"{path}: values of type {dtype} are not read; numbers and text are"
+            raise _NoValueError(msg)
+        return dtype
+
+    def _check(self, path: str, item: Any, dtype: np.dtype[Any]) -> None:
+        plist = item.get_create_plist()
+        if plist.get_layout() == self._h5.h5d.VIRTUAL or plist.get_external_count():
+            msg = f"{path}: its values lie in other files, which are not read; copy them into this one"
+            raise FormatError(msg)
+        filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+        unknown = [f for f in filters if f not in _FILTERS]
+        if unknown:
+            allowed = ", ".join(_FILTERS.values())
+            msg = f"{path}: compressed with filter {unknown[0]}; {allowed} are read: rewrite it with one of these"
+            raise FormatError(msg)
+        if plist.get_layout() == self._h5.h5d.CHUNKED:
+            check_bytes(math.prod(plist.get_chunk()) * dtype.itemsize, f"{path}: one chunk")
+        if math.prod(item.shape):
+            check_expansion(math.prod(item.shape) * dtype.itemsize, item.get_storage_size(), path)
+
+    def _ragged(self, item: Any, dtype: np.dtype[Any], *, lengths: bool) -> Any:
+        raw = np.asarray(self._h5.Dataset(item)[()], dtype=object).ravel().tolist()
+        if self._h5.check_string_dtype(dtype) is not None:
+            if not lengths:
+                return _texts(np.array(raw, dtype=object).reshape(item.shape))
+            raw = [np.frombuffer(part, dtype=np.uint8) for part in raw]
+        if lengths:
+            return np.array([len(part) for part in raw], dtype=np.int64)
+        base = plain_type(self._h5.check_vlen_dtype(dtype))
+        return np.concatenate([np.asarray(part, dtype=base) for part in raw] or [np.empty(0, base)])
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        path, item, way = self._dataset(name.strip("/"))
+        with foreign(name):
+            dtype, shape = self._dtype(path, item), tuple(item.shape)
+            for member in way if dtype.names else ():
+                shape, dtype = (*shape, *dtype.shape), dtype.base[member]
+            if dtype.base.kind not in "biufcMm":
+                return super().peek(name)
+            pair = (2,) if dtype.base.kind == "c" else ()
+            return (*shape, *dtype.shape, *pair), plain_type(dtype.base).str
+
+    def attrs(self, name: str = "") -> dict[str, Any]:
+        """Return the attributes of a group or dataset that can be read: arrays, text, lists of text."""
+        name = name.strip("/")
+        with foreign(f"attributes of {name or '/'}"):
+            item = self._groups[""] if not name else self._object(name)
+            manager = self._h5.AttributeManager(_Identified(item))
+            found = {key: self._attribute(manager, key) for key in sorted(manager)}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def _attribute(self, manager: Any, key: str) -> Any:
+        try:
+            with foreign(key):
+                if manager.get_id(key).get_storage_size() > _ATTRIBUTE_BYTES:
+                    return None
+                value = manager[key]
+                if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "SUO":
+                    value = np.asarray(value)
+                    return strings(value) if value.dtype.kind != "O" else _texts(value)
+                if isinstance(value, np.ndarray | np.generic):
+                    return expand(key, np.asarray(value)).get(key)
+                return from_python(value if isinstance(value, str) else None)
+        except FormatError:
+            return None
+
+
+class _Identified:
+    """What h5py's attribute manager wants of its parent: an identifier."""
+
+    def __init__(self, identifier: Any) -> None:
+        self.id = identifier
+
+
+def _address(h5: Any, item: Any) -> tuple[int, int]:
+    info = h5.h5o.get_info(item)
+    return info.fileno, info.addr
+
+
+def _readable(dtype: np.dtype[Any], h5: Any) -> bool:
+    """Tell whether values of this type (or some of its members) are numbers or text."""
+    if dtype.subdtype is not None:
+        return dtype.base.kind != "O" and _readable(dtype.base, h5)
+    if dtype.names is not None:
+        return any(_readable(dtype[m], h5) for m in dtype.names)
+    inner = h5.check_vlen_dtype(dtype)
+    if inner is not None and not h5.check_string_dtype(dtype):
+        return np.dtype(inner).kind in "biuf"
+    return dtype.kind in "biufcMmSU" or (dtype.kind == "O" and h5.check_string_dtype(dtype) is not None)
+
+
+def _members(path: str, dtype: np.dtype[Any], h5: Any) -> dict[str, tuple[str, ...]]:
+    """Return {name: members on the way down} of the values in one dataset: {path: ()}, or one per compound member."""
+    if dtype.base.names is None:
+        string = h5.check_string_dtype(dtype) is not None
+        return {path: ()} if _readable(dtype, h5) and (dtype.kind != "O" or string) else {}
+    found: dict[str, tuple[str, ...]] = {}
+    for member in dtype.base.names:
+        for name, way in _members(f"{path}.{member}", dtype.base[member], h5).items():
+            found[name] = (member, *way)
+    return found
+
+
+def _value(name: str, array: Array) -> Any:
+    value = expand(name, array)[name]
+    if isinstance(value, FormatError):
+        raise value
+    return value
+
+
+def _texts(array: Array) -> Any:
+    """Return an object array of bytes or `str` as text, or as flat uint8 where an entry is no text."""
+    items = [item.encode("utf-8") if isinstance(item, str) else bytes(item) for item in array.ravel().tolist()]
+    try:
+        decoded = np.empty(len(items), dtype=object)
+        decoded[:] = [item.decode("utf-8") for item in items]
+    except UnicodeDecodeError:
+        return np.frombuffer(b"".join(items), dtype=np.uint8)
+    return decoded.reshape(array.shape).tolist()
+
+
+def _open(path: Path, hint: Hint) -> Container:
+    del hint
+    return _Hdf5(path)
+
+
+HDF5 = Format("hdf5", (".hdf5", ".h5", ".hdf", ".he5", ".nc"), _open, magic=(b"\x89HDF\r\n\x1a\n",))

@@ -1,0 +1,63 @@
+"""Images: "image" [H, W] or [H, W, C] as stored (uint8, uint16, ...); palette images give their indices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import foreign, plain
+from datacheck.registry import require
+from datacheck.sample import Container
+
+_PIXELS = 179_000_000  # Pillow's own limit for an error
+_KINDS = ("PNG", "JPEG", "MPO", "BMP", "PPM", "TIFF", "WEBP")
+_CHANNELS = {"1": 1, "L": 1, "P": 1, "I": 1, "F": 1, "LA": 2, "PA": 2, "RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3}
+_TYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2", "I;16B": "<u2", "I;16L": "<u2"}
+
+
+class _Image(Container):
+    """An image whose header was read; the pixels are decoded when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._pillow = require("PIL.Image", "images")
+        with foreign("damaged image"):
+            self._image = self._pillow.open(path, formats=_KINDS)
+        width, height = self._image.size
+        if width * height > _PIXELS:
+            self._image.close()
+            msg = f"an image of {width:,} x {height:,} pixels; at most {_PIXELS:,} are read"
+            raise FormatError(msg)
+
+    def names(self) -> list[str]:
+        return ["image"]
+
+    def read(self, name: str) -> Any:
+        if name != "image":
+            raise KeyError(name)
+        with foreign("damaged image"):
+            return plain(np.asarray(self._image))
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        if name != "image":
+            raise KeyError(name)
+        width, height = self._image.size
+        mode = self._image.mode
+        channels = 1 if mode.startswith("I;16") else _CHANNELS.get(mode, 4)
+        return (height, width, *([channels] if channels > 1 else [])), _TYPES.get(mode, "|u1")
+
+    def close(self) -> None:
+        self._image.close()
+
+
+def _open(path: Path, hint: Hint) -> Container:
+    del hint
+    return _Image(path)
+
+
+_MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
+_SUFFIXES = (".jpeg", ".tiff", ".webp", ".png", ".jpg", ".bmp", ".tif", ".ppm", ".pgm")
+IMAGE = Format("image", _SUFFIXES, _open, magic=_MAGIC, extra="images", library="PIL")

@@ -1,0 +1,85 @@
+"""LAS and LAZ point clouds: "points" (scaled, float64), "colors" (uint16), then every other dimension by its name.
+
+The header is checked against the size of the file before laspy sees it: with counts that cannot be, laspy reads on
+for minutes, and its decompressor panics or allocates without bound.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import Values, check_bytes, check_expansion, foreign, plain
+from datacheck.registry import require
+
+_HEADER_BYTES = 375  # of the newest version, 1.4
+_COLORS = ("red", "green", "blue")
+
+
+def _check(head: bytes, size: int, path: Path) -> None:
+    if head[:4] != b"LASF" or len(head) < 227:
+        msg = "not a LAS file: it does not start with LASF" if head[:4] != b"LASF" else "a LAS header cut short"
+        raise FormatError(msg)
+    minor = head[25]
+    header, start, vlrs, point_format, row, points = struct.unpack_from("<HIIBHI", head, 94)
+    if minor >= 4 and len(head) >= _HEADER_BYTES:
+        at, more = struct.unpack_from("<QI", head, 235)
+        points = max(points, struct.unpack_from("<Q", head, 247)[0])
+        if more and (at > size or more * 60 > size - at):
+            msg = f"{more:,} extended records are declared at byte {at:,}; the file has {size:,}"
+            raise FormatError(msg)
+    if not 227 <= header <= start <= size or vlrs * 54 > start - header:
+        msg = f"a header of {header} bytes with {vlrs:,} records and points from byte {start:,}; the file has {size:,}"
+        raise FormatError(msg)
+    if point_format & 0xC0:
+        _check_chunks(path, start, size, points)
+        check_expansion(points * row, size, "the points")
+    elif points * row > size - start:
+        msg = f"{points:,} points of {row} bytes are declared; {size - start:,} bytes follow the header"
+        raise FormatError(msg)
+    check_bytes(points * max(row, 24), "the points")
+
+
+def _check_chunks(path: Path, start: int, size: int, points: int) -> None:
+    """Check where the chunk table of a compressed file lies and how long it says it is."""
+    with path.open("rb") as file:
+        file.seek(start)
+        table = int.from_bytes(file.read(8), "little", signed=True)
+        if table == -1:  # written as a stream: the offset stands at the end
+            file.seek(size - 8)
+            table = int.from_bytes(file.read(8), "little", signed=True)
+        inside = start + 8 <= table <= size - 8
+        file.seek(table if inside else 0)
+        chunks = int.from_bytes(file.read(8)[4:], "little") if inside else 0
+    if points and (not inside or chunks > max(points, 1)):
+        msg = f"the chunk table (byte {table:,}, {chunks:,} chunks) does not fit {points:,} points in {size:,} bytes"
+        raise FormatError(msg)
+
+
+def _open(path: Path, hint: Hint) -> Values:
+    del hint
+    laspy = require("laspy", "clouds")
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        _check(file.read(_HEADER_BYTES), size, path)
+    with foreign("damaged LAS file"):
+        cloud = laspy.read(path)
+        names = list(cloud.point_format.dimension_names)
+        declared = int(cloud.header.point_count)
+        if len(cloud.points) != declared:
+            msg = f"{declared:,} points are declared, {len(cloud.points):,} found"
+            raise FormatError(msg)
+        values: dict[str, Any] = {"points": np.stack([np.asarray(cloud[axis]) for axis in "xyz"], axis=-1)}
+        if all(name in names for name in _COLORS):
+            values["colors"] = np.stack([plain(np.asarray(cloud[name])) for name in _COLORS], axis=-1)
+        rest = [name for name in names if name not in {"X", "Y", "Z", *_COLORS}]
+        values |= {name: plain(np.asarray(cloud[name])) for name in rest}
+    return Values(values)
+
+
+LAS = Format("las", (".copc.laz", ".las", ".laz"), _open, magic=(b"LASF",), extra="clouds", library="laspy")

@@ -1,0 +1,350 @@
+"""What untrusted bytes may cost, and what values a format may hand on: caps, plain arrays, text, JSON.
+
+Parsers run in an expendable child with limits of time and memory; the caps here are the first line, so that a hostile
+file becomes one sentence and not a dead child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import math
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck.errors import DatacheckError, FormatError
+from datacheck.sample import Array, Container
+
+VALUE_BYTES = 4 << 30  # one value in memory; a scan's child has 8 GiB
+TEXT_BYTES = 1 << 30  # one text, JSON, YAML or pickle file: its objects take a multiple of this
+FLOOR_BYTES = 256 << 20  # expansions below this are harmless whatever their ratio
+RATIO = 1100  # deflate cannot expand further than 1032:1
+DEPTH = 64
+
+
+@contextlib.contextmanager
+def foreign(what: str) -> Iterator[None]:
+    """Turn whatever a library raises on damaged bytes into a `FormatError` that starts with `what`.
+
+    Notes:
+        Rust libraries raise ``PanicException``, which derives from BaseException only.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (DatacheckError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        said = error.args[0] if isinstance(error, KeyError) and error.args else error
+        reason = " ".join(str(said).split())[:300] or type(error).__name__
+        msg = f"{what}: {reason}"
+        raise FormatError(msg) from error
+
+
+def check_bytes(size: int, what: str, limit: int = VALUE_BYTES) -> None:
+    """Refuse more bytes than a value may have.
+
+    Raises:
+        FormatError: `size` is above `limit`.
+    """
+    if size > limit:
+        msg = f"{what}: {size:,} bytes; at most {limit:,} are read at once"
+        raise FormatError(msg)
+
+
+def check_expansion(size: int, stored: int, what: str) -> None:
+    """Refuse values that are far larger than the bytes that hold them (a bomb, or storage that is missing).
+
+    Raises:
+        FormatError: `size` is above the cap, or above 1,100 times `stored` and above 256 MiB.
+    """
+    check_bytes(size, what)
+    if size > max(FLOOR_BYTES, RATIO * stored):
+        msg = f"{what}: {size:,} bytes are declared but only {stored:,} stored; at most {RATIO}:1 is read"
+        raise FormatError(msg)
+
+
+class Values(Container):
+    """A container whose values are all at hand; a value that is a `FormatError` is raised when it is read."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def names(self) -> list[str]:
+        """Return the names, sorted."""
+        return sorted(self._values)
+
+    def read(self, name: str) -> Any:
+        """Return one value.
+
+        Raises:
+            KeyError: no such name.
+            FormatError: this value is damaged or refused; the others are not.
+        """
+        value = self._values[name]
+        if isinstance(value, FormatError):
+            raise value
+        return value
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        """Return (shape, dtype); text and JSON have shape () and say so."""
+        value = self.read(name)
+        if isinstance(value, np.ndarray):
+            return value.shape, value.dtype.str
+        return (), "text" if isinstance(value, str) else "json"
+
+
+def plain_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which values are handed on: bool, integer or float, little-endian.
+
+    Notes:
+        Long doubles become float64; dates and durations their int64 count; complex numbers floats (see `plain`).
+
+    Raises:
+        FormatError: objects, opaque bytes, structures, strings.
+    """
+    if dtype.kind in "Mm":
+        return np.dtype("<i8")
+    if dtype.kind == "c":
+        return np.dtype("<f4" if dtype.itemsize == 8 else "<f8")
+    if dtype.kind == "f" and dtype.itemsize > 8:
+        return np.dtype("<f8")
+    if dtype.kind in "biuf":
+        return dtype.newbyteorder("<")
+    msg = f"values of type {dtype} are not read; numbers and text are"
+    raise FormatError(msg)
+
+
+def plain(array: Array) -> Array:
+    """Return `array` as numbers in C order and little-endian, a view where it is so already.
+
+    Shapes:
+        array: any (*shape)
+        returns: bool, int or float (*shape), or (*shape, 2) [real, imaginary] for complex numbers
+
+    Raises:
+        FormatError: the values are not numbers.
+    """
+    target = plain_type(array.dtype)
+    if array.dtype.kind in "Mm":
+        return np.asarray(array.astype("<i8", order="C"))
+    if array.dtype.kind == "c":
+        return np.stack([array.real, array.imag], axis=-1).astype(target)
+    return np.asarray(array, dtype=target, order="C")
+
+
+def text(data: bytes, what: str = "text") -> str:
+    """Return UTF-8 text without a byte order mark.
+
+    Raises:
+        FormatError: not UTF-8.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        msg = f"{what}: byte {error.start} ({data[error.start]:#04x}) is not UTF-8"
+        raise FormatError(msg) from error
+
+
+def strings(array: Array) -> Any:
+    """Return an array of strings as `str` (no axes) or nested lists of `str`; bytes that are no text as uint8.
+
+    Shapes:
+        array: bytes or unicode (*shape)
+        returns: str, JSON, or uint8 (*shape, width) where an entry is not UTF-8 (images stored as strings)
+
+    Raises:
+        FormatError: an entry holds half of a surrogate pair.
+    """
+    if array.dtype.kind == "S":
+        try:
+            return _nested(array, lambda item: item.rstrip(b"\0").decode("utf-8"))
+        except UnicodeDecodeError:
+            flat = np.ascontiguousarray(array).view(np.uint8)
+            return flat.reshape(*array.shape, array.dtype.itemsize)
+    return _nested(array, lambda item: _text_of(str(item)))
+
+
+def _nested(array: Array, convert: Any) -> Any:
+    flat = np.empty(array.size, dtype=object)
+    flat[:] = [convert(item) for item in array.ravel().tolist()]
+    return flat.reshape(array.shape).tolist()
+
+
+def _text_of(value: str) -> str:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        msg = f"text with half of a surrogate pair at character {error.start}"
+        raise FormatError(msg) from error
+    return value
+
+
+def expand(name: str, array: Array) -> dict[str, Any]:
+    """Return an array as named values: itself, or ``name.member`` per member of a structured one.
+
+    Notes:
+        A member that is neither numbers nor text is a `FormatError` under its name; the others stay.
+    """
+    if array.dtype.names is not None:
+        parts = [expand(f"{name}.{m}", array[m]) for m in array.dtype.names if m]
+        return {key: value for part in parts for key, value in part.items()}
+    try:
+        return {name: strings(array) if array.dtype.kind in "SUT" else plain(array)}
+    except FormatError as error:
+        return {name: FormatError(f"{name}: {error}")}
+
+
+def from_json(item: Any) -> Any:
+    """Return a parsed JSON value as a field value: numbers and rectangular lists of them as arrays, others as is."""
+    if isinstance(item, bool | int | float):
+        return _number(item)
+    if isinstance(item, list):
+        array = _number_list(item)
+        return item if array is None else array
+    return item
+
+
+def from_python(item: Any) -> Any:
+    """Return an object of a pickle or YAML file as a field value; None stays None (absent).
+
+    Raises:
+        FormatError: it holds something that is neither number, text, list nor mapping.
+    """
+    if item is None or isinstance(item, np.ndarray):
+        return item
+    if isinstance(item, bytes | bytearray):
+        return np.frombuffer(bytes(item), dtype=np.uint8)
+    if isinstance(item, list | tuple):
+        array = _number_list(item)
+        return to_json(item) if array is None else array
+    return from_json(to_json(item))
+
+
+def to_json(item: Any, depth: int = DEPTH) -> Any:
+    """Return nested Python values as JSON values: tuples as lists, number keys as text, arrays as lists.
+
+    Raises:
+        FormatError: too deep, or a value that JSON does not have (NaN, bytes, sets, integers beyond 64 bits).
+    """
+    if depth == 0:
+        msg = f"nested more than {DEPTH} deep"
+        raise FormatError(msg)
+    if item is None or isinstance(item, bool):
+        return item
+    if isinstance(item, str):
+        return _text_of(item)
+    if isinstance(item, np.ndarray | np.generic):
+        return to_json(item.tolist(), depth - 1)
+    if isinstance(item, list | tuple):
+        return [to_json(value, depth - 1) for value in item]
+    if isinstance(item, Mapping):
+        return {_key(key): to_json(value, depth - 1) for key, value in item.items()}
+    return _json_scalar(item)
+
+
+def _json_scalar(item: Any) -> Any:
+    if isinstance(item, int) and -(1 << 63) <= item < 1 << 64:
+        return item
+    if isinstance(item, float) and math.isfinite(item):
+        return item
+    if isinstance(item, datetime.date):
+        return item.isoformat()
+    shown = repr(item)[:40] if isinstance(item, int | float) else type(item).__name__
+    msg = f"{shown} inside a list or mapping: only text, finite numbers, lists and mappings are read there"
+    raise FormatError(msg)
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return _text_of(key)
+    if isinstance(key, bool | int | float | datetime.date):
+        return str(key)
+    msg = f"a mapping key of type {type(key).__name__}; text and numbers are read"
+    raise FormatError(msg)
+
+
+def _number(item: float) -> Array:
+    array = np.asarray(item)
+    if array.dtype.kind not in "biuf":
+        msg = f"an integer of {len(str(item))} digits; at most 64 bits are read"
+        raise FormatError(msg)
+    return array
+
+
+def _number_list(items: Any) -> Array | None:
+    """Return a rectangular list of numbers as an array, None for any other list."""
+    leaf = items
+    while isinstance(leaf, list | tuple) and leaf:
+        leaf = leaf[0]
+    if isinstance(leaf, list | tuple | str | dict) or leaf is None:
+        return None
+    try:
+        array = np.array(items)
+    except (ValueError, OverflowError, TypeError):
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def parse_json(data: bytes) -> Any:
+    """Return one JSON document, strict: UTF-8, no NaN, at most 1,024 levels.
+
+    Raises:
+        FormatError: not JSON; says where.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        msg = f"not JSON: {error}"
+        raise FormatError(msg) from error
+
+
+def numbers(data: bytes) -> Array:
+    """Return white-space separated numbers.
+
+    Shapes:
+        returns: float64 (tokens)
+
+    Raises:
+        FormatError: a token is not a number.
+    """
+    if not data.strip():
+        return np.empty(0)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # before NumPy 2.4 a bad token was only a DeprecationWarning
+            return np.fromstring(data.decode("ascii"), dtype=np.float64, sep=" ")
+    except (ValueError, DeprecationWarning) as error:
+        msg = f"{_first_bad(data)!r} stands where a number is expected"
+        raise FormatError(msg) from error
+
+
+def _first_bad(data: bytes) -> str:
+    for token in data.split():
+        try:
+            float(token)
+        except ValueError:
+            return token[:40].decode("ascii", "backslashreplace")
+    return data[:40].decode("ascii", "backslashreplace")
+
+
+def triangles(counts: Array, corners: Array) -> Array:
+    """Return polygons as triangles, each a fan around the polygon's first corner.
+
+    Shapes:
+        counts: int (polygons) [corners]
+        corners: int (corners of all polygons, one after another)
+        returns: int64 (triangles, 3)
+    """
+    per_polygon = np.maximum(counts.astype(np.int64) - 2, 0)
+    first = np.cumsum(counts, dtype=np.int64) - counts
+    root = np.repeat(first, per_polygon)
+    step = np.arange(len(root)) - np.repeat(np.cumsum(per_polygon) - per_polygon, per_polygon)
+    picks = np.stack([root, root + step + 1, root + step + 2], axis=-1)
+    found: Array = np.asarray(corners, dtype=np.int64)[picks]
+    return found

@@ -1,0 +1,277 @@
+"""NumPy's .npy and .npz: the header is parsed here, sizes are checked before anything is allocated.
+
+Arrays of objects (a dict saved with ``np.save``) go through the restricted unpickler only.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+import zipfile
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import (
+    DEPTH,
+    FLOOR_BYTES,
+    VALUE_BYTES,
+    Values,
+    check_bytes,
+    expand,
+    foreign,
+    plain_type,
+)
+from datacheck.formats.pickle_safe import unpickle
+from datacheck.sample import Array, Container
+
+_MAGIC = b"\x93NUMPY"
+_HEADER_BYTES = 10_000  # NumPy's own limit
+_FIRST_READ = 1 << 16  # most of 83,000 pose files end here
+_MAP_BYTES = 16 << 20  # larger arrays are mapped, not read
+_PART = re.compile(r"[<>|=]?[?biufcSUVOMm]\d*(\[[\w/]+\])?")
+_RATIO = 200  # of a zip member
+_SOLE = "array"  # the name of what an .npy file holds
+
+
+class _Header(NamedTuple):
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    start: int  # of the data
+
+
+def _header(head: bytes) -> _Header:
+    """Return the header at the start of an .npy file, of which `head` holds at least 10,016 bytes or all."""
+    if head[:6] != _MAGIC:
+        msg = f"not an .npy file: it starts with {head[:6]!r}, not with {_MAGIC!r}"
+        raise FormatError(msg)
+    if len(head) < 12 or head[6] not in {1, 2, 3}:
+        msg = f".npy version {head[6:7].hex() or 'missing'}; versions 1, 2 and 3 are read"
+        raise FormatError(msg)
+    width = 2 if head[6] == 1 else 4
+    size = int.from_bytes(head[8 : 8 + width], "little")
+    start = 8 + width + size
+    if size > _HEADER_BYTES or start > len(head):
+        msg = f"an .npy header of {size:,} bytes is cut short, or longer than the {_HEADER_BYTES:,} that are read"
+        raise FormatError(msg)
+    dtype, shape, fortran = _parse(head[8 + width : start], head[6])
+    return _Header(dtype, shape, fortran, start)
+
+
+@lru_cache(maxsize=4096)
+def _parse(raw: bytes, version: int) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    with foreign("damaged .npy header"):
+        source = raw.decode("utf-8" if version == 3 else "latin1")
+        found = ast.literal_eval(re.sub(r"(\d)L\b", r"\1", source).strip())  # Python 2 wrote (5L, 3L)
+        if not isinstance(found, dict) or set(found) != {"descr", "fortran_order", "shape"}:
+            msg = "an .npy header holds descr, fortran_order and shape"
+            raise FormatError(msg)
+        shape, fortran = found["shape"], found["fortran_order"]
+        if type(fortran) is not bool or not isinstance(shape, tuple) or len(shape) > DEPTH:
+            msg = f"an .npy header with shape {str(shape)[:60]}"
+            raise FormatError(msg)
+        if not all(type(n) is int and 0 <= n < 1 << 62 for n in shape):
+            msg = f"an .npy header with shape {str(shape)[:60]}"
+            raise FormatError(msg)
+        _check_descr(found["descr"], DEPTH)
+        return np.lib.format.descr_to_dtype(found["descr"]), shape, fortran
+
+
+def _check_descr(descr: Any, depth: int) -> None:
+    if isinstance(descr, str) and _PART.fullmatch(descr):
+        return
+    if isinstance(descr, list) and depth:
+        for member in descr:
+            if not isinstance(member, tuple) or len(member) not in {2, 3}:
+                break
+            _check_descr(member[1], depth - 1)
+        else:
+            return
+    msg = f"an .npy header with type {str(descr)[:60]}"
+    raise FormatError(msg)
+
+
+def _check_size(header: _Header, size: int) -> None:
+    if header.dtype.itemsize == 0:
+        msg = f"an array of type {header.dtype}, which has no bytes"
+        raise FormatError(msg)
+    needed = math.prod(header.shape) * header.dtype.itemsize
+    if header.start + needed != size:
+        found = size - header.start
+        msg = f"shape {header.shape} of {header.dtype} needs {needed:,} bytes, the file holds {found:,}"
+        raise FormatError(msg)
+
+
+def _shaped(header: _Header, flat: Array) -> Array:
+    with foreign(f"shape {header.shape}"):
+        return flat.reshape(header.shape[::-1]).T if header.fortran else flat.reshape(header.shape)
+
+
+def _peeked(header: _Header) -> tuple[tuple[int, ...], str]:
+    pair = (2,) if header.dtype.kind == "c" else ()
+    return (*header.shape, *pair), plain_type(header.dtype).str
+
+
+def _values(data: bytes, name: str) -> dict[str, Any]:
+    """Return the values of one whole .npy in memory."""
+    header = _header(data[: _HEADER_BYTES + 16])
+    if header.dtype.hasobject:
+        return _objects(header, data, name)
+    _check_size(header, len(data))
+    return expand(name, _shaped(header, np.frombuffer(data, dtype=header.dtype, offset=header.start)))
+
+
+def _objects(header: _Header, data: bytes, name: str) -> dict[str, Any]:
+    if header.dtype != np.dtype("O"):
+        msg = f"a structured array with objects in it ({header.dtype}); save its members one by one"
+        raise FormatError(msg)
+    return unpickle(data[header.start :], sole=name, prefix="" if name == _SOLE else f"{name}/")
+
+
+class _Large(Container):
+    """An .npy file of numbers that is read, or mapped, when its value is asked for."""
+
+    def __init__(self, path: Path, header: _Header) -> None:
+        self._path = path
+        self._header = header
+
+    def names(self) -> list[str]:
+        return [_SOLE]
+
+    def read(self, name: str) -> Any:
+        if name != _SOLE:
+            raise KeyError(name)
+        header, dtype = self._header, self._header.dtype
+        if dtype == plain_type(dtype) and not header.fortran:
+            count = math.prod(header.shape)
+            if count * dtype.itemsize < _MAP_BYTES:
+                return _shaped(header, np.fromfile(self._path, dtype=dtype, offset=header.start))
+            with foreign("cannot map the file"):
+                mapped = np.memmap(self._path, dtype=dtype, mode="r", offset=header.start, shape=(count,))
+            return _shaped(header, mapped.view(np.ndarray))
+        check_bytes(math.prod(header.shape) * dtype.itemsize, _SOLE)
+        return _values(self._path.read_bytes(), name)[name]
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        if name != _SOLE:
+            raise KeyError(name)
+        return _peeked(self._header)
+
+
+def _open(path: Path, hint: Hint) -> Container:
+    del hint
+    size = path.stat().st_size
+    with path.open("rb", buffering=0) as file:
+        head = file.read(_FIRST_READ)
+    if len(head) >= size:
+        return Values(_values(head, _SOLE))
+    header = _header(head)
+    if header.dtype.kind in "biufc":
+        _check_size(header, size)
+        return _Large(path, header)
+    check_bytes(size, "the file")
+    return Values(_values(path.read_bytes(), _SOLE))
+
+
+class _Npz(Container):
+    """A zip of .npy members, each read when it is asked for."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self._archive = archive
+        self._members = {_member_name(info): info for info in archive.infolist()}
+        self._last: tuple[str, Values] | None = None  # the names of a structured member come one after another
+        if len(self._members) != len(archive.infolist()):
+            msg = "two members of the archive have one name"
+            raise FormatError(msg)
+        check_bytes(sum(info.file_size for info in archive.infolist()), "the members together", 4 * VALUE_BYTES)
+
+    def names(self) -> list[str]:
+        return sorted(name for member in self._members for name in self._names_of(member))
+
+    def _names_of(self, member: str) -> list[str]:
+        """Return what one member holds; only structured and object arrays need more than the header."""
+        try:
+            plain = self._header(member).dtype.kind not in "VO"
+            return [member] if plain else self._values_of(member).names()
+        except FormatError:
+            return [member]  # broken: reading it says why
+
+    def _header(self, member: str) -> _Header:
+        with self._stream(member) as stream, foreign(member):
+            return _header(stream.read(_HEADER_BYTES + 16))
+
+    def _stream(self, member: str) -> IO[bytes]:
+        info = self._members[member]
+        if not info.filename.endswith(".npy") or info.flag_bits & 1:
+            msg = f"{member}: only plain .npy members are read"
+            raise FormatError(msg)
+        check_bytes(info.file_size, member)
+        if info.file_size > max(FLOOR_BYTES, _RATIO * info.compress_size):
+            msg = f"{member}: {info.file_size:,} bytes in {info.compress_size:,}; at most {_RATIO}:1 is read"
+            raise FormatError(msg)
+        with foreign(member):
+            return self._archive.open(info)
+
+    def _values_of(self, member: str) -> Values:
+        if self._last is not None and self._last[0] == member:
+            return self._last[1]
+        size = self._members[member].file_size
+        with self._stream(member) as stream, foreign(member):
+            data = stream.read(size + 1)  # zipfile checks the CRC when it meets the end
+        if len(data) != size:
+            msg = f"{member}: {size:,} bytes are declared, {len(data):,} unpacked"
+            raise FormatError(msg)
+        try:
+            values = Values(_values(data, member))
+        except FormatError as error:
+            msg = f"{member}: {error}"
+            raise FormatError(msg) from error
+        self._last = member, values
+        return values
+
+    def _owner(self, name: str) -> str:
+        found = [m for m in self._members if name == m or name.startswith((f"{m}.", f"{m}/"))]
+        if not found:
+            raise KeyError(name)
+        return max(found, key=len)
+
+    def read(self, name: str) -> Any:
+        return self._values_of(self._owner(name)).read(name)
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        owner = self._owner(name)
+        header = self._header(owner)
+        return _peeked(header) if header.dtype.kind in "biufcMm" else self._values_of(owner).peek(name)
+
+    def close(self) -> None:
+        self._archive.close()
+
+
+def _member_name(info: zipfile.ZipInfo) -> str:
+    name = info.filename
+    parts = name.split("/")
+    if name.startswith("/") or ".." in parts or "" in parts or re.search(r"^[A-Za-z]:|[\\\0]", info.orig_filename):
+        msg = f"the archive has a member named {info.orig_filename[:60]!r}; names inside stay relative and plain"
+        raise FormatError(msg)
+    return name.removesuffix(".npy")
+
+
+def _open_npz(path: Path, hint: Hint) -> Container:
+    del hint
+    with foreign("damaged .npz"):
+        archive = zipfile.ZipFile(path)
+    try:
+        return _Npz(archive)
+    except FormatError:
+        archive.close()
+        raise
+
+
+NPY = Format("npy", (".npy",), _open, magic=(_MAGIC,))
+NPZ = Format("npz", (".npz",), _open_npz, magic=(b"PK\x03\x04",))

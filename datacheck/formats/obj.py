@@ -1,0 +1,83 @@
+"""Wavefront OBJ meshes: "points", "faces" (triangles, from 0), "normals" (vn) and "colors" (v x y z r g b) if any."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, triangles
+from datacheck.sample import Array
+
+_WORDS = re.compile(rb"(?:v|vn|vt|vp|f|l|p|o|g|s|mtllib|usemtl|cstype|deg|curv2?|surf|end|parm|trim|hole)\b")
+_WIDTHS = {3, 4, 6, 7, 8}  # x y z, then w, r g b, w r g b, r g b and their count
+
+
+def _rows(lines: list[bytes], what: str) -> Array:
+    """Return the numbers behind the keyword of each line, float64 [lines, numbers per line]."""
+    if not lines:
+        return np.empty((0, 3))
+    widths = {len(line.split()) - 1 for line in lines}
+    if len(widths) > 1 and min(widths) >= 3:  # some lines with colours, some without: keep what all have
+        lines, widths = [b" ".join(line.split()[:4]) for line in lines], {3}
+    width = widths.pop()
+    if widths or width not in _WIDTHS:
+        msg = f"a {what} line has {min({width, *widths})} numbers; x y z are needed"
+        raise FormatError(msg)
+    found = numbers(b"\n".join(line.split(None, 1)[1] for line in lines))
+    return found.reshape(len(lines), width)
+
+
+def _faces(lines: list[bytes], vertices: Array, count: int) -> Array:
+    """Return triangles.
+
+    Shapes:
+        vertices: int64 (faces) [vertices that stand before the face, which negative indices count back from]
+        returns: int64 (triangles, 3)
+    """
+    corners = np.array([len(line.split()) - 1 for line in lines], dtype=np.int64)
+    body = re.sub(rb"/[^\s]*", b"", b"\n".join(line[1:] for line in lines))  # 3/7/2: vertex, texture, normal
+    flat = numbers(body)
+    if not (flat == np.trunc(flat)).all() or not (np.abs(flat) < 2**53).all():
+        msg = "a face refers to a vertex by a number that is not whole"
+        raise FormatError(msg)
+    index = flat.astype(np.int64)
+    index = np.where(index < 0, np.repeat(vertices, corners) + index, index - 1)
+    wrong = np.flatnonzero((index < 0) | (index >= count))
+    if len(wrong):
+        msg = f"a face refers to vertex {int(flat[wrong[0]])}; the file has {count:,}, counted from 1"
+        raise FormatError(msg)
+    return triangles(corners, index)
+
+
+def _positions(lines: list[bytes], key: bytes) -> list[int]:
+    return [i for i, line in enumerate(lines) if line.startswith((key + b" ", key + b"\t"))]
+
+
+def _open(path: Path, hint: Hint) -> Values:
+    del hint
+    check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
+    data = path.read_bytes().replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")
+    lines = [line.strip() for line in re.sub(rb"#[^\n]*", b"", data).splitlines()]
+    if b"\0" in data or (any(lines) and not any(_WORDS.match(line) for line in lines)):
+        msg = "not a Wavefront OBJ file: no line starts with one of its keywords (v, vn, f, ...)"
+        raise FormatError(msg)
+    vertex_at, face_at, normal_at = (_positions(lines, key) for key in (b"v", b"f", b"vn"))
+    rows = _rows([lines[i] for i in vertex_at], "vertex")
+    values: dict[str, Any] = {"points": np.ascontiguousarray(rows[:, :3])}
+    if rows.shape[1] >= 6:
+        start = 4 if rows.shape[1] == 7 else 3
+        values["colors"] = np.ascontiguousarray(rows[:, start : start + 3])
+    if normal_at:
+        values["normals"] = np.ascontiguousarray(_rows([lines[i] for i in normal_at], "normal")[:, :3])
+    if face_at:
+        before = np.searchsorted(np.array(vertex_at, dtype=np.int64), face_at)
+        values["faces"] = _faces([lines[i] for i in face_at], before, len(rows))
+    return Values(values)
+
+
+OBJ = Format("obj", (".obj",), _open)

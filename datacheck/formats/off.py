@@ -1,0 +1,44 @@
+"""OFF meshes: "points" and "faces" (triangles); colours after a vertex or face are passed over."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, triangles
+
+
+def _open(path: Path, hint: Hint) -> Values:
+    del hint
+    check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
+    body = re.sub(rb"#[^\n]*", b"", path.read_bytes()).lstrip()
+    if not body.startswith((b"OFF", b"COFF")):
+        msg = f"not an OFF file: it starts with {body[:8]!r}"
+        raise FormatError(msg)
+    lines = [line for line in body.partition(b"OFF")[2].splitlines() if line.strip()]
+    counts = numbers(lines[0]) if lines else np.empty(0)
+    if len(counts) not in {2, 3} or not (counts >= 0).all() or counts[0] + counts[1] > len(lines) - 1:
+        msg = f"the OFF header counts {counts[:2].tolist()} vertices and faces; {max(len(lines) - 1, 0)} lines follow"
+        raise FormatError(msg)
+    vertices, faces = int(counts[0]), int(counts[1])
+    rows = [line.split() for line in lines[1 : 1 + vertices + faces]]
+    if any(len(row) < 3 for row in rows[:vertices]):
+        msg = "a vertex line has fewer than three numbers"
+        raise FormatError(msg)
+    points = numbers(b" ".join(token for row in rows[:vertices] for token in row[:3])).reshape(vertices, 3)
+    sides = numbers(b" ".join(row[0] for row in rows[vertices:])).astype(np.int64)
+    if any(not 0 <= n < len(row) for n, row in zip(sides, rows[vertices:], strict=True)):
+        msg = "a face line has fewer corners than it says"
+        raise FormatError(msg)
+    corners = numbers(b" ".join(t for n, row in zip(sides, rows[vertices:], strict=True) for t in row[1 : 1 + n]))
+    if not ((corners >= 0) & (corners < vertices)).all():
+        msg = f"a face refers to a vertex that does not exist; the file has {vertices:,}, counted from 0"
+        raise FormatError(msg)
+    return Values({"points": points, "faces": triangles(sides, corners.astype(np.int64))})
+
+
+OFF = Format("off", (".off",), _open, magic=(b"OFF",))

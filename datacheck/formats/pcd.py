@@ -1,0 +1,192 @@
+"""PCD point clouds, versions .5 to .7, ascii, binary and binary_compressed.
+
+Values: "points", "normals" (normal_x, normal_y, normal_z), "colors" uint8 [N, 3] (unpacked from rgb or rgba, then also
+"alpha"), then every other field by its name; a field with COUNT k is [N, k].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import Values, check_bytes, check_expansion, numbers, plain
+from datacheck.sample import Array
+
+_HEADER_BYTES = 64 << 10
+_KINDS = {"F": "f", "I": "i", "U": "u"}
+_GROUPS = {"points": ("x", "y", "z"), "normals": ("normal_x", "normal_y", "normal_z")}
+
+
+@dataclass(frozen=True)
+class _Field:
+    name: str
+    dtype: np.dtype[Any]
+    count: int
+
+
+def _header(data: bytes) -> tuple[list[_Field], int, str, int]:
+    """Return (fields, number of points, encoding, where the body starts)."""
+    entries: dict[str, list[str]] = {}
+    at = 0
+    while "DATA" not in entries:
+        end = data.find(b"\n", at, _HEADER_BYTES)
+        if end < 0:
+            msg = f"not a PCD file: no DATA line in the first {_HEADER_BYTES:,} bytes"
+            raise FormatError(msg)
+        words = data[at:end].decode("latin1").split()
+        if words and not words[0].startswith("#"):
+            entries[words[0].upper()] = words[1:]
+        at = end + 1
+    try:
+        fields = _fields(entries)
+        points = int(entries["POINTS"][0]) if "POINTS" in entries else _product(entries)
+        encoding = entries["DATA"][0].lower()
+    except (KeyError, IndexError, ValueError, TypeError) as error:
+        msg = f"the PCD header is incomplete or contradicts itself: {error}"
+        raise FormatError(msg) from error
+    if points < 0 or ("WIDTH" in entries and "HEIGHT" in entries and _product(entries) != points):
+        msg = f"the PCD header says {points:,} points but WIDTH x HEIGHT is {_product(entries):,}"
+        raise FormatError(msg)
+    return fields, points, encoding, at
+
+
+def _product(entries: dict[str, list[str]]) -> int:
+    return int(entries["WIDTH"][0]) * int(entries["HEIGHT"][0])
+
+
+def _fields(entries: dict[str, list[str]]) -> list[_Field]:
+    names = entries.get("FIELDS") or entries["COLUMNS"]
+    counts = [int(c) for c in entries.get("COUNT", ["1"] * len(names))]
+    kinds = zip(entries["TYPE"], entries["SIZE"], strict=True)
+    dtypes = [np.dtype(f"<{_KINDS[kind]}{int(size)}") for kind, size in kinds]
+    fields = [_Field(*parts) for parts in zip(names, dtypes, counts, strict=True)]
+    shown = [f.name for f in fields if f.name != "_"]  # "_" is padding
+    if len(set(shown)) != len(shown) or any(not 0 < f.count <= 1 << 20 for f in fields):
+        msg = "a field stands twice or has a COUNT that is not positive"
+        raise ValueError(msg)
+    return fields
+
+
+def unpack_lzf(data: bytes, size: int) -> bytes:
+    """Return `size` bytes unpacked from liblzf's format.
+
+    Raises:
+        FormatError: the bytes refer outside themselves or do not give `size` bytes.
+    """
+    out = bytearray()
+    at, end = 0, len(data)
+    while at < end and len(out) <= size:
+        control = data[at]
+        at += 1
+        if control < 32:
+            out += data[at : at + control + 1]
+            at += control + 1
+            continue
+        length = control >> 5
+        if length == 7:
+            length += data[at] if at < end else 0
+            at += 1
+        if at >= end:
+            break
+        back = ((control & 31) << 8) + data[at] + 1
+        at += 1
+        length += 2
+        start = len(out) - back
+        if start < 0:
+            msg = "the compressed points refer to bytes before their start"
+            raise FormatError(msg)
+        chunk = out[start : start + length]
+        out += chunk if back >= length else (chunk * (length // back + 1))[:length]
+    if len(out) != size or at != end:
+        msg = f"the compressed points do not unpack to the {size:,} bytes that are declared"
+        raise FormatError(msg)
+    return bytes(out)
+
+
+def _ascii(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
+    found = numbers(body)
+    width = sum(f.count for f in fields)
+    if len(found) != points * width:
+        msg = f"{points:,} points of {width} numbers are declared, {len(found):,} numbers found"
+        raise FormatError(msg)
+    rows, columns, at = found.reshape(points, width), {}, 0
+    for f in fields:
+        columns[f.name] = _cast(rows[:, at : at + f.count], f)
+        at += f.count
+    return columns
+
+
+def _cast(column: Array, f: _Field) -> Array:
+    if f.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return column.astype(f.dtype)
+    limits = np.iinfo(f.dtype)
+    if not ((column >= limits.min) & (column <= limits.max) & (column == np.trunc(column))).all():
+        msg = f"field {f.name} is declared {f.dtype} but holds other numbers"
+        raise FormatError(msg)
+    return column.astype(f.dtype)
+
+
+def _binary(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
+    spec: list[Any] = [(str(i), f.dtype, (f.count,)) for i, f in enumerate(fields)]
+    row = np.dtype(spec)
+    if points * row.itemsize > len(body) or body[points * row.itemsize :].strip(b"\0\r\n "):
+        msg = f"{points:,} points of {row.itemsize} bytes are declared, {len(body):,} bytes found"
+        raise FormatError(msg)
+    rows = np.frombuffer(body, row, points) if points else np.empty(0, row)
+    return {f.name: rows[str(i)] for i, f in enumerate(fields)}
+
+
+def _compressed(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
+    packed, size = (int(n) for n in np.frombuffer(body[:8].ljust(8, b"\0"), "<u4"))
+    needed = points * sum(f.count * f.dtype.itemsize for f in fields)
+    if size != needed or packed > len(body) - 8:
+        msg = (
+            f"{needed:,} bytes of points are declared; the body says {size:,} in {packed:,} of {len(body) - 8:,} bytes"
+        )
+        raise FormatError(msg)
+    check_expansion(size, packed, "the compressed points")
+    raw, columns, at = unpack_lzf(body[8 : 8 + packed], size), {}, 0
+    for f in fields:  # field after field, not point after point
+        columns[f.name] = np.frombuffer(raw, f.dtype, points * f.count, at).reshape(points, f.count)
+        at += points * f.count * f.dtype.itemsize
+    return columns
+
+
+_BODIES = {"ascii": _ascii, "binary": _binary, "binary_compressed": _compressed}
+
+
+def _values(columns: dict[str, Array]) -> dict[str, Any]:
+    rest = {name: column[:, 0] if column.shape[1] == 1 else column for name, column in columns.items() if name != "_"}
+    values: dict[str, Any] = {}
+    for group, parts in _GROUPS.items():
+        if all(p in rest and rest[p].ndim == 1 for p in parts):
+            values[group] = plain(np.stack([rest.pop(p) for p in parts], axis=-1))
+    for packed in ("rgb", "rgba"):
+        if packed in rest and rest[packed].dtype.itemsize == 4 and rest[packed].ndim == 1:
+            word = np.ascontiguousarray(rest.pop(packed)).view("<u4")
+            channels = np.stack([word >> 16, word >> 8, word, word >> 24], axis=-1).astype(np.uint8)
+            values["colors"] = np.ascontiguousarray(channels[:, :3])
+            if packed == "rgba":
+                values["alpha"] = np.ascontiguousarray(channels[:, 3])
+    return values | {name: plain(column) for name, column in rest.items()}
+
+
+def _open(path: Path, hint: Hint) -> Values:
+    del hint
+    check_bytes(path.stat().st_size, "the file")
+    data = path.read_bytes()
+    fields, points, encoding, at = _header(data)
+    if encoding not in _BODIES:
+        msg = f"PCD data in encoding {encoding[:30]!r}; {', '.join(_BODIES)} are read"
+        raise FormatError(msg)
+    check_bytes(points * sum(f.count * f.dtype.itemsize for f in fields), "the points")
+    return Values(_values(_BODIES[encoding](data[at:], fields, points)))
+
+
+PCD = Format("pcd", (".pcd",), _open, magic=(b"# .PCD", b"VERSION "))

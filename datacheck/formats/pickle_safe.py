@@ -1,0 +1,246 @@
+"""Pickles (HO3D's meta files, SceneLeap's saved dicts) without running anything that a pickle asks for.
+
+The machine may call seven functions, all of them below, and each returns a plain record of this module: no NumPy code
+ever sees an argument from the file unchecked. A pickle that names anything else is refused.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import math
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import DEPTH, TEXT_BYTES, Values, check_bytes, expand, foreign, from_python
+from datacheck.sample import Array
+
+_NDARRAY = "ndarray"  # what the name numpy.ndarray stands for in here: a mark that cannot be called
+
+
+class _Dtype:
+    """The record of a pickled dtype; `value` is complete after BUILD has set its byte order and members."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, name: Any) -> None:
+        if not isinstance(name, str) or name[:1] not in tuple("biufcSUVOMm?"):
+            msg = f"pickled dtype {str(name)[:40]!r} is not read"
+            raise FormatError(msg)
+        self.value: np.dtype[Any] = np.dtype("O" if name[0] == "O" else "i8" if name[0] in "Mm" else name)
+
+    def __setstate__(self, state: Any) -> None:
+        _, order, _, names, members, size = state[:6]
+        if names:
+            parts = {str(n): (members[n][0].value, int(members[n][1])) for n in names}
+            formats, offsets = [p[0] for p in parts.values()], [p[1] for p in parts.values()]
+            spec = {"names": list(parts), "formats": formats, "offsets": offsets, "itemsize": int(size)}
+            self.value = np.dtype(spec)  # type: ignore[call-overload]
+        elif order in {"<", ">"}:
+            self.value = self.value.newbyteorder(order)
+
+
+class _Record:
+    """The record of a pickled array: checked shape, dtype and data."""
+
+    __slots__ = ("objects", "value")
+
+    def __init__(self) -> None:
+        self.value: Array = np.empty(0)
+        self.objects: Any = None  # of an object array: flat, or the one object of one without axes
+
+    def __setstate__(self, state: Any) -> None:
+        shape, dtype, fortran, data = state[-4:]
+        if dtype.value.hasobject and isinstance(data, list):
+            if math.prod(_shape(shape)) != len(data):
+                msg = f"a pickled object array of shape {shape} holds {len(data)} objects"
+                raise FormatError(msg)
+            self.objects = data if shape else data[0]
+        else:
+            self.value = _array(data, dtype, shape, "F" if fortran else "C")
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    sizes = shape if isinstance(shape, tuple) else (shape,)
+    if not all(type(n) is int and n >= 0 for n in sizes) or len(sizes) > DEPTH:
+        msg = f"pickled array of shape {str(shape)[:60]}"
+        raise FormatError(msg)
+    return sizes
+
+
+def _array(data: Any, dtype: Any, shape: Any, order: Any = "C") -> Array:
+    sizes, kind = _shape(shape), dtype.value
+    raw = data.encode("latin1") if isinstance(data, str) else bytes(data)
+    if kind.hasobject or kind.itemsize == 0 or math.prod(sizes) * kind.itemsize != len(raw):
+        msg = f"a pickled array of shape {sizes} and type {kind} holds {len(raw):,} bytes"
+        raise FormatError(msg)
+    flat = np.frombuffer(raw, dtype=kind)
+    return flat.reshape(sizes[::-1]).T if order == "F" else flat.reshape(sizes)
+
+
+def _reconstruct(subtype: Any, shape: Any, _: Any) -> _Record:
+    if subtype is not _NDARRAY or shape != (0,):
+        msg = "a pickled array of a foreign class"
+        raise FormatError(msg)
+    return _Record()
+
+
+def _scalar(dtype: Any, data: Any = b"") -> Array:
+    return _array(data, dtype, ())
+
+
+def _frombuffer(data: Any, dtype: Any, shape: Any, order: Any) -> _Record:
+    record = _Record()
+    record.value = _array(data, dtype, shape, order)
+    return record
+
+
+def _encode(value: str, encoding: str = "latin1") -> bytes:
+    if encoding not in {"latin1", "latin-1", "iso-8859-1"}:
+        msg = f"pickled bytes in encoding {encoding[:20]!r}"
+        raise FormatError(msg)
+    return value.encode("latin1")
+
+
+def _mapping(*items: Any) -> dict[Any, Any]:
+    return dict(*items)
+
+
+class _Call:
+    """One allowed function; it has no attributes that the BUILD opcode could replace."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+
+    def __call__(self, *args: Any) -> Any:
+        return self._function(*args)
+
+    def __setstate__(self, state: Any) -> None:
+        msg = "a pickle that changes a function"
+        raise FormatError(msg)
+
+
+_DTYPE = _Call(lambda name, *_: _Dtype(name))
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): _NDARRAY,
+    ("numpy", "dtype"): _DTYPE,
+    ("_codecs", "encode"): _Call(_encode),
+    ("collections", "OrderedDict"): _Call(_mapping),
+}
+for _root in ("numpy.core", "numpy._core"):
+    for _module in ("multiarray", "_multiarray_umath"):
+        _ALLOWED[f"{_root}.{_module}", "_reconstruct"] = _Call(_reconstruct)
+        _ALLOWED[f"{_root}.{_module}", "scalar"] = _Call(_scalar)
+    _ALLOWED[f"{_root}.numeric", "_frombuffer"] = _Call(_frombuffer)
+
+
+class _Unpickler(pickle.Unpickler):  # noqa: S301  every name that it may look up is in _ALLOWED
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        try:
+            return _ALLOWED[module_name, global_name]
+        except KeyError:
+            msg = f"the pickle asks for {module_name}.{global_name}; only NumPy arrays and plain values are read"
+            raise FormatError(msg) from None
+
+    def persistent_load(self, pid: Any, /) -> Any:
+        msg = "the pickle refers to an object outside itself"
+        raise FormatError(msg)
+
+
+def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
+    """Return the values of one pickle; nothing that it names is run.
+
+    Args:
+        data: the whole pickle, of any protocol; text of Python 2 is read as latin-1.
+        sole: name of the value where the pickle holds no mapping; "" for "array", "records" (a list) or "value".
+        prefix: what a mapping's names start with.
+
+    Returns:
+        Values by name: a mapping's entries (nested ones as ``outer/inner``, entries that are None left out), or the
+        sole value. A value that cannot be handed on is a `FormatError` under its name.
+
+    Raises:
+        FormatError: damaged, or it asks for something other than arrays, text, numbers, lists and mappings.
+    """
+    check_bytes(len(data), "the pickle", TEXT_BYTES)
+    copyreg.clear_extension_cache()  # cached EXT opcodes would bypass find_class
+    stream = io.BytesIO(data)
+    with foreign("damaged pickle"):
+        root = _Unpickler(stream, encoding="latin1").load()
+    if stream.tell() != len(data):
+        msg = f"{len(data) - stream.tell():,} bytes follow the pickle"
+        raise FormatError(msg)
+    budget = [1000 + 2 * len(data)]
+    root = _unwrapped(root, budget, DEPTH)
+    values: dict[str, Any] = {}
+    if isinstance(root, dict):
+        _flatten(prefix, root, values)
+    else:
+        kind = "array" if isinstance(root, np.ndarray) else "records" if isinstance(root, list) else "value"
+        _add(sole or kind, root, values)
+    return values
+
+
+def _unwrapped(item: Any, budget: list[int], depth: int) -> Any:
+    """Return `item` with records replaced by what they hold, visiting no more nodes than the bytes can pay for."""
+    budget[0] -= 1
+    if depth == 0 or budget[0] < 0:
+        msg = f"a pickle nested more than {DEPTH} deep, or far larger than its bytes"
+        raise FormatError(msg)
+    if type(item) in {str, int, float, bool, type(None)}:
+        return item
+    if isinstance(item, _Record):
+        return item.value if item.objects is None else _unwrapped(item.objects, budget, depth - 1)
+    if isinstance(item, dict):
+        return {key: _unwrapped(value, budget, depth - 1) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        parts = [_unwrapped(value, budget, depth - 1) for value in item]
+        budget[0] -= sum(part.size for part in parts if isinstance(part, np.ndarray))
+        return parts
+    return item
+
+
+def _flatten(prefix: str, mapping: dict[Any, Any], values: dict[str, Any]) -> None:
+    for key, item in mapping.items():
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            msg = f"a mapping key of type {type(key).__name__}; text and whole numbers are read"
+            raise FormatError(msg)
+        name = f"{prefix}{key}"
+        if isinstance(item, dict) and all(isinstance(k, str) for k in item):
+            _flatten(f"{name}/", item, values)
+        elif name in values:
+            msg = f"two values are named {name}"
+            raise FormatError(msg)
+        else:
+            _add(name, item, values)
+
+
+def _add(name: str, item: Any, values: dict[str, Any]) -> None:
+    try:
+        value = from_python(item)
+    except FormatError as error:
+        values[name] = FormatError(f"{name}: {error}")
+        return
+    if isinstance(value, np.ndarray):
+        values.update(expand(name, value))
+    elif value is not None:
+        values[name] = value
+
+
+def _open(path: Path, hint: Hint) -> Values:
+    del hint
+    check_bytes(path.stat().st_size, "the pickle", TEXT_BYTES)
+    return Values(unpickle(path.read_bytes()))
+
+
+PICKLE = Format(
+    "pickle", (".pickle", ".pkl"), _open, magic=(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"(dp")
+)

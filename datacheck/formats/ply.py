@@ -1,0 +1,260 @@
+"""PLY point clouds and meshes, ascii and binary: "points", "normals", "colors", "faces", then every other property.
+
+Own reader: sizes are checked against the file before anything is allocated, and no library is needed. Properties of
+elements other than the vertices are named ``element.property``; a list property gives all its entries flat and
+``<name>.lengths``. Polygons become triangles (a fan around the first corner).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import Values, check_bytes, numbers, plain, triangles
+from datacheck.sample import Array
+
+_HEADER_BYTES = 64 << 10
+_TYPES = {
+    **{"char": "i1", "uchar": "u1", "short": "i2", "ushort": "u2", "int": "i4", "uint": "u4", "float": "f4"},
+    **{"int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4", "float32": "f4"},
+    **{"double": "f8", "float64": "f8"},
+}
+_ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
+_GROUPS = {"points": ("x", "y", "z"), "normals": ("nx", "ny", "nz"), "colors": ("red", "green", "blue")}
+_CORNERS = {"vertex_indices", "vertex_index"}
+
+
+@dataclass
+class _Property:
+    name: str
+    dtype: np.dtype[Any]
+    counts: np.dtype[Any] | None = None  # type of the entry count of a list
+
+
+@dataclass
+class _Element:
+    name: str
+    count: int
+    properties: list[_Property] = field(default_factory=list)
+
+    @property
+    def table(self) -> bool:
+        """Whether all rows have one size."""
+        return all(p.counts is None for p in self.properties)
+
+    @property
+    def least(self) -> int:
+        """The least size of a row: bytes of a binary one."""
+        return sum((p.counts or p.dtype).itemsize for p in self.properties)
+
+
+Columns = dict[str, tuple[Array, Array | None]]  # values, and lengths of a list property
+
+
+def _header(data: bytes) -> tuple[str, list[_Element], int]:
+    """Return (byte order, elements, where the body starts)."""
+    end = data.find(b"end_header", 0, _HEADER_BYTES)
+    if not data.startswith(b"ply") or end < 0:
+        msg = "not a PLY file" if not data.startswith(b"ply") else f"no end_header in the first {_HEADER_BYTES:,} bytes"
+        raise FormatError(msg)
+    newline = data.find(b"\n", end)
+    lines = [line for line in data[:end].decode("latin1").splitlines()[1:] if line.split()]
+    formats = [line.split()[1:2] for line in lines if line.split()[0] == "format"]
+    order = _ORDERS.get("".join(formats[0])) if formats else None
+    if order is None:
+        msg = f"the PLY header names no known format ({', '.join(_ORDERS)})"
+        raise FormatError(msg)
+    elements: list[_Element] = []
+    for line in lines:
+        try:
+            _declare(line.split(), order, elements)
+        except (KeyError, IndexError, ValueError) as error:
+            msg = f"PLY header line {line[:60]!r} cannot be read"
+            raise FormatError(msg) from error
+    return order, elements, len(data) if newline < 0 else newline + 1
+
+
+def _declare(words: list[str], order: str, elements: list[_Element]) -> None:
+    if words[0] == "element":
+        if not words[2].isascii() or not words[2].isdigit():
+            raise ValueError(words[2])
+        elements.append(_Element(words[1], int(words[2])))
+    elif words[0] == "property" and words[1] == "list":
+        counts = np.dtype(order + _TYPES[words[2]])
+        if counts.kind == "f":
+            raise ValueError(words[2])
+        elements[-1].properties.append(_Property(words[4], np.dtype(order + _TYPES[words[3]]), counts))
+    elif words[0] == "property":
+        elements[-1].properties.append(_Property(words[2], np.dtype(order + _TYPES[words[1]])))
+    elif words[0] not in {"comment", "obj_info", "format"}:
+        raise KeyError(words[0])
+
+
+# Binary bodies
+
+
+def _binary(data: bytes, element: _Element, start: int) -> tuple[Columns, int]:
+    """Return the columns of one element and where the next starts."""
+    if element.count * element.least > len(data) - start:
+        msg = f"{element.count:,} rows of {element.name} need more than the {len(data) - start:,} bytes that are left"
+        raise FormatError(msg)
+    columns, size = _rows_of_one_size(data, element, start)
+    if columns is not None:
+        return columns, start + size
+    try:
+        return _rows_one_by_one(data, element, start)
+    except ValueError as error:
+        msg = f"the rows of {element.name} end in the middle: {error}"
+        raise FormatError(msg) from error
+
+
+def _length(data: bytes, p: _Property, at: int) -> tuple[int, int]:
+    """Return how many entries the list at `at` has (1 for a plain property) and where they start."""
+    if p.counts is None:
+        return 1, at
+    length = int(np.frombuffer(data, p.counts, 1, at)[0])
+    if not 0 <= length <= len(data):
+        msg = f"a list of {length:,} entries"
+        raise ValueError(msg)
+    return length, at + p.counts.itemsize
+
+
+def _first_row(data: bytes, element: _Element, start: int) -> tuple[list[int], np.dtype[Any]]:
+    lengths, spec, at = [], list[Any](), start
+    for i, p in enumerate(element.properties):
+        length, at = _length(data, p, at) if element.count else (0 if p.counts else 1, at)
+        if p.counts is not None:
+            spec.append((f"n{i}", p.counts))
+        spec.append((f"v{i}", p.dtype, (length,) if p.counts is not None else ()))
+        lengths.append(length)
+        at += length * p.dtype.itemsize
+    return lengths, np.dtype(spec)
+
+
+def _rows_of_one_size(data: bytes, element: _Element, start: int) -> tuple[Columns | None, int]:
+    """Read all rows at once if every list has as many entries as in the first row (a mesh of triangles)."""
+    try:
+        lengths, row = _first_row(data, element, start)
+    except ValueError:
+        return None, 0
+    if row.itemsize * element.count > len(data) - start:
+        return None, 0
+    rows = np.frombuffer(data, row, element.count, start) if element.count and row.itemsize else np.empty(0, row)
+    columns: Columns = {}
+    for i, p in enumerate(element.properties):
+        if p.counts is None:
+            columns[p.name] = rows[f"v{i}"], None
+        elif (rows[f"n{i}"] == lengths[i]).all():
+            columns[p.name] = rows[f"v{i}"].reshape(-1), rows[f"n{i}"].astype(np.int64)
+        else:
+            return None, 0
+    return columns, row.itemsize * element.count
+
+
+def _rows_one_by_one(data: bytes, element: _Element, start: int) -> tuple[Columns, int]:
+    values: list[list[Array]] = [[] for _ in element.properties]
+    at = start
+    for _ in range(element.count):
+        for p, column in zip(element.properties, values, strict=True):
+            length, at = _length(data, p, at)
+            column.append(np.frombuffer(data, p.dtype, length, at))
+            at += length * p.dtype.itemsize
+    return {p.name: _joined(p, column) for p, column in zip(element.properties, values, strict=True)}, at
+
+
+def _joined(p: _Property, column: list[Array]) -> tuple[Array, Array | None]:
+    flat = np.concatenate(column) if column else np.empty(0, p.dtype)
+    return flat, None if p.counts is None else np.array([len(part) for part in column], dtype=np.int64)
+
+
+# Text bodies
+
+
+def _ascii(tokens: Array, element: _Element, start: int) -> tuple[Columns, int]:
+    width = len(element.properties)
+    if element.count * width > len(tokens) - start:
+        msg = (
+            f"{element.count:,} rows of {element.name} need more than the {len(tokens) - start:,} numbers that are left"
+        )
+        raise FormatError(msg)
+    if element.table:
+        rows = tokens[start : start + element.count * width].reshape(element.count, width)
+        columns: Columns = {p.name: (_cast(rows[:, i], p), None) for i, p in enumerate(element.properties)}
+        return columns, start + element.count * width
+    pieces: list[list[Array]] = [[] for _ in element.properties]
+    at = start
+    for _ in range(element.count):
+        for p, column in zip(element.properties, pieces, strict=True):
+            length = 1
+            if p.counts is not None:
+                length = int(tokens[at]) if at < len(tokens) and 0 <= tokens[at] <= len(tokens) else len(tokens)
+                at += 1
+            column.append(tokens[at : at + length])
+            at += length
+        if at > len(tokens):
+            msg = f"the rows of {element.name} end in the middle"
+            raise FormatError(msg)
+    joined = {p.name: _joined(p, column) for p, column in zip(element.properties, pieces, strict=True)}
+    return {p.name: (_cast(joined[p.name][0], p), joined[p.name][1]) for p in element.properties}, at
+
+
+def _cast(column: Array, p: _Property) -> Array:
+    if p.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return column.astype(p.dtype)
+    limits = np.iinfo(p.dtype)
+    if not ((column >= limits.min) & (column <= limits.max) & (column == np.trunc(column))).all():
+        msg = f"property {p.name} is declared {p.dtype} but holds other numbers"
+        raise FormatError(msg)
+    return column.astype(p.dtype)
+
+
+# Values
+
+
+def _values(elements: list[tuple[_Element, Columns]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for element, columns in elements:
+        prefix = "" if element.name == "vertex" else f"{element.name}."
+        rest = dict(columns)
+        for group, parts in _GROUPS.items() if element.name == "vertex" else ():
+            if all(p in rest and rest[p][1] is None for p in parts):
+                values[group] = plain(np.stack([rest.pop(p)[0] for p in parts], axis=-1))
+        for name, (flat, lengths) in rest.items():
+            if lengths is None:
+                values[prefix + name] = plain(flat)
+            elif element.name == "face" and name in _CORNERS:
+                values["faces"] = triangles(lengths, flat)
+            else:
+                values[prefix + name] = plain(flat)
+                values[f"{prefix}{name}.lengths"] = lengths
+    return values
+
+
+def _open(path: Path, hint: Hint) -> Values:
+    del hint
+    check_bytes(path.stat().st_size, "the file")
+    data = path.read_bytes()
+    order, elements, at = _header(data)
+    body: Array = np.empty(0)
+    if not order:
+        body, at = numbers(data[at:]), 0
+    found: list[tuple[_Element, Columns]] = []
+    for element in elements:
+        if len({p.name for p in element.properties}) != len(element.properties):
+            msg = f"two properties of {element.name} have one name"
+            raise FormatError(msg)
+        columns, at = _binary(data, element, at) if order else _ascii(body, element, at)
+        found.append((element, columns))
+    if order and data[at:].strip():  # text files with rows to spare are common; other readers pass over them too
+        msg = f"{len(data) - at:,} bytes follow the last row that the header declares"
+        raise FormatError(msg)
+    return Values(_values(found))
+
+
+PLY = Format("ply", (".ply",), _open, magic=(b"ply\n", b"ply\r\n"))

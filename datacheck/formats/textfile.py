@@ -1,0 +1,66 @@
+"""Text: tables of numbers (.txt, .csv, .tsv, .xyz, .pts) as "table", anything else as "text".
+
+A table may start with one line of column names (then also "columns") or with its number of rows (.pts, .xyz).
+Whole numbers stay int64; one number per row gives [N], more give [N, columns].
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, text
+from datacheck.sample import Array
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf|infinity))"
+_FIRST = re.compile(rf"\s*{_NUMBER}(?:\s*[,;\s]\s*{_NUMBER})*\s*[,;]?\s*")
+_WHOLE = re.compile(r"[-+\d\s]+")
+
+
+def _table(body: str) -> Array | None:
+    """Return the numbers of a text whose first line holds numbers only, None if it is no rectangular table."""
+    head = body.lstrip("\n\r").partition("\n")[0]
+    if not _FIRST.fullmatch(head):
+        return None
+    plain = body.replace(",", " ").replace(";", " ") if "," in head or ";" in head else body
+    for dtype in (np.int64, np.float64) if _WHOLE.fullmatch(plain) else (np.float64,):
+        try:
+            found = np.loadtxt(io.StringIO(plain), dtype=dtype, comments=None, ndmin=2)
+        except (ValueError, OverflowError):
+            continue
+        return found[:, 0] if found.shape[1] == 1 else found
+    return None
+
+
+def _values(body: str) -> dict[str, Any]:
+    table = _table(body)
+    if table is not None:
+        return {"table": table}
+    first, _, rest = body.lstrip("\n\r").partition("\n")
+    table = _table(rest)
+    if table is None:
+        return {"text": body}
+    names = [name for name in re.split(r"[,;\s]+", first.strip()) if name]
+    if [first.strip()] == [str(len(table))]:  # a count of rows
+        return {"table": table}
+    width = table.shape[1] if table.ndim == 2 else 1
+    return {"table": table, "columns": names} if len(names) == width else {"text": body}
+
+
+def _open(path: Path, hint: Hint) -> Values:
+    del hint
+    check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
+    data = path.read_bytes()
+    if b"\0" in data:
+        msg = f"byte {data.index(0)} is zero: this is no text file"
+        raise FormatError(msg)
+    return Values(_values(text(data, "the file")))
+
+
+TEXT = Format("text", (".txt", ".csv", ".tsv", ".xyz", ".pts"), _open)

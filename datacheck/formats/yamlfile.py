@@ -1,0 +1,88 @@
+"""YAML files, safe tags only: a mapping gives its entries, a list "records", anything else "value".
+
+Two passes: the first counts what the aliases come to, so that a few lines cannot become 10**9 values.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import DEPTH, Values, check_bytes, foreign, from_python, to_json
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_FILE_BYTES = 256 << 20
+_NODES = 20_000_000
+
+
+class _Count:
+    """Nodes of a document with every alias written out."""
+
+    def __init__(self) -> None:
+        self._anchors: dict[str, int] = {}
+        self._open: list[tuple[str | None, int]] = []  # anchor and nodes so far of each open collection
+
+    def add(self, event: Any) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self._anchors:
+                msg = f"alias *{event.anchor} stands inside its own value or before it"
+                raise FormatError(msg)
+            self._grow(self._anchors[event.anchor])
+        elif isinstance(event, yaml.ScalarEvent):
+            self._close(event.anchor, 1)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self._open.append((event.anchor, 1))
+            if len(self._open) > DEPTH:
+                msg = f"nested more than {DEPTH} deep"
+                raise FormatError(msg)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._close(*self._open.pop())
+
+    def _close(self, anchor: str | None, nodes: int) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = nodes
+        self._grow(nodes)
+
+    def _grow(self, nodes: int) -> None:
+        if not self._open:
+            return
+        anchor, before = self._open[-1]
+        if before + nodes > _NODES:
+            msg = f"its aliases come to more than {_NODES:,} values"
+            raise FormatError(msg)
+        self._open[-1] = anchor, before + nodes
+
+
+def _open(path: Path, hint: Hint) -> Values:
+    del hint
+    check_bytes(path.stat().st_size, "the file", _FILE_BYTES)
+    data = path.read_bytes()
+    with foreign("not YAML"):
+        count = _Count()
+        for event in yaml.parse(data, Loader=_LOADER):
+            count.add(event)
+        root = yaml.load(data, Loader=_LOADER)
+    if not isinstance(root, dict):
+        return Values(
+            {}
+            if root is None
+            else {"records": to_json(root)}
+            if isinstance(root, list)
+            else {"value": from_python(root)}
+        )
+    values: dict[str, Any] = {}
+    for key, item in root.items():
+        try:
+            value = from_python(item)
+        except FormatError as error:
+            value = FormatError(f"{key}: {error}")
+        if value is not None:
+            values[str(key)] = value
+    return Values(values)
+
+
+YAML = Format("yaml", (".yaml", ".yml"), _open)

@@ -1,0 +1,324 @@
+"""Zarr v2 and v3 stores on disk. The tree and its metadata are read here; zarr-python decodes the chunks.
+
+Names are full inner paths; a store that is one array has the value "array". A chunk that is not there stands for the
+fill value, as both versions define it (writers leave out chunks of nothing but fill), unless there is no fill value.
+Links inside a store are refused: a chunk could be any file of the machine.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import (
+    DEPTH,
+    check_bytes,
+    check_expansion,
+    expand,
+    foreign,
+    from_python,
+    parse_json,
+    plain_type,
+)
+from datacheck.sample import Array, Container
+
+_META_BYTES = 16 << 20
+_NODES = 100_000
+_CHUNKS = 1_000_000
+_SOLE = "array"
+_ROOT = ""
+# Not pickle (runs code), json2, msgpack2, vlen-bytes, vlen-array, categorize.
+_V2_CODECS = frozenset(
+    {
+        *("adler32", "bitround", "blosc", "bz2", "crc32", "crc32c", "delta", "fixedscaleoffset", "fletcher32", "gzip"),
+        *("jenkins_lookup3", "lz4", "lzma", "packbits", "quantize", "shuffle", "vlen-utf8", "zlib", "zstd"),
+    }
+)
+_V3_CODECS = frozenset({"blosc", "bytes", "crc32c", "gzip", "sharding_indexed", "transpose", "vlen-utf8", "zstd"})
+
+
+class _Array(NamedTuple):
+    """What the metadata of one array say."""
+
+    version: int
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: np.dtype[Any] | None  # None for text of any length
+    fill: Any
+    key: re.Pattern[str]  # what the relative path of a chunk looks like
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    check_bytes(path.stat().st_size, path.name, _META_BYTES)
+    found = parse_json(path.read_bytes())
+    if not isinstance(found, dict):
+        msg = f"{path.name} holds no JSON mapping"
+        raise FormatError(msg)
+    return found
+
+
+def _kind(folder: Path) -> str:
+    """Return "array", "group" or "" for a folder, by its metadata files."""
+    if (folder / ".zarray").is_file():
+        return "array"
+    if (folder / "zarr.json").is_file():
+        kind = _metadata(folder / "zarr.json").get("node_type")
+        if kind not in {"array", "group"}:
+            msg = "zarr.json names no node_type array or group: an early draft of version 3, or no Zarr store"
+            raise FormatError(msg)
+        return str(kind)
+    return "group" if (folder / ".zgroup").is_file() else ""
+
+
+def _described(folder: Path) -> _Array:
+    """Return the checked metadata of an array."""
+    version = 2 if (folder / ".zarray").is_file() else 3
+    meta = _metadata(folder / (".zarray" if version == 2 else "zarr.json"))
+    with foreign("damaged Zarr metadata"):
+        if version == 2:
+            codecs = [c["id"] for c in [meta["compressor"], *(meta["filters"] or [])] if c]
+            allowed, chunks = _V2_CODECS, meta["chunks"]
+            kind, key = meta["dtype"], _key("", meta.get("dimension_separator", "."))
+            dtype = None if kind == "|O" else np.dtype([_member(m) for m in kind] if isinstance(kind, list) else kind)
+        else:
+            codecs = _flat_codecs(meta["codecs"])
+            allowed, chunks = _V3_CODECS | {f"numcodecs.{c}" for c in _V2_CODECS}, _grid(meta)
+            dtype, key = _v3_type(meta["data_type"]), _v3_key(meta["chunk_key_encoding"])
+        unknown = [c for c in codecs if c not in allowed]
+        if unknown:
+            msg = f"encoded with {unknown[0]}, which is not read here"
+            raise FormatError(msg)
+        shape, sizes = _sizes(meta["shape"], 0), _sizes(chunks, 1)
+        if len(shape) != len(sizes):
+            msg = f"shape {list(shape)} but chunks {list(sizes)}"
+            raise FormatError(msg)
+        return _Array(version, shape, sizes, dtype, meta.get("fill_value"), key)
+
+
+def _key(prefix: str, separator: Any) -> re.Pattern[str]:
+    if separator not in {".", "/"}:
+        msg = f"chunk names with separator {str(separator)[:10]!r}"
+        raise FormatError(msg)
+    part = re.escape(separator)
+    return re.compile(rf"c({part}\d+)*" if prefix else rf"\d+({part}\d+)*")
+
+
+def _v3_key(encoding: Any) -> re.Pattern[str]:
+    named = encoding if isinstance(encoding, dict) else {"name": encoding}
+    default = named["name"] == "default"
+    return _key("c" if default else "", named.get("configuration", {}).get("separator", "/" if default else "."))
+
+
+def _member(member: Any) -> Any:
+    return (member[0], member[1], *(tuple(part) for part in member[2:]))
+
+
+def _sizes(values: Any, least: int) -> tuple[int, ...]:
+    if not all(type(n) is int and least <= n < 1 << 62 for n in values) or len(values) > DEPTH:
+        msg = f"sizes {str(values)[:60]}"
+        raise FormatError(msg)
+    return tuple(values)
+
+
+def _grid(meta: dict[str, Any]) -> Any:
+    if meta["chunk_grid"]["name"] != "regular" or meta.get("storage_transformers"):
+        msg = "only regular chunk grids without storage transformers are read"
+        raise FormatError(msg)
+    return meta["chunk_grid"]["configuration"]["chunk_shape"]
+
+
+def _flat_codecs(codecs: list[Any], depth: int = 4) -> list[str]:
+    found: list[str] = []
+    for codec in codecs:
+        name = codec if isinstance(codec, str) else codec["name"]
+        found.append(name)
+        inner = {} if isinstance(codec, str) else codec.get("configuration", {})
+        if name == "sharding_indexed" and depth:
+            found += _flat_codecs([*inner["codecs"], *inner.get("index_codecs", [])], depth - 1)
+    return found
+
+
+def _v3_type(kind: Any) -> np.dtype[Any] | None:
+    if isinstance(kind, str) and kind != "string":
+        return np.dtype(kind)
+    name = kind if isinstance(kind, str) else kind["name"]
+    settings = {} if isinstance(kind, str) else kind.get("configuration", {})
+    if name == "string":
+        return None
+    if name in {"numpy.datetime64", "numpy.timedelta64"}:
+        return np.dtype("i8")
+    if name == "fixed_length_utf32":
+        return np.dtype(f"S{int(settings['length_bytes'])}")
+    if name == "null_terminated_bytes":
+        return np.dtype(f"S{int(settings['length_bytes'])}")
+    msg = f"values of type {name} are not read; numbers and text are"
+    raise FormatError(msg)
+
+
+class _Store(Container):
+    """A Zarr store that is a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._kind = _kind(root)
+
+    def names(self) -> list[str]:
+        if self._kind == "array":
+            return self._names_of(_ROOT)
+        found: list[str] = []
+        stack, seen = [_ROOT], 0
+        while stack:
+            for inner in self._below(stack.pop()):
+                seen += 1
+                kind = self._kind_of(inner)
+                if kind == "array":
+                    found += self._names_of(inner)
+                elif inner.count("/") < DEPTH:
+                    stack.append(inner)
+            if seen > _NODES:
+                msg = f"more than {_NODES:,} folders"
+                raise FormatError(msg)
+        return sorted(found)
+
+    def _kind_of(self, inner: str) -> str:
+        try:
+            return _kind(self._root / inner)
+        except FormatError:
+            return "array"  # broken: reading it says why
+
+    def _below(self, inner: str) -> list[str]:
+        with os.scandir(self._root / inner) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False) or entry.is_symlink()]
+        return [f"{inner}/{name}" if inner else name for name in sorted(names) if not name.startswith(".")]
+
+    def _names_of(self, inner: str) -> list[str]:
+        name = inner or _SOLE
+        try:
+            described = _described(self._folder(inner))
+        except FormatError:
+            return [name]
+        if described.dtype is not None and described.dtype.names is not None:
+            return sorted(expand(name, np.empty(0, described.dtype)))
+        return [name]
+
+    def _folder(self, inner: str) -> Path:
+        """Return the folder of an inner path that stays inside the store."""
+        parts = [part for part in inner.split("/") if part]
+        folder = self._root
+        for part in parts:
+            folder = folder / part
+            if part in {".", ".."} or "\0" in part:
+                raise KeyError(inner)
+            if folder.is_symlink():
+                msg = f"{inner}: a link inside a store is not followed"
+                raise FormatError(msg)
+        return folder
+
+    def _locate(self, name: str) -> tuple[str, Path]:
+        """Return (inner path, folder) of the array that holds a value."""
+        name = name.strip("/")
+        cut = len(name)
+        while cut > 0:
+            inner = name[:cut] if self._kind != "array" else _ROOT
+            folder = self._folder(inner)
+            if folder.is_dir() and self._kind_of(inner) == "array" and name.startswith(inner or _SOLE):
+                return inner, folder
+            cut = name.rfind(".", 0, cut)
+        raise KeyError(name)
+
+    def read(self, name: str) -> Any:
+        inner, folder = self._locate(name)
+        name = name.strip("/")
+        try:
+            values = expand(inner or _SOLE, _decoded(folder))
+        except FormatError as error:
+            msg = f"{inner or _SOLE}: {error}"
+            raise FormatError(msg) from error
+        value = values[name]
+        if isinstance(value, FormatError):
+            raise value
+        return value
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        described = _described(self._locate(name)[1])
+        if described.dtype is None or described.dtype.kind not in "biufcMm":
+            return super().peek(name)
+        pair = (2,) if described.dtype.kind == "c" else ()
+        return (*described.shape, *pair), plain_type(described.dtype).str
+
+    def attrs(self, name: str = "") -> dict[str, Any]:
+        """Return the attributes of a group or array: arrays, text, JSON."""
+        folder = self._folder(name.strip("/") if name != _SOLE or self._kind != "array" else _ROOT)
+        if (folder / "zarr.json").is_file():
+            found = _metadata(folder / "zarr.json").get("attributes")
+        elif (folder / ".zattrs").is_file():
+            found = _metadata(folder / ".zattrs")
+        else:
+            found = {}
+        items = sorted(found.items()) if isinstance(found, dict) else []
+        return {key: from_python(value) for key, value in items if value is not None}
+
+    def groups(self, pattern: str) -> list[str]:
+        """Return the paths of groups that match ``/data/demo_*``, sorted; ``*`` and ``?`` stay within one level."""
+        paths = [_ROOT]
+        for part in pattern.strip("/").split("/"):
+            below = [inner for path in paths for inner in self._below(path)]
+            paths = [inner for inner in below if fnmatch.fnmatchcase(inner.rpartition("/")[2], part)]
+        return sorted(inner for inner in paths if self._kind_of(inner) != "array")
+
+
+def _decoded(folder: Path) -> Array:
+    """Return all values of one array."""
+    described = _described(folder)
+    itemsize = 16 if described.dtype is None else described.dtype.itemsize
+    count = math.prod(-(-n // c) for n, c in zip(described.shape, described.chunks, strict=True))
+    stored, files = _stored(folder, described.key)
+    check_bytes(math.prod(described.chunks) * itemsize, "one chunk")
+    check_expansion(math.prod(described.shape) * itemsize, stored, "the array")
+    if count > _CHUNKS:
+        msg = f"{count:,} chunks; at most {_CHUNKS:,} are read"
+        raise FormatError(msg)
+    if described.fill is None and files < count:
+        msg = f"{count - files:,} of {count:,} chunks are missing, and there is no fill value that they could stand for"
+        raise FormatError(msg)
+    import zarr  # noqa: PLC0415  0.2 s, for stores of this format only
+
+    with foreign("damaged Zarr array"):
+        store = zarr.storage.LocalStore(folder, read_only=True)
+        array = zarr.open_array(store, mode="r", zarr_format=described.version)
+        values = np.asarray(array[...])
+        return values.astype(str) if values.dtype.kind == "O" else values
+
+
+def _stored(folder: Path, key: re.Pattern[str]) -> tuple[int, int]:
+    """Return (bytes, files) of an array's chunks."""
+    size = files = 0
+    for path in folder.rglob("*"):
+        inner = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            msg = f"{inner}: a link inside a store is not followed"
+            raise FormatError(msg)
+        if path.is_dir() or path.name.startswith(".") or inner == "zarr.json":
+            continue
+        if not key.fullmatch(inner):  # zarr would not look there and serve the fill value
+            msg = f"{inner} is no chunk by the store's own naming ({key.pattern}); its values would be passed over"
+            raise FormatError(msg)
+        size += path.stat().st_size
+        files += 1
+    return size, files
+
+
+def _open(path: Path, hint: Hint) -> Container:
+    del hint
+    return _Store(path)
+
+
+ZARR = Format("zarr", (".zarr",), _open, directory=(".zgroup", ".zarray", "zarr.json"))
