@@ -95,12 +95,12 @@ class Source(ABC):
     def __init__(
         self, schema: Schema, root: Path, roots: Mapping[str, Path], fields: frozenset[str] | None = None
     ) -> None:
-        self.schema = schema
+        self.schema = schema.placed(roots)
         self.root = root
         self.roots = dict(roots)
         self._fields = fields
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
-        check_roots(schema, self.roots)
+        check_roots(self.schema, self.roots)
         self.way("")
 
     @cached_property
@@ -112,8 +112,10 @@ class Source(ABC):
         """Return where the fields of a split lie, and its facts."""
         if split not in self._maps:
             schema = self.schema.for_split(split)
-            names = {name for t in file_templates(schema) for name in t.names} | {*self.inner_names, "split"}
-            self._maps[split] = FieldMap(schema, self._fields), Facts(schema, names)
+            templates = file_templates(schema)
+            names = {name for t in templates for name in t.names} | {*self.inner_names, "split"}
+            facts = Facts(schema, names, unique=not any(t.wild for t in templates))
+            self._maps[split] = FieldMap(schema, self._fields), facts
         return self._maps[split]
 
     # ------------------------------------------------------------------------------------------ reading

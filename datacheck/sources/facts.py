@@ -44,13 +44,15 @@ class Facts:
     Args:
         schema: with the split's ``when:`` block applied.
         placeholders: every name that the patterns of the samples know.
+        unique: whether placeholders alone tell samples apart; with wildcards they do not.
 
     Raises:
         SchemaError: ``samples.group`` or ``splits.key`` names what does not exist.
     """
 
-    def __init__(self, schema: Schema, placeholders: Iterable[str]) -> None:
+    def __init__(self, schema: Schema, placeholders: Iterable[str], *, unique: bool = True) -> None:
         known = {*placeholders, "file"}
+        self._unique = unique
         self._attrs = sorted(schema.attrs)
         self._group = _group(schema, known)
         self._key = schema.splits.key if schema.splits else ""
@@ -80,7 +82,10 @@ class Facts:
         Raises:
             FormatError: an attribute is of a kind that is refused.
         """
-        facts: dict[str, Any] = {"id": _identity(about), "size": np.asarray(about.nbytes, dtype=np.int64)}
+        facts: dict[str, Any] = {
+            "id": _identity(about) if self._unique else about.key,
+            "size": np.asarray(about.nbytes, dtype=np.int64),
+        }
         key = self._split_key(about, values)
         if key is not None:
             facts["split_key"] = key

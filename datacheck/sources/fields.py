@@ -216,7 +216,7 @@ def companion_template(schema: Schema, name: str) -> Template | None:
 
 
 def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
-    """Check that every extra folder that a field needs was given.
+    """Check that every extra folder that a field needs was given; optional fields go without.
 
     Raises:
         UsageError: one is missing.
@@ -224,9 +224,8 @@ def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
     for name in schema.stored:
         template = companion_template(schema, name)
         root = template.text.partition("/")[0][1:] if template is not None and template.text.startswith("@") else ""
-        if root and root not in roots:
-            about = f" ({schema.roots[root]})" if schema.roots.get(root) else ""
-            msg = f"{schema.name}, fields.{name}: needs the folder {root!r}{about}. Give it: --root {root}=DIR"
+        if root and root not in roots and not schema.fields[name].optional:
+            msg = f"{schema.name}, fields.{name}: its files lie in a folder of their own. Name it: --root {root}=DIR"
             raise UsageError(msg)
 
 

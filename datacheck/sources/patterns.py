@@ -55,6 +55,11 @@ class Template:
         """Whether names alone do not say which path is meant."""
         return any(isinstance(part, _Wild) for part in self.parts)
 
+    def allows(self, name: str, value: str) -> bool | None:
+        """Tell whether the constraint of a placeholder allows `value`; None where it has none."""
+        rules = [part.rule for part in self.parts if isinstance(part, _Name) and part.name == name and part.rule]
+        return re.fullmatch(rules[0], value) is not None if rules else None
+
     def match(self, path: str) -> dict[str, str] | None:
         """Return what the placeholders stand for in `path`, or None where it does not match.
 

@@ -48,6 +48,7 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         The first pattern of ``samples.files`` that matches a file claims it. A pattern without a fixed ending claims
         files of known formats only. Files below extra roots are claimed as companions and never left over.
     """
+    schema = schema.placed(listing.roots)
     found = list(_found(schema, listing))
     lists = _Lists(schema, listing)
     items = lists.choose(found)
@@ -106,6 +107,14 @@ class _Named:
     lines: list[str] = field(default_factory=list)
 
 
+@dataclass
+class _Index:
+    """Files by (number of their pattern, names that they share with a list's path, what a line of it would say)."""
+
+    paths: dict[tuple[int, tuple[str, ...], str], list[str]] = field(default_factory=dict)
+    scopes: set[tuple[int, tuple[str, ...]]] = field(default_factory=set)
+
+
 class _Lists:
     """The files that name the samples of each split, and what came of holding them against the files found."""
 
@@ -114,11 +123,16 @@ class _Lists:
         self._listing = listing
         self._templates = file_templates(schema)
         self.notes: list[Note] = []
-        self.files: list[str] = []
         self._lists: list[_Named] = []
+        self._broken: list[str] = []
         self._template = self._parsed()
         if self._template is not None:
             self._read_lists(self._template)
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the list files."""
+        return [*(names.path for names in self._lists), *self._broken]
 
     def _parsed(self) -> Template | None:
         text = self._schema.samples.list
@@ -139,14 +153,31 @@ class _Lists:
             names = template.match(entry.path)
             if names is None:
                 continue
-            self.files.append(entry.path)
+            if any(t.allows(name, value) is False for t in self._templates for name, value in names.items()):
+                continue  # a text file of another kind: no sample can have such a name
             try:
                 text = locate(self._listing.root, self._listing.roots, entry.path).read_bytes().decode("utf-8-sig")
             except (OSError, UnicodeDecodeError) as error:
-                self._note(entry.path, f"the list cannot be read: {error}", names.get(_SPLIT, ""))
+                self._broken.append(entry.path)
+                self._note(
+                    entry.path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, "")
+                )
                 continue
             lines = [line.strip() for line in text.splitlines()]
             self._lists.append(_Named(entry.path, names, [line for line in lines if line]))
+
+    def _is_list(self, names: _Named, index: _Index) -> bool:
+        """Tell a list from another text file whose name fits the pattern."""
+        told = self._schema.splits.disjoint if self._schema.splits else ()
+        split = names.names.get(_SPLIT, "")
+        if not names.names or split in told or f"split={split}" in self._schema.when:
+            return True
+        if any(t.allows(name, value) for t in self._templates for name, value in names.names.items()):
+            return True
+        scopes = {(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)}
+        if any(scope in index.scopes for scope in scopes if scope[1]):
+            return True
+        return any((n, scope, line) in index.paths for n, scope in scopes for line in names.lines)
 
     def _note(self, key: str, reason: str, split: str, *, missing: bool = False) -> None:
         self.notes.append(Note(_LIST, key, reason, missing, split))
@@ -155,7 +186,9 @@ class _Lists:
         """Return the items of the files that are listed, or that no list speaks of."""
         if self._template is None:
             return [self._item(f, f.names.get(_SPLIT, "")) for f in found]
-        listed = self._hold_against(found)
+        index = self._index(found)
+        self._lists = [names for names in self._lists if self._is_list(names, index)]
+        listed = self._hold_against(index)
         covered = {(n, self._scope(t, names.names)) for names in self._lists for n, t in enumerate(self._templates)}
         items, unlisted = [], dict[str, list[_Found]]()
         for f in found:
@@ -169,7 +202,8 @@ class _Lists:
                 unlisted.setdefault(split, []).append(f)
         for split, files in sorted(unlisted.items()):
             name = self._expected(files[0].names)
-            self._note(name, f"no such list: all {len(files)} matching files are taken", split)
+            if name not in self._broken:
+                self._note(name, f"no such list: all {len(files)} matching files are taken", split)
         return items
 
     def _expected(self, names: Mapping[str, str]) -> str:
@@ -189,13 +223,18 @@ class _Lists:
         assert self._template is not None
         return [name for name in template.names if name not in self._template.names]
 
-    def _hold_against(self, found: list[_Found]) -> dict[str, _Named]:
-        """Return which list names which file; note lines without a file and lines that stand twice."""
-        index: dict[tuple[int, tuple[str, ...], str], list[str]] = {}
+    def _index(self, found: list[_Found]) -> _Index:
+        index = _Index()
         for f in found:
             template = self._templates[f.template]
             ident = "/".join(f.names[name] for name in self._free(template))
-            index.setdefault((f.template, self._scope(template, f.names), ident), []).append(f.path)
+            scope = self._scope(template, f.names)
+            index.paths.setdefault((f.template, scope, ident), []).append(f.path)
+            index.scopes.add((f.template, scope))
+        return index
+
+    def _hold_against(self, index: _Index) -> dict[str, _Named]:
+        """Return which list names which file; note lines without a file and lines that stand twice."""
         listed: dict[str, _Named] = {}
         for names in self._lists:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
@@ -205,7 +244,7 @@ class _Lists:
                     self._note(line, f"stands more than once in {names.path}", names.names.get(_SPLIT, ""))
                     continue
                 seen.add(line)
-                hits = [path for n, scope in scopes for path in index.get((n, scope, line), ())]
+                hits = [path for n, scope in scopes for path in index.paths.get((n, scope, line), ())]
                 self._mark(listed, names, line, hits)
         return listed
 

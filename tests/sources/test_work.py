@@ -1,0 +1,223 @@
+"""What a listing comes to: items, splits, lists that disagree with files, files left over."""
+
+import re
+
+import pytest
+
+from datacheck.errors import SchemaError
+from datacheck.sources import list_files, matches, plan_work
+from tests.sources.schemas import schema
+
+HO3D = {"files": r"{split}/{seq}/meta/{frame:\d{4}}.pkl", "list": "{split}.txt"}
+
+
+def plan(root, spec, roots=None):
+    return plan_work(spec, list_files(root, roots))
+
+
+def write(root, *paths, text="x"):
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+
+
+def said(work):
+    return [(note.code, note.key, note.missing, note.split) for note in work.notes]
+
+
+def test_items_come_in_path_order_with_split_names_and_size(tmp_path):
+    write(tmp_path, "val/b/meta/0000.pkl", "train/a/meta/0001.pkl", "train/a/meta/0000.pkl", text="1234")
+    items = plan(tmp_path, schema(HO3D["files"])).items
+    assert [(i.path, i.split, i.names["seq"], i.names["frame"], i.nbytes, i.keys) for i in items] == [
+        ("train/a/meta/0000.pkl", "train", "a", "0000", 4, None),
+        ("train/a/meta/0001.pkl", "train", "a", "0001", 4, None),
+        ("val/b/meta/0000.pkl", "val", "b", "0000", 4, None),
+    ]
+
+
+def test_the_first_pattern_that_matches_claims_a_file(tmp_path):
+    write(tmp_path, "x_1.npy", "y.npy", "z.txt")
+    spec = schema(["{a}_{b}.npy", "{c}.npy"])
+    assert [(i.path, i.names) for i in plan(tmp_path, spec).items] == [
+        ("x_1.npy", {"a": "x", "b": "1"}),
+        ("y.npy", {"c": "y"}),
+    ]
+    assert matches(spec, list_files(tmp_path)) == 2
+
+
+def test_what_nothing_claims_is_left_over(tmp_path):
+    write(tmp_path, "a.npy", "a.txt", "b.txt", "notes.md", "train.txt", "meshes/a.obj", "meshes/b.obj")
+    fields = {"points": {}, "labels": {"file": "{id}.txt"}, "mesh": {"file": "meshes/{id}.obj"}}
+    assert list(plan(tmp_path, schema("{id}.npy", fields)).unclaimed) == [
+        "b.txt", "meshes/b.obj", "notes.md", "train.txt",
+    ]  # fmt: skip
+
+
+def test_files_below_extra_roots_are_never_left_over(tmp_path):
+    write(tmp_path, "data/a.npy", "objects/a/mesh.obj", "objects/unused/mesh.obj")
+    spec = schema(
+        "{id}.npy", {"points": {}, "mesh": {"file": "{objects}/{id}/mesh.obj", "at": "points"}}, roots={"objects": ""}
+    )
+    work = plan(tmp_path / "data", spec, {"objects": tmp_path / "objects"})
+    assert ([i.path for i in work.items], list(work.unclaimed)) == (["a.npy"], [])
+
+
+def test_companions_named_inside_files_are_not_left_over(tmp_path):
+    write(tmp_path, "a.hdf5", "a_demo_0.json", "b.json")
+    spec = schema(
+        {"files": "{task}.hdf5", "each": "/data/{demo}"}, {"actions": {}, "words": {"file": "{task}_{demo}.json"}}
+    )
+    assert list(plan(tmp_path, spec).unclaimed) == ["b.json"]
+
+
+def test_an_open_pattern_claims_known_formats_only(tmp_path):
+    write(tmp_path, "a.npy", "d/b.jsonl", "c.py", "README.md", "LICENSE")
+    work = plan(tmp_path, schema("**/*", {"*": {}}))
+    assert [item.path for item in work.items] == ["a.npy", "d/b.jsonl"]
+    assert list(work.unclaimed) == ["LICENSE", "README.md", "c.py"]
+
+
+# ---------------------------------------------------------------------------------------------- lists
+
+
+def test_listed_and_present_are_items_and_the_rest_are_notes(tmp_path):
+    write(tmp_path, *(f"train/a/meta/{n:04d}.pkl" for n in range(4)), "evaluation/b/meta/0000.pkl")
+    write(tmp_path, "train.txt", text="\ufeffa/0000\r\na/0002\r\n\r\n  a/0009  \r\nc/0000\r\n")
+    write(tmp_path, "evaluation.txt", text="b/0000\n")
+    work = plan(tmp_path, schema(HO3D))
+    assert [(i.path, i.split) for i in work.items] == [
+        ("evaluation/b/meta/0000.pkl", "evaluation"),
+        ("train/a/meta/0000.pkl", "train"),
+        ("train/a/meta/0002.pkl", "train"),
+    ]
+    assert said(work) == [
+        ("DC105", "train/a/meta/0001.pkl", False, "train"),
+        ("DC105", "train/a/meta/0003.pkl", False, "train"),
+        ("DC105", "train/a/meta/0009.pkl", True, "train"),
+        ("DC105", "train/c/meta/0000.pkl", True, "train"),
+    ]
+    assert list(work.unclaimed) == []
+
+
+def test_a_split_without_its_list_is_taken_whole_and_said(tmp_path):
+    write(tmp_path, "train/a/meta/0000.pkl", "val/b/meta/0000.pkl", "val/b/meta/0001.pkl")
+    write(tmp_path, "train.txt", text="a/0000\n")
+    work = plan(tmp_path, schema(HO3D))
+    assert len(work.items) == 3
+    assert said(work) == [("DC105", "val.txt", False, "val")]
+    assert "all 2 matching files are taken" in work.notes[0].reason
+
+
+def test_no_list_at_all_takes_everything(tmp_path):
+    write(tmp_path, "train/a/meta/0000.pkl", "val/b/meta/0000.pkl")
+    work = plan(tmp_path, schema(HO3D))
+    assert len(work.items) == 2
+    assert said(work) == [("DC105", "train.txt", False, "train"), ("DC105", "val.txt", False, "val")]
+
+
+def test_a_line_twice_is_a_note_and_one_item(tmp_path):
+    write(tmp_path, "train/a/meta/0000.pkl")
+    write(tmp_path, "train.txt", text="a/0000\na/0000\n")
+    work = plan(tmp_path, schema(HO3D))
+    assert len(work.items) == 1
+    assert said(work) == [("DC105", "a/0000", False, "train")]
+    assert "more than once in train.txt" in work.notes[0].reason
+
+
+def test_lines_that_cannot_name_a_file_are_missing_samples(tmp_path):
+    write(tmp_path, "train/a/meta/0000.pkl")
+    write(tmp_path, "train.txt", text="a/0000\nonly\n../../x\n../x\n")
+    work = plan(tmp_path, schema(HO3D))
+    assert len(work.items) == 1
+    assert {(note.key, note.missing) for note in work.notes} == {("only", True), ("../../x", True), ("../x", True)}
+    assert "does not fill {seq} and {frame}" in next(n.reason for n in work.notes if n.key == "only")
+
+
+def test_the_list_may_be_what_says_the_split(tmp_path):
+    write(tmp_path, "npz/a.npy", "npz/b.npy", "npz/c.npy", "npz/d.npy")
+    write(tmp_path, "train.txt", text="a\nb\n")
+    write(tmp_path, "val.txt", text="b\nc\n")
+    work = plan(tmp_path, schema({"files": "npz/{id}.npy", "list": "{split}.txt"}))
+    assert [(i.path, i.split) for i in work.items] == [
+        ("npz/a.npy", "train"), ("npz/b.npy", "train"), ("npz/c.npy", "val"),
+    ]  # fmt: skip
+    assert [(n.key, n.reason) for n in work.notes] == [
+        ("npz/b.npy", "listed in train.txt and in val.txt; the first counts"),
+        ("npz/d.npy", "no list names this file, so it is not read"),
+    ]
+
+
+def test_one_list_for_all_splits(tmp_path):
+    write(tmp_path, "train/a.npy", "val/b.npy", "val/c.npy")
+    write(tmp_path, "scenes.txt", text="train/a\nval/b\n")
+    work = plan(tmp_path, schema({"files": "{split}/{scene}.npy", "list": "scenes.txt"}))
+    assert [(i.path, i.split) for i in work.items] == [("train/a.npy", "train"), ("val/b.npy", "val")]
+    assert said(work) == [("DC105", "val/c.npy", False, "val")]
+
+
+def test_other_text_files_are_no_lists(tmp_path):
+    write(tmp_path, "train/a/meta/0000.pkl")
+    write(tmp_path, "train.txt", text="a/0000\n")
+    write(tmp_path, "README.txt", text="This is a data set.\nPlease cite us.\n")
+    work = plan(tmp_path, schema(HO3D))
+    assert (said(work), list(work.unclaimed)) == ([], ["README.txt"])
+    constrained = HO3D | {"files": r"{split:train|evaluation}/{seq}/meta/{frame:\d{4}}.pkl"}
+    work = plan(tmp_path, schema(constrained))
+    assert (said(work), list(work.unclaimed)) == ([], ["README.txt"])
+
+
+def test_the_list_of_a_known_split_without_any_file_is_missing_samples(tmp_path):
+    write(tmp_path, "train/a/meta/0000.pkl")
+    write(tmp_path, "train.txt", text="a/0000\n")
+    write(tmp_path, "evaluation.txt", text="b/0000\n")
+    for more in (
+        {"splits": {"key": "seq", "disjoint": ["train", "evaluation"]}},
+        {"when": {"split=evaluation": {"joints": {"shape": [3]}}}},
+    ):
+        work = plan(tmp_path, schema(HO3D, {"joints": {"shape": [21, 3]}}, **more))
+        assert said(work) == [("DC105", "evaluation/b/meta/0000.pkl", True, "evaluation")]
+
+
+def test_lists_work_with_wildcards_between_the_names(tmp_path):
+    write(tmp_path, "train/part1/a.npy", "train/part2/b.npy", "train/part2/c.npy")
+    write(tmp_path, "train.txt", text="a\nb\nz\n")
+    work = plan(tmp_path, schema({"files": "{split}/**/{id}.npy", "list": "{split}.txt"}))
+    assert [i.path for i in work.items] == ["train/part1/a.npy", "train/part2/b.npy"]
+    assert said(work) == [("DC105", "train/part2/c.npy", False, "train"), ("DC105", "z", True, "train")]
+
+
+def test_a_list_that_is_no_text_is_a_note(tmp_path):
+    write(tmp_path, "train/a/meta/0000.pkl")
+    (tmp_path / "train.txt").write_bytes(b"\xff\xfe\x00")
+    work = plan(tmp_path, schema(HO3D))
+    assert len(work.items) == 1
+    assert "cannot be read" in next(n.reason for n in work.notes if n.key == "train.txt")
+
+
+def test_a_list_with_nothing_to_name_is_a_schema_error(tmp_path):
+    with pytest.raises(SchemaError, match=re.escape("mine, samples.list")):
+        plan(tmp_path, schema({"files": "{split}.npy", "list": "{split}.txt"}))
+
+
+def test_malformed_patterns_are_schema_errors(tmp_path):
+    write(tmp_path, "a.npy")
+    with pytest.raises(SchemaError, match=re.escape("mine, samples.files")):
+        plan(tmp_path, schema("{a"))
+    with pytest.raises(SchemaError, match=re.escape("mine, fields.x.file")):
+        plan(tmp_path, schema("{a}.npy", {"x": {"file": "*.txt"}}))
+
+
+def test_eighty_thousand_files_and_a_list_are_planned_in_seconds(tmp_path):
+    import time
+    from pathlib import Path
+
+    from datacheck.sources.listing import Entry, Listing
+
+    names = [f"train/S{s:02d}/meta/{f:04d}.pkl" for s in range(20) for f in range(1000)]
+    lines = "".join(f"S{s:02d}/{f:04d}\n" for s in range(20) for f in range(1000))
+    write(tmp_path, "train.txt", text=lines)
+    entries = [Entry(name, 1, 0, 0, 0, 0) for name in [*names, "train.txt"]]
+    start = time.perf_counter()
+    work = plan_work(schema(HO3D, {"image": {"file": "{split}/{seq}/rgb/{frame}.jpg"}}), Listing(Path(tmp_path), entries))
+    assert (len(work.items), len(work.notes)) == (20_000, 0)
+    assert time.perf_counter() - start < 2.0  # 0.2 s on an idle machine
