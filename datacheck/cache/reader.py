@@ -18,9 +18,8 @@ from datacheck.cache import layout
 from datacheck.cache.find import choose_cache
 from datacheck.cache.manifest import read_manifest
 from datacheck.cache.maps import is_local
-from datacheck.cache.stored import Place, StoredArray, Verify
-from datacheck.digest import digest_file
-from datacheck.errors import StorageError, UsageError
+from datacheck.cache.stored import Place, Problem, StoredArray, Verify, digest_of
+from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
@@ -125,9 +124,7 @@ class Cache:
             ragged = spec is not None and spec.dim is not None
             self._arrays[name] = array = StoredArray(self._place, name, document, self._samples_of, ragged=ragged)
             self._check_shape(array, spec)
-        tables = [
-            layout.rows_path(dim, what) for dim in (layout.KEY_DIM, layout.ORIGIN_DIM) for what in ("start", "length")
-        ]
+        tables = [layout.rows_path(dim, what) for dim in self.dims for what in ("start", "length")]
         for name in (*tables, *(layout.sample_path(what) for what in ("key", "origin", "made", "valid", "digest"))):
             if name not in self._arrays:
                 self._place.fail(f"{name}: missing")
@@ -138,9 +135,6 @@ class Cache:
         if spec is not None and spec.dim is not None:
             shards = -(-samples // self.root.shard_samples)
             samples = shards * self.root.dims.get(spec.dim, 0)
-            tables = [layout.rows_path(spec.dim, what) + "/" + layout.ZARR for what in ("start", "length")]
-            if any(table not in self.manifest.files for table in tables):
-                self._place.fail(f"{array.path}: its row table rows/{spec.dim} is missing")
         elif array.path in {layout.sample_path("key"), layout.sample_path("origin")}:
             return
         if rows != samples:
@@ -250,6 +244,11 @@ class Cache:
         values, _ = self._rows(layout.sample_path("origin"), layout.ORIGIN_DIM, self._numbers([index]))
         return orjson.loads(values.tobytes())
 
+    def row_table(self, dim: str) -> tuple[Array, Array]:
+        """Return the whole row table of a dimension: start and length, int64 (samples) each."""
+        start, length = (self._arrays[layout.rows_path(dim, what)].all() for what in ("start", "length"))
+        return start, length
+
     def digests(self, indices: Indices) -> Array:
         """Return the content digests of samples, uint64 (samples)."""
         return self._arrays[layout.sample_path("digest")].take(self._numbers(indices))
@@ -260,9 +259,14 @@ class Cache:
         return self._arrays[layout.sample_path("made")].all()
 
     @cached_property
+    def valid(self) -> Array:
+        """Bool (samples): what has no error finding."""
+        return self._arrays[layout.sample_path("valid")].all()
+
+    @property
     def usable(self) -> Array:
-        """Bool (samples): made, and without an error finding."""
-        return self.made & self._arrays[layout.sample_path("valid")].all()
+        """Bool (samples): made and valid, which is what may be served."""
+        return self.made & self.valid
 
     def codes(self, key: str) -> list[str]:
         """Return the codes of the findings that made a sample invalid."""
@@ -279,21 +283,31 @@ class Cache:
         """
         names = list(self.manifest.files)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = pool.map(lambda name: _digest(self.path / name), names)
+            found = pool.map(lambda name: digest_of(self.path / name), names)
             for name, digest in zip(names, found, strict=True):
                 if digest != self.manifest.files[name][1]:
-                    for text in self.blame(name):
-                        self._place.fail(text)
+                    for problem in self.blame(name):
+                        self._place.fail(str(problem))
                     self._place.fail(f"{name}: expected xxh3_128 {self.manifest.files[name][1]}, found {digest}")
         for array in self._arrays.values():
             array.seen[:] = 1
 
-    def blame(self, name: str) -> list[str]:
+    def blame(self, name: str) -> list[Problem]:
         """Return what is wrong with each damaged inner chunk of a shard file, its samples named."""
-        for path, array in self._arrays.items():
-            if name.startswith(path + "/c/"):
-                return array.damaged(int(name.removeprefix(path + "/c/").split("/")[0]))
-        return []
+        path, _, inner = name.rpartition("/c/")
+        array = self._arrays.get(path)
+        return [] if array is None else array.damaged(int(inner.split("/")[0]))
+
+    def shard_files(self, field: str | None = None) -> list[str]:
+        """Return the shard files of a field, or of all arrays but the digests."""
+        chosen = self._arrays if field is None else [layout.field_path(field)]
+        arrays = [(path, self._arrays[path]) for path in chosen]
+        return [f"{path}/{array.grid.shard_file(g)}" for path, array in arrays for g in range(array.grid.shards)]
+
+    @property
+    def dims(self) -> list[str]:
+        """The ragged dimensions, those of keys and origins included."""
+        return [*sorted({s.dim for s in self.fields.values() if s.dim is not None}), layout.KEY_DIM, layout.ORIGIN_DIM]
 
     # ------------------------------------------------------------------------------------------ inside
 
@@ -359,14 +373,6 @@ class Cache:
 
 def _reopen(path: Path, verify: Verify, io: Io) -> Cache:
     return Cache(path, verify=verify, io=io)
-
-
-def _digest(path: Path) -> str:
-    try:
-        return digest_file(path)
-    except OSError as error:
-        msg = f"{path}: {error.strerror}. Check the path and its permissions."
-        raise StorageError(msg) from error
 
 
 def _cut(values: Array, lengths: Array) -> list[bytes]:

@@ -18,7 +18,7 @@ import numpy as np
 from datacheck.cache import layout
 from datacheck.cache.layout import Grid
 from datacheck.cache.maps import ForeignRows, MappedRows, ReadRows, Rows
-from datacheck.digest import digest64, digest_bytes
+from datacheck.digest import digest64, digest_bytes, digest_file
 from datacheck.errors import CorruptionError, StorageError
 
 Array = np.ndarray[Any, Any]
@@ -26,6 +26,28 @@ Verify = Literal["manifest", "touch", "always", "full"]
 Files = Mapping[str, tuple[int, str]]
 
 REBUILD = "Rebuild it: delete this folder and run datacheck cache build again"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a cache.
+
+    Args:
+        file: path in the cache.
+        what: what was found, what was expected.
+        shard: number of the shard, where one is damaged.
+        samples: the samples concerned, in words; "" where it is not about samples.
+    """
+
+    file: str
+    what: str
+    shard: int | None = None
+    samples: str = ""
+
+    def __str__(self) -> str:
+        shard = [f"shard {self.shard}"] if self.shard is not None else []
+        where = ", ".join([*shard, *([self.samples] if self.samples else [])])
+        return f"{self.file}{f' ({where})' if where else ''}: {self.what}"
 
 
 @dataclass(frozen=True)
@@ -66,6 +88,19 @@ class Place:
             expected = self.files[path][1] if path in self.files else "no such file"
             self.fail(f"{path}: expected xxh3_128 {expected}, found {found}")
         return raw
+
+
+def digest_of(path: Path) -> str:
+    """Return xxh3_128 of a file.
+
+    Raises:
+        StorageError: the operating system refuses.
+    """
+    try:
+        return digest_file(path)
+    except OSError as error:
+        msg = f"{path}: {error.strerror}. Check the path and its permissions."
+        raise StorageError(msg) from error
 
 
 def shard_chunks(place: Place, path: str, grid: Grid, g: int) -> tuple[int, bool]:
@@ -255,25 +290,20 @@ class StoredArray:
         for number, i in zip(numbers.tolist(), first.tolist(), strict=True):
             found = digest64(self.rows.chunk(number) if served is None else served[i])
             if found != expected[number]:
-                self._place.fail(self.blame(number, int(expected[number]), found))
+                self._place.fail(str(self.blame(number, found)))
         self.seen[numbers] = 1
 
-    def damaged(self, g: int) -> list[str]:
+    def damaged(self, g: int) -> list[Problem]:
         """Return what is wrong with each inner chunk of shard `g` that is not what was written."""
-        share = self.grid.chunks_per_shard
-        wrong = []
-        for number in range(g * share, g * share + self.used_chunks[g]):
-            found = digest64(self.rows.chunk(number))
-            if found != self.expected[number]:
-                wrong.append(self.blame(number, int(self.expected[number]), found))
-        return wrong
+        first = g * self.grid.chunks_per_shard
+        numbers = range(first, first + self.used_chunks[g])
+        found = ((number, digest64(self.rows.chunk(number))) for number in numbers)
+        return [self.blame(number, digest) for number, digest in found if digest != self.expected[number]]
 
-    def blame(self, number: int, expected: int, found: int) -> str:
-        """Return what is wrong with a chunk: file, shard, samples, digests."""
-        g = number // self.grid.chunks_per_shard
+    def blame(self, number: int, found: int) -> Problem:
+        """Return what is wrong with a chunk."""
+        g, j = divmod(number, self.grid.chunks_per_shard)
         first = number * self.grid.chunk
         samples = self._samples_of(self.path, first, min(self.grid.shape[0], first + self.grid.chunk))
-        return (
-            f"{self.path}/{self.grid.shard_file(g)} (shard {g}, chunk {number % self.grid.chunks_per_shard}; "
-            f"{samples}): expected xxh3_64 {expected:016x}, found {found:016x}"
-        )
+        what = f"chunk {j}: expected xxh3_64 {int(self.expected[number]):016x}, found {found:016x}"
+        return Problem(f"{self.path}/{self.grid.shard_file(g)}", what, g, samples)

@@ -1,0 +1,411 @@
+"""Reading: what was written comes back, by map and by read, equal to zarr-python; damage never does."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from datacheck.cache import layout, maps, open_cache
+from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
+from datacheck.errors import CorruptionError, UsageError
+from datacheck.sample import ArraySpec
+from tests.cache.make import make_cache
+
+DTYPES = [
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+    "complex64", "complex128",
+]  # fmt: skip
+
+
+@st.composite
+def caches(draw):
+    fixed, ragged = (draw(st.sampled_from(DTYPES)) for _ in "ab")
+    specs = {
+        "fixed": ArraySpec(fixed, draw(st.sampled_from([(), (1,), (3,), (21, 3), (2, 2, 2), (1024,)]))),
+        "obs/größe": ArraySpec(ragged, draw(st.sampled_from([(), (3,), (2, 5)])), "P"),
+        "label": ArraySpec("int64", (), "P"),
+        "say": ArraySpec("uint8", (), layout.text_dim("say"), "text", optional=True),
+        "talk": ArraySpec("uint8", (), layout.text_dim("talk"), "json"),
+    }
+    samples = []
+    for _ in range(draw(st.integers(0, 9))):
+        rows = draw(st.integers(0, 6))
+        values = {
+            "fixed": draw(
+                hnp.arrays(fixed, specs["fixed"].item, fill=st.nothing() if specs["fixed"].item == () else None)
+            ),
+            "obs/größe": draw(hnp.arrays(ragged, (rows, *specs["obs/größe"].item))),
+            "label": np.arange(rows),
+            "talk": draw(st.sampled_from([{"a": [1, None]}, [], [{"role": "user", "content": "hällo\n"}]])),
+        }
+        if draw(st.booleans()):
+            values["say"] = draw(st.text(max_size=8).filter(lambda t: not any("\ud800" <= c <= "\udfff" for c in t)))
+        samples.append(values)
+    return specs, samples, draw(st.sampled_from([1, 2, 4]))
+
+
+@settings(max_examples=25)
+@given(caches(), st.randoms(use_true_random=False))
+def test_what_was_written_comes_back(written, random):
+    specs, samples, k = written
+    order = [random.randrange(len(samples)) for _ in range(7)] if samples else []
+    with tempfile.TemporaryDirectory() as root:
+        folder = make_cache(Path(root), specs, samples, k=k)
+        fields = zarr.open_group(folder, mode="r")["fields"]
+        for io in ("mmap", "pread"):
+            cache = open_cache(root, io=io, verify="always")
+            assert len(cache) == len(samples)
+            got = cache.gather("fixed", order)
+            assert got.tobytes() == b"".join(samples[i]["fixed"].tobytes() for i in order)
+            assert got.tobytes() == b"".join(np.asarray(fields["fixed"][i]).tobytes() for i in order)
+            values, lengths = cache.gather_ragged("obs/größe", order)
+            assert lengths.tolist() == [len(samples[i]["label"]) for i in order]
+            assert values.tobytes() == b"".join(samples[i]["obs/größe"].tobytes() for i in order)
+            assert values.dtype == specs["obs/größe"].dtype
+            present = cache.present("say", order)
+            assert present.tolist() == ["say" in samples[i] for i in order]
+            assert cache.texts("say", order) == [samples[i].get("say", "") for i in order]
+            assert cache.texts("talk", order) == [samples[i]["talk"] for i in order]
+            assert cache.keys(order) == [f"sample/{i:06d}" for i in order]
+            del cache
+        gc.collect()
+
+
+CLOUDS = {"cloud": ArraySpec("float32", (1024,)), "points": ArraySpec("float32", (3,), "P")}
+
+
+def clouds(count=10):
+    rng = np.random.default_rng(0)
+    return [
+        {"cloud": rng.random(1024, dtype=np.float32), "points": rng.random((i % 4, 3), dtype=np.float32)}
+        for i in range(count)
+    ]
+
+
+@pytest.fixture
+def made(tmp_path):
+    samples = clouds()
+    return make_cache(tmp_path, CLOUDS, samples, k=4), samples
+
+
+def flip(path: Path, at: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.write_bytes(raw)
+
+
+def remade(folder: Path) -> None:
+    """Write a manifest that fits the files as they are now."""
+    os.unlink(folder / "manifest.json")
+    write_manifest(folder, measure_files(folder), "0" * 32)
+
+
+def test_page_sized_samples_lie_in_one_contiguous_range(made):
+    folder, samples = made
+    rows = open_cache(folder)._arrays["fields/cloud"].rows
+    assert isinstance(rows, maps.MappedRows)
+    assert rows._rows is not None
+    assert rows._rows.flags.c_contiguous
+    np.testing.assert_array_equal(rows._rows[: len(samples)], [s["cloud"] for s in samples])
+
+
+def test_the_map_lives_as_long_as_an_array_looks_at_it(made):
+    folder, samples = made
+    mapped = lambda: Path("/proc/self/maps").read_text().count(f"{folder}/fields/cloud")  # noqa: E731
+    view = open_cache(folder)._arrays["fields/cloud"].rows._rows[5:6]
+    gc.collect()
+    assert mapped() == 3
+    np.testing.assert_array_equal(view[0], samples[5]["cloud"])
+    del view
+    gc.collect()
+    assert mapped() == 0
+
+
+def test_a_map_survives_a_cache_that_is_replaced(made, tmp_path):
+    folder, samples = made
+    cache = open_cache(folder)
+    cache.gather("cloud", [0])
+    folder.rename(tmp_path / "old")
+    for file in (tmp_path / "old").rglob("c/*"):
+        if file.is_file():
+            file.unlink()
+    np.testing.assert_array_equal(cache.gather("cloud", [9])[0], samples[9]["cloud"])
+
+
+def test_gathered_arrays_are_writable_copies(made):
+    folder, samples = made
+    cache = open_cache(folder)
+    got = cache.gather("cloud", [1])
+    got[:] = 0
+    np.testing.assert_array_equal(cache.gather("cloud", [1])[0], samples[1]["cloud"])
+
+
+def test_touch_raises_at_the_first_read_of_a_damaged_chunk_and_only_there(made):
+    folder, _ = made
+    flip(folder / "fields/cloud/c/1/0", 4096 * 2 + 7)  # shard 1 holds samples 4 to 7; a chunk holds four of them
+    cache = open_cache(folder)
+    cache.gather("cloud", [0, 3, 8])
+    with pytest.raises(CorruptionError) as caught:
+        cache.gather("cloud", [0, 6])
+    for part in (
+        str(folder),
+        "fields/cloud/c/1/0",
+        "shard 1",
+        "sample/000004 to sample/000007",
+        "datacheck cache build",
+    ):
+        assert part in str(caught.value)
+    with pytest.raises(CorruptionError):  # and again: a chunk that failed is not taken for checked
+        cache.gather("cloud", [6])
+    open_cache(folder, verify="manifest").gather("cloud", [6])  # the control: nothing looks
+
+
+def test_always_sees_damage_that_comes_later(made):
+    folder, _ = made
+    touch, always = open_cache(folder), open_cache(folder, verify="always")
+    for cache in (touch, always):
+        cache.gather("cloud", range(10))
+    with (folder / "fields/cloud/c/0/0").open("r+b") as file:
+        file.write(b"\xff")
+    touch.gather("cloud", [0])
+    with pytest.raises(CorruptionError):
+        always.gather("cloud", [0])
+
+
+def test_full_names_the_samples_at_open(made):
+    folder, _ = made
+    flip(folder / "fields/points/c/2/0", 3)
+    with pytest.raises(CorruptionError, match="shard 2, sample 9, sample/000009"):
+        open_cache(folder, verify="full")
+
+
+def test_large_samples_are_checked_one_by_one(tmp_path):
+    spec = {"big": ArraySpec("float32", (16384,))}
+    folder = make_cache(tmp_path, spec, [{"big": np.full(16384, i, np.float32)} for i in range(5)], k=2)
+    flip(folder / "fields/big/c/1/0", 70_000)  # sample 3
+    cache = open_cache(folder)
+    assert cache.gather("big", [4, 2, 0])[:, 0].tolist() == [4, 2, 0]
+    with pytest.raises(CorruptionError, match="sample 3, sample/000003"):
+        cache.gather("big", [2, 3])
+
+
+def test_forked_children_share_what_has_been_checked(made):
+    folder, _ = made
+    cache = open_cache(folder)
+    child = os.fork()
+    if child == 0:
+        cache.gather("cloud", [0])
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert cache._arrays["fields/cloud"].seen.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "file", ["fields/cloud/c/1/0", "rows/P/start/c/0", "samples/valid/c/0", "fields/cloud/zarr.json"]
+)
+def test_a_shorter_file_is_refused_at_open(made, file):
+    folder, _ = made
+    with (folder / file).open("r+b") as f:
+        f.truncate((folder / file).stat().st_size - 1)
+    with pytest.raises(CorruptionError, match=file):
+        open_cache(folder)
+
+
+def test_a_file_that_shrinks_after_the_open_is_refused_before_it_is_mapped(made):
+    folder, _ = made
+    cache = open_cache(folder)
+    with (folder / "fields/cloud/c/1/0").open("r+b") as f:
+        f.truncate(100)
+    with pytest.raises(CorruptionError, match="fields/cloud/c/1/0"):
+        cache.gather("cloud", [0])
+
+
+@pytest.mark.parametrize("start", [-1, 10**9, 2**62, 1000])
+def test_a_row_table_that_points_elsewhere_is_damage_not_a_crash(made, start):
+    folder, _ = made
+    file = folder / "rows/P/start/c/0"
+    raw = bytearray(file.read_bytes())
+    raw[8 * 3 : 8 * 4] = np.int64(start if start != 1000 else 40_000).tobytes()
+    file.write_bytes(raw)
+    remade(folder)
+    cache = open_cache(folder, verify="manifest")
+    with pytest.raises(CorruptionError, match="rows that are not there"):
+        cache.gather_ragged("points", [3])
+    with pytest.raises(CorruptionError, match="rows/P/start"):
+        open_cache(folder).gather_ragged("points", [3])
+
+
+def test_a_damaged_index_is_seen(made):
+    folder, _ = made
+    file = folder / "fields/cloud/c/0/0"
+    flip(file, file.stat().st_size - 10)
+    with pytest.raises(CorruptionError, match="crc32c"):
+        open_cache(folder, verify="manifest").gather("cloud", [0])
+
+
+def test_a_chunk_marked_absent_is_damage_not_fill(made):
+    folder, _ = made
+    grid = layout.Grid("float32", (10, 1024), 4, 4)
+    file = folder / "fields/cloud/c/1/0"
+    file.write_bytes(layout.pack_index(grid, 0))
+    remade(folder)
+    with pytest.raises(CorruptionError, match="holds 0 of 1 chunks"):
+        open_cache(folder, verify="manifest").gather("cloud", [0])
+
+
+def test_shards_in_another_order_are_read_by_zarr(tmp_path):
+    spec = {"big": ArraySpec("float32", (16384,))}
+    folder = make_cache(tmp_path, spec, [{"big": np.full(16384, i, np.float32)} for i in range(4)], k=4)
+    file = folder / "fields/big/c/0/0"
+    raw = file.read_bytes()
+    chunks = [raw[i * 65536 : (i + 1) * 65536] for i in (2, 0, 3, 1)]
+    index = np.array([[1, 65536], [3, 65536], [0, 65536], [2, 65536]], dtype="<u8")
+    index[:, 0] *= 65536
+    import google_crc32c
+
+    file.write_bytes(b"".join(chunks) + index.tobytes() + google_crc32c.value(index.tobytes()).to_bytes(4, "little"))
+    remade(folder)
+    cache = open_cache(folder)
+    assert cache.gather("big", [3, 1])[:, 0].tolist() == [3, 1]
+    assert isinstance(cache._arrays["fields/big"].rows, maps.ForeignRows)
+
+
+def test_a_compressed_array_is_read_by_zarr_and_still_checked(made):
+    folder, samples = made
+    values = np.stack([s["cloud"] for s in samples])
+    attributes = json.loads((folder / "fields/cloud/zarr.json").read_text())["attributes"]
+    (folder / "fields/cloud/zarr.json").unlink()
+    array = zarr.create_array(
+        folder / "fields/cloud", shape=values.shape, dtype="float32", shards=(4, 1024), chunks=(4, 1024),
+        compressors=zarr.codecs.ZstdCodec(), fill_value=float("nan"), attributes=attributes, overwrite=True,
+    )  # fmt: skip
+    array[:] = values
+    remade(folder)
+    cache = open_cache(folder)
+    np.testing.assert_array_equal(cache.gather("cloud", [9, 0, 5]), values[[9, 0, 5]])
+    array[0] = 0
+    remade(folder)
+    with pytest.raises(CorruptionError, match="sample/000000"):
+        open_cache(folder).gather("cloud", [1])
+
+
+def test_reads_keep_few_files_open(tmp_path):
+    spec = {"x": ArraySpec("int64", ())}
+    folder = make_cache(tmp_path, spec, [{"x": np.int64(i)} for i in range(150)], k=1)
+    before = len(os.listdir("/proc/self/fd"))
+    cache = open_cache(folder, io="pread", verify="manifest")
+    assert cache.gather("x", range(150)).tolist() == list(range(150))
+    assert cache.gather("x", range(150)).tolist() == list(range(150))
+    assert len(os.listdir("/proc/self/fd")) <= before + 128
+    del cache
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_where_no_more_maps_are_granted_reads_serve_the_same(made, monkeypatch):
+    folder, samples = made
+
+    def refuse(*_):
+        raise OSError(12, "no memory")
+
+    monkeypatch.setattr(maps._Range, "place", refuse)
+    np.testing.assert_array_equal(open_cache(folder).gather("cloud", [7])[0], samples[7]["cloud"])
+
+
+def test_local_file_systems_are_told_from_remote_ones(tmp_path, monkeypatch):
+    assert maps.is_local(tmp_path)
+    table = "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:5 / /mnt/my\\040disk rw - nfs4 server:/ rw\n"
+    monkeypatch.setattr(maps.Path, "read_text", lambda *_, **__: table)
+    assert maps.is_local(Path("/home"))
+    assert maps.is_local(Path("/mnt/my diskette"))
+    assert not maps.is_local(Path("/mnt/my disk/cache"))
+
+
+def test_the_only_cache_below_a_folder_is_chosen(tmp_path):
+    train = make_cache(tmp_path, CLOUDS, clouds(2), split="train")
+    val = make_cache(tmp_path, CLOUDS, clouds(3), split="val")
+    assert open_cache(tmp_path / "tiny", split="val").path == val
+    assert open_cache(tmp_path / "tiny" / "train").path == train
+    with pytest.raises(UsageError, match="2 finished caches") as caught:
+        open_cache(tmp_path / "tiny")
+    assert str(train) in str(caught.value)
+    assert str(val) in str(caught.value)
+    with pytest.raises(UsageError, match="there is train, val"):
+        open_cache(tmp_path / "tiny", split="test")
+    with pytest.raises(UsageError, match="no such folder"):
+        open_cache(tmp_path / "other")
+
+
+def test_an_unfinished_build_is_not_a_cache(tmp_path):
+    folder = make_cache(tmp_path, CLOUDS, clouds(2))
+    hidden = folder.parent / ".building"
+    hidden.mkdir()
+    folder.rename(hidden / "0123.abc")
+    with pytest.raises(UsageError, match="no finished cache"):
+        open_cache(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda c: c.gather("other", [0]), UsageError, "cloud, points"),
+        (lambda c: c.gather("points", [0]), UsageError, "gather_ragged"),
+        (lambda c: c.gather_ragged("cloud", [0]), UsageError, "use gather"),
+        (lambda c: c.gather("cloud", [10]), IndexError, "0 to 9"),
+        (lambda c: c.gather("cloud", [-1]), IndexError, "0 to 9"),
+        (lambda c: c.lengths("Q"), UsageError, "P"),
+    ],
+)
+def test_wrong_requests_are_named(made, call, error, words):
+    with pytest.raises(error, match=words):
+        call(open_cache(made[0]))
+
+
+def test_unknown_options_are_refused(made):
+    with pytest.raises(UsageError, match="manifest, touch, always, full"):
+        open_cache(made[0], verify="never")
+    with pytest.raises(UsageError, match="auto, mmap, pread"):
+        open_cache(made[0], io="dma")
+
+
+def test_a_pickled_cache_is_small_and_opens_again(made):
+    folder, samples = made
+    cache = open_cache(folder)
+    cache.gather("cloud", range(10))
+    raw = pickle.dumps(cache)
+    assert len(raw) < 1000
+    opened = pickle.loads(raw)  # noqa: S301  our own bytes
+    np.testing.assert_array_equal(opened.gather("cloud", [2])[0], samples[2]["cloud"])
+
+
+def test_reading_imports_no_zarr(made):
+    script = (
+        "import sys; from datacheck.cache import open_cache; c = open_cache(sys.argv[1]); "
+        "c.gather('cloud', [1]); c.gather_ragged('points', [1]); c.keys([1]); "
+        "print(sorted({'zarr', 'pydantic', 'yaml', 'dask', 'h5py', 'torch'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", script, str(made[0])], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_counts_and_origins(tmp_path):
+    folder = make_cache(tmp_path, CLOUDS, clouds(3), made=[True, False, True], valid=[False, True, True])
+    cache = open_cache(folder)
+    assert (cache.made.tolist(), cache.usable.tolist()) == ([True, False, True], [False, False, True])
+    assert cache.origin(2) == [{"file": "sample/000002.npy"}]
+    assert cache.codes("sample/000000") == ["DC301"]
+    assert cache.codes("sample/000002") == []
+    assert read_manifest(folder).format == 1
