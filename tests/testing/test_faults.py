@@ -88,6 +88,9 @@ def test_one_bit_changes_for_a_changed_byte(clean, tmp_path):
     folder, [planted] = pick_of("sceneleap", "changed-byte", clean, tmp_path)
     a, b = (np.fromfile(f / planted.keys[0], np.uint8) for f in (clean / "sceneleap", folder))
     assert np.unpackbits(a ^ b).sum() == 1
+    old, new = (_record(f, planted.keys[0])["grasp_qpos"] for f in (clean / "sceneleap", folder))
+    assert np.abs(old - new).max() < 1e-15
+    assert not np.array_equal(old, new)
 
 
 def test_a_leaked_object_has_different_grasps_in_both_splits(clean, tmp_path):

@@ -90,12 +90,6 @@ def _rows_differ(site: Site) -> list[Planted]:
     return [Planted((key,), "DC123", "the label file has 10 rows fewer than the scene")]
 
 
-def _listed_but_absent(site: Site) -> list[Planted]:
-    name = site.rng.bytes(5).hex()
-    add_lines(site.folder / "train_list.txt", [name])
-    return [Planted((f"train/{name}.npy",), "DC105", "a listed scene does not exist")]
-
-
 def _no_captions(site: Site) -> list[Planted]:
     """The captions carry the instance ids of another scene."""
     key = _victim(site)
@@ -131,6 +125,5 @@ FAULTS = (
     Fault("nan-point", "scannetpp", "DC221", _edit("DC221", "one point is NaN", _nan_point)),
     Fault("label-rows-differ", "scannetpp", "DC123", _rows_differ),
     Fault("truncated-scene", "scannetpp", "DC101", _truncated),
-    Fault("missing-scene", "scannetpp", "DC105", _listed_but_absent),
     Fault("copied-to-validation", "scannetpp", "DC801", _copied_to_validation),
 )

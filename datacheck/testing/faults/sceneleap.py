@@ -128,10 +128,12 @@ def _leaked(site: Site) -> list[Planted]:
 
 
 def _changed_byte(site: Site) -> list[Planted]:
+    """The last bit of one number: no value tells, only the digest does."""
     key = _victim(site)
     path = site.folder / key
+    grasps = _read(path)["grasp_qpos"]
     data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[data.index(grasps[len(grasps) // 2, 0].tobytes())] ^= 1
     path.write_bytes(bytes(data))
     return [Planted((key,), "DC108", "one byte changed since the last scan")]
 
