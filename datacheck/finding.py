@@ -120,7 +120,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class RuleVerdict:
-    """What came of one rule over the whole run."""
+    """What came of one rule over the whole run.
+
+    Args:
+        checked, failed: samples that it judged, and those that fail.
+        skipped: samples that it did not judge, by the code that they fail already.
+        unseen: what else it could not look at, a sentence each.
+        why: the reason for a verdict that is neither pass nor fail, and what was allowed or waived.
+        options: the options in force.
+    """
 
     code: str
     name: str
@@ -130,6 +138,7 @@ class RuleVerdict:
     checked: int = 0
     failed: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
+    unseen: tuple[str, ...] = ()
     why: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -139,9 +148,10 @@ class Report:
     """Everything a scan has to say; printing it is the business of `report/`.
 
     Args:
-        run: id, started, seconds, version, command, fail_on (error, warning, never).
-        dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped, from_cache}, splits.
-        schema: name, digest, path.
+        run: id, started, seconds, version, command, fail_on (error, warning, never), kept_files, kept_samples.
+        dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped}, splits
+            {name: {samples, valid}}.
+        schema: name, digest.
         verdicts: every rule, also those that passed.
         findings: worst first.
         valid: number of samples fit for training.

@@ -1,1 +1,64 @@
-"""scan."""
+"""Find the broken samples of a dataset: `scan`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from datacheck.scan.measuring import Progress
+from datacheck.scan.runner import FailOn, Request, ScanRun, run_scan
+from datacheck.schema.model import Schema
+from datacheck.sources import list_files, matches
+from datacheck.sources.listing import target
+
+__all__ = ["FailOn", "Progress", "Request", "ScanRun", "run_scan", "scan", "schema_for"]
+
+
+def scan(
+    data: str | Path, schema: Schema | str | Path | None = None, *, roots: Mapping[str, str | Path] | None = None,
+    progress: Progress | None = None, **options: Any,
+) -> ScanRun:  # fmt: skip
+    """Scan a dataset; what ``datacheck scan`` does, without printing.
+
+    Args:
+        data: folder, file or Zarr folder.
+        schema: a schema, the name of a built-in one, or a file; None: the built-in one that fits.
+        roots: extra folders by name.
+        progress: called after each task.
+        options: see `Request`.
+
+    Raises:
+        UsageError: the data are missing or empty, no schema or several fit, an option or a waiver is wrong.
+        StorageError: the results cannot be written, or the Dask cluster refuses.
+    """
+    folders = {name: Path(folder) for name, folder in (roots or {}).items()}
+    chosen = schema if isinstance(schema, Schema) else schema_for(Path(data), schema)
+    return run_scan(chosen, Request(Path(data), folders, **options), progress)
+
+
+def schema_for(data: Path, name: str | Path | None) -> Schema:
+    """Return the schema of that name or file; for None the built-in one whose file patterns fit the data.
+
+    Raises:
+        UsageError: there is no such schema, or none or several fit.
+    """
+    from datacheck.schema.load import choose_schema, load_schema  # noqa: PLC0415  YAML is not needed with a Schema
+
+    if name is not None:
+        return load_schema(name)
+    root, only = target(data)
+    listing = list_files(root, only=only)
+    return choose_schema(lambda schema: matches(schema, listing))
+
+
+class _Callable(ModuleType):
+    """`datacheck.scan` is this package and the function: which one a name means must not depend on import order."""
+
+    def __call__(self, *args: Any, **options: Any) -> ScanRun:
+        return scan(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -63,7 +63,7 @@ class _Trial:
         why = [*self.allowed]
         if self.waived:
             why.append(f"{self.waived:,} failing samples waived: {choice.settings.reason}")
-        why += [f"{int(mask.sum()):,} samples not judged: {reason}" for reason, mask in sorted(self.unseen.items())]
+        unseen = tuple(f"{int(m.sum()):,} samples not judged: {reason}" for reason, m in sorted(self.unseen.items()))
         if self.crashes:
             verdict = Verdict.CRASH
             why.insert(0, self.crashes[0]["traceback"].strip().splitlines()[-1])
@@ -74,13 +74,13 @@ class _Trial:
             why.append(choice.why)
         elif not self.checked.any():
             verdict = Verdict.SKIP
-            why += [] if self.unseen else [_nothing_judged(self)]
+            why += self.unseen or [_nothing_judged(self)]
         else:
             verdict = Verdict.PASS
         skipped = {code: int(mask.sum()) for code, mask in sorted(self.skipped.items())}
         return RuleVerdict(
             rule.code, rule.name, verdict, choice.severity, rule.level,
-            int(self.checked.sum()), int(self.failed.sum()), skipped, "; ".join(why), dict(choice.options),
+            int(self.checked.sum()), int(self.failed.sum()), skipped, unseen, "; ".join(why), dict(choice.options),
         )  # fmt: skip
 
 

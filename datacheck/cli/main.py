@@ -1,0 +1,139 @@
+"""The command ``datacheck``: imports the command asked for; every exception becomes one message and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from difflib import get_close_matches
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from datacheck import __version__
+from datacheck.errors import DatacheckError
+
+_COMMANDS = {
+    "scan": "Find the broken samples of a dataset.",
+    "cache": "Build, check and list caches.",
+    "demo": "See the whole way on synthetic data with planted faults.",
+}
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends a run exactly as Ctrl-C does, with an exit code of its own."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command when it is called, so that ``--help`` does not pay for all of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of use."""
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        del ctx
+        if cmd_name == "scan":
+            from datacheck.cli.scan import scan
+
+            return scan
+        if cmd_name == "cache":
+            from datacheck.cli.cache import cache
+
+            return cache
+        if cmd_name == "demo":
+            from datacheck.cli.demo import demo
+
+            return demo
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; suggest one for a name that does not exist."""
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(_COMMANDS)}."
+            msg = f"no command is called {args[0]!r}. {hint}"
+            raise click.UsageError(msg, ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", message="datacheck %(version)s")
+def datacheck() -> None:
+    """Find the broken samples of 3D, robot, hand-pose and language data, build a checksummed cache, feed PyTorch."""
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and exit.
+
+    Notes:
+        Exit codes: 0 clean; 1 findings; 2 the request or schema is wrong; 3 storage or a missing dependency;
+        4 internal, or a rule crashed; 5 out of space; 6 the build is not deterministic; 7 verification failed;
+        130, 143 interrupted.
+    """
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(run(args))
+
+
+def run(args: list[str] | None = None) -> int:
+    """Run the command line; return the exit code, whatever happens."""
+    try:
+        with datacheck.make_context("datacheck", sys.argv[1:] if args is None else list(args)) as context:
+            datacheck.invoke(context)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last place that can turn it into a message
+        return _ended(error)
+    return 0
+
+
+def _ended(error: BaseException) -> int:
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.ClickException):
+        error.show()
+        return 2
+    if isinstance(error, BrokenPipeError):  # the reader of a pipe has seen enough; nothing more can be said to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if isinstance(error, DatacheckError):
+        return _say(str(error), error.exit_code)
+    if isinstance(error, KeyboardInterrupt):
+        said = " ".join(["interrupted.", *getattr(error, "__notes__", [])])
+        return _say(said, 143 if isinstance(error, Terminated) else 130)
+    return _say(_unexpected(error), 4)
+
+
+def _say(message: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        click.echo(f"datacheck: {message}", err=True)
+    return code
+
+
+def _unexpected(error: BaseException) -> str:
+    text = "".join(traceback.format_exception(error))
+    said = f"internal error, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="datacheck-", suffix=".txt", delete=False) as file:
+            file.write(text)
+    except OSError:
+        return f"{said}. Please report it."
+    return f"{said}. Please report it with {Path(file.name)}"
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise Terminated

@@ -1,0 +1,54 @@
+"""A progress bar on standard error: on a terminal only, and not under CI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from datacheck.finding import Tick
+from datacheck.report.words import bytes_said
+
+
+@contextmanager
+def progress_bar(console: Console | None = None) -> Iterator[Callable[[Tick], None] | None]:
+    """Yield what a scan calls after each task: samples, files, bytes, rate, time left, how many files were kept.
+
+    Args:
+        console: where to draw; None: standard error.
+
+    Notes:
+        Yields None where nobody would see a bar.
+    """
+    console = console or Console(stderr=True)
+    if not console.is_terminal or os.environ.get("CI") or os.environ.get("TERM") == "dumb":
+        yield None
+        return
+    columns = (
+        TextColumn("scanning"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[said]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("scan", total=None, said="listing files")
+
+        def tell(tick: Tick) -> None:
+            seconds = bar.tasks[task].elapsed or 1e-9
+            total = tick.all_nbytes + tick.all_files  # an empty file is progress too
+            bar.update(task, completed=tick.nbytes + tick.files, total=total or 1, said=said(tick, seconds))
+
+        yield tell
+
+
+def said(tick: Tick, seconds: float) -> str:
+    """Return the words behind the bar."""
+    parts = [f"{tick.samples:,} samples", f"{tick.files:,}/{tick.all_files:,} files", bytes_said(tick.nbytes)]
+    parts.append(f"{bytes_said(tick.nbytes / seconds)}/s")
+    if tick.kept:
+        parts.append(f"{tick.kept:,} files unchanged")
+    return " · ".join(parts)

@@ -1,0 +1,285 @@
+"""The report for people: at most 60 lines that answer "can I train on this?", worst first, then what was not looked at.
+
+Text from data (names, messages) passes through no markup; what a terminal would act on is escaped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from datacheck.finding import Finding, Report, Severity, Verdict
+from datacheck.report.words import bytes_said, clean, plain
+
+LINES = 60
+_WIDEST = 110
+_UNPIPED = 100
+_TOLD = 6
+_MESSAGE_LINES = 4
+_COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold blue"}
+
+
+def print_report(report: Report, console: Console | None = None) -> None:
+    """Print a report.
+
+    Args:
+        report: what a scan says.
+        console: where to; None: standard output, without colour where nobody would see it.
+    """
+    console = console or _console()
+    for line in report_lines(report, _width(console)):
+        console.print(plain(line, console.encoding), soft_wrap=True)
+
+
+def _console() -> Console:
+    colourless = bool(os.environ.get("CI") or os.environ.get("NO_COLOR"))
+    return Console(highlight=False, markup=False, emoji=False, no_color=colourless or None)
+
+
+def _width(console: Console) -> int:
+    known = console.is_terminal or "COLUMNS" in os.environ
+    return max(40, min(console.width, _WIDEST)) if known else _UNPIPED
+
+
+def report_lines(report: Report, width: int) -> list[Text]:
+    """Return the report's lines, at most 60, each at most `width` cells wide unless a name alone is longer.
+
+    Args:
+        report: what a scan says.
+        width: cells.
+    """
+    head = [*_head(report, width), Text()]
+    foot = _foot(report, width)
+    room = LINES - len(head) - len(foot)
+    blocks = [_block(f, width) for f in report.findings]
+    shown: list[Text] = []
+    for number, block in enumerate(blocks):
+        left = len(blocks) - number
+        if len(shown) + len(block) + 1 + (left > 1) * 3 <= room:
+            shown += [*block, Text()]
+        else:
+            shown += _briefly(report.findings[number:], width, room - len(shown))
+            break
+    return [*head, *shown, *foot]
+
+
+def _briefly(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
+    fit = len(findings) if len(findings) < room else max(0, room - 2)
+    lines = [_title(f, width) for f in findings[:fit]]
+    if fit < len(findings):
+        lines.append(Text(f"… and {len(findings) - fit} more findings in result.json", "dim"))
+    return [*lines, Text()]
+
+
+# ------------------------------------------------------------------------------------------------- head
+
+
+def _head(report: Report, width: int) -> list[Text]:
+    dataset = report.dataset
+    parts = [
+        f"datacheck {report.run['version']}",
+        f"schema {report.schema['name']}",
+        dataset["root"],
+        f"{_count(dataset['files'], 'file')}, {bytes_said(dataset['bytes'])}",
+        _count(dataset["samples"]["listed"], "sample"),
+        f"{report.run['seconds']:.1f} s" + _kept(report),
+    ]
+    return [*_wrapped(Text(clean(" · ".join(parts)), "dim"), width, 0), _answer(report)]
+
+
+def _kept(report: Report) -> str:
+    kept = report.run["kept_files"]
+    return f" ({_count(kept, 'file')} unchanged, not opened)" if kept else ""
+
+
+def _answer(report: Report) -> Text:
+    listed = report.dataset["samples"]["listed"]
+    unfit = listed - report.valid
+    if not unfit:
+        fit = (
+            f"all {_count(listed, 'sample')} are fit for training" if listed != 1 else "the sample is fit for training"
+        )
+    elif not report.valid:
+        fit = f"none of {_count(listed, 'sample')} is fit for training"
+    else:
+        fit = f"{unfit:,} of {_count(listed, 'sample')} {'is' if unfit == 1 else 'are'} not fit for training"
+    return Text.assemble(_verdict(report), "  ", (fit, "bold"), f": {_tally(report)}")
+
+
+def _verdict(report: Report) -> tuple[str, str]:
+    return {0: ("OK", "bold green"), 1: ("FAIL", "bold red")}.get(report.exit_code, ("CRASH", "bold magenta"))
+
+
+def _tally(report: Report) -> str:
+    counts = report.counts()
+    parts = [_count(counts["error"], "error"), _count(counts["warning"], "warning")]
+    if counts["info"]:
+        parts.append(f"{counts['info']} for information")
+    if report.crashes:
+        parts.append(_count(len(report.crashes), "crash", "crashes"))
+    return ", ".join(parts)
+
+
+# ------------------------------------------------------------------------------------------------ blocks
+
+
+def _block(finding: Finding, width: int) -> list[Text]:
+    lines = [_title(finding, width)]
+    lines += _cut(_wrapped(Text(clean(finding.message)), width, 2), _MESSAGE_LINES)
+    if finding.cause is not None:
+        lines += _cut(_wrapped(Text(f"= {clean(_cause(finding))}", "cyan"), width, 2), 3)
+    if finding.examples:
+        lines += _examples(finding, width)
+    if finding.hides:
+        hidden = ", ".join(f"{code} ({count:,})" for code, count in sorted(finding.hides.items()))
+        lines += _cut(_entry("hides", Text(f"{hidden}: not judged on these samples", "dim"), width), 2)
+    if finding.fix:
+        lines += _cut(_entry("fix", Text(clean(finding.fix)), width), 3)
+    return lines
+
+
+def _title(finding: Finding, width: int) -> Text:
+    where = [clean(" ".join(part for part in (", ".join(map(_field, finding.fields)),) if part)), clean(finding.split)]
+    left = Text.assemble(
+        (finding.severity.value, _COLOURS[finding.severity]), " ", (finding.code, "bold"), " ", (finding.name, "bold"),
+        "".join(f" · {part}" for part in where if part),
+    )  # fmt: skip
+    right = _extent(finding)
+    gap = width - left.cell_len - len(right)
+    if gap < 2:
+        left.truncate(max(20, width - len(right) - 2), overflow="ellipsis")
+        gap = max(2, width - left.cell_len - len(right))
+    return left.append(" " * gap + right, "dim") if right else left
+
+
+def _field(name: str) -> str:
+    return "fields not in the schema" if name == "*" else name
+
+
+def _extent(finding: Finding) -> str:
+    if not finding.failed:
+        return "the dataset as a whole"
+    return f"{finding.failed:,} of {_count(finding.of, 'sample')} ({_percent(finding.failed / max(1, finding.of))})"
+
+
+def _percent(share: float) -> str:
+    if share < 0.0005:
+        return "< 0.1 %"
+    return "> 99.9 %" if 0.9995 <= share < 1 else f"{share * 100:.2g} %" if share < 0.1 else f"{share * 100:.1f} %"
+
+
+def _cause(finding: Finding) -> str:
+    cause = finding.cause
+    assert cause is not None
+    said = cause.text
+    if cause.explains is not None and f"{cause.explains}/" not in said and "explains" not in said:
+        said += f" (explains {cause.explains:,} of {finding.failed:,})" if finding.failed else ""
+    if cause.alternatives:
+        said += f"; or {' or '.join(cause.alternatives)}"
+    return said
+
+
+def _examples(finding: Finding, width: int) -> list[Text]:
+    keys = [clean(key, spaces=True) for key in finding.examples]
+    more = finding.failed - len(keys)
+    if more > 0:
+        keys.append(f"… {more:,} more")
+    lines, line = [], ""
+    for key in keys:
+        if line and len(line) + len(key) + 6 > width:
+            lines.append(line)
+            line = ""
+        line += f"  {key}" if line else key
+    return [Text(f"    {text}") for text in [*lines, line]]
+
+
+# -------------------------------------------------------------------------------------------------- foot
+
+
+def _foot(report: Report, width: int) -> list[Text]:
+    lines = _entry("checked", Text(_rules(report)), width, 0)
+    told = [*_crashes(report), *report.unchecked]
+    for number, sentence in enumerate(told[:_TOLD]):
+        lines += _cut(_entry("not seen" if number == 0 else "", Text(clean(sentence)), width, 0), 2)
+    if len(told) > _TOLD:
+        lines += _entry("", Text(f"… and {len(told) - _TOLD} more in result.json: unchecked", "dim"), width, 0)
+    lines += _cut(_entry("valid", Text(_valid(report)), width, 0), 3)
+    lines += _entry("results", Text(clean(_folder(report), spaces=True)), width, 0)
+    return [*lines, Text(), _last(report)]
+
+
+def _rules(report: Report) -> str:
+    tally = [
+        (Verdict.FAIL, "failed"),
+        (Verdict.PASS, "passed"),
+        (Verdict.SKIP, "could not look"),
+        (Verdict.CRASH, "crashed"),
+        (Verdict.NOT_APPLICABLE, "do not apply"),
+        (Verdict.OFF, "off"),
+    ]
+    counted = [(sum(v.verdict is kind for v in report.verdicts), word) for kind, word in tally]
+    return f"{len(report.verdicts)} rules: " + ", ".join(f"{count} {word}" for count, word in counted if count)
+
+
+def _crashes(report: Report) -> Iterable[str]:
+    for crash in report.crashes:
+        last = crash["traceback"].strip().splitlines()[-1]
+        yield f"{crash['rule'] or 'reader'} crashed on {crash['at']}: {last} (traceback in result.json)"
+
+
+def _valid(report: Report) -> str:
+    listed = report.dataset["samples"]["listed"]
+    said = f"{report.valid:,} of {_count(listed, 'sample')}"
+    splits = report.dataset["splits"]
+    if splits:
+        parts = [f"{name} {c['valid']:,} of {c['samples']:,}" for name, c in splits.items()]
+        said += f" ({' · '.join(parts[:8])}{' …' if len(parts) > 8 else ''})"
+    samples = report.dataset["samples"]
+    unread = [f"{samples[kind]:,} {kind}" for kind in ("unreadable", "skipped") if samples[kind]]
+    return clean(said + (f"; {', '.join(unread)}" if unread else ""))
+
+
+def _folder(report: Report) -> str:
+    folder = Path(report.folder)
+    if folder.is_absolute() and folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
+    return f"{folder}/  (result.json, samples.parquet, valid.json)"
+
+
+def _last(report: Report) -> Text:
+    return Text.assemble(_verdict(report), f"  {_tally(report)} · exit {report.exit_code}")
+
+
+# -------------------------------------------------------------------------------------------------- lines
+
+
+def _wrapped(text: Text, width: int, indent: int) -> list[Text]:
+    lines = text.wrap(Console(width=width), max(20, width - indent), overflow="fold")
+    return [Text(" " * indent).append_text(_stripped(line)) for line in lines]
+
+
+def _stripped(line: Text) -> Text:
+    line.rstrip()
+    return line
+
+
+def _entry(word: str, text: Text, width: int, indent: int = 2) -> list[Text]:
+    """Return a word and, beside it, a paragraph."""
+    column = indent + (6 if indent else 10)
+    lines = _wrapped(text, width, column)
+    lines[0] = Text.assemble(" " * indent, (word.ljust(column - indent), "dim"), lines[0][column:])
+    return lines
+
+
+def _cut(lines: list[Text], most: int) -> list[Text]:
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], lines[most - 1].append(" …")]
+
+
+def _count(number: int, word: str, plural: str = "") -> str:
+    return f"{number:,} {word if number == 1 else plural or word + 's'}"

@@ -1,0 +1,38 @@
+"""Words that several outputs share: sizes as people say them, names made harmless, characters that a terminal has."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+_ASCII = str.maketrans({
+    "\u00b7": "-", "\u2026": "...", "\u00d7": "x", "\u2192": "->", "\u2212": "-", "\u00b1": "+-", "\u2265": ">=",
+    "\u2264": "<=", "\u00b0": " deg", "\u2014": "-", "\u2013": "-",
+})  # fmt: skip
+
+
+def bytes_said(nbytes: float) -> str:
+    """Return a number of bytes as people say it: 999 B, 1.2 kB, 3.4 GB (powers of 1,000)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 999.5:
+            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 99.5 else f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:,.4g} TB"
+
+
+def clean(text: str, *, spaces: bool = False) -> str:
+    r"""Return text in which every character that a terminal would act on is spelled out (``\x1b``).
+
+    Args:
+        text: a message, a key, a name: it may come from a file.
+        spaces: keep runs of spaces as they are (in a key they matter); else they become one.
+    """
+    if not spaces:
+        text = " ".join(text.split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def plain(line: Text, encoding: str) -> Text:
+    """Return a line that an output of this encoding can show; colours are left out where it is not UTF-8."""
+    if encoding.lower().replace("-", "") == "utf8":
+        return line
+    return Text(line.plain.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding))

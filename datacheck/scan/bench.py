@@ -1,0 +1,181 @@
+"""Measuring one block: which measurement sees which field, and what becomes of one that fails."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from datacheck.rules.base import Measure
+from datacheck.sample import Block, Column
+from datacheck.schema.model import ANY, FieldSpec, Schema
+from datacheck.table import Measured
+
+Array = np.ndarray[Any, Any]
+
+_NUMERIC = "biuf"
+_WIDEST = 64
+
+
+class Bench:
+    """The measurements of a run, ready to be applied to blocks of any split.
+
+    Args:
+        schema: the schema in force.
+        measures: what to measure.
+
+    Attributes:
+        crashes: the first failure of each measurement: measure, key, traceback.
+        undeclared: names of fields met that the schema does not list.
+        failed: files of which some sample lacks a measurement for that reason.
+    """
+
+    def __init__(self, schema: Schema, measures: Sequence[Measure]) -> None:
+        self._measures = measures
+        self._schema_of = cache(schema.for_split)
+        self.crashes: dict[str, dict[str, str]] = {}
+        self.undeclared: set[str] = set()
+        self.failed: set[str] = set()
+
+    def measure(self, block: Block) -> dict[str, Measured]:
+        """Return the columns of a block, ``field:stat`` and ``:stat``; a failed measurement leaves its columns out."""
+        schema = self._schema_of(block.split)
+        columns: dict[str, Measured] = {}
+        fields = list(_declared(block, schema))
+        for measure in self._measures:
+            try:
+                if measure.per == "sample":
+                    columns |= _named("", measure.function(block, schema), len(block))
+                    continue
+                for name, column, spec in fields:
+                    if _applies(measure, column, spec):
+                        columns |= _named(name, measure.function(column, spec), len(block))
+            except MemoryError:
+                raise
+            except Exception:  # noqa: BLE001  a crash verdict for the rules that need it; the others go on
+                self._crashed(measure, block)
+        columns |= self._undeclared(block, schema)
+        return columns
+
+    def _crashed(self, measure: Measure, block: Block) -> None:
+        self.failed.update(origin.file for origin in block.origins)
+        crash = {"measure": measure.name, "key": block.keys[0], "traceback": traceback.format_exc()}
+        self.crashes.setdefault(measure.name, crash)
+
+    def _undeclared(self, block: Block, schema: Schema) -> dict[str, Measured]:
+        rest = {name: column for name, column in block.fields.items() if name not in schema.fields}
+        self.undeclared.update(rest)
+        spec = schema.fields.get(ANY, FieldSpec())
+        columns: dict[str, Measured] = {}
+        for measure in self._measures:
+            if not measure.undeclared or measure.per == "sample" or spec.absent:
+                continue
+            try:
+                found = {
+                    name: _named("", measure.function(column, spec), len(block))
+                    for name, column in sorted(rest.items())
+                    if _applies(measure, column, spec)
+                }
+                columns |= _added_up(measure, found, len(block))
+            except MemoryError:
+                raise
+            except Exception:  # noqa: BLE001  as above
+                self._crashed(measure, block)
+        return columns
+
+
+def _declared(block: Block, schema: Schema) -> Iterator[tuple[str, Column, FieldSpec]]:
+    """Yield the declared fields that the block has, and those of their parts that are declared themselves."""
+    for name, column in block.fields.items():
+        if name not in schema.fields:
+            continue
+        yield name, column, schema.fields[name]
+        for part, (start, stop) in schema.parts(name).items():
+            spec = schema.fields.get(f"{name}.{part}")
+            width = column.values.shape[-1] if column.values.ndim > 1 else column.uniform or 0
+            if spec is not None and column.kind == "array" and width >= stop:
+                yield f"{name}.{part}", column.slice_items(start, stop), spec
+
+
+def _applies(measure: Measure, column: Column, spec: FieldSpec) -> bool:
+    """Tell whether a measurement can see a column: declared as its kind, and really of that kind.
+
+    Notes:
+        Text where numbers are declared is for the rule about dtypes to report; arithmetic on its bytes would be noise.
+    """
+    if not measure.applies(spec):
+        return False
+    numeric = column.kind == "array" and column.values.dtype.kind in _NUMERIC
+    if numeric == (not spec.is_text):
+        return True
+    found = {"dtype": None, "role": None} if numeric else {"dtype": "json" if column.kind == "json" else "text"}
+    return measure.applies(spec.model_copy(update=found))
+
+
+def _named(name: str, columns: Mapping[str, Any], count: int) -> dict[str, Measured]:
+    checked = {f"{name}:{stat}": _checked(stat, values, count) for stat, values in columns.items()}
+    return {name: column for name, column in checked.items() if column.values.shape[1:] != (0,)}
+
+
+def _checked(stat: str, values: Any, count: int) -> Measured:
+    if isinstance(values, Measured):
+        present, values = np.asarray(values.present, dtype=bool), values.values
+    else:
+        present = np.ones(count, bool)
+    if isinstance(values, list):
+        values = np.array([_text(text) for text in values], dtype=object)
+    fits = len(values) == count == len(present) and (
+        values.ndim == 1 or (values.ndim == 2 and values.shape[1] <= _WIDEST)
+    )
+    if not fits:
+        msg = f"{stat} has shape {values.shape}; {count} samples need one scalar or vector of at most {_WIDEST} each"
+        raise ValueError(msg)
+    return Measured(values, present)
+
+
+def _text(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _added_up(measure: Measure, found: Mapping[str, Mapping[str, Measured]], count: int) -> dict[str, Measured]:
+    """Add a measurement's numbers up over the undeclared fields, under the name ``*``."""
+    columns: dict[str, Measured] = {}
+    for stat in sorted({stat for one in found.values() for stat in one}):
+        parts = [one[stat] for one in found.values() if stat in one and one[stat].values.dtype.kind in _NUMERIC]
+        if parts:
+            columns[f"{ANY}{stat}"] = _sum(parts)
+    if found and measure.worst:
+        columns[f"{ANY}:worst"] = _worst(found, f":{measure.worst}", count)
+    return columns
+
+
+def _sum(parts: Sequence[Measured]) -> Measured:
+    shape = max((p.values.shape for p in parts), key=len)
+    width = max((p.values.shape[1] for p in parts if p.values.ndim > 1), default=1)
+    total = np.zeros(
+        (shape[0], width) if len(shape) > 1 else shape, np.result_type(np.int64, *[p.values for p in parts])
+    )
+    present = np.zeros(shape[0], bool)
+    for part in parts:
+        values = np.where(part.present if part.values.ndim == 1 else part.present[:, None], part.values, 0)
+        if total.ndim > 1:
+            values = values.reshape(len(values), -1)
+            total[:, : values.shape[1]] += values
+        else:
+            total += values
+        present |= part.present
+    return Measured(total, present)
+
+
+def _worst(found: Mapping[str, Mapping[str, Measured]], stat: str, count: int) -> Measured:
+    names = np.array([""] * count, dtype=object)
+    most = np.zeros(count)
+    for name, columns in found.items():
+        if stat in columns:
+            values = np.where(columns[stat].present, columns[stat].values, 0).astype(np.float64)
+            names[values > most] = _text(name)
+            most = np.maximum(most, values)
+    return Measured(names, np.ones(count, bool))

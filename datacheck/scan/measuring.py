@@ -1,0 +1,186 @@
+"""The coordinator's part of measuring: cut items into tasks, take what comes back, keep each finished part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from datacheck.finding import Tick
+from datacheck.parallel import Death, Limits, Outcome, ordered_map
+from datacheck.scan.history import Journal, Slot
+from datacheck.scan.worker import digested, entry_now, unread_rows
+from datacheck.schema.model import Schema
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Source, Unread
+from datacheck.sources.listing import Entry, Listing
+from datacheck.table import Table
+
+Progress = Callable[[Tick], None]
+
+TASK_BYTES = 64 << 20
+TASK_ITEMS = 512
+SMALL_BYTES = 256 << 20
+SMALL_ITEMS = 10_000
+
+_MEASURE = "datacheck.scan.worker:measure_items"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is the same for every task of a scan.
+
+    Args:
+        schema, root, roots: what to read and how.
+        measures: names of the measurements.
+        workers: processes; None: one for small data, one per core for large.
+        scheduler: address of a Dask scheduler to use instead.
+        limits: of each item.
+    """
+
+    schema: Schema
+    root: Path
+    roots: Mapping[str, Path]
+    measures: Sequence[str]
+    workers: int | None = None
+    scheduler: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(eq=False)
+class Measured:
+    """What came back from the children.
+
+    Args:
+        tables: rows of the finished tasks.
+        items: the files behind the rows that may be kept for the next scan.
+        entries: files as they were when they were read, with digests.
+        crashes: the first failure of each measurement.
+        deaths: items on which the reading code itself failed: file and traceback.
+        undeclared: fields met that the schema does not list.
+    """
+
+    tables: list[Table] = field(default_factory=list)
+    items: dict[Slot, Sequence[str]] = field(default_factory=dict)
+    entries: dict[str, Entry] = field(default_factory=dict)
+    crashes: dict[str, dict[str, str]] = field(default_factory=dict)
+    deaths: list[dict[str, str]] = field(default_factory=list)
+    undeclared: set[str] = field(default_factory=set)
+
+
+def measure(job: Job, items: Sequence[Item], journal: Journal, progress: Progress | None, kept: int) -> Measured:
+    """Measure items in expendable children.
+
+    Args:
+        job: what is the same for all.
+        items: what to read.
+        journal: keeps each finished part.
+        progress: called after each task.
+        kept: how many items need not be read.
+
+    Raises:
+        KeyboardInterrupt: with a note that says what is kept.
+    """
+    done = Measured()
+    tasks = [_task(job, group) for group in batches(items)]
+    total = sum(item.nbytes for item in items)
+    files = nbytes = samples = 0
+
+    def tell() -> None:
+        if progress is not None:
+            progress(Tick(files, len(items), nbytes, total, samples, kept))
+
+    tell()
+    source = open_source(job.schema, job.root, dict(job.roots))
+    workers = _workers(job.workers, total, len(items), len(tasks))
+    outcomes = ordered_map(_MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits)
+    try:
+        with closing(outcomes):  # type: ignore[type-var]
+            for outcome in outcomes:
+                for part in _parts(job, source, outcome):
+                    samples += _take(done, part, journal)
+                files += len(outcome.task["items"])
+                nbytes += sum(item["nbytes"] for item in outcome.task["items"])
+                tell()
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"{files + kept:,} of {len(items) + kept:,} files are done and kept: the same command goes on.")
+        raise
+    return done
+
+
+def batches(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Cut items, in order, into groups of about 64 MB, at most 512 of them."""
+    group: list[Item] = []
+    size = 0
+    for item in items:
+        if group and (size + item.nbytes > TASK_BYTES or len(group) == TASK_ITEMS):
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += item.nbytes
+    if group:
+        yield group
+
+
+def _task(job: Job, items: Sequence[Item]) -> dict[str, Any]:
+    return {
+        "schema": job.schema.as_dict(),
+        "root": str(job.root.absolute()),
+        "roots": {name: str(path.absolute()) for name, path in job.roots.items()},
+        "measures": list(job.measures),
+        "items": [item.as_dict() for item in items],
+    }
+
+
+def _workers(asked: int | None, nbytes: int, items: int, tasks: int) -> int:
+    if asked is None:
+        small = nbytes < SMALL_BYTES and items < SMALL_ITEMS  # sooner done than a cluster has started
+        asked = 1 if small else os.cpu_count() or 1
+    return max(1, min(asked, tasks))
+
+
+def _parts(job: Job, source: Source, outcome: Outcome) -> Iterator[dict[str, Any]]:
+    yield from outcome.payloads
+    for death in outcome.deaths:
+        yield _dead(job, source, death)
+
+
+def _dead(job: Job, source: Source, death: Death) -> dict[str, Any]:
+    """Return the part of an item that killed its child; one that our own code failed on is tried again next time."""
+    item = Item.from_dict(death.item)
+    part: dict[str, Any] = {"items": [], "entries": [], "crashes": [], "undeclared": [], "deaths": []}
+    if death.crash:
+        part["deaths"] = [{"rule": "", "at": item.path, "traceback": death.how}]
+        reason = "datacheck failed on it: " + death.how.strip().splitlines()[-1]
+    else:
+        reason = death.how
+        files = source.files(item)
+        part |= {"items": [[item.path, item.split, files]], "entries": _seen(job, files)}
+    return part | {"table": unread_rows([Unread(item.path, "DC101", reason)], item.path, item.split).as_wire()}
+
+
+def _seen(job: Job, files: Sequence[str]) -> list[list[Any]]:
+    found = (entry_now(job.root, job.roots, file) for file in files)
+    return [list(digested(job.root, job.roots, entry)) for entry in found if entry is not None]
+
+
+def _take(done: Measured, part: Mapping[str, Any], journal: Journal) -> int:
+    table = Table.from_wire(part["table"])
+    done.tables.append(table)
+    done.items |= {(path, split): files for path, split, files in part["items"]}
+    done.entries |= {entry[0]: Entry(*entry) for entry in part["entries"]}
+    done.undeclared |= set(part["undeclared"])
+    done.deaths += part.get("deaths", [])
+    for crash in part["crashes"]:
+        done.crashes.setdefault(crash["measure"], crash)
+    if part["items"]:
+        journal.add(part)
+    return len(table)
+
+
+def with_entries(listing: Listing, entries: Mapping[str, Entry]) -> Listing:
+    """Return the listing with these files as they were when they were read."""
+    return replace(listing, entries=[entries.get(entry.path, entry) for entry in listing.entries])

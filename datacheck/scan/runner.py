@@ -1,0 +1,172 @@
+"""One scan from the data folder to the report: list, measure what is new, judge, keep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from datacheck import fsops
+from datacheck.errors import UsageError
+from datacheck.finding import Report
+from datacheck.parallel import Limits
+from datacheck.rules import catalogue
+from datacheck.scan import history, store
+from datacheck.scan.judge import Judged, judge
+from datacheck.scan.measuring import Job, Progress, measure, with_entries
+from datacheck.scan.select import choose_rules, measures_of
+from datacheck.scan.summary import Facts, report_of
+from datacheck.scan.worker import unread_rows
+from datacheck.schema.model import Schema
+from datacheck.sources import plan_work
+from datacheck.sources.base import Unread, Work
+from datacheck.sources.listing import Listing, list_files, target
+from datacheck.table import Table, concatenate
+
+Array = np.ndarray[Any, Any]
+FailOn = Literal["error", "warning", "never"]
+
+
+@dataclass(frozen=True, eq=False)
+class ScanRun:
+    """A finished scan.
+
+    Args:
+        report: what it says.
+        table: one row per listed sample.
+        listing: the files with their digests.
+        work: what the listing came to.
+        valid: bool (samples): fit for training.
+        codes: per sample, the codes that make it unfit.
+    """
+
+    report: Report
+    table: Table
+    listing: Listing
+    work: Work
+    valid: Array
+    codes: list[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a scan is asked to do.
+
+    Args:
+        data: folder, file or Zarr folder.
+        roots: extra folders by name.
+        workers: child processes; None: one for small data, one per core for large.
+        scheduler: address of a Dask scheduler to use instead.
+        output: folder for the results; None: a new one in ``.datacheck``.
+        rehash: read every file, also the unchanged ones.
+        fail_on: from which severity on the exit code is 1.
+        command: how the scan was asked for, for the record.
+        limits: of each item.
+    """
+
+    data: Path
+    roots: Mapping[str, Path] = field(default_factory=dict)
+    workers: int | None = None
+    scheduler: str | None = None
+    output: Path | None = None
+    rehash: bool = False
+    fail_on: FailOn = "error"
+    command: str = ""
+    limits: Limits = field(default_factory=Limits)
+
+
+def run_scan(schema: Schema, request: Request, progress: Progress | None = None) -> ScanRun:
+    """Scan a dataset and write the run's files.
+
+    Args:
+        schema: what the data promise.
+        request: what to scan and how.
+        progress: called after each task.
+
+    Raises:
+        UsageError: the data are missing or empty, the schema fits none of them, an option or a waiver is wrong.
+        OutOfSpaceError: the results do not fit on the disk.
+        StorageError: the disk or the Dask cluster refuses.
+        KeyboardInterrupt: the user stopped it; finished parts are kept, and its notes say so.
+
+    Notes:
+        Rows depend on the data and the schema only, never on workers, order or interruptions.
+    """
+    began = time.time()
+    schema = schema.placed(request.roots)
+    choices = choose_rules(schema, catalogue())
+    measures = measures_of(choices)
+    root, only = target(request.data)
+    place = history.place_of(schema, root, only, request.roots, request.output)
+    listing = list_files(root, request.roots, only)
+    work = _planned(schema, listing, request.data)
+    key = history.measured_key(schema, measures)
+    journal = history.Journal(place, key)
+    with journal.held():
+        last = history.last_finished(place)
+        pasts = [] if request.rehash else [p for p in (journal.parts(root), last) if p is not None]
+        kept = history.keep(listing, work.items, key, pasts)
+        todo = [item for item in work.items if (item.path, item.split) not in kept.items]
+        job = Job(
+            schema, root, request.roots, [m.name for m in measures], request.workers, request.scheduler, request.limits
+        )
+        fresh = measure(job, todo, journal, progress, len(kept.items))
+        listing = with_entries(kept.listing, fresh.entries)
+        table = concatenate([*kept.tables, *fresh.tables, *_missing(work)])
+        notes = [*work.notes, *history.changes(listing, last, work.items)]
+        choices = [history.comparable(choice, last) for choice in choices]
+        judged = judge(table, schema, choices, notes, list(fresh.crashes.values()))
+        undeclared = sorted(kept.undeclared | fresh.undeclared)
+        before = len(kept.items), sum(map(len, kept.tables))
+        facts = Facts(schema, request.data, listing, work, began, *before, undeclared, fresh.deaths)
+        report = report_of(facts, request.command, request.fail_on, table, judged)
+        items = {**kept.items, **fresh.items}
+        listed = history.listing_json(listing, report.dataset["digest"], key, items, undeclared)
+        folder = _write(report, table, judged, listed, place, journal)
+    return ScanRun(replace(report, folder=str(folder)), table, listing, work, judged.valid, judged.codes)
+
+
+def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
+    if not listing.entries:
+        skipped = f" ({len(listing.skipped)} are no regular files)" if listing.skipped else ""
+        msg = f"{data}: holds no files{skipped}. Check the path."
+        raise UsageError(msg)
+    work = plan_work(schema, listing)
+    if not work.items and not any(note.missing for note in work.notes):
+        patterns = ", ".join(schema.samples.files)
+        msg = (
+            f"{data}: none of its {len(listing.entries):,} files fits schema {schema.name} "
+            f"(samples.files: {patterns}); the first is {listing.entries[0].path}. "
+            f"Choose another schema; --schema files takes any folder."
+        )
+        raise UsageError(msg)
+    return work
+
+
+def _missing(work: Work) -> list[Table]:
+    return [
+        unread_rows([Unread(note.key, note.code, note.reason)], note.key, note.split)
+        for note in work.notes
+        if note.missing
+    ]
+
+
+def _write(
+    report: Report, table: Table, judged: Judged, listed: bytes, place: history.Place, journal: history.Journal
+) -> Path:
+    files = {
+        store.RESULT: store.dump_json(store.result(report)),
+        store.SAMPLES: store.table_bytes(table),
+        store.VALID: store.dump_json(store.valid(report, table, judged.codes)),
+        store.LISTING: listed,
+    }
+    staged = journal.folder / "run"
+    fsops.remove_tree(staged)
+    store.write_run(staged, files)
+    folder = place.publish(staged, report.run["id"])
+    journal.clear()
+    return folder

@@ -1,0 +1,133 @@
+"""From what a scan knows to its Report: the head, the verdicts, a sentence for all that was not looked at."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+from datacheck import __version__
+from datacheck.finding import Report, Verdict
+from datacheck.scan.judge import Judged
+from datacheck.schema.model import ANY, Schema
+from datacheck.sources.base import Work
+from datacheck.sources.listing import Listing
+from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Table
+
+_NAMED = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What is known of a scan besides its rows.
+
+    Args:
+        schema: the schema in force.
+        data: the data as the user named them.
+        listing: its files.
+        work: what they came to.
+        began: seconds since 1970.
+        kept_files, kept_samples: how many come from an earlier scan.
+        undeclared: fields met that the schema does not list.
+        deaths: files on which the reading code itself failed.
+    """
+
+    schema: Schema
+    data: Path
+    listing: Listing
+    work: Work
+    began: float
+    kept_files: int
+    kept_samples: int
+    undeclared: Sequence[str]
+    deaths: Sequence[dict[str, str]]
+
+
+def report_of(facts: Facts, command: str, fail_on: str, table: Table, judged: Judged) -> Report:
+    """Return the report of a scan; its folder is not known yet."""
+    began = datetime.fromtimestamp(facts.began, UTC)
+    run = {
+        "id": began.strftime("%Y%m%dT%H%M%SZ"),
+        "started": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "seconds": round(time.time() - facts.began, 3),
+        "version": __version__,
+        "command": command,
+        "fail_on": fail_on,
+        "kept_files": facts.kept_files,
+        "kept_samples": facts.kept_samples,
+    }
+    counts = {
+        "listed": len(table),
+        "checked": int((table.status == CHECKED).sum()),
+        "unreadable": int((table.status == UNREADABLE).sum()),
+        "skipped": int((table.status == SKIPPED).sum()),
+    }
+    splits: dict[str, dict[str, int]] = {}
+    for split, fit in zip(table.splits, judged.valid.tolist(), strict=True):
+        count = splits.setdefault(split, {"samples": 0, "valid": 0})
+        count["samples"] += 1
+        count["valid"] += fit
+    dataset = {
+        "name": facts.schema.name,
+        "root": str(facts.data),
+        "digest": facts.listing.digest,
+        "files": len(facts.listing.entries),
+        "bytes": facts.listing.nbytes,
+        "samples": counts,
+        "splits": {name: splits[name] for name in sorted(splits) if name},
+    }
+    schema = {"name": facts.schema.name, "digest": facts.schema.digest}
+    crashes = [*judged.crashes, *facts.deaths]
+    return Report(
+        run, dataset, schema, judged.verdicts, judged.findings, int(judged.valid.sum()),
+        list(_unchecked(facts, table, judged)), crashes,
+    )  # fmt: skip
+
+
+def _unchecked(facts: Facts, table: Table, judged: Judged) -> Iterable[str]:
+    yield from _skipped_samples(table)
+    for verdict in judged.verdicts:
+        if verdict.verdict is Verdict.SKIP:
+            yield f"{verdict.code} {verdict.name}: {verdict.why}"
+        elif verdict.unseen:
+            yield f"{verdict.code} {verdict.name}: {'; '.join(verdict.unseen)}"
+    if facts.undeclared:
+        yield _undeclared(facts)
+    if facts.work.unclaimed:
+        yield _unclaimed(facts.work.unclaimed)
+    if facts.listing.skipped:
+        named = "; ".join(f"{path}: {reason}" for path, reason in facts.listing.skipped[:_NAMED])
+        yield f"{_count(len(facts.listing.skipped), 'name')} left out ({named}{_more(len(facts.listing.skipped))})"
+
+
+def _skipped_samples(table: Table) -> Iterable[str]:
+    reasons = Counter(reason for reason, status in zip(table.reasons, table.status, strict=True) if status == SKIPPED)
+    for reason, count in sorted(reasons.items()):
+        yield f"{_count(count, 'sample')}: {reason.partition(' ')[2]}"
+
+
+def _undeclared(facts: Facts) -> str:
+    names = facts.undeclared
+    shown = ", ".join(names[:8]) + ("" if len(names) <= 8 else f" … {len(names) - 8} more")
+    here = (
+        "covered by the schema's '*'" if ANY in facts.schema.fields else "only rules that need no expectation saw them"
+    )
+    return f"{_count(len(names), 'field')} that the schema does not list: {shown} ({here})"
+
+
+def _unclaimed(paths: Sequence[str]) -> str:
+    kinds = Counter(PurePosixPath(path).suffix or "no suffix" for path in paths)
+    shown = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))[:6])
+    kind = "file" if len(paths) == 1 else "files"
+    return f"{len(paths):,} {kind} that no sample uses ({shown}{' …' if len(kinds) > 6 else ''}), such as {paths[0]}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _more(number: int) -> str:
+    return f" … {number - _NAMED} more" if number > _NAMED else ""

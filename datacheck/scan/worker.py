@@ -1,0 +1,193 @@
+"""What runs in the expendable child: read items, measure their blocks, digest their files; only rows come back."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.rules import catalogue
+from datacheck.rules.base import Measure
+from datacheck.sample import Block
+from datacheck.scan.bench import Bench
+from datacheck.schema.model import Schema
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Unread
+from datacheck.sources.listing import Entry, digest_entry, list_files, locate
+from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, concatenate
+
+Array = np.ndarray[Any, Any]
+
+_UNDECLARED_KEPT = 50
+
+
+def known_measures() -> dict[str, Measure]:
+    """Return every measurement that a rule of the catalogue needs, by name."""
+    return {m.name: m for rule in catalogue().values() for m in rule.measures}
+
+
+def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
+    """Read and measure items (see `parallel.run_task`).
+
+    Args:
+        task: schema (`Schema.as_dict`), root, roots, items (`Item.as_dict`), measures (names).
+        beat: called with an item's number before it is touched and after each of its blocks.
+
+    Returns:
+        table (`Table.as_wire`), items (path, split, files that reading opens), entries (`Entry` of each file, with its
+        digest), crashes (measure, key, traceback), undeclared (fields that the schema does not list).
+    """
+    schema = Schema.model_validate(task["schema"])
+    root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
+    source = open_source(schema, root, roots)
+    known = known_measures()
+    bench = Bench(schema, [known[name] for name in task["measures"]])
+    todo = [Item.from_dict(data) for data in task["items"]]
+    files = [source.files(item) for item in todo]
+    before: dict[str, Entry | None] = {}
+    place = 0
+
+    def at(number: int) -> None:
+        nonlocal place
+        place = number
+        beat(number)
+        before.update((file, entry_now(root, roots, file)) for file in files[number] if file not in before)
+
+    tables: list[Table] = []
+    unread: dict[int, list[Unread]] = {}
+    for got in source.read_all(todo, at):
+        beat(place)
+        if isinstance(got, Unread):
+            unread.setdefault(place, []).append(got)
+        else:
+            tables.append(_rows(got, bench.measure(got)))
+    tables += [unread_rows(found, todo[number].path, todo[number].split) for number, found in unread.items()]
+    table = concatenate(tables)
+    spoiled = {file for file, entry in before.items() if _stamp(entry_now(root, roots, file)) != _stamp(entry)}
+    table = _honest(table, schema, list(zip(todo, files, strict=True)), spoiled)
+    entries = [entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled]
+    return {
+        "table": table.as_wire(),
+        "items": [[i.path, i.split, f] for i, f in zip(todo, files, strict=True) if i.path not in bench.failed],
+        "entries": [list(digested(root, roots, entry)) for entry in entries],
+        "crashes": list(bench.crashes.values()),
+        "undeclared": sorted(bench.undeclared)[:_UNDECLARED_KEPT],
+    }
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def entry_now(root: Path, roots: Mapping[str, Path], path: str) -> Entry | None:
+    """Return what a listing would say of a path now; None where nothing is."""
+    place = locate(root, roots, path)
+    seen = time.time_ns()
+    try:
+        status = os.stat(place)  # noqa: PTH116  twice per file, and half the time of Path.stat
+    except OSError:
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        found = list_files(place.parent, only=place.name).entries
+        return found[0]._replace(path=path) if found else None
+    return Entry(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, seen)
+
+
+def _stamp(entry: Entry | None) -> tuple[int, ...] | None:
+    return None if entry is None else entry[1:5]
+
+
+def digested(root: Path, roots: Mapping[str, Path], entry: Entry) -> Entry:
+    """Return the entry with the digest of its file; without one where the file cannot be read."""
+    try:
+        return entry._replace(digest=_digest(str(root), tuple(sorted(roots.items())), entry.path, entry[1:5]))
+    except FormatError:  # reading it has already said why
+        return entry
+
+
+@lru_cache(maxsize=4096)
+def _digest(root: str, roots: tuple[tuple[str, Path], ...], path: str, stamp: tuple[int, ...]) -> str:
+    """Digest a file once, however many samples it is a companion of."""
+    del stamp  # part of the key: another content is another call
+    return digest_entry(Path(root), path, dict(roots))
+
+
+# ------------------------------------------------------------------------------------------- rows
+
+
+def _honest(table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[str]]], spoiled: set[str]) -> Table:
+    """Return the table with a row for every item that gave none, and nothing of files that changed meanwhile."""
+    slots = list(zip(table.files, table.splits, strict=True))
+    changed: dict[tuple[str, str], str] = {}
+    extra: list[Table] = []
+    have = set(slots)
+    for item, files in items:
+        slot = (item.path, item.split)
+        if spoiled and (file := next((f for f in files if f in spoiled), "")):
+            changed[slot] = file
+        elif slot not in have:
+            extra.append(unread_rows([Unread(item.path, "DC101", _no_sample(schema))], *slot))
+    if not changed:
+        return concatenate([table, *extra]) if extra else table
+    keys: dict[tuple[str, str], list[str]] = {slot: [] for slot in changed}
+    for key, slot in zip(table.keys, slots, strict=True):
+        if slot in keys:
+            keys[slot].append(key)
+    for slot, file in changed.items():
+        said = f"{'it' if file == slot[0] else file} changed while it was read; scan again when nothing writes to it"
+        extra.append(unread_rows([Unread(key, "DC101", said) for key in keys[slot] or [slot[0]]], *slot))
+    return concatenate([table.take(np.flatnonzero([slot not in changed for slot in slots])), *extra])
+
+
+def _no_sample(schema: Schema) -> str:
+    each = schema.samples.each
+    return f"holds no sample (samples.each: {each})" if each else "holds no sample"
+
+
+def unread_rows(unread: Sequence[Unread], file: str, split: str) -> Table:
+    """Return the rows of samples that could not be made."""
+    count = len(unread)
+    return Table(
+        keys=[_text(u.key) for u in unread],
+        files=[file] * count,
+        inner=[""] * count,
+        splits=[split] * count,
+        groups=[_text(u.group) for u in unread],
+        status=np.array([SKIPPED if u.skipped else UNREADABLE for u in unread], dtype=np.int8),
+        reasons=[_text(f"{u.code} {u.reason}") for u in unread],
+        nbytes=np.zeros(count, np.int64),
+    )
+
+
+def _rows(block: Block, columns: dict[str, Measured]) -> Table:
+    count = len(block)
+    return Table(
+        keys=[_text(key) for key in block.keys],
+        files=[_text(origin.file) for origin in block.origins],
+        inner=[_text(origin.inner) for origin in block.origins],
+        splits=[block.split] * count,
+        groups=[_text(group) for group in block.groups] or [""] * count,
+        status=np.full(count, CHECKED, np.int8),
+        reasons=[""] * count,
+        nbytes=_sample_bytes(block),
+        columns=columns,
+    )
+
+
+def _sample_bytes(block: Block) -> Array:
+    total = np.zeros(len(block), np.int64)
+    for column in block.fields.values():
+        item = int(np.prod(column.values.shape[1:], dtype=np.int64)) * column.values.dtype.itemsize
+        total += item if column.lengths is None else column.lengths * item
+    return total
+
+
+def _text(text: str) -> str:
+    """Return text that every file format can hold: keys and names come from files that may hold half a character."""
+    return text.encode("utf-8", "backslashreplace").decode()
