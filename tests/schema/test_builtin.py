@@ -1,0 +1,209 @@
+"""The built-in schemas: they load, are chosen by the real layouts and by nothing else, and hold what they say."""
+
+import re
+
+import pytest
+
+from datacheck.errors import UsageError
+from datacheck.schema.load import builtin, choose_schema, dump_schema, load_schema, parse_schema, shipped
+from datacheck.sources import list_files, matches, plan_work
+
+HEX = "0123456789abcdef0123456789abcdef"
+LAYOUTS = {
+    "sceneleap, one folder": ("sceneleap", [f"mug_{HEX}.npy", f"red_bowl_2_{HEX}.npy"]),
+    "sceneleap, split folders": (
+        "sceneleap",
+        [f"train/mug_{HEX}.npy", f"test/bowl_{HEX}.npy", f"objects/mug_{HEX}/mesh/simplified.obj"],
+    ),
+    "sceneleap, two collections": ("sceneleap", [f"1022_mini_succ_collect/mug_{HEX}.npy"]),
+    "sceneleap's cache": ("sceneleap_cache", [f"objectcentric/train/objectcentric_{HEX}_v3.h5"]),
+    "sceneleap's cache, the file's folder": ("sceneleap_cache", [f"oc_{HEX}_64_8192.h5"]),
+    "HO-3D v3": (
+        "ho3d",
+        [
+            "train.txt", "evaluation.txt", "evaluation_xyz.json", "train/ABF10/meta/0000.pkl",
+            "train/ABF10/rgb/0000.jpg",
+            "train/ABF10/depth/0000.png", "evaluation/SM1/meta/0000.pkl", "manual_annotations/a.npy",
+            "calibration/ABF1/calibration/cam_0_intrinsics.txt",
+        ],
+    ),
+    "HO-3D v2": ("ho3d", ["train.txt", "train/SS1/meta/0004.pkl", "train/SS1/rgb/0004.png"]),
+    "ScanNet for Mask3D": (
+        "scannet",
+        ["train/0000_00.npy", "validation/0011_00.npy", "test/0707_00.npy", "instance_gt/train/0000_00.txt",
+         "train_database.yaml", "label_database.yaml", "color_mean_std.yaml"],
+    ),
+    "ScanNet, scene names": ("scannet", ["train/scene0000_00.npy", "instance_gt/train/scene0000_00.txt"]),
+    "ScanNet++ for ExCap3D": (
+        "scannetpp",
+        ["train/0a5c013435.npy", "validation/13c3e046d7.npy", "captions/0a5c013435.json", "train_list.txt"],
+    ),
+    "LIBERO, all suites": ("libero", ["libero_10/KITCHEN_SCENE3_turn_on_demo.hdf5", "libero_goal/open_demo.hdf5"]),
+    "LIBERO, one suite": ("libero", ["pick_up_the_black_bowl_demo.hdf5"]),
+    "LIBERO, a download": ("libero", ["datasets/libero_spatial/pick_demo.hdf5"]),
+    "robomimic, all tasks": ("robomimic", ["lift/ph/low_dim_v141.hdf5", "can/mh/image_v141.hdf5", "can/ph/demo.hdf5"]),
+    "robomimic, one file": ("robomimic", ["low_dim.hdf5"]),
+    "ALOHA": ("aloha", ["sim_transfer/episode_0.hdf5", "sim_transfer/episode_49.hdf5"]),
+    "minimind, pre-training": ("minimind_pretrain", ["dataset/pretrain_hq.jsonl"]),
+    "minimind, chat": ("minimind_sft", ["sft_mini_512.jsonl", "lora_identity.jsonl", "r1_mix_1024.jsonl"]),
+    "minimind, preferences": ("minimind_dpo", ["dpo.jsonl"]),
+    "KITTI object": ("kitti", ["training/velodyne/000000.bin", "training/label_2/000000.txt"]),
+    "KITTI raw": ("kitti", ["2011_09_26/2011_09_26_drive_0001_sync/velodyne_points/data/0000000000.bin"]),
+    "SemanticKITTI": ("kitti", ["sequences/00/velodyne/000000.bin", "sequences/00/labels/000000.label"]),
+    "Diffusion Policy": ("replay_zarr", ["pusht/pusht_cchi_v7_replay.zarr/.zgroup"]),
+}  # fmt: skip
+NOBODY_S = {
+    "arrays": ["a.npy", "train/b.npy"],
+    "clouds": ["scene.ply", "x/y.pcd", "data.bin"],
+    "groups": ["data.hdf5", "train.h5"],
+    "lines": ["corpus.jsonl", "c4.json"],
+    "a store": ["dataset.zarr/.zgroup"],
+    "pickles": ["meta/0000.pkl"],
+}
+
+
+def listing(folder, paths):
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).touch()
+    return list_files(folder)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_real_layout_chooses_its_schema(layout, tmp_path):
+    name, paths = LAYOUTS[layout]
+    files = listing(tmp_path, paths)
+    assert choose_schema(lambda schema: matches(schema, files)).name == name
+
+
+def test_every_schema_but_files_has_a_layout_here():
+    assert {name for name, _ in LAYOUTS.values()} | {"files"} == set(builtin())
+
+
+@pytest.mark.parametrize("layout", NOBODY_S)
+def test_files_of_no_known_layout_choose_nothing(layout, tmp_path):
+    files = listing(tmp_path, NOBODY_S[layout])
+    with pytest.raises(UsageError, match="--schema files checks any folder"):
+        choose_schema(lambda schema: matches(schema, files))
+
+
+def test_the_whole_minimind_folder_is_said_to_be_three_datasets(tmp_path):
+    files = listing(tmp_path, ["pretrain_hq.jsonl", "sft_mini_512.jsonl", "sft_512.jsonl", "dpo.jsonl"])
+    with pytest.raises(
+        UsageError, match=r"minimind_dpo \(1 file\), .*minimind_pretrain \(1 file\), minimind_sft \(2 files\)"
+    ):
+        choose_schema(lambda schema: matches(schema, files))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_chosen_schema_reads_every_file_that_is_a_sample(layout, tmp_path):
+    name, paths = LAYOUTS[layout]
+    schema = load_schema(name)
+    for list_file, lines in (("train.txt", "ABF10/0000\nSS1/0004\n"), ("evaluation.txt", "SM1/0000\n")):
+        if list_file in paths:
+            (tmp_path / list_file).write_text(lines)
+    work = plan_work(schema.placed([]), listing(tmp_path, paths))
+    assert work.items
+    assert {item.split for item in work.items} <= {"", *(p.split("/")[0] for p in paths), "train"}
+
+
+@pytest.mark.parametrize("name", builtin())
+def test_a_built_in_schema_loads_is_short_and_says_what_it_is(name):
+    text = (shipped("schemas") / f"{name}.yaml").read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert len([line for line in text.splitlines() if line and not line.startswith("#")]) <= 30
+    schema = load_schema(name)
+    assert schema.name == name
+    assert parse_schema(dump_schema(schema)) == schema
+    for condition in schema.when:
+        schema.for_split(condition.removeprefix("split="))
+
+
+@pytest.mark.parametrize("name", builtin())
+def test_a_number_that_decides_has_its_reason_beside_it(name):
+    lines = (shipped("schemas") / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    deciding = [
+        line for line in lines if re.search(r"\b(size|distance|range|min_points|max_idle|length): -?[\d.]", line)
+    ]
+    by_encoding = re.compile(r"range: 0\.\.(255|1)\b")  # bytes and shares
+    assert [line for line in deciding if "#" not in line and not by_encoding.search(line)] == []
+
+
+# ------------------------------------------------------------------------------------------------ what they say
+
+
+def test_ho3d_groups_the_cameras_of_one_recording():
+    match = re.compile(load_schema("ho3d").splits.match)
+    found = {name: match.search(name)[0] for name in ("ABF10", "ABF14", "SM1", "SMu41", "SiBF12", "SB13", "SB2", "MC4")}
+    assert found == {
+        "ABF10": "ABF1", "ABF14": "ABF1", "SM1": "SM1", "SMu41": "SMu41", "SiBF12": "SiBF1", "SB13": "SB1",
+        "SB2": "SB2", "MC4": "MC4",
+    }  # fmt: skip
+
+
+def test_ho3d_expects_the_root_alone_in_evaluation():
+    schema = load_schema("ho3d")
+    held = schema.for_split("evaluation")
+    assert schema.fields["handJoints3D"].shape == (21, 3)
+    assert held.fields["handJoints3D"].shape == (3,)
+    assert held.fields["handPose"].absent
+    assert held.fields["handBoundingBox"].shape == (4,)
+
+
+def test_ho3d_s_bone_band_takes_metres_and_refuses_centimetres_and_millimetres():
+    band = load_schema("ho3d").fields["handJoints3D"].size
+    median = 0.02795  # of the 20 bones of the MANO mean shape, in metres
+    assert band.low == pytest.approx(median / 2, rel=0.01)
+    assert band.high == pytest.approx(median * 2, rel=0.01)
+    assert not any(band.low <= median * wrong <= band.high for wrong in (100, 1000))
+
+
+def test_scannet_groups_the_scans_of_one_room_and_scannetpp_does_not():
+    schema, finer = load_schema("scannet"), load_schema("scannetpp")
+    assert re.search(schema.splits.match, "scene0123_02")[0] == "0123"
+    assert re.search(schema.splits.match, "0123_02")[0] == "0123"
+    assert finer.splits.match is None
+    assert finer.splits.key == "scene"
+
+
+def test_scannet_keeps_the_twenty_classes_of_the_benchmark():
+    dropped = load_schema("scannet").loader.get("drop_classes")
+    benchmark = {*range(1, 13), 14, 16, 24, 28, 33, 34, 36, 39}
+    assert set(range(41)) - set(dropped) == benchmark - {1, 2}  # wall and floor are no instances
+
+
+def test_scannetpp_differs_from_scannet_where_its_data_differ():
+    schema = load_schema("scannetpp")
+    assert schema.columns == load_schema("scannet").columns
+    assert schema.fields["semantic"].ignore == (-100,)
+    assert schema.fields["instance"].ignore == (-100,)
+    assert [name for name, _ in schema.loader.steps] == ["clip", "voxel", "drop_classes", "min_points", "captions"]
+    assert schema.for_split("test").fields["captions"].absent
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "parts"),
+    [
+        ("sceneleap", "grasp_qpos", {"pos": (0, 3), "quat": (3, 7), "joints": (7, 23)}),
+        ("sceneleap", "obj_pose", {"pos": (0, 3), "quat": (3, 7)}),
+        ("sceneleap_cache", "hand_model_pose", {"pos": (0, 3), "joints": (3, 19), "quat": (19, 23)}),
+    ],
+)
+def test_the_columns_of_a_grasp_are_where_the_code_writes_them(name, field, parts):
+    schema = load_schema(name)
+    assert schema.parts(field) == parts
+    assert schema.spec(f"{field}.quat").role == "quaternion"
+    assert schema.spec(f"{field}.quat").order == "wxyz"
+
+
+def test_sceneleap_s_meshes_are_looked_for_beside_the_grasps_or_where_the_user_says():
+    schema = load_schema("sceneleap")
+    assert schema.placed([]).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
+    assert schema.placed(["objects"]).fields["verts"].file == "{objects}/{object}/mesh/simplified.obj"
+
+
+@pytest.mark.parametrize(("name", "length"), [("libero", 64), ("aloha", 64), ("robomimic", 10), ("replay_zarr", 16)])
+def test_a_robot_schema_declares_its_windows_and_a_time_axis(name, length):
+    schema = load_schema(name)
+    assert schema.windows.length == length
+    assert any(spec.ragged == "T" and spec.role == "action" for spec in schema.fields.values())
