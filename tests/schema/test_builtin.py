@@ -6,6 +6,18 @@ import pytest
 
 from datacheck.errors import UsageError
 from datacheck.schema.load import builtin, choose_schema, dump_schema, load_schema, parse_schema, shipped
+from datacheck.schema.model import (
+    DuplicatesSpec,
+    EpisodeSpec,
+    FieldSpec,
+    RuleSpec,
+    SamplesSpec,
+    Schema,
+    SplitsSpec,
+    TokenizerSpec,
+    WindowsSpec,
+)
+from datacheck.schema.units import CENTRES, FRAMES, ROLES, UNITS
 from datacheck.sources import list_files, matches, plan_work
 
 HEX = "0123456789abcdef0123456789abcdef"
@@ -207,3 +219,47 @@ def test_a_robot_schema_declares_its_windows_and_a_time_axis(name, length):
     schema = load_schema(name)
     assert schema.windows.length == length
     assert any(spec.ragged == "T" and spec.role == "action" for spec in schema.fields.values())
+
+
+# ------------------------------------------------------------------------------------------------ the README
+
+
+def _blocks(folder):
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    return re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+
+
+def test_every_example_of_the_readme_loads_or_stands_in_the_file_it_names():
+    whole = [block for block in _blocks(shipped("schemas")) if block.startswith("datacheck: 1\n")]
+    taken = [block for block in _blocks(shipped("schemas")) if block.startswith("# from ")]
+    assert len(whole) >= 2
+    assert len(whole) + len(taken) == len(_blocks(shipped("schemas")))
+    for block in whole:
+        parse_schema(block)
+    for block in taken:
+        first, _, lines = block.partition("\n")
+        assert lines in (shipped("schemas") / first.removeprefix("# from ")).read_text(encoding="utf-8"), first
+
+
+def _keys(model):
+    for name, info in model.model_fields.items():
+        yield name
+        for inner in (
+            FieldSpec,
+            SamplesSpec,
+            EpisodeSpec,
+            WindowsSpec,
+            TokenizerSpec,
+            SplitsSpec,
+            DuplicatesSpec,
+            RuleSpec,
+        ):
+            if inner is not model and inner.__name__ in str(info.annotation):
+                yield from _keys(inner)
+
+
+def test_every_key_word_and_step_of_the_language_is_in_the_readme():
+    text = (shipped("schemas") / "README.md").read_text(encoding="utf-8")
+    words = [*_keys(Schema), *ROLES, *UNITS, *FRAMES, *CENTRES, *builtin(), "extends"]
+    words += ["clip", "voxel", "drop_classes", "min_points", "captions", "line", "row"]
+    assert [word for word in dict.fromkeys(words) if f"`{word}`" not in text] == []
