@@ -1,0 +1,133 @@
+"""The batch that looks like a list: every edit is seen, and what is served follows it."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import pytest
+import torch
+from torch.utils.data import default_collate
+
+from datacheck.errors import UsageError
+from datacheck.torch.collate import Batch, Ragged, collate_pad, collate_ragged
+
+
+def batch():
+    return Batch(
+        {
+            "x": torch.arange(12.0).reshape(4, 3),
+            "p": Ragged(torch.arange(8), [2, 4, 6, 8]),
+            "t": ["a", "b", "c", "d"],
+        },
+        4,
+    )
+
+
+def plain(rows):
+    return [{name: v.tolist() if isinstance(v, torch.Tensor) else v for name, v in row.items()} for row in rows]
+
+
+def test_it_reads_like_a_list():
+    rows = batch()
+    assert len(rows) == 4
+    assert plain(rows) == plain(rows[:]) == plain([rows[i] for i in range(-4, 0)])
+    assert rows[-1]["t"] == "d"
+    assert rows[1] is rows[1]
+    with pytest.raises(IndexError):
+        rows[4]
+
+
+def test_untouched_it_passes_through():
+    rows = batch()
+    whole = default_collate(rows)
+    assert whole["x"].data_ptr() == rows._columns["x"].data_ptr()
+    assert whole["p"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def replaced(rows):
+    rows[1]["x"] = torch.zeros(3)
+
+
+def in_place(rows):
+    rows[1]["x"] *= 0
+
+
+def in_place_unbound(rows):
+    rows[1]["x"].zero_()
+
+
+@pytest.mark.parametrize("edit", [replaced, in_place, in_place_unbound])
+def test_a_changed_value_is_served_changed(edit):
+    rows = batch()
+    edit(rows)
+    assert default_collate(rows)["x"].tolist() == [[0, 1, 2], [0, 0, 0], [6, 7, 8], [9, 10, 11]]
+
+
+def test_added_and_removed_fields_are_seen():
+    rows = batch()
+    for i, row in enumerate(rows):
+        row["new"] = i
+        del row["p"]
+    whole = default_collate(rows)
+    assert list(whole) == ["x", "t", "new"]
+    assert whole["new"].tolist() == [0, 1, 2, 3]
+
+
+def test_renamed_fields_are_seen():
+    rows = batch()
+    for row in rows:
+        row["y"] = row.pop("t")
+    assert default_collate(rows)["y"] == ["a", "b", "c", "d"]
+
+
+def test_reordered_shortened_and_extended_lists_are_seen():
+    rows = batch()
+    random.Random(1).shuffle(rows)
+    assert default_collate(rows)["t"] == [row["t"] for row in rows] != ["a", "b", "c", "d"]
+    rows = batch()
+    rows.pop()
+    assert default_collate(rows)["t"] == ["a", "b", "c"]
+    rows.append(rows[0])
+    assert default_collate(rows)["t"] == ["a", "b", "c", "a"]
+    assert default_collate(rows)["x"].shape == (4, 3)
+
+
+def test_rows_of_several_batches_collate():
+    rows = [*batch(), *batch()]
+    assert default_collate(rows)["x"].shape == (8, 3)
+    assert collate_ragged(rows)["p_offset"].tolist() == [2, 4, 6, 8, 10, 12, 14, 16]
+
+
+def test_nested_values_of_a_transform_are_collated_as_torch_does():
+    rows = batch()
+    for row in rows:
+        row["obs"] = {"a": torch.ones(2), "b": 1}
+    whole = default_collate(rows)
+    assert whole["obs"]["a"].shape == (4, 2)
+    assert whole["obs"]["b"].tolist() == [1, 1, 1, 1]
+
+
+def test_pickled_it_is_a_list_of_rows():
+    got = pickle.loads(pickle.dumps(batch()))  # noqa: S301  our own bytes
+    assert type(got) is list
+    assert plain(got) == plain(batch())
+    assert collate_ragged(got)["p"].tolist() == list(range(8))
+
+
+def test_edited_rows_reach_the_ragged_collate():
+    rows = batch()
+    rows[1]["p"] = torch.tensor([9])
+    whole = collate_ragged(rows)
+    assert (whole["p"].tolist(), whole["p_offset"].tolist()) == ([0, 1, 9, 4, 5, 6, 7], [2, 3, 5, 7])
+    padded = collate_pad(rows, value=-1)
+    assert padded["p"].tolist() == [[0, 1], [9, -1], [4, 5], [6, 7]]
+
+
+def test_plain_dicts_must_say_what_is_ragged():
+    rows = [{"p": torch.ones(n), "y": n} for n in (1, 3)]
+    with pytest.raises(UsageError, match="say which fields are ragged"):
+        collate_ragged(rows)
+    whole = collate_ragged(rows, ragged=["p"])
+    assert (whole["p"].shape, whole["p_offset"].tolist(), whole["y"].tolist()) == ((4,), [1, 4], [1, 3])
+    assert collate_pad(rows, ragged=["p"])["p_mask"].tolist() == [[True, False, False], [True, True, True]]
