@@ -22,8 +22,8 @@ def refused(error: OSError, path: str | os.PathLike[str]) -> StorageError:
     reason = error.strerror or str(error)
     if error.errno in _FULL:
         return OutOfSpaceError(
-            f"{os.fspath(path)}: cannot write, {reason.lower()}. Free some space or choose another --out, "
-            f"then run the same command again: finished work is kept."
+            f"{os.fspath(path)}: cannot write, {reason.lower()}. Free some space or choose another folder, "
+            "then run the same command again."
         )
     return StorageError(f"{os.fspath(path)}: {reason.lower()}. Check the path and its permissions.")
 

@@ -103,7 +103,7 @@ def mixed(root: Path, count: int = 23, seed: int = 0) -> dict[str, dict[str, np.
         np.savez(root / key, **sample)
         written[key] = sample
     (root / "007.npz").write_bytes(b"PK\x03\x04 not a zip file")
-    del written["007.npz"]
+    written.pop("007.npz", None)
     return written
 
 

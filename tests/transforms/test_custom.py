@@ -1,0 +1,107 @@
+"""A user's own functions as steps."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec, Origin, Piece, stack
+from datacheck.transforms import bind, run, step
+
+SPECS = {"x": ArraySpec("float32", (3,), "P")}
+
+MODULE = """
+import numpy as np
+from datacheck.sample import Block, Sample
+from datacheck.transforms.base import InvalidSample, with_columns
+from datacheck.sample import Column
+
+def double(sample: Sample, times: int = 2) -> dict:
+    if len(sample.fields["x"]) == 0:
+        raise InvalidSample("empty")
+    return {"x": sample.fields["x"] * np.float32(times), "n": len(sample.fields["x"])}
+
+def whole(block: Block) -> Block:
+    return with_columns(block, {"x": Column(block.fields["x"].values + 1, block.fields["x"].lengths)})
+
+def broken(sample):
+    raise KeyError("nope")
+
+def wrong(sample):
+    return 3
+
+def shortened(block: Block) -> Block:
+    return Block(block.keys[1:], {}, block.origins[1:])
+
+constant = 3
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    (tmp_path / "mine_steps.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "mine_steps.py"
+    sys.modules.pop("mine_steps", None)
+
+
+def blocks():
+    return stack([Piece(f"k{i}", {"x": np.ones((i, 3), np.float32)}, Origin("f")) for i in range(3)])[0]
+
+
+def test_a_function_of_samples(mine):
+    entry = {"mine_steps:double": {"with": {"times": 3}, "fields": {"n": {"shape": [], "dtype": "int64"}}}}
+    steps, after = bind([step(entry)], SPECS)
+    assert after == {**SPECS, "n": ArraySpec("int64")}
+    made, refused = run(steps, blocks())
+    assert refused == [("k0", "empty")]
+    found = {s.key: s.fields for b in made for s in b}
+    assert {k: f["n"].item() for k, f in found.items()} == {"k1": 1, "k2": 2}
+    assert found["k2"]["x"].tolist() == [[3, 3, 3]] * 2
+    assert step(steps[0].as_dict()) == steps[0]
+
+
+def test_a_function_of_blocks(mine):
+    steps, after = bind([step("mine_steps:whole")], SPECS)
+    assert after == SPECS
+    made, refused = run(steps, blocks())
+    assert not refused
+    assert {s.key: s.fields["x"].sum() for s in made[0]} == {"k0": 0, "k1": 6, "k2": 12}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("broken", "KeyError: 'nope' .at sample k0."),
+        ("wrong", "returns a mapping of fields, not int"),
+        ("shortened", "same keys"),
+        ("constant", "not a function"),
+        ("absent", "no attribute 'absent'"),
+    ],
+)
+def test_a_faulty_function_is_told_without_a_traceback(mine, name, said):
+    with pytest.raises(UsageError, match=said):
+        run(bind([step(f"mine_steps:{name}")], SPECS)[0], blocks())
+
+
+def test_the_source_is_part_of_the_identity_and_its_place_is_not(mine, tmp_path, monkeypatch):
+    before = step("mine_steps:double").identity()
+    assert str(tmp_path) not in str(before)
+    mine.write_text(MODULE.replace("int = 2", "int = 4"))
+    assert step("mine_steps:double").identity()["source"] != before["source"]
+    assert step("mine_steps:whole").identity()["function"] == ["mine_steps", "whole"]
+
+
+@pytest.mark.parametrize("declared", [{"dtype": "float32"}, {"shape": [3]}, {"shape": ["T", "N"], "dtype": "int8"}])
+def test_a_new_field_must_be_declared_in_full(mine, declared):
+    with pytest.raises(UsageError, match="give dtype and shape"):
+        bind([step({"mine_steps:double": {"fields": {"n": declared}}})], SPECS)
+
+
+def test_text_may_come_out(mine):
+    _, after = bind([step({"mine_steps:double": {"fields": {"t": {"role": "text"}}, "drop": ["x"]}})], SPECS)
+    assert list(after) == ["t"]
+    assert after["t"].kind == "text"
