@@ -6,7 +6,7 @@ found by a scan is a defect of the scan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from datacheck.errors import UsageError
@@ -26,7 +26,9 @@ def faults_of(system: str, *, later: bool = False) -> list[Fault]:
     return [fault for fault in FAULTS if fault.system == system and fault.later == later]
 
 
-def plant(system: str, folder: Path, names: Sequence[str] | None = None, *, seed: int = 0) -> list[Planted]:
+def plant(
+    system: str, folder: Path, names: Sequence[str] | None = None, *, seed: int = 0, spare: Iterable[str] = ()
+) -> list[Planted]:
     """Break a clean dataset in named ways, no sample twice.
 
     Args:
@@ -34,6 +36,7 @@ def plant(system: str, folder: Path, names: Sequence[str] | None = None, *, seed
         folder: changed in place.
         names: which faults, in this order; all that need no earlier scan by default.
         seed: decides which samples are hit.
+        spare: keys to leave alone.
 
     Raises:
         UsageError: no such fault, or too few samples for so many.
@@ -43,5 +46,5 @@ def plant(system: str, folder: Path, names: Sequence[str] | None = None, *, seed
         msg = f"{system} has no fault {unknown[0]!r}; known are {', '.join(known)}"
         raise UsageError(msg)
     chosen = faults_of(system) if names is None else [known[name] for name in names]
-    site = Site(folder, generator(seed, "faults", system))
+    site = Site(folder, generator(seed, "faults", system), set(spare))
     return [planted for fault in chosen for planted in fault.plant(site)]
