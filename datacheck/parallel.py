@@ -387,7 +387,7 @@ def _client(distributed: Any, workers: int, scheduler: str | None) -> Iterator[A
             cluster = stack.enter_context(
                 distributed.LocalCluster(
                     n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-                    dashboard_address=None, silence_logs=50,
+                    dashboard_address="127.0.0.1:0", silence_logs=50,
                 )
             )  # fmt: skip
             yield stack.enter_context(distributed.Client(cluster))

@@ -80,15 +80,18 @@ def _briefly(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
 
 def _head(report: Report, width: int) -> list[Text]:
     dataset = report.dataset
-    parts = [
-        f"datacheck {report.run['version']}",
-        f"schema {report.schema['name']}",
-        dataset["root"],
+    named = f"datacheck {report.run['version']} · schema {report.schema['name']} · {dataset['root']}"
+    counted = [
         f"{_count(dataset['files'], 'file')}, {bytes_said(dataset['bytes'])}",
         _count(dataset["samples"]["listed"], "sample"),
         f"{report.run['seconds']:.1f} s" + _kept(report),
     ]
-    return [*_wrapped(Text(clean(" · ".join(parts)), "dim"), width, 0), _answer(report)]
+    return [
+        *_wrapped(Text(clean(named), "dim"), width, 0),
+        *_wrapped(Text(" · ".join(counted), "dim"), width, 0),
+        Text(),
+        _answer(report),
+    ]
 
 
 def _kept(report: Report) -> str:
@@ -116,6 +119,8 @@ def _verdict(report: Report) -> tuple[str, str]:
 
 def _tally(report: Report) -> str:
     counts = report.counts()
+    if not report.findings and not report.crashes:
+        return "nothing found"
     parts = [_count(counts["error"], "error"), _count(counts["warning"], "warning")]
     if counts["info"]:
         parts.append(f"{counts['info']} for information")
@@ -216,7 +221,7 @@ def _rules(report: Report) -> str:
     tally = [
         (Verdict.FAIL, "failed"),
         (Verdict.PASS, "passed"),
-        (Verdict.SKIP, "could not look"),
+        (Verdict.SKIP, "had nothing to look at"),
         (Verdict.CRASH, "crashed"),
         (Verdict.NOT_APPLICABLE, "do not apply"),
         (Verdict.OFF, "off"),

@@ -12,11 +12,11 @@ from typing import Any
 from datacheck.finding import Tick
 from datacheck.parallel import Death, Limits, Outcome, ordered_map
 from datacheck.scan.history import Journal, Slot
-from datacheck.scan.worker import digested, entry_now, unread_rows
+from datacheck.scan.worker import digested, unread_rows
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
-from datacheck.sources.listing import Entry, Listing
+from datacheck.sources.listing import Entry, Listing, stat_entry
 from datacheck.table import Table
 
 Progress = Callable[[Tick], None]
@@ -24,7 +24,7 @@ Progress = Callable[[Tick], None]
 TASK_BYTES = 64 << 20
 TASK_ITEMS = 512
 SMALL_BYTES = 256 << 20
-SMALL_ITEMS = 10_000
+SMALL_ITEMS = 40_000
 
 _MEASURE = "datacheck.scan.worker:measure_items"
 
@@ -163,7 +163,7 @@ def _dead(job: Job, source: Source, death: Death) -> dict[str, Any]:
 
 
 def _seen(job: Job, files: Sequence[str]) -> list[list[Any]]:
-    found = (entry_now(job.root, job.roots, file) for file in files)
+    found = (stat_entry(job.root, file, job.roots) for file in files)
     return [list(digested(job.root, job.roots, entry)) for entry in found if entry is not None]
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +17,7 @@ from datacheck.scan.bench import Bench
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
-from datacheck.sources.listing import Entry, digest_entry, list_files, locate
+from datacheck.sources.listing import Entry, digest_entry, stat_entry
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, concatenate
 
 Array = np.ndarray[Any, Any]
@@ -58,7 +55,7 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
         nonlocal place
         place = number
         beat(number)
-        before.update((file, entry_now(root, roots, file)) for file in files[number] if file not in before)
+        before.update((file, stat_entry(root, file, roots)) for file in files[number] if file not in before)
 
     tables: list[Table] = []
     unread: dict[int, list[Unread]] = {}
@@ -70,7 +67,7 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
             tables.append(_rows(got, bench.measure(got)))
     tables += [unread_rows(found, todo[number].path, todo[number].split) for number, found in unread.items()]
     table = concatenate(tables)
-    spoiled = {file for file, entry in before.items() if _stamp(entry_now(root, roots, file)) != _stamp(entry)}
+    spoiled = {file for file, entry in before.items() if _stamp(stat_entry(root, file, roots)) != _stamp(entry)}
     table = _honest(table, schema, list(zip(todo, files, strict=True)), spoiled)
     entries = [entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled]
     return {
@@ -83,20 +80,6 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
 
 
 # ------------------------------------------------------------------------------------------- files
-
-
-def entry_now(root: Path, roots: Mapping[str, Path], path: str) -> Entry | None:
-    """Return what a listing would say of a path now; None where nothing is."""
-    place = locate(root, roots, path)
-    seen = time.time_ns()
-    try:
-        status = os.stat(place)  # noqa: PTH116  twice per file, and half the time of Path.stat
-    except OSError:
-        return None
-    if stat.S_ISDIR(status.st_mode):
-        found = list_files(place.parent, only=place.name).entries
-        return found[0]._replace(path=path) if found else None
-    return Entry(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, seen)
 
 
 def _stamp(entry: Entry | None) -> tuple[int, ...] | None:

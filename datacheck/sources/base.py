@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from os import stat_result
@@ -47,7 +47,8 @@ class Item:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the item as JSON values."""
-        return asdict(self)
+        keys = None if self.keys is None else list(self.keys)
+        return {"path": self.path, "split": self.split, "names": self.names, "keys": keys, "nbytes": self.nbytes}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Item:
