@@ -32,6 +32,7 @@ from datacheck.sample import Array, Container
 
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}
 _ATTRIBUTE_BYTES = 16 << 20
+_CHUNK_BYTES = 1 << 30
 _OBJECTS = 1_000_000
 _OPEN_GROUPS = 4096
 _LENGTHS = ".lengths"
@@ -233,7 +234,8 @@ class _Hdf5(Container):
             try:
                 return self._object(path)
             except KeyError as error:
-                if error.args == (path,):  # our own: no such link
+                missing = str(error.args[0])
+                if path == missing or path.startswith(f"{missing}/"):  # our own: no such link, here or on the way
                     return None
                 raise
 
@@ -252,7 +254,18 @@ class _Hdf5(Container):
             raise _NoValueError(msg)
         return dtype
 
-    def _check(self, path: str, item: Any, dtype: np.dtype[Any]) -> None:
+    def read_rows(self, name: str, start: int, stop: int) -> Any:
+        path, item, way = self._dataset(name.strip("/"))
+        with foreign(name):
+            dtype = self._dtype(path, item)
+            if way or dtype.kind not in "biuf":
+                return super().read_rows(name, start, stop)
+            shape = (max(0, min(stop, item.shape[0]) - start), *item.shape[1:])
+            self._check(path, item, dtype, shape)
+            return np.asarray(self._h5.Dataset(item)[start:stop])
+
+    def _check(self, path: str, item: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None) -> None:
+        """Refuse a dataset whose values lie elsewhere, or need too much memory (of `shape` where not all is read)."""
         plist = item.get_create_plist()
         if plist.get_layout() == self._h5.h5d.VIRTUAL or plist.get_external_count():
             msg = f"{path}: its values lie in other files, which are not read; copy them into this one"
@@ -264,9 +277,10 @@ class _Hdf5(Container):
             msg = f"{path}: compressed with filter {unknown[0]}; {allowed} are read: rewrite it with one of these"
             raise FormatError(msg)
         if plist.get_layout() == self._h5.h5d.CHUNKED:
-            check_bytes(math.prod(plist.get_chunk()) * dtype.itemsize, f"{path}: one chunk")
-        if math.prod(item.shape):
-            check_expansion(math.prod(item.shape) * dtype.itemsize, item.get_storage_size(), path)
+            check_bytes(math.prod(plist.get_chunk()) * dtype.itemsize, f"{path}: one chunk", _CHUNK_BYTES)
+        size = math.prod(item.shape if shape is None else shape) * dtype.itemsize
+        if size:
+            check_expansion(size, item.get_storage_size(), path)
 
     def _ragged(self, item: Any, dtype: np.dtype[Any], *, lengths: bool) -> Any:
         raw = np.asarray(self._h5.Dataset(item)[()], dtype=object).ravel().tolist()

@@ -31,6 +31,7 @@ from datacheck.formats.limits import (
 from datacheck.sample import Array, Container
 
 _META_BYTES = 16 << 20
+_CHUNK_BYTES = 1 << 30
 _NODES = 100_000
 _CHUNKS = 1_000_000
 _SOLE = "array"
@@ -247,6 +248,17 @@ class _Store(Container):
             raise value
         return value
 
+    def read_rows(self, name: str, start: int, stop: int) -> Any:
+        inner, folder = self._locate(name)
+        described = _described(folder)
+        if described.dtype is None or described.dtype.kind not in "biuf" or not described.shape:
+            return super().read_rows(name, start, stop)
+        try:
+            return _decoded(folder, (start, min(stop, described.shape[0])))
+        except FormatError as error:
+            msg = f"{inner or _SOLE}: {error}"
+            raise FormatError(msg) from error
+
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         described = _described(self._locate(name)[1])
         if described.dtype is None or described.dtype.kind not in "biufcMm":
@@ -275,14 +287,15 @@ class _Store(Container):
         return sorted(inner for inner in paths if self._kind_of(inner) != "array")
 
 
-def _decoded(folder: Path) -> Array:
-    """Return all values of one array."""
+def _decoded(folder: Path, rows: tuple[int, int] | None = None) -> Array:
+    """Return all values of one array, or its rows [start, stop)."""
     described = _described(folder)
     itemsize = 16 if described.dtype is None else described.dtype.itemsize
     count = math.prod(-(-n // c) for n, c in zip(described.shape, described.chunks, strict=True))
     stored, files = _stored(folder, described.key)
-    check_bytes(math.prod(described.chunks) * itemsize, "one chunk")
-    check_expansion(math.prod(described.shape) * itemsize, stored, "the array")
+    check_bytes(math.prod(described.chunks) * itemsize, "one chunk", _CHUNK_BYTES)
+    shape = described.shape if rows is None else (max(0, rows[1] - rows[0]), *described.shape[1:])
+    check_expansion(math.prod(shape) * itemsize, stored, "the array")
     if count > _CHUNKS:
         msg = f"{count:,} chunks; at most {_CHUNKS:,} are read"
         raise FormatError(msg)
@@ -294,7 +307,7 @@ def _decoded(folder: Path) -> Array:
     with foreign("damaged Zarr array"):
         store = zarr.storage.LocalStore(folder, read_only=True)
         array = zarr.open_array(store, mode="r", zarr_format=described.version)
-        values = np.asarray(array[...])
+        values = np.asarray(array[...] if rows is None else array[rows[0] : rows[1]])
         return values.astype(str) if values.dtype.kind == "O" else values
 
 

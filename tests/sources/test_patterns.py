@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from datacheck.errors import FormatError, SchemaError
 from datacheck.sources.patterns import parse
 
+PATTERN = r"{split}/{seq}/meta/{frame:\d{4}}.pkl"
+
 
 def match(pattern, path):
     return parse(pattern, "samples.files").match(path)
@@ -119,7 +121,7 @@ segments = st.text(st.characters(exclude_characters="/\0", exclude_categories=["
 
 @given(split=segments, seq=segments, frame=st.from_regex(r"\d{4}", fullmatch=True))
 def test_filling_and_matching_are_inverse(split, seq, frame):
-    template = parse(r"{split}/{seq}/meta/{frame:\d{4}}.pkl", "f")
+    template = parse(PATTERN, "f")
     names = {"split": split, "seq": seq, "frame": frame}
     assert template.match(template.fill(names)) == names
 

@@ -6,7 +6,6 @@ import numpy as np
 import orjson
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from datacheck.errors import FormatError

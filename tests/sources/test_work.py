@@ -218,6 +218,8 @@ def test_eighty_thousand_files_and_a_list_are_planned_in_seconds(tmp_path):
     write(tmp_path, "train.txt", text=lines)
     entries = [Entry(name, 1, 0, 0, 0, 0) for name in [*names, "train.txt"]]
     start = time.perf_counter()
-    work = plan_work(schema(HO3D, {"image": {"file": "{split}/{seq}/rgb/{frame}.jpg"}}), Listing(Path(tmp_path), entries))
+    work = plan_work(
+        schema(HO3D, {"image": {"file": "{split}/{seq}/rgb/{frame}.jpg"}}), Listing(Path(tmp_path), entries)
+    )
     assert (len(work.items), len(work.notes)) == (20_000, 0)
     assert time.perf_counter() - start < 2.0  # 0.2 s on an idle machine

@@ -1,0 +1,363 @@
+"""One file is one sample: fields, companions, columns, what is missing, what is damaged."""
+
+import json
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+
+from datacheck.errors import FormatError, SchemaError, UsageError
+from datacheck.sources import Item, Unread, list_files, open_source, plan_work
+from tests.sources.schemas import every, facts, schema
+
+
+def reading(root, spec, roots=None, fields=None):
+    work = plan_work(spec, list_files(root, roots))
+    source = open_source(spec, root, roots or {}, fields=fields)
+    return source, work.items
+
+
+def only(root, spec, roots=None, fields=None):
+    source, (item,) = reading(root, spec, roots, fields)
+    (sample,) = every(source, item)[0].values()
+    return sample
+
+
+def test_a_folder_of_npy_files_needs_one_field_of_any_name(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((5, 3), ">f4"))
+    sample = only(tmp_path, schema("*.npy", {"points": {}}))
+    assert list(sample) == ["points"]
+    assert sample["points"].shape == (5, 3)
+    assert sample["points"].dtype == np.dtype("<f4")
+
+
+def test_fields_by_name_and_by_at(tmp_path):
+    np.savez(tmp_path / "a.npz", points=np.zeros((4, 3)), lab=np.arange(4), more=np.ones(2))
+    spec = schema("*.npz", {"points": {}, "labels": {"at": "lab"}})
+    assert sorted(only(tmp_path, spec)) == ["labels", "points"]
+    spec = schema("*.npz", {"points": {}, "labels": {"at": "lab"}, "*": {}})
+    assert sorted(only(tmp_path, spec)) == ["labels", "more", "points"]
+    assert sorted(only(tmp_path, schema("*.npz"))) == ["lab", "more", "points"]
+
+
+def test_missing_and_none_are_simply_absent(tmp_path):
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"joints": None, "pose": np.zeros(3)}))
+    assert sorted(only(tmp_path, schema("*.pkl", {"joints": {}, "pose": {}, "beta": {}}))) == ["pose"]
+
+
+def test_a_wrong_name_is_not_the_sole_value_when_there_are_two(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(3), y=np.zeros(3))
+    assert only(tmp_path, schema("*.npz", {"points": {}})) == {}
+
+
+def test_absent_fields_are_not_read(tmp_path):
+    np.savez(tmp_path / "a.npz", joints=np.zeros(3), pose=np.zeros(3))
+    spec = schema("*.npz", {"joints": {}, "pose": {"absent": True}})
+    assert sorted(only(tmp_path, spec)) == ["joints"]
+
+
+def test_columns_are_cut_and_narrow_files_lack_the_last(tmp_path):
+    table = np.arange(24, dtype=np.float32).reshape(2, 12)
+    np.save(tmp_path / "wide.npy", table)
+    np.save(tmp_path / "narrow.npy", table[:, :10])
+    spec = schema(
+        "*.npy", {"xyz": {}, "rgb": {}, "semantic": {}, "instance": {}},
+        columns="xyz:3 rgb:3 normal:3 segment semantic instance",
+    )  # fmt: skip
+    source, items = reading(tmp_path, spec)
+    narrow, wide = (next(iter(every(source, item)[0].values())) for item in items)
+    assert sorted(wide) == ["instance", "rgb", "semantic", "xyz"]
+    np.testing.assert_array_equal(wide["rgb"], [[3, 4, 5], [15, 16, 17]])
+    np.testing.assert_array_equal(wide["instance"], [11, 23])
+    assert sorted(narrow) == ["rgb", "xyz"]
+
+
+@pytest.mark.parametrize("shape", [(4, 13), (12,), (2, 3, 4)])
+def test_tables_that_do_not_fit_the_columns_are_refused(tmp_path, shape):
+    np.save(tmp_path / "a.npy", np.zeros(shape))
+    with pytest.raises(FormatError, match=r"columns: found \[.*the schema declares \[N, 12\]"):
+        only(tmp_path, schema("*.npy", {"xyz": {}}, columns="xyz:3 rest:9"))
+
+
+def test_a_csv_table_with_a_header_is_one_value(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,z\n1.5,2,3\n4,5,6\n")
+    np.testing.assert_array_equal(only(tmp_path, schema("*.csv", {"points": {}}))["points"], [[1.5, 2, 3], [4, 5, 6]])
+    sample = only(tmp_path, schema("*.csv", {"xy": {}, "z": {}}, columns="xy:2 z"))
+    np.testing.assert_array_equal(sample["z"], [3, 6])
+
+
+def test_raw_files_are_read_as_declared(tmp_path):
+    np.arange(10, dtype="<f4").tofile(tmp_path / "a.bin")
+    sample = only(tmp_path, schema("*.bin", {"points": {"shape": ["P", 5], "dtype": "float32"}}))
+    np.testing.assert_array_equal(sample["points"], np.arange(10).reshape(2, 5))
+
+
+# ---------------------------------------------------------------------------------------------- companions
+
+
+def companions(tmp_path):
+    data, meshes = tmp_path / "data", tmp_path / "meshes"
+    (data / "gt").mkdir(parents=True)
+    (meshes / "a").mkdir(parents=True)
+    for name in ("a", "b"):
+        np.save(data / f"{name}.npy", np.zeros((2, 3)))
+    (data / "gt/a.txt").write_text("3001\n-100099\n")
+    (meshes / "a/mesh.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 3\n")
+    return schema(
+        "{id}.npy",
+        {
+            "points": {},
+            "gt": {"file": "gt/{id}.txt"},
+            "verts": {"file": "{objects}/{id}/mesh.obj", "at": "points"},
+            "faces": {"file": "{objects}/{id}/mesh.obj"},
+        },
+        roots={"objects": ""},
+    )
+
+
+def test_companions_are_fields_and_missing_ones_are_named(tmp_path):
+    pytest.importorskip("datacheck.formats.obj")
+    spec = companions(tmp_path)
+    source, (a, b) = reading(tmp_path / "data", spec, {"objects": tmp_path / "meshes"})
+    sample = every(source, a)[0]["a.npy"]
+    np.testing.assert_array_equal(sample["gt"], [3001, -100099])
+    assert sample["gt"].dtype == np.int64
+    assert (sample["verts"].shape, sample["faces"].shape) == ((3, 3), (1, 3))
+    assert source.files(a) == ["a.npy", "@objects/a/mesh.obj", "gt/a.txt"]
+    assert sorted(every(source, b)[0]["b.npy"]) == ["points"]
+    assert {k: v for k, v in facts(source, b)["b.npy"].items() if k.startswith("absent/")} == {
+        "absent/gt": "gt/b.txt", "absent/verts": "@objects/b/mesh.obj", "absent/faces": "@objects/b/mesh.obj",
+    }  # fmt: skip
+    assert source.files(b) == ["b.npy"]
+
+
+def test_a_damaged_companion_is_an_unread_sample_that_names_it(tmp_path):
+    spec = companions(tmp_path)
+    (tmp_path / "data/gt/b.txt").write_bytes(b"\x00\xff")
+    source, (_, b) = reading(tmp_path / "data", spec, {"objects": tmp_path / "meshes"})
+    samples, unread = every(source, b)
+    assert samples == {}
+    assert [(u.key, u.code, u.skipped) for u in unread] == [("b.npy", "DC101", False)]
+    assert "gt/b.txt: " in unread[0].reason
+
+
+def test_a_folder_that_a_field_needs_is_asked_for(tmp_path):
+    spec = companions(tmp_path)
+    with pytest.raises(UsageError, match="--root objects=DIR"):
+        open_source(spec, tmp_path / "data")
+
+
+def test_an_extra_folder_has_a_default_place_in_the_data(tmp_path):
+    (tmp_path / "meta").mkdir()
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    (tmp_path / "meta/a.json").write_text('{"weight": 2.5}')
+    spec = schema("{id}.npy", {"points": {}, "weight": {"file": "{extra}/{id}.json"}}, roots={"extra": "meta"})
+    source, (item,) = reading(tmp_path, spec)
+    assert every(source, item)[0]["a.npy"]["weight"] == 2.5
+    assert list(plan_work(spec, list_files(tmp_path)).unclaimed) == []
+
+
+def test_json_companions_whole_by_name_and_by_path(tmp_path):
+    np.save(tmp_path / "s1.npy", np.zeros(3))
+    (tmp_path / "s1.json").write_text(json.dumps({"objects": {"7": "a chair"}}))
+    (tmp_path / "all.json").write_text(json.dumps({"s1": {"words": ["red"], "n": 3}, "s2": {}}))
+    spec = schema(
+        "{id}.npy",
+        {
+            "points": {},
+            "whole": {"role": "captions", "file": "{id}.json"},
+            "captions": {"role": "captions", "file": "{id}.json", "at": "objects"},
+            "words": {"dtype": "json", "file": "all.json", "at": "{id}/words"},
+            "n": {"file": "all.json", "at": "{id}/n"},
+            "lost": {"file": "all.json", "at": "{id}/none"},
+        },
+    )
+    source, (item,) = reading(tmp_path, spec)
+    sample = every(source, item)[0]["s1.npy"]
+    assert sample["whole"] == {"objects": {"7": "a chair"}}
+    assert sample["captions"] == {"7": "a chair"}
+    assert sample["words"] == ["red"]
+    assert sample["n"] == 3
+    assert "lost" not in sample
+    assert facts(source, item)["s1.npy"]["absent/lost"] == "all.json, s1/none"
+
+
+def test_a_companion_with_many_values_asks_which(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    np.savez(tmp_path / "a.npz", p=np.zeros(1), q=np.ones(1))
+    source, (item,) = reading(tmp_path, schema("{id}.npy", {"x": {}, "y": {"file": "{id}.npz"}}))
+    _, (unread,) = every(source, item)
+    assert "a.npz: holds p, q; say which is fields.y with at:" in unread.reason
+
+
+# ---------------------------------------------------------------------------------------------- facts
+
+
+def test_facts_tell_id_size_split_key_and_attributes(tmp_path):
+    (tmp_path / "train/ABF10").mkdir(parents=True)
+    with h5py.File(tmp_path / "train/ABF10/0007.h5", "w") as file:
+        file["x"] = np.zeros(3)
+        file.attrs["num_samples"] = "  12 "
+        file.attrs["fps"] = 20.5
+    spec = schema(
+        {"files": "{split}/{seq}/{frame}.h5", "group": "{split}:{seq}"}, {"x": {}},
+        attrs={"num_samples": "T", "fps": "F", "lost": "L"}, splits={"key": "seq", "match": r"^(ABF1)\d$"},
+    )  # fmt: skip
+    source, (item,) = reading(tmp_path, spec)
+    assert facts(source, item)["train/ABF10/0007.h5"] == {
+        "id": "ABF10/0007", "size": item.nbytes, "split_key": "ABF1", "attrs/num_samples": 12, "attrs/fps": 20.5,
+    }  # fmt: skip
+    (block,) = source.read(item)
+    assert (block.split, block.groups) == ("train", ["train:ABF10"])
+    assert block.facts["attrs/num_samples"].values.dtype == np.int64
+
+
+def test_the_split_key_is_the_whole_value_where_the_pattern_finds_nothing(tmp_path):
+    np.save(tmp_path / "ZZ.npy", np.zeros(1))
+    source, (item,) = reading(tmp_path, schema("{seq}.npy", {"x": {}}, splits={"key": "seq", "match": r"^ABF\d"}))
+    assert facts(source, item)["ZZ.npy"]["split_key"] == "ZZ"
+
+
+def test_the_id_is_the_key_where_placeholders_do_not_tell_samples_apart(tmp_path):
+    (tmp_path / "d").mkdir()
+    np.save(tmp_path / "d/0.npy", np.zeros(1))
+    source, (item,) = reading(tmp_path, schema("**/{id}.npy", {"x": {}}))
+    assert facts(source, item)["d/0.npy"]["id"] == "d/0.npy"
+    source, (item,) = reading(tmp_path, schema("d/*.npy", {"x": {}}))
+    assert facts(source, item)["d/0.npy"]["id"] == "d/0.npy"
+
+
+def test_the_split_key_may_be_a_field_that_nobody_asked_for(tmp_path):
+    (tmp_path / "a.json").write_text('{"x": [1, 2], "room": "kitchen"}')
+    spec = schema("*.json", {"x": {"dtype": "float32"}, "room": {"role": "id"}}, splits={"key": "room"})
+    source, (item,) = reading(tmp_path, spec, fields=frozenset({"x"}))
+    assert list(every(source, item)[0]["a.json"]) == ["x"]
+    assert facts(source, item)["a.json"]["split_key"] == "kitchen"
+
+
+@pytest.mark.parametrize(
+    ("more", "where"),
+    [
+        ({"splits": {"key": "nothing"}}, "splits.key"),
+        ({"samples": {"files": "{id}.npy", "group": "{seq}"}}, "samples.group"),
+        ({"samples": {"files": "{id}.npy", "each": "lines"}}, "samples.each"),
+        ({"samples": {"files": "{id}.npy", "each": "/a/**"}}, "samples.each"),
+    ],
+)
+def test_schemas_that_do_not_fit_together_are_refused_by_name(tmp_path, more, where):
+    samples = more.pop("samples", "{id}.npy")
+    with pytest.raises(SchemaError, match=where):
+        open_source(schema(samples, {"x": {}}, **more), tmp_path)
+
+
+# ---------------------------------------------------------------------------------------------- faults
+
+
+def test_a_damaged_file_is_a_format_error(tmp_path):
+    (tmp_path / "a.npy").write_bytes(b"\x93NUMPY garbage")
+    source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
+    with pytest.raises(FormatError):
+        list(source.read(item))
+
+
+def test_a_file_that_is_gone_or_changed_since_the_listing_is_a_format_error(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
+    np.save(tmp_path / "a.npy", np.zeros(4))
+    with pytest.raises(FormatError, match="changed after it was listed: 152 bytes then, 160 now"):
+        list(source.read(item))
+    (tmp_path / "a.npy").unlink()
+    with pytest.raises(FormatError, match="no such file"):
+        list(source.read(item))
+
+
+def test_a_file_that_is_written_while_it_is_read_is_a_format_error(tmp_path, monkeypatch):
+    from datacheck.sources import fields
+
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
+    read = fields.FieldMap.read
+
+    def meanwhile(self, *args):
+        np.save(tmp_path / "a.npy", np.ones(5))
+        return read(self, *args)
+
+    monkeypatch.setattr(fields.FieldMap, "read", meanwhile)
+    with pytest.raises(FormatError, match="changed while it was read"):
+        list(source.read(item))
+
+
+def test_an_absent_library_is_a_skipped_sample(tmp_path, monkeypatch):
+    from datacheck.errors import MissingDependencyError
+    from datacheck.sources import base
+
+    def absent(*_):
+        raise MissingDependencyError("laspy is not installed: pip install 'datacheck[clouds]'")
+
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
+    monkeypatch.setattr(base, "open_container", absent)
+    (unread,) = list(source.read(item))
+    assert unread == Unread("a.npy", "DC101", "laspy is not installed: pip install 'datacheck[clouds]'", skipped=True)
+
+
+def test_asking_for_keys_of_a_file(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    source, _ = reading(tmp_path, schema("*.npy", {"x": {}}))
+    assert list(every(source, Item("a.npy", keys=("a.npy",)))[0]) == ["a.npy"]
+    assert every(source, Item("a.npy", keys=())) == ({}, [])
+    assert [u.key for u in every(source, Item("a.npy", keys=("b.npy",)))[1]] == ["b.npy"]
+
+
+def test_items_survive_json():
+    item = Item("a.npy", "train", {"id": "a"}, ("a.npy",), 7)
+    assert Item.from_dict(json.loads(json.dumps(item.as_dict()))) == item
+    assert Item.from_dict(Item("a").as_dict()) == Item("a")
+
+
+def test_samples_of_many_files_share_blocks(tmp_path):
+    for number in range(10):
+        np.save(tmp_path / f"{number}.npy", np.full((number % 3 + 1, 2), number, np.float32))
+    np.save(tmp_path / "5.npy", np.zeros((2, 2), np.int32))
+    (tmp_path / "7.npy").write_bytes(b"broken")
+    source, items = reading(tmp_path, schema("{id}.npy", {"x": {}}))
+    beats = []
+    found = list(source.read_all(items, beats.append))
+    assert beats == list(range(10))
+    (unread,) = [part for part in found if isinstance(part, Unread)]
+    assert unread.key == "7.npy"
+    blocks = [part for part in found if not isinstance(part, Unread)]
+    assert [block.keys for block in blocks] == [[f"{n}.npy" for n in (0, 1, 2, 3, 4, 6, 8, 9)], ["5.npy"]]
+    np.testing.assert_array_equal(blocks[0].fields["x"].lengths, [1, 2, 3, 1, 2, 1, 3, 1])
+
+
+def test_files_of_different_splits_never_share_a_block(tmp_path):
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+        for number in range(2):
+            np.save(tmp_path / split / f"{number}.npy", np.zeros(3))
+    source, items = reading(tmp_path, schema("{split}/{id}.npy", {"x": {}}))
+    blocks = list(source.read_all(items, lambda _: None))
+    assert [(b.split, len(b)) for b in blocks] == [("train", 2), ("val", 2)]
+
+
+def test_blocks_are_cut_at_their_size(tmp_path, monkeypatch):
+    from datacheck.sources import base
+
+    monkeypatch.setattr(base, "BLOCK_BYTES", 100)
+    for number in range(5):
+        np.save(tmp_path / f"{number}.npy", np.zeros(5))  # 40 bytes: two fit
+    source, items = reading(tmp_path, schema("{id}.npy", {"x": {}}))
+    assert [len(b) for b in source.read_all(items, lambda _: None)] == [2, 2, 1]
+    monkeypatch.setattr(base, "BLOCK_SAMPLES", 1)
+    assert [len(b) for b in source.read_all(items, lambda _: None)] == [1] * 5
+    monkeypatch.setattr(base, "BLOCK_BYTES", 10)
+    assert [len(b) for b in source.read_all(items, lambda _: None)] == [1] * 5
+
+
+def test_sources_are_picklable(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
+    again = pickle.loads(pickle.dumps(source))  # noqa: S301  our own object
+    assert list(every(again, item)[0]) == ["a.npy"]

@@ -1,0 +1,166 @@
+"""Groups of a container are samples: HDF5 demos, caches with one group per index."""
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.errors import FormatError
+from datacheck.sources import Item, open_source
+from tests.sources.schemas import every, facts, schema
+
+DEMOS = {"files": "{task}_demo.hdf5", "each": "/data/demo_*", "group": "{file}"}
+
+
+def write(path, lengths, *, extra=()):
+    with h5py.File(path, "w") as file:
+        data = file.create_group("data")
+        data.attrs["total"] = sum(lengths.values())
+        for number, length in lengths.items():
+            demo = data.create_group(f"demo_{number}")
+            demo.attrs["num_samples"] = str(length)
+            demo["actions"] = np.full((length, 7), number, ">f8")
+            demo["obs/ee_pos"] = np.zeros((length, 3))
+            for name in extra:
+                demo[name] = np.zeros(length)
+        file["mask/train"] = np.array([b"demo_0"])
+
+
+def item(path, **more):
+    return Item(path.name, "", {"task": path.name.removesuffix("_demo.hdf5")}, nbytes=path.stat().st_size, **more)
+
+
+def test_groups_come_in_bytewise_order_with_keys_that_name_them(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 2: 4, 10: 3})
+    source = open_source(schema(DEMOS, {"actions": {}, "obs/ee_pos": {}}), tmp_path)
+    samples, unread = every(source, item(path))
+    assert unread == []
+    assert list(samples) == [f"lift_demo.hdf5:/data/demo_{n}" for n in (0, 10, 2)]
+    assert [s["actions"].shape for s in samples.values()] == [(5, 7), (3, 7), (4, 7)]
+    assert all(s["actions"].dtype == np.dtype("<f8") for s in samples.values())
+    (block,) = source.read(item(path))
+    assert block.origins[1].inner == "/data/demo_10"
+    assert block.groups == ["lift_demo.hdf5"] * 3
+
+
+def test_attributes_and_ids_of_groups(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 2: 4})
+    spec = schema(DEMOS, {"actions": {}}, attrs={"num_samples": "T"}, splits={"key": "group"})
+    told = facts(open_source(spec, tmp_path), item(path))
+    assert told["lift_demo.hdf5:/data/demo_2"] == {
+        "attrs/num_samples": 4,
+        "id": "lift:/data/demo_2",
+        "size": path.stat().st_size,
+        "split_key": "lift_demo.hdf5",
+    }
+
+
+def test_undeclared_values_of_the_group_are_read_on_request(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {1: 5, 10: 4}, extra=["rewards", "a"])
+    source = open_source(schema(DEMOS, {"actions": {}, "*": {}}), tmp_path)
+    samples, _ = every(source, item(path))
+    assert [sorted(s) for s in samples.values()] == [["a", "actions", "obs/ee_pos", "rewards"]] * 2
+
+
+def test_values_outside_the_group_need_a_leading_slash(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5})
+    source = open_source(schema(DEMOS, {"actions": {}, "mask": {"at": "/mask/train"}}), tmp_path)
+    assert every(source, item(path))[0]["lift_demo.hdf5:/data/demo_0"]["mask"] == ["demo_0"]
+
+
+def test_placeholders_of_the_group_are_names_like_others(tmp_path):
+    with h5py.File(tmp_path / "grasps.h5", "w") as file:
+        for name in ("0", "1", "10", "meta"):
+            file[f"{name}/pc"] = np.zeros((2, 3))
+    (tmp_path / "1.txt").write_text("a mug")
+    spec = schema(
+        {"files": "grasps.h5", "each": r"/{id:\d+}", "group": "g{id}"},
+        {"pc": {}, "words": {"role": "text", "file": "{id}.txt"}}, splits={"key": "id"},
+    )  # fmt: skip
+    source = open_source(spec, tmp_path)
+    samples, _ = every(source, Item("grasps.h5"))
+    assert sorted(samples) == ["grasps.h5:/0", "grasps.h5:/1", "grasps.h5:/10"]
+    assert samples["grasps.h5:/1"]["words"] == "a mug"
+    told = facts(source, Item("grasps.h5"))
+    assert told["grasps.h5:/10"]["id"] == told["grasps.h5:/10"]["split_key"] == "10"
+    assert told["grasps.h5:/10"]["absent/words"] == "10.txt"
+
+
+def test_group_names_from_the_file_cannot_lead_out_of_the_folder(tmp_path):
+    inner = tmp_path / "in"
+    inner.mkdir()
+    (tmp_path / "secret.txt").write_text("secret")
+    with h5py.File(inner / "a.h5", "w") as file:
+        low = h5py.h5g.create(file.id, b"..secret")
+        del low
+        file["..secret/x"] = np.zeros(1)
+        group = file["..secret"]
+        file.id.links.create_hard(b"..", file.id, b"..secret")
+        del group
+    spec = schema({"files": "a.h5", "each": "/{id}"}, {"x": {}, "words": {"file": "{id}/secret.txt"}})
+    samples, unread = every(open_source(spec, inner), Item("a.h5"))
+    assert not any("words" in sample for sample in samples.values())
+    assert all("cannot be part of a path" in u.reason for u in unread)
+
+
+def test_one_bad_dataset_spoils_one_demo(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 1: 5, 2: 5})
+    with h5py.File(path, "a") as file:
+        del file["data/demo_1/actions"]
+        file["data/demo_1/actions"] = h5py.ExternalLink("other.h5", "/x")
+    samples, unread = every(open_source(schema(DEMOS, {"actions": {}}), tmp_path), item(path))
+    assert list(samples) == ["lift_demo.hdf5:/data/demo_0", "lift_demo.hdf5:/data/demo_2"]
+    assert [(u.key, u.code, u.group) for u in unread] == [("lift_demo.hdf5:/data/demo_1", "DC101", "lift_demo.hdf5")]
+    assert "external link" in unread[0].reason
+
+
+def test_a_missing_dataset_is_a_field_less(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5})
+    source = open_source(schema(DEMOS, {"actions": {}, "rewards": {}}), tmp_path)
+    assert sorted(every(source, item(path))[0]["lift_demo.hdf5:/data/demo_0"]) == ["actions"]
+
+
+def test_a_file_without_such_groups_is_a_format_error(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {})
+    with pytest.raises(FormatError, match=r"holds no group like /data/demo_\*"):
+        list(open_source(schema(DEMOS, {"actions": {}}), tmp_path).read(item(path)))
+
+
+def test_groups_of_other_containers_are_found_by_their_names(tmp_path):
+    np.savez(tmp_path / "a.npz", **{"0/x": np.zeros(2), "1/x": np.ones(3), "y": np.zeros(1)})
+    source = open_source(schema({"files": "*.npz", "each": "/*"}, {"x": {}}), tmp_path)
+    assert {k: len(s["x"]) for k, s in every(source, Item("a.npz"))[0].items()} == {"a.npz:/0": 2, "a.npz:/1": 3}
+
+
+@given(st.lists(st.sampled_from([0, 1, 2, 10, 99]), max_size=6))
+def test_reading_some_keys_is_reading_all_and_choosing(tmp_path_factory, numbers):
+    path = tmp_path_factory.mktemp("demos") / "lift_demo.hdf5"
+    write(path, {0: 5, 1: 1, 2: 4, 10: 3})
+    source = open_source(schema(DEMOS, {"actions": {}}), path.parent)
+    everything, _ = every(source, item(path))
+    keys = tuple(dict.fromkeys(f"lift_demo.hdf5:/data/demo_{n}" for n in numbers))
+    samples, unread = every(source, item(path, keys=keys))
+    assert list(samples) == [key for key in keys if key in everything]
+    assert [u.key for u in unread] == [key for key in keys if key not in everything]
+    for key, sample in samples.items():
+        np.testing.assert_array_equal(sample["actions"], everything[key]["actions"])
+
+
+def test_asking_for_one_group_reads_no_other(tmp_path, monkeypatch):
+    from datacheck.formats import hdf5
+
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 1: 5})
+    read, asked = hdf5._Hdf5.read, []
+    monkeypatch.setattr(hdf5._Hdf5, "read", lambda self, name: asked.append(name) or read(self, name))
+    source = open_source(schema(DEMOS, {"actions": {}, "obs/ee_pos": {}}), tmp_path, fields=frozenset({"actions"}))
+    list(source.read(item(path, keys=("lift_demo.hdf5:/data/demo_1",))))
+    assert asked == ["data/demo_1/actions"]

@@ -1,0 +1,152 @@
+"""Lines of JSON-lines files are samples."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.errors import FormatError
+from datacheck.sources import Item, open_source
+from tests.sources.schemas import every, facts, schema
+
+SFT = {"conversations": {"role": "chat"}}
+
+
+def chat(text):
+    return {"conversations": [{"role": "user", "content": text}, {"role": "assistant", "content": "你好"}]}
+
+
+def key(number, file="sft.jsonl"):
+    return f"{file}:{number:012d}"
+
+
+def lines_source(root, fields, **more):
+    return open_source(schema({"files": "*.jsonl", "each": "line"}, fields, **more), root)
+
+
+def test_lines_are_samples_with_numbered_keys(tmp_path):
+    (tmp_path / "sft.jsonl").write_text("".join(json.dumps(chat(f"q{i}"), ensure_ascii=False) + "\n" for i in range(3)))
+    source = lines_source(tmp_path, SFT)
+    samples, unread = every(source, Item("sft.jsonl", "train"))
+    assert (list(samples), unread) == ([key(0), key(1), key(2)], [])
+    assert samples[key(2)]["conversations"] == chat("q2")["conversations"]
+    (block,) = source.read(Item("sft.jsonl", "train"))
+    assert block.split == "train"
+    assert block.fields["conversations"].kind == "json"
+    assert block.origins[1].rows == (1, 2)
+
+
+def test_text_is_text_and_other_values_are_what_they_are(tmp_path):
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "hi", "score": 1, "ids": [1, 2], "extra": [1, "x"], "no": null, "deep": {"lang": "zh"}}\n'
+    )
+    fields = {
+        "text": {"role": "text"}, "score": {"role": "value", "dtype": "float32"}, "ids": {"role": "tokens"},
+        "no": {}, "lang": {"at": "deep/lang"}, "*": {},
+    }  # fmt: skip
+    sample = every(lines_source(tmp_path, fields), Item("a.jsonl"))[0][key(0, "a.jsonl")]
+    assert sorted(sample) == ["deep", "extra", "ids", "lang", "score", "text"]
+    assert (sample["text"], sample["lang"], sample["extra"]) == ("hi", "zh", [1, "x"])
+    assert (sample["score"].dtype, sample["score"].shape) == (np.float32, ())
+    np.testing.assert_array_equal(sample["ids"], [1, 2])
+
+
+def test_a_line_that_is_no_text_where_text_is_declared_is_not_hidden(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "hi"}\n{"text": 5}\n')
+    source = lines_source(tmp_path, {"text": {"role": "text"}})
+    blocks = list(source.read(Item("a.jsonl")))
+    assert [(b.keys, b.fields["text"].kind) for b in blocks] == [
+        ([key(0, "a.jsonl")], "text"), ([key(1, "a.jsonl")], "json"),
+    ]  # fmt: skip
+
+
+def test_bad_lines_are_unread_and_the_rest_is_read(tmp_path):
+    (tmp_path / "sft.jsonl").write_bytes(
+        b"\xef\xbb\xbf"
+        + json.dumps(chat("a")).encode()
+        + b'\n{"conversations": [\n\n[1, 2]\n'
+        + json.dumps(chat("b")).encode()
+    )
+    fields = SFT | {"text": {"optional": True}}  # two fields: a bare list cannot be one of them
+    samples, unread = every(lines_source(tmp_path, fields), Item("sft.jsonl"))
+    assert list(samples) == [key(0), key(4)]
+    assert [(u.key, u.code) for u in unread] == [(key(1), "DC701"), (key(3), "DC701")]
+    assert "found a list" in unread[1].reason
+
+
+def test_bare_values_are_the_only_field(tmp_path):
+    (tmp_path / "a.jsonl").write_text('"one"\n"two"\n')
+    samples, _ = every(lines_source(tmp_path, {"text": {"role": "text"}}), Item("a.jsonl"))
+    assert [s["text"] for s in samples.values()] == ["one", "two"]
+
+
+def test_gzip_and_lists_in_json_files(tmp_path):
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
+        file.write('{"text": "x"}\n')
+    (tmp_path / "b.json").write_text('[{"text": "y"}, {"text": "z"}]')
+    source = open_source(schema({"files": "*", "each": "line"}, {"text": {"role": "text"}}), tmp_path)
+    assert list(every(source, Item("a.jsonl.gz"))[0]) == [key(0, "a.jsonl.gz")]
+    assert [s["text"] for s in every(source, Item("b.json"))[0].values()] == ["y", "z"]
+
+
+def test_an_empty_file_is_a_format_error(tmp_path):
+    (tmp_path / "a.jsonl").write_text("")
+    with pytest.raises(FormatError, match="holds no line"):
+        list(lines_source(tmp_path, SFT).read(Item("a.jsonl")))
+
+
+def test_the_split_key_may_be_text(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "hi", "doc": "wiki/7"}\n{"text": "ho"}\n')
+    source = lines_source(tmp_path, {"text": {"role": "text"}, "doc": {"role": "id"}}, splits={"key": "doc"})
+    told = facts(source, Item("a.jsonl", nbytes=0))
+    assert told[key(0, "a.jsonl")]["split_key"] == "wiki/7"
+    assert "split_key" not in told[key(1, "a.jsonl")]
+    assert told[key(1, "a.jsonl")]["id"] == key(1, "a.jsonl")
+
+
+def test_blocks_of_many_lines_are_cut_and_keep_their_order(tmp_path):
+    count = 10_000
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{i}"}}\n' for i in range(count)))
+    blocks = list(lines_source(tmp_path, {"text": {"role": "text"}}).read(Item("a.jsonl")))
+    assert [len(b) for b in blocks] == [4096, 4096, 1808]
+    assert [text for b in blocks for text in b.fields["text"].objects] == [str(i) for i in range(count)]
+
+
+def test_reading_the_first_lines_does_not_read_the_rest(tmp_path, monkeypatch):
+    from datacheck.formats import jsonl
+
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{i}"}}\n' for i in range(100)))
+    lines, seen = jsonl.lines, []
+
+    def counted(path, start=0, stop=None):
+        for number, record in lines(path, start, stop):
+            seen.append(number)
+            yield number, record
+
+    monkeypatch.setattr(jsonl, "lines", counted)
+    item = Item("a.jsonl", keys=(key(10, "a.jsonl"), key(12, "a.jsonl")))
+    assert list(every(lines_source(tmp_path, {"text": {"role": "text"}}), item)[0]) == list(item.keys)
+    assert seen == [10, 11, 12]
+
+
+@given(st.lists(st.integers(0, 12), max_size=8, unique=True))
+def test_reading_some_keys_is_reading_all_and_choosing(tmp_path_factory, numbers):
+    root = tmp_path_factory.mktemp("lines")
+    lines = [f'{{"text": "{i}"}}' if i != 4 else "{" for i in range(10)]
+    (root / "sft.jsonl").write_text("\n".join(lines))
+    source = lines_source(root, {"text": {"role": "text"}})
+    everything, _ = every(source, Item("sft.jsonl"))
+    samples, unread = every(source, Item("sft.jsonl", keys=tuple(key(n) for n in numbers)))
+    assert list(samples) == [key(n) for n in numbers if key(n) in everything]
+    assert sorted(u.key for u in unread) == sorted(key(n) for n in numbers if key(n) not in everything)
+    assert all(sample == everything[name] for name, sample in samples.items())
+
+
+@pytest.mark.parametrize("wrong", ["sft.jsonl", "sft.jsonl:1", "other.jsonl:000000000001", "sft.jsonl:00000000000x"])
+def test_keys_of_another_form_are_answered(tmp_path, wrong):
+    (tmp_path / "sft.jsonl").write_text('{"text": "a"}\n')
+    samples, unread = every(lines_source(tmp_path, {"text": {"role": "text"}}), Item("sft.jsonl", keys=(wrong,)))
+    assert (samples, [u.key for u in unread]) == ({}, [wrong])
