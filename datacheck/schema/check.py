@@ -8,21 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from datacheck.errors import SchemaError
 from datacheck.schema.complaints import Complaint, Where
 from datacheck.schema.model import ANY, FieldSpec, Schema, parse_columns
-from datacheck.schema.templates import fixed, placeholders
+from datacheck.schema.patterns import parse
 from datacheck.schema.units import ANGLE, LENGTH, SPATIAL_ROLES, TIME
 from datacheck.schema.values import meant
 
-_PLACED = SPATIAL_ROLES | {"pose", "transform"}
+_PLACED = SPATIAL_ROLES | {"pose"}
 _WORDS = frozenset({"text", "chat", "captions"})
 _LABELS = frozenset({"class", "instance", "segment", "labels", "tokens", "mask", "id"})
 READ_BY: Mapping[str, frozenset[str]] = {
     "size": _PLACED,
     "distance": _PLACED,
     "near": _PLACED,
-    "centered": SPATIAL_ROLES,
-    "frame": _PLACED | {"normal", "depth", "rotvec", "quaternion"},
+    "centered": frozenset({"points", "joints"}),
+    "frame": _PLACED | {"normal", "depth", "rotvec", "quaternion", "transform"},
     "intrinsics": SPATIAL_ROLES | {"depth", "image"},
     "image_size": SPATIAL_ROLES | {"depth", "image", "intrinsics"},
     "skeleton": frozenset({"joints"}),
@@ -64,30 +65,20 @@ def _names(schema: Schema) -> list[str]:
     """Return the placeholders of the file patterns and of groups inside a file, in order."""
     inside = schema.samples.each or ""
     patterns = [*schema.samples.files, inside] if inside.startswith("/") else schema.samples.files
-    return list(dict.fromkeys(name for pattern in patterns for name in _safely(pattern)))
+    return list(dict.fromkeys(name for pattern in patterns for name in _placeholders(pattern)))
 
 
-def _unknown(text: str, where: Where, allowed: Iterable[str]) -> Iterator[Complaint]:
+def _template(text: str, where: Where, allowed: Iterable[str], *, path: bool = True) -> Iterator[Complaint]:
     known = list(dict.fromkeys(allowed))
     try:
-        used = placeholders(text)
-    except ValueError as error:
+        used = parse(text, "", path=path).names
+    except SchemaError as error:
         yield where, str(error)
         return
     for name in used:
         if name not in known:
             near = meant(name, known) or f"; known are {', '.join(known) or 'none'}"
             yield where, f"nothing is called {{{name}}} in {text!r}{near}"
-
-
-def _template(text: str, where: Where, allowed: Iterable[str]) -> Iterator[Complaint]:
-    yield from _unknown(text, where, allowed)
-    try:
-        plain = fixed(text)
-    except ValueError:
-        return
-    if "\\" in plain or any(level.strip() in {"", ".", ".."} for level in plain.split("/")):
-        yield where, f"cannot use {text!r}; write a path relative to the data folder, with / between names"
 
 
 def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
@@ -99,7 +90,7 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
     if samples.list is not None:
         yield from _list(samples.list, names)
     if samples.group is not None:
-        yield from _template(samples.group, ("samples", "group"), [*names, "file"])
+        yield from _template(samples.group, ("samples", "group"), [*names, "file"], path=False)
     yield from _each(samples.each, names)
     for root in schema.roots:
         if root in names or not re.fullmatch(r"[A-Za-z_]\w*", root):
@@ -122,15 +113,16 @@ def _each(each: str | None, names: list[str]) -> Iterator[Complaint]:
 def _list(pattern: str, names: list[str]) -> Iterator[Complaint]:
     where = ("samples", "list")
     yield from _template(pattern, where, [*names, "split"])
-    if not set(names) - set(_safely(pattern)):
+    if not set(names) - set(_placeholders(pattern)):
         yield where, "its lines fill placeholders of files that its own name does not use, and there is none"
 
 
-def _safely(template: str) -> list[str]:
+def _placeholders(pattern: str) -> tuple[str, ...]:
+    """Return the names in a pattern; one that cannot be read, which has its own complaint, has none."""
     try:
-        return placeholders(template)
-    except ValueError:
-        return []
+        return parse(pattern, "", path=False).names
+    except SchemaError:
+        return ()
 
 
 def _columns(schema: Schema) -> Iterator[Complaint]:
@@ -155,7 +147,8 @@ def _fields(schema: Schema, fields: Mapping[str, FieldSpec], base: Where, names:
         yield from _references(schema, name, spec, where)
         if spec.file is not None:
             yield from _template(spec.file, (*where, "file"), [*names, *schema.roots])
-            yield from _unknown(spec.at or "", (*where, "at"), names)
+        if spec.file is not None and spec.at:
+            yield from _template(spec.at, (*where, "at"), names, path=False)
         yield from _places(schema, name, spec, where)
 
 
@@ -300,7 +293,7 @@ _NO_SPLIT = "neither samples.files nor samples.list has a {split} placeholder"
 
 
 def _has_splits(schema: Schema, names: list[str]) -> bool:
-    return "split" in [*names, *_safely(schema.samples.list or "")]
+    return "split" in [*names, *_placeholders(schema.samples.list or "")]
 
 
 def _whole(change: FieldSpec) -> bool:

@@ -16,10 +16,10 @@ from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import Hint, open_container
 from datacheck.sample import Block, Container, Piece, stack
 from datacheck.schema.model import Schema
+from datacheck.schema.patterns import Template, parse
 from datacheck.sources.facts import About, Facts
 from datacheck.sources.fields import FieldMap, Shelf, Values, check_roots
 from datacheck.sources.listing import locate
-from datacheck.sources.patterns import Template, parse
 from datacheck.sources.values import weigh
 from datacheck.table import Note
 

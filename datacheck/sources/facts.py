@@ -13,7 +13,7 @@ import orjson
 from datacheck.digest import digest_array
 from datacheck.errors import FormatError, SchemaError
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.sources.patterns import Template, parse
+from datacheck.schema.patterns import Template, parse
 from datacheck.sources.values import plain
 
 _ANY = FieldSpec()

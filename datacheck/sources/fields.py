@@ -15,9 +15,9 @@ from datacheck.errors import FormatError, SchemaError, UsageError
 from datacheck.formats.base import Hint, open_container
 from datacheck.sample import Container
 from datacheck.schema.model import ANY, FieldSpec, Schema
+from datacheck.schema.patterns import Template, parse
 from datacheck.schema.values import parse_columns
 from datacheck.sources.listing import locate
-from datacheck.sources.patterns import Template, parse
 from datacheck.sources.values import plain
 
 Values = dict[str, Any]

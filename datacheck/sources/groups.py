@@ -8,10 +8,10 @@ from functools import cached_property
 
 from datacheck.errors import FormatError, SchemaError
 from datacheck.sample import Container, Origin, Piece
+from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Part, Source, Unread
 from datacheck.sources.facts import About
 from datacheck.sources.fields import Shelf
-from datacheck.sources.patterns import Template, parse
 
 
 class GroupSource(Source):

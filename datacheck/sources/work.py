@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datacheck.errors import FormatError, SchemaError
 from datacheck.formats.base import format_of, store_markers
 from datacheck.schema.model import Schema
+from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Work, file_templates
 from datacheck.sources.fields import companion_template
 from datacheck.sources.listing import Listing, locate
-from datacheck.sources.patterns import Template, parse
 from datacheck.table import Note
 
 _LIST = "DC105"

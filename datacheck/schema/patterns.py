@@ -128,7 +128,8 @@ def parse(text: str, where: str, *, path: bool = True) -> Template:
 
 
 def _wrong(text: str, where: str, why: str) -> SchemaError:
-    return SchemaError(f"{where}: cannot read {text!r}: {why}. Patterns look like '{{split}}/{{id}}.npy'.")
+    place = f"{where}: " if where else ""
+    return SchemaError(f"{place}cannot read {text!r}: {why}. Patterns look like '{{split}}/{{id}}.npy'.")
 
 
 def _split(text: str, where: str) -> list[_Part]:

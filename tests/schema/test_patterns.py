@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import FormatError, SchemaError
-from datacheck.sources.patterns import parse
+from datacheck.schema.patterns import parse
 
 PATTERN = r"{split}/{seq}/meta/{frame:\d{4}}.pkl"
 
