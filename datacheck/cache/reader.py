@@ -253,20 +253,22 @@ class Cache:
         """Return the content digests of samples, uint64 (samples)."""
         return self._arrays[layout.sample_path("digest")].take(self._numbers(indices))
 
-    @cached_property
+    @property
     def made(self) -> Array:
-        """Bool (samples): what could be made; the rest must never be served."""
+        """Bool (samples): what could be made; the rest must never be served. Read at each use."""
         return self._arrays[layout.sample_path("made")].all()
 
-    @cached_property
+    @property
     def valid(self) -> Array:
-        """Bool (samples): what has no error finding."""
+        """Bool (samples): what has no error finding. Read at each use."""
         return self._arrays[layout.sample_path("valid")].all()
 
-    @property
+    @cached_property
     def usable(self) -> Array:
         """Bool (samples): made and valid, which is what may be served."""
-        return self.made & self.valid
+        usable = self.made
+        usable &= self.valid
+        return usable
 
     def codes(self, key: str) -> list[str]:
         """Return the codes of the findings that made a sample invalid."""

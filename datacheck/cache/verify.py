@@ -125,13 +125,14 @@ def _dense(cache: Cache, dim: str) -> Iterator[Problem]:
 def _decoded(cache: Cache, digests: Array) -> Iterator[Problem]:
     """Compute each sample's digest again from what is served."""
     size = sum(n for n, _ in cache.manifest.files.values())
+    made = cache.made
     block = max(1, _BLOCK_BYTES * len(cache) // max(1, size))
     for first in range(0, len(cache), block):
         numbers = np.arange(first, min(len(cache), first + block))
         columns = [(name, *_column(cache, name, numbers)) for name in sorted(cache.fields)]
         for i, number in enumerate(numbers.tolist()):
             fields = [(name, values[i]) for name, values, present in columns if present[i]]
-            found = digest_sample(fields) if cache.made[number] else 0
+            found = digest_sample(fields) if made[number] else 0
             if found != digests[number]:
                 what = f"expected xxh3_64 {int(digests[number]):016x}, found {found:016x}"
                 yield Problem(layout.sample_path("digest"), what, None, f"sample {number}, {cache.key(number)}")

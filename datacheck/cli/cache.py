@@ -61,7 +61,7 @@ def verify(ctx: click.Context, path: Path, depth: str, split: str | None) -> Non
     for folder in folders or [choose_cache(path, split)]:
         problems = verify_cache(folder, "quick" if depth == "quick" else "full")
         checked = "manifest, files and sizes" if depth == "quick" else "every byte and every sample"
-        click.echo(f"{folder}: {f'{len(problems)} problems' if problems else f'intact ({checked})'}")
+        click.echo(f"{folder}: {_counted(len(problems)) if problems else f'intact ({checked})'}")
         for problem in problems[:_SHOWN]:
             click.echo(f"    {problem}")
         if len(problems) > _SHOWN:
@@ -88,6 +88,10 @@ def list_caches(folder: Path) -> None:
     click.echo(
         "\n".join(_table(rows)) if len(rows) > 1 else f"{folder}: no cache here. datacheck cache build makes one."
     )
+
+
+def _counted(problems: int) -> str:
+    return "1 problem" if problems == 1 else f"{problems:,} problems"
 
 
 def _listed(path: Path) -> tuple[str, ...]:

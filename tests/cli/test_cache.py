@@ -1,0 +1,113 @@
+"""``datacheck cache``: what it prints, and with which exit code it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from datacheck.cli.main import run
+from datacheck.sample import ArraySpec
+from tests.cache.make import KEY, make_cache
+
+SPECS = {
+    "joints": ArraySpec("float32", (21, 3), attrs={"unit": "m", "role": "joints"}),
+    "points": ArraySpec("float64", (3,), "P"),
+}
+
+
+def samples(count):
+    return [{"joints": np.zeros((21, 3)), "points": np.zeros((i, 3))} for i in range(count)]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return make_cache(
+        tmp_path, SPECS, samples(5), k=2, made=[True] * 4 + [False], valid=[True, False, True, True, True]
+    )
+
+
+def test_info_says_what_a_cache_holds(cache, tmp_path, capsys):
+    assert run(["cache", "info", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "5 samples: 3 valid, 1 invalid, 1 not made" in said
+    assert f"key {KEY}" in said
+    (joints,) = [line.split() for line in said.splitlines() if line.startswith("joints")]
+    assert joints[:4] == ["joints", "float32", "[21,", "3]"]
+    assert "unit m" in said
+    assert "[P, 3]" in said
+
+
+def test_verify_ends_with_7_and_names_what_is_damaged(cache, tmp_path, capsys):
+    assert run(["cache", "verify", str(tmp_path)]) == 0
+    assert "intact (every byte and every sample)" in capsys.readouterr().out
+    file = cache / "fields/joints/c/1/0/0"
+    raw = bytearray(file.read_bytes())
+    raw[5] ^= 8
+    file.write_bytes(raw)
+    assert run(["cache", "verify", "--quick", str(cache)]) == 0
+    assert "intact (manifest, files and sizes)" in capsys.readouterr().out
+    assert run(["cache", "verify", "--full", str(cache)]) == 7
+    said = capsys.readouterr().out
+    assert "1 problem\n" in said
+    assert "fields/joints/c/1/0/0 (shard 1, samples 2 to 3, sample/000002 to sample/000003)" in said
+    assert "datacheck cache build" in said
+
+
+def test_verify_shows_the_first_problems_and_counts_the_rest(cache, capsys):
+    for i in range(30):
+        (cache / f"extra{i:02d}").touch()
+    assert run(["cache", "verify", "--quick", str(cache)]) == 7
+    said = capsys.readouterr().out
+    assert "30 problems" in said
+    assert "extra19" in said
+    assert "extra20" not in said
+    assert "... and 10 more" in said
+
+
+def test_ls_lists_caches_damaged_ones_and_unfinished_builds(cache, tmp_path, capsys):
+    make_cache(tmp_path, SPECS, samples(2), split="val")
+    broken = make_cache(tmp_path, SPECS, samples(2), split="test")
+    (broken / "sources.json").write_text("changed")
+    (cache.parent / ".building" / "feedbeef.1234").mkdir(parents=True)
+    assert run(["cache", "ls", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["pipeline", "split", "key", "samples", "valid", "size"]
+    assert [line.split()[:5] for line in lines if KEY in line and "cannot" not in line] == [
+        ["tiny", "all", KEY, "5", "3"],
+        ["tiny", "val", KEY, "2", "2"],
+    ]
+    assert any("test" in line and "cannot be used" in line and "sources.json" in line for line in lines)
+    assert any("feedbeef.1234" in line and "unfinished" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["info", "nowhere"], "no such folder"),
+        (["ls", "nowhere"], "no such folder"),
+        (["verify", "."], "no finished cache"),
+        (["info", "."], "no finished cache"),
+    ],
+)
+def test_wrong_requests_end_with_2_and_one_line(tmp_path, monkeypatch, capsys, command, words):
+    monkeypatch.chdir(tmp_path)
+    assert run(["cache", *command]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert len(said.splitlines()) == 1
+
+
+def test_an_empty_folder_has_no_cache_and_that_is_no_error(tmp_path, capsys):
+    assert run(["cache", "ls", str(tmp_path)]) == 0
+    assert "no cache here" in capsys.readouterr().out
+
+
+def test_reading_commands_import_no_builder(cache):
+    script = (
+        "import sys; from datacheck.cli.main import run; code = run(['cache', 'info', sys.argv[1]]); "
+        "assert not {'zarr', 'dask', 'torch', 'pydantic', 'datacheck.build'} & set(sys.modules); sys.exit(code)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(cache)], check=True, capture_output=True)
