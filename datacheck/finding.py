@@ -185,7 +185,7 @@ class Report:
 
 
 class Tick(NamedTuple):
-    """How far a scan is: files and bytes done and in all, samples measured, files whose rows were kept from before."""
+    """How far a scan or a build is: files and bytes done and in all, samples done, files kept from before."""
 
     files: int
     all_files: int
@@ -193,3 +193,4 @@ class Tick(NamedTuple):
     all_nbytes: int
     samples: int
     kept: int
+    doing: str = "scanning"

@@ -1,1 +1,280 @@
-"""pipeline."""
+"""From a pipeline to caches: scan, gate, build. The one module that knows both `scan` and `build`.
+
+A pipeline says where the data are, which schema they follow, which transforms run, and where the caches go. The
+language is described for people in ``pipelines/README.md``; a schema alone is the pipeline without transforms.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from datacheck import transforms
+from datacheck.build.builder import Built, Job, Progress, build_cache
+from datacheck.build.plan import Samples
+from datacheck.build.seen import Seen, measured, of_table, survey
+from datacheck.errors import DatacheckError, SchemaError, UsageError
+from datacheck.finding import Verdict
+from datacheck.scan import Request, ScanRun, run_scan
+from datacheck.schema.complaints import Lines, refuse
+from datacheck.schema.load import builtin, find, load_schema, parse_schema, read_text, read_yaml, to_model
+from datacheck.schema.model import Schema
+from datacheck.schema.values import Strings, meant
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Source
+from datacheck.sources.listing import Entry, digest_entry
+from datacheck.table import CHECKED, Table
+from datacheck.transforms.base import Transform
+
+_LARGE = 256 << 20  # bytes of source from which on every core gets a worker
+
+
+class _Source(BaseModel):
+    """Where the data are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    data: str | None = None
+    roots: dict[str, str] = Field(default_factory=dict)
+
+
+class _Cache(BaseModel):
+    """What is built, and where."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    out: str | None = None
+    splits: Strings = ()
+
+
+class _File(BaseModel):
+    """A pipeline file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+    datacheck: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+    source: _Source = _Source()
+    dataset: str = Field(alias="schema")
+    transforms: list[Any] = Field(default_factory=list)
+    cache: _Cache = _Cache()
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A pipeline, read and checked.
+
+    Args:
+        name: names the folder of its caches.
+        schema: what the data promise.
+        steps: the transforms in order.
+        data, out: default folders, or None.
+        roots: default places of extra folders.
+        splits: the splits to build; none named: all.
+        paths: the folder in which the functions of ``module:function`` steps are found.
+    """
+
+    name: str
+    schema: Schema
+    steps: Sequence[Transform] = ()
+    data: Path | None = None
+    out: Path | None = None
+    roots: Mapping[str, Path] = field(default_factory=dict)
+    splits: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+
+def load_pipeline(name_or_path: str | Path) -> Pipeline:
+    """Return a built-in pipeline or schema by its name, or that of a file by its path.
+
+    Args:
+        name_or_path: a pipeline's name wins over a schema's; a file with ``samples`` is a schema.
+
+    Raises:
+        SchemaError: there is no such file, or something in it is wrong: every fault with file, line and key.
+    """
+    name = str(name_or_path)
+    known = sorted({*builtin("pipelines"), *builtin("schemas")})
+    if name not in known and not Path(name).exists() and Path(name).name == name and not Path(name).suffix:
+        msg = f"no pipeline or schema is called {name!r}; built in are {', '.join(known)}{meant(name, known)}"
+        raise SchemaError(msg)
+    path = find(name, "schemas" if name in builtin("schemas") and name not in builtin("pipelines") else "pipelines")
+    text = read_text(path)
+    data, lines = read_yaml(text, str(path))
+    if "samples" in data or "extends" in data:
+        return of_schema(parse_schema(text, str(path)))
+    return _checked(data, lines, path)
+
+
+def of_schema(schema: Schema) -> Pipeline:
+    """Return the pipeline without transforms."""
+    return Pipeline(schema.name, schema)
+
+
+def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
+    file = to_model(_File, data, lines)
+    base = path.parent
+    beside = base / file.dataset
+    schema = load_schema(beside if file.dataset not in builtin() and beside.is_file() else file.dataset)
+    steps = [_step(entry, number, lines) for number, entry in enumerate(file.transforms)]
+    return Pipeline(
+        name=file.name, schema=schema, steps=steps,
+        data=None if file.source.data is None else base / file.source.data,
+        out=None if file.cache.out is None else base / file.cache.out,
+        roots={name: base / folder for name, folder in sorted(file.source.roots.items())},
+        splits=file.cache.splits, paths=(str(base.resolve()),),
+    )  # fmt: skip
+
+
+def _step(entry: object, number: int, lines: Lines) -> Transform:
+    here = ("transforms", number)
+    try:
+        kind, options = transforms.choose(entry)
+    except UsageError as error:
+        refuse([(here, str(error))], lines)
+        raise
+    depth = len(here) + 1  # below the transform's name
+    inside = {where[depth:]: place for where, place in lines.items() if where[:2] == here and len(where) >= depth}
+    return to_model(kind, options, inside | {(): lines[here]})
+
+
+# ---------------------------------------------------------------------------------------------- build
+
+
+def build(
+    pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
+    roots: Mapping[str, str | Path] | None = None, workers: int | None = None, scheduler: str | None = None,
+    split: str | None = None, run: ScanRun | None = None, progress: Progress | None = None,
+) -> list[Built]:  # fmt: skip
+    """Scan a dataset and build a cache of each of its splits; what ``datacheck cache build`` does, without printing.
+
+    Args:
+        pipeline: a pipeline or schema, the name of a built-in one, or a file.
+        data: the data folder; None: what the pipeline says.
+        out: the folder of caches; None: what the pipeline says, else ``cache``.
+        roots: extra folders by name, over those of the pipeline.
+        workers: processes; None: one for small data, one per core for large.
+        scheduler: address of a Dask scheduler to use instead.
+        split: build this one only.
+        run: a scan of just these data with this schema; None: scan now (unchanged files are not opened again).
+        progress: called after each task of the scan and of the builds.
+
+    Returns:
+        The caches in order of the splits' names.
+
+    Raises:
+        UsageError: something asked for does not exist or does not fit, or a file changed during the build.
+        OutOfSpaceError: the disk is full; nothing was published.
+        NondeterministicBuildError: the same inputs were built before, with other content.
+    """
+    if isinstance(pipeline, Schema):
+        pipeline = of_schema(pipeline)
+    chosen = pipeline if isinstance(pipeline, Pipeline) else load_pipeline(pipeline)
+    folder = Path(data) if data is not None else chosen.data
+    if folder is None:
+        msg = f"pipeline {chosen.name} does not say where the data are: --data DIR"
+        raise UsageError(msg)
+    places = {**chosen.roots, **{name: Path(path) for name, path in (roots or {}).items()}}
+    if run is None:
+        run = run_scan(chosen.schema, Request(folder, places, workers, scheduler), progress)
+    _judged_by_all(run)
+    workers = workers or (1 if run.listing.nbytes < _LARGE else os.cpu_count() or 1)
+    target = Path(out) if out is not None else chosen.out or Path("cache")
+    jobs = [job_of(chosen, run, name, workers, scheduler) for name in _splits(chosen, run.table, split)]
+    return [build_cache(job, target, workers=workers, scheduler=scheduler, progress=progress) for job in jobs]
+
+
+def _judged_by_all(run: ScanRun) -> None:
+    """Raise where a rule crashed: then nobody knows which samples are fit."""
+    crashed = [v.code for v in run.report.verdicts if v.verdict is Verdict.CRASH]
+    if crashed:
+        code = crashed[0]
+        msg = (
+            f"rule {code} crashed during the scan, so its verdict on the samples is missing. "
+            f"See datacheck scan; to build without it: rules: {{{code}: off}} in the schema."
+        )
+        raise DatacheckError(msg)
+
+
+def _splits(pipeline: Pipeline, table: Table, split: str | None) -> list[str]:
+    known = sorted(set(table.splits))
+    wanted = [split] if split is not None else list(pipeline.splits) or known
+    for name in wanted:
+        if name not in known:
+            has = ", ".join(filter(None, known)) or "none (no split in samples.files of the schema)"
+            msg = f"no split {name!r}{meant(name, known)}; the splits of these data: {has}"
+            raise UsageError(msg)
+    return sorted(set(wanted))
+
+
+def job_of(pipeline: Pipeline, run: ScanRun, split: str, workers: int = 1, scheduler: str | None = None) -> Job:
+    """Return what the build of one split is made from: the scan's rows, and its verdict on each key."""
+    listing = run.listing
+    schema = pipeline.schema.placed(set(listing.roots))
+    index = np.array([i for i, name in enumerate(run.table.splits) if name == split], dtype=np.int64)
+    table = run.table.take(index)
+    _distinct(table.keys)
+    items, item_of = _items(run.work.items, table, split)
+    samples = Samples(
+        keys=table.keys, items=items, item_of=item_of, inner=table.inner, readable=table.status == CHECKED,
+        valid=run.valid[index] & (table.status == CHECKED), codes=[run.codes[int(i)] for i in index],
+        nbytes=np.asarray(table.nbytes, dtype=np.int64),
+    )  # fmt: skip
+    source = open_source(schema, listing.root, listing.roots)
+    read = set(item_of[samples.readable].tolist())
+    files = [source.files(item) if number in read else [] for number, item in enumerate(items)]
+    return Job(
+        pipeline=pipeline.name, schema=schema, split=split, root=listing.root, roots=listing.roots,
+        steps=pipeline.steps, samples=samples, seen=_seen(source, table, items, split, workers, scheduler), files=files,
+        sources={path: _entry(run, path) for path in sorted({path for some in files for path in some})},
+        paths=pipeline.paths,
+    )  # fmt: skip
+
+
+def _distinct(keys: Sequence[str]) -> None:
+    for one, other in pairwise(keys):
+        if one == other:
+            msg = f"two samples have the key {one}. List it once; if it is one file in two roles, use two schemas."
+            raise UsageError(msg)
+
+
+def _items(known: Sequence[Item], table: Table, split: str) -> tuple[list[Item], Any]:
+    """Return the items of a split (one of its own for every sample without a file) and each sample's place there."""
+    items = [item for item in known if item.split == split]
+    place = {item.path: number for number, item in enumerate(items)}
+    item_of = np.zeros(len(table), np.int64)
+    for i, path in enumerate(table.files):
+        if path not in place:  # listed, but not there
+            place[path] = len(items)
+            items.append(Item(path, split))
+        item_of[i] = place[path]
+    return items, item_of
+
+
+def _seen(
+    source: Source, table: Table, items: Sequence[Item], split: str, workers: int, scheduler: str | None
+) -> dict[str, Seen]:
+    schema = source.schema.for_split(split)
+    if measured(schema, table):
+        return of_table(schema, table)
+    readable = {table.files[int(i)] for i in np.flatnonzero(table.status == CHECKED)}
+    some = [item for item in items if item.path in readable]
+    return survey(source.schema, source.root, source.roots, some, table.keys, workers=workers, scheduler=scheduler)
+
+
+def _entry(run: ScanRun, path: str) -> Entry:
+    """Return a file as the scan saw it, with its digest.
+
+    Raises:
+        UsageError: it is not in the listing (it came while the scan ran).
+        FormatError: it cannot be read any more.
+    """
+    entry = run.listing.by_path.get(path)
+    if entry is None:
+        msg = f"{path}: was not there when the data were listed. Run the same command again."
+        raise UsageError(msg)
+    return entry if entry.digest else entry._replace(digest=digest_entry(run.listing.root, path, run.listing.roots))

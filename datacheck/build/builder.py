@@ -25,13 +25,14 @@ from datacheck.build.writer import spec_as
 from datacheck.cache import layout
 from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.errors import CorruptionError, DatacheckError, NondeterministicBuildError, StorageError, UsageError
+from datacheck.finding import Tick
 from datacheck.parallel import Limits, Outcome, ordered_map
 from datacheck.schema.model import Schema
 from datacheck.sources.listing import Entry
 from datacheck.transforms.base import Transform
 
 Array = np.ndarray[Any, Any]
-Progress = Callable[[int, int], None]  # (samples done, samples in all)
+Progress = Callable[[Tick], None]
 
 _WRITE = "datacheck.build.writer:write_shards"
 _LIMITS = Limits(item_s=600.0)  # for a whole shard
@@ -228,8 +229,15 @@ def _written(
         for outcome in outcomes:
             results += _records(outcome)
             if progress is not None:
-                progress(min(len(results) * plan.k, len(plan.samples)), len(plan.samples))
+                progress(_tick(plan, len(results)))
     return sorted(results, key=lambda record: int(record["g"]))
+
+
+def _tick(plan: Plan, shards: int) -> Tick:
+    samples = min(shards * plan.k, len(plan.samples))
+    nbytes = plan.samples.nbytes
+    done = int(nbytes[:samples].sum()), int(nbytes.sum())
+    return Tick(shards, plan.shards, *done, samples, 0, f"building {plan.split}")
 
 
 def _records(outcome: Outcome) -> list[dict[str, Any]]:

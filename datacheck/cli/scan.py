@@ -21,7 +21,8 @@ Leaves .datacheck/latest/ behind:
 """
 
 
-def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+def roots_of(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+    """Return the folders of ``--root NAME=DIR``."""
     del ctx, param
     roots = {}
     for value in values:
@@ -43,7 +44,7 @@ def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     "roots",
     metavar="NAME=DIR",
     multiple=True,
-    callback=_roots,
+    callback=roots_of,
     help="An extra folder that the schema names (meshes, for instance). May be repeated.",
 )
 @click.option(
@@ -76,7 +77,7 @@ def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 )
 @click.option("--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged.")
 @click.pass_context
-def scan(ctx: click.Context, data: Path, schema: str | None, form: str, **options: Any) -> None:
+def scan(ctx: click.Context, /, data: Path, schema: str | None, form: str, **options: Any) -> None:
     """Scan, print, and exit with the report's code."""
     from datacheck.report.json import result_bytes
     from datacheck.report.progress import progress_bar

@@ -15,7 +15,7 @@ from datacheck.report.words import bytes_said
 
 @contextmanager
 def progress_bar(console: Console | None = None) -> Iterator[Callable[[Tick], None] | None]:
-    """Yield what a scan calls after each task: samples, files, bytes, rate, time left, how many files were kept.
+    """Yield what a scan or a build calls after each task: samples, files, bytes, rate, time left, files kept.
 
     Args:
         console: where to draw; None: standard error.
@@ -28,16 +28,18 @@ def progress_bar(console: Console | None = None) -> Iterator[Callable[[Tick], No
         yield None
         return
     columns = (
-        TextColumn("scanning"),
+        TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TextColumn("{task.fields[said]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("scan", total=None, said="listing files")
+        task = bar.add_task("scanning", total=None, said="listing files")
 
         def tell(tick: Tick) -> None:
+            if tick.doing != bar.tasks[task].description:
+                bar.reset(task, description=tick.doing)
             seconds = bar.tasks[task].elapsed or 1e-9
             total = tick.all_nbytes + tick.all_files  # an empty file is progress too
             bar.update(task, completed=tick.nbytes + tick.files, total=total or 1, said=said(tick, seconds))

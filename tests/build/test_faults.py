@@ -32,7 +32,7 @@ data, out, *steps = sys.argv[1:]
 try:
     job = job_of(schema_of(FIELDS), Path(data), steps=steps, paths=[str(Path(data).parent)])
     print("ready", flush=True)
-    build_cache(job, Path(out), progress=lambda done, of: print(done, flush=True))
+    build_cache(job, Path(out), progress=lambda tick: print(tick.samples, flush=True))
 except DatacheckError as error:
     print(type(error).__name__, error)
     sys.exit(error.exit_code)

@@ -1,0 +1,74 @@
+"""``datacheck cache build``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from datacheck.cli.scan import roots_of
+from datacheck.report.words import bytes_said
+
+if TYPE_CHECKING:
+    from datacheck.build.builder import Built
+
+_SHOWN = 3
+_HELP = """Scan DATA and build a checksummed cache of the samples of each split.
+
+PIPELINE is a built-in pipeline or schema, or a YAML file of either; a schema alone is the pipeline without transforms.
+The cache is a Zarr v3 group in DIR/<pipeline>/<split>/<key>. Equal inputs give the same key and the same bytes, so
+what is there already is not built again.
+"""
+
+
+@click.command("build", help=_HELP)
+@click.argument("pipeline", metavar="PIPELINE|SCHEMA")
+@click.option("--data", type=click.Path(path_type=Path), metavar="DIR", help="The data. Default: as the pipeline says.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The folder of caches. Default: cache.")
+@click.option(
+    "--root",
+    "roots",
+    metavar="NAME=DIR",
+    multiple=True,
+    callback=roots_of,
+    help="An extra folder that the schema names (meshes, for instance). May be repeated.",
+)
+@click.option("--split", metavar="NAME", help="Build this split only.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Worker processes. Default: one for small data, one per core for large.",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="Use the workers of this Dask scheduler (tcp://host:8786).")
+def build(pipeline: str, **options: Any) -> None:  # fmt: skip
+    """Scan, build, say what was built."""
+    from datacheck.pipeline import build as build_caches
+    from datacheck.report.progress import progress_bar
+
+    with progress_bar() as progress:
+        made = build_caches(pipeline, progress=progress, **options)
+    for one in made:
+        click.echo("\n".join(described(one)))
+
+
+def described(one: Built) -> Iterator[str]:
+    """Yield what is said of one built cache."""
+    invalid, missing = one.made - one.valid, one.samples - one.made
+    yield f"{one.path}{' (unchanged: it was built before)' if one.reused else ''}"
+    counts = f"{one.valid:,} valid, {invalid:,} invalid, {missing:,} not made"
+    yield f"    {one.samples:,} samples: {counts}; {bytes_said(one.nbytes)}"
+    if one.moved is not None:
+        yield f"    a damaged cache stood in its place; it lies in {one.moved}"
+    yield from _refused(one.not_made)
+
+
+def _refused(not_made: Sequence[tuple[str, str]]) -> Iterator[str]:
+    if not_made:
+        yield f"    {len(not_made):,} readable samples do not fit the cache or were refused by a transform:"
+    for key, reason in not_made[:_SHOWN]:
+        yield f"        {key}: {reason}"
+    if len(not_made) > _SHOWN:
+        yield f"        ... and {len(not_made) - _SHOWN:,} more; all are in build.json"
