@@ -19,7 +19,7 @@ from datacheck.cache.find import choose_cache
 from datacheck.cache.manifest import read_manifest
 from datacheck.cache.maps import is_local
 from datacheck.cache.stored import Place, Problem, StoredArray, Verify, digest_of
-from datacheck.errors import UsageError
+from datacheck.errors import DatacheckError, UsageError
 from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
@@ -327,7 +327,7 @@ class Cache:
         return dim
 
     def _numbers(self, indices: Indices) -> Array:
-        numbers = np.asarray(indices, dtype=np.int64)
+        numbers = sample_numbers(indices)
         if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
             asked = f"{numbers.min()} to {numbers.max()}"
             msg = f"{self.path}: sample numbers go from 0 to {len(self) - 1}; asked for {asked}"
@@ -352,7 +352,7 @@ class Cache:
         try:
             low, high = self._range_of(path, first, stop)
             ends = [self._raw_key(low), self._raw_key(high - 1)]
-        except (OSError, ValueError, LookupError):
+        except (DatacheckError, OSError, ValueError, LookupError):  # the tables that would tell are damaged, too
             return "samples unknown"
         return f"sample {low}, {ends[0]}" if high - low == 1 else f"samples {low} to {high - 1}, {ends[0]} to {ends[1]}"
 
@@ -371,6 +371,19 @@ class Cache:
         start, length = (int(table[index]) for table in tables)
         values = self._arrays[layout.sample_path("key")].unchecked()
         return values[start : start + length].tobytes().decode("utf-8", "replace")
+
+
+def sample_numbers(indices: Indices) -> Array:
+    """Return whole numbers as int64.
+
+    Raises:
+        TypeError: they are none (a bool mask, floats).
+    """
+    numbers = np.asarray(indices)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        msg = f"indices are whole numbers, not {numbers.dtype}"
+        raise TypeError(msg)
+    return numbers.astype(np.int64, copy=False)
 
 
 def _reopen(path: Path, verify: Verify, io: Io) -> Cache:

@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from datacheck.cache import Cache, Windows, open_cache
 from datacheck.cache.find import choose_cache
-from datacheck.cache.reader import Io
+from datacheck.cache.reader import Io, sample_numbers
 from datacheck.cache.stored import Verify
 from datacheck.cache.windows import WindowIndex
 from datacheck.errors import UsageError
@@ -148,7 +148,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return self.cache.key(int(self._items.samples(self._checked([index]))[0]))
 
     def _checked(self, indices: Sequence[int] | Array) -> Array:
-        numbers = np.asarray(indices, dtype=np.int64)
+        numbers = sample_numbers(indices)
         if len(numbers) and (numbers.min() < -len(self) or numbers.max() >= len(self)):
             msg = f"index {numbers.min()} to {numbers.max()} of a dataset with {len(self)} items"
             raise IndexError(msg)

@@ -104,8 +104,9 @@ def test_indices_behave_like_those_of_a_list(path):
     for index in (11, -12):
         with pytest.raises(IndexError):
             data[index]
-    with pytest.raises(TypeError):
-        data["label"]
+    for wrong in ("label", 0.5, [0.5], np.ones(11, bool)):
+        with pytest.raises(TypeError):
+            data[wrong]
 
 
 def test_default_collate_gives_what_stacking_gives(path):
