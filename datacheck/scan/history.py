@@ -262,7 +262,7 @@ def _check_output(output: Path, root: Path) -> None:
 def last_finished(place: Place) -> Past | None:
     """Return the newest finished scan whose files can be read, or None."""
     for folder in place.finished():
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged run is as good as none
             said = orjson.loads((folder / LISTING).read_bytes())
             when = orjson.loads((folder / RESULT).read_bytes())["run"]["started"]
             items = said["items"]
@@ -327,13 +327,13 @@ class Journal:
         tables = []
         undeclared: set[str] = set()
         for path in sorted(self.folder.glob("part-*")):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged part is as good as none
                 part = decode(path.read_bytes())
                 if part["key"] == self._key:
+                    tables.append(Table.from_wire(part["table"]))
                     entries |= {entry[0]: Entry(*entry) for entry in part["entries"]}
                     items |= {(path, split): files for path, split, files in part["items"]}
                     undeclared |= set(part["undeclared"])
-                    tables.append(Table.from_wire(part["table"]))
             self._number += 1
         if not items:
             return None

@@ -1,0 +1,232 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from datacheck.errors import UsageError
+from datacheck.parallel import encode
+from datacheck.rules import catalogue
+from datacheck.rules.base import Measure
+from datacheck.scan import history
+from datacheck.scan.select import choose_rules, measures_of
+from datacheck.sources.base import Item
+from datacheck.sources.listing import Entry, Listing
+from datacheck.table import concatenate
+from tests.scan.conftest import make_schema, make_table
+
+LONG_AGO = 1_000_000_000_000_000_000
+
+
+def entry(path, *, digest=None, size=1, mtime=LONG_AGO, seen=2 * LONG_AGO):
+    return Entry(path, size, mtime, mtime, 7, seen, digest)
+
+
+def listing(*entries):
+    return Listing(Path("/data"), sorted(entries))
+
+
+def past(*entries, files=None, key="k"):
+    paths = [e.path for e in entries]
+    items = files or {(p, ""): [p] for p in paths}
+    table = make_table(sorted({path for path, _ in items}), x__max=[1.0] * len({path for path, _ in items}))
+    return history.Past(listing(*entries), key, items, table)
+
+
+def kept(new, *pasts, key="k", items=None):
+    items = items or [Item(e.path) for e in new.entries]
+    found = history.keep(new, items, key, pasts)
+    assert set(concatenate(found.tables).files) == {path for path, _ in found.items}
+    return sorted(path for path, _ in found.items)
+
+
+def test_rows_of_unchanged_files_are_kept_and_digests_carried():
+    old = past(entry("a", digest="1"), entry("b", digest="2"), entry("c", digest="3"))
+    new = listing(entry("a"), entry("b", size=9), entry("d"))
+    assert kept(new, old) == ["a"]
+    assert [e.digest for e in history.keep(new, [], "k", [old]).listing.entries] == ["1", None, None]
+
+
+@pytest.mark.parametrize("change", [{"size": 2}, {"mtime": LONG_AGO + 1}])
+def test_a_changed_companion_is_a_change(change):
+    files = {("a", ""): ["a", "mesh"]}
+    old = past(entry("a", digest="1"), entry("mesh", digest="2"), files=files)
+    items = [Item("a")]
+    assert kept(listing(entry("a"), entry("mesh")), old, items=items) == ["a"]
+    assert kept(listing(entry("a"), entry("mesh", **change)), old, items=items) == []
+    assert kept(listing(entry("a")), old, items=items) == []
+
+
+def test_a_file_seen_too_soon_after_it_was_written_is_read_again():
+    young = past(entry("a", digest="1", mtime=LONG_AGO, seen=LONG_AGO + 1_999_999_999))
+    assert kept(listing(entry("a")), young) == []
+
+
+def test_rows_measured_otherwise_are_not_kept_but_digests_are():
+    old = past(entry("a", digest="1"), key="other")
+    assert kept(listing(entry("a")), old) == []
+    assert history.keep(listing(entry("a")), [], "k", [old]).listing.entries[0].digest == "1"
+
+
+def test_the_newest_of_several_pasts_wins_and_no_row_comes_twice():
+    one, two = past(entry("a", digest="1")), past(entry("a", digest="1"), entry("b", digest="2"))
+    assert kept(listing(entry("a"), entry("b")), one, two) == ["a", "b"]
+
+
+def test_an_item_that_moved_to_another_split_is_measured_again():
+    old = past(entry("a", digest="1"))
+    assert kept(listing(entry("a")), old, items=[Item("a", "val")]) == []
+
+
+def test_changed_content_is_noted_with_the_split_of_its_item():
+    old = history.Past(
+        listing(entry("a", digest="1"), entry("b", digest="2", size=5)), "k", {}, make_table(""), (), "T"
+    )
+    new = listing(entry("a", digest="1"), entry("b", digest="9", size=5), entry("c", digest="3"))
+    (note,) = history.changes(new, old, [Item("b", "train")])
+    assert (note.code, note.key, note.split) == ("DC108", "b", "train")
+    assert note.reason == "its content has changed since the scan of T (5 bytes)"
+    assert history.changes(new, None, []) == []
+
+
+def measured_key(schema):
+    return history.measured_key(schema, measures_of(choose_rules(schema, catalogue())))
+
+
+def test_thresholds_are_not_part_of_what_was_measured():
+    fields = {"x": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.1..1"}}
+    key = measured_key(make_schema(fields))
+    wider = {"x": fields["x"] | {"size": "0.1..5", "range": "-9..9"}}
+    assert measured_key(make_schema(wider)) == key
+    assert measured_key(make_schema(fields, rules={"DC221": {"severity": "warning", "allow": 0.5}})) == key
+    assert measured_key(make_schema(fields, name="renamed")) == key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"samples": {"files": "*.npz"}},
+        {"samples": {"files": "*.npy", "group": "{file}"}},
+        {"fields": {"x": {"role": "points", "at": "other"}}},
+        {"fields": {"x": {"role": "joints"}}},
+        {"fields": {"x": {"role": "points"}, "y": {}}},
+        {"when": {"split=val": {"x": "absent"}}},
+        {"splits": {"key": "file"}},
+    ],
+)
+def test_what_decides_how_files_are_read_is_part_of_it(change):
+    base = {"fields": {"x": {"role": "points"}}}
+    fields = (base | change)["fields"]
+    rest = {k: v for k, v in change.items() if k != "fields"}
+    assert measured_key(make_schema(fields, **rest)) != measured_key(make_schema(base["fields"]))
+
+
+def test_a_new_version_of_a_measurement_is_another_measurement():
+    schema = make_schema()
+    one, two = (Measure("m", version, "field", lambda *_: {}) for version in (1, 2))
+    assert history.measured_key(schema, [one]) != history.measured_key(schema, [two])
+
+
+# ------------------------------------------------------------------------------------------------ places
+
+
+def place(root, output=None, schema=None, only=None):
+    return history.place_of(schema or make_schema(), root, only, {}, output)
+
+
+def test_runs_of_other_data_or_schemas_have_other_places(in_tmp):
+    (in_tmp / "a").mkdir()
+    (in_tmp / "b").mkdir()
+    slots = {
+        place(in_tmp / "a").slot, place(in_tmp / "b").slot, place(in_tmp / "a", only="f").slot,
+        place(in_tmp / "a", schema=make_schema(name="other")).slot,
+    }  # fmt: skip
+    assert len(slots) == 4
+    assert place(Path("a")) == place(in_tmp / "a")
+
+
+def test_the_name_of_a_schema_cannot_leave_the_folder():
+    odd = make_schema()
+    slot = history.place_of(odd.model_copy(update={"name": "../../etc/x y"}), Path("/data"), None, {}, None).slot
+    assert "/" not in slot
+    assert not slot.startswith(".")
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("data", "holds the data"),
+        (".", "holds the data"),
+        ("file", "is a file"),
+        ("full", "'diary.txt', which no scan"),
+    ],
+)
+def test_an_output_folder_that_is_not_ours_is_refused(in_tmp, output, said):
+    (in_tmp / "data").mkdir()
+    (in_tmp / "file").write_text("")
+    (in_tmp / "full").mkdir()
+    (in_tmp / "full/diary.txt").write_text("dear diary")
+    with pytest.raises(UsageError, match=said):
+        place(in_tmp / "data", Path(output))
+    place(in_tmp / "data", Path("new"))
+
+
+def test_two_runs_in_one_second_have_two_names(in_tmp):
+    (in_tmp / "data").mkdir()
+    where = place(in_tmp / "data")
+    folders = []
+    for number in range(2):
+        staged = where.work / "run"
+        staged.mkdir(parents=True)
+        (staged / "result.json").write_text(str(number))
+        folders.append(where.publish(staged, "20261120T000000Z"))
+    assert len(set(folders)) == 2
+    assert (in_tmp / ".datacheck/latest/result.json").read_text() == "1"
+    assert next(p.name for p in where.finished()) == folders[1].name
+
+
+# ----------------------------------------------------------------------------------------------- journal
+
+
+def part(path, digest="1"):
+    table = make_table([path], x__max=[1.0])
+    return {
+        "table": table.as_wire(), "items": [[path, "", [path]]], "entries": [list(entry(path, digest=digest))],
+        "undeclared": ["u"],
+    }  # fmt: skip
+
+
+def journal_for(in_tmp, key="k"):
+    (in_tmp / "data").mkdir(exist_ok=True)
+    return history.Journal(place(in_tmp / "data"), key)
+
+
+def test_parts_of_an_interrupted_scan_are_found_again(in_tmp):
+    with (journal := journal_for(in_tmp)).held():
+        journal.add(part("a"))
+        journal.add(part("b"))
+    with (again := journal_for(in_tmp)).held():
+        found = again.parts(in_tmp)
+        assert found.table.keys == ["a", "b"]
+        assert [e.digest for e in found.listing.entries] == ["1", "1"]
+        assert list(found.undeclared) == ["u"]
+        again.add(part("c"))
+        assert again.parts(in_tmp).table.keys == ["a", "b", "c"]
+        again.clear()
+        assert not again.folder.exists()
+
+
+def test_parts_that_were_measured_otherwise_or_are_damaged_count_as_not_done(in_tmp):
+    with (journal := journal_for(in_tmp)).held():
+        journal.add(part("a"))
+        (journal.folder / "part-00000009").write_bytes(b"\0\1")
+        (journal.folder / "part-00000010").write_bytes(encode({"key": "k"})[:-1])
+        (journal.folder / "part-00000011").write_bytes(encode({"key": "k"}))
+        assert journal.parts(in_tmp).table.keys == ["a"]
+    with (other := journal_for(in_tmp, "else")).held():
+        assert other.parts(in_tmp) is None
+
+
+def test_a_second_scan_of_the_same_data_works_in_a_folder_of_its_own(in_tmp):
+    with (one := journal_for(in_tmp)).held(), (two := journal_for(in_tmp)).held():
+        assert one.folder != two.folder
+        assert str(os.getpid()) in two.folder.name

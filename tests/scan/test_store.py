@@ -1,0 +1,81 @@
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.scan import store
+from datacheck.table import Measured, Table
+from tests.scan.conftest import make_table
+
+ROWS = 5
+PRESENT = np.array([True, False, True, True, False])
+
+
+def columns():
+    return {
+        "x:u1": np.arange(ROWS, dtype=np.uint8),
+        "x:f4": np.array([1, 2, np.nan, np.inf, 5], np.float32),
+        "x:f2": np.full(ROWS, 2, np.float16),
+        "x:b": np.array([True, False, False, True, True]),
+        "x:u8": np.full(ROWS, 2**64 - 1, np.uint64),
+        "x:i8": np.full(ROWS, -(2**62) - 1, np.int64),
+        "x:v": np.arange(3 * ROWS, dtype=np.float64).reshape(ROWS, 3),
+        "x:bv": np.arange(2 * ROWS).reshape(ROWS, 2) > 4,
+        ":text": np.array(["", "ä", "b", "c", "d"], dtype=object),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(columns()))
+@pytest.mark.parametrize("row_group", [2, 65_536])
+def test_a_column_comes_back_from_parquet_bit_by_bit(tmp_path, monkeypatch, name, row_group):
+    monkeypatch.setattr(store, "_ROW_GROUP", row_group)
+    values = columns()[name]
+    table = make_table("abcde")
+    table.columns[name] = Measured(values, PRESENT)
+    (tmp_path / "t").write_bytes(store.table_bytes(table))
+    back = store.read_table(tmp_path / "t").columns[name]
+    assert back.values.dtype == values.dtype
+    np.testing.assert_array_equal(back.present, PRESENT)
+    np.testing.assert_array_equal(back.values[PRESENT], values[PRESENT])
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4), st.integers(0, 2))
+def test_names_and_states_come_back(tmp_path_factory, keys, status):
+    path = tmp_path_factory.mktemp("t") / "t"
+    table = make_table(keys, status=[status] * len(keys), reasons=["DC101 because"] * len(keys))
+    path.write_bytes(store.table_bytes(table))
+    back = store.read_table(path)
+    assert (back.keys, back.files, back.reasons) == (table.keys, table.files, table.reasons)
+    np.testing.assert_array_equal(back.status, table.status)
+    assert back.status.dtype == np.int8
+
+
+def test_other_programs_read_the_table(tmp_path):
+    table = make_table("abc", x__max=[1.5, None, 3.5], status=[0, 1, 2])
+    table.columns["x:v"] = Measured(np.eye(3), np.array([True, False, True]))
+    (tmp_path / "t").write_bytes(store.table_bytes(table))
+    rows = pq.read_table(tmp_path / "t").to_pylist()
+    assert [row["status"] for row in rows] == ["checked", "unreadable", "skipped"]
+    assert [row["x:max"] for row in rows] == [1.5, None, 3.5]
+    assert [row["x:v"] for row in rows] == [[1, 0, 0], None, [0, 0, 1]]
+
+
+def test_an_empty_table_has_no_rows_but_its_columns(tmp_path):
+    (tmp_path / "t").write_bytes(store.table_bytes(Table()))
+    assert len(store.read_table(tmp_path / "t")) == 0
+    assert pq.read_table(tmp_path / "t").column_names[:2] == ["key", "file"]
+
+
+def test_equal_tables_give_equal_bytes():
+    one, two = (make_table("ab", x__max=[1, 2]) for _ in range(2))
+    assert bytes(store.table_bytes(one)) == bytes(store.table_bytes(two))
+
+
+def test_json_is_readable_and_ends_with_a_line_feed():
+    data = store.dump_json({"a": np.int64(3), "nan": float("nan"), "list": [1]})
+    assert json.loads(data) == {"a": 3, "nan": None, "list": [1]}
+    assert data.endswith(b"}\n")
+    assert b'\n  "a": 3' in data

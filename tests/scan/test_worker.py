@@ -1,0 +1,144 @@
+import os
+
+import numpy as np
+import pytest
+
+from datacheck.digest import digest_file
+from datacheck.scan import worker
+from datacheck.scan.worker import known_measures, measure_items
+from datacheck.sources.base import Item
+from datacheck.sources.listing import Entry
+from datacheck.table import CHECKED, UNREADABLE, Table
+from tests.scan.conftest import make_schema
+
+
+def task_for(root, *paths, schema=None, measures=()):
+    schema = schema or make_schema({"x": {}})
+    items = [Item(p, "", {}, None, (root / p).stat().st_size).as_dict() for p in paths]
+    return {"schema": schema.as_dict(), "root": str(root), "roots": {}, "items": items, "measures": list(measures)}
+
+
+def run(root, *paths, **options):
+    beats = []
+    payload = measure_items(task_for(root, *paths, **options), beats.append)
+    return payload, Table.from_wire(payload["table"]), beats
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in "abc":
+        np.save(tmp_path / f"{name}.npy", np.arange(6.0, dtype=np.float32).reshape(2, 3))
+    return tmp_path
+
+
+def test_rows_come_with_the_digest_and_the_state_of_every_file(folder):
+    payload, table, beats = run(folder, "a.npy", "b.npy", measures=sorted(known_measures()))
+    assert (table.keys, table.files, table.status.tolist()) == (["a.npy", "b.npy"], ["a.npy", "b.npy"], [CHECKED] * 2)
+    assert table.nbytes.tolist() == [24, 24]
+    entries = [Entry(*e) for e in payload["entries"]]
+    assert [(e.path, e.digest) for e in entries] == [(n, digest_file(folder / n)) for n in ("a.npy", "b.npy")]
+    assert entries[0].inode == (folder / "a.npy").stat().st_ino
+    assert payload["items"] == [["a.npy", "", ["a.npy"]], ["b.npy", "", ["b.npy"]]]
+    assert list(dict.fromkeys(beats)) == [0, 1]
+    assert payload["crashes"] == []
+
+
+def test_a_damaged_file_is_an_unreadable_row_and_the_others_are_measured(folder):
+    (folder / "b.npy").write_bytes((folder / "b.npy").read_bytes()[:-1])
+    _, table, _ = run(folder, "a.npy", "b.npy", "c.npy")
+    assert table.status.tolist() == [CHECKED, UNREADABLE, CHECKED]
+    assert table.reasons[1].startswith("DC101 ")
+    assert table.reasons[0] == ""
+
+
+def test_a_file_that_vanished_since_it_was_listed_is_an_unreadable_row(folder):
+    task = task_for(folder, "a.npy", "b.npy")
+    (folder / "b.npy").unlink()
+    payload = measure_items(task, lambda i: None)
+    table = Table.from_wire(payload["table"])
+    assert table.status.tolist() == [CHECKED, UNREADABLE]
+    assert "no such file" in table.reasons[1].lower()
+    assert [e[0] for e in payload["entries"]] == ["a.npy"]
+
+
+def test_a_file_that_may_not_be_opened_is_an_unreadable_row(folder, monkeypatch):
+    real = os.open
+
+    def refuse(path, *args, **options):
+        if str(path).endswith("b.npy"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *args, **options)
+
+    import builtins
+    import io
+
+    real_open = io.open
+
+    def refuse_open(path, *args, **options):
+        if str(path).endswith("b.npy"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real_open(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(io, "open", refuse_open)
+    monkeypatch.setattr(builtins, "open", refuse_open)
+    worker._digest.cache_clear()
+    payload, table, _ = run(folder, "a.npy", "b.npy")
+    assert table.status.tolist() == [CHECKED, UNREADABLE]
+    assert "permission denied" in table.reasons[1].lower()
+    assert {e[0]: e[6] for e in payload["entries"]}["b.npy"] is None
+
+
+def test_what_was_measured_of_a_file_that_changed_meanwhile_is_thrown_away(folder, monkeypatch):
+    real, seen = worker.stat_entry, []
+
+    def restless(root, path, roots=None):
+        seen.append(path)
+        entry = real(root, path, roots)
+        return entry._replace(mtime_ns=entry.mtime_ns + seen.count(path)) if path == "b.npy" else entry
+
+    monkeypatch.setattr(worker, "stat_entry", restless)
+    payload, table, _ = run(folder, "a.npy", "b.npy", "c.npy", measures=sorted(known_measures()))
+    assert table.status.tolist() == [CHECKED, UNREADABLE, CHECKED]
+    assert "changed while it was read" in table.reasons[1]
+    assert not any(c.present[1] for c in table.columns.values())
+    assert "b.npy" not in [e[0] for e in payload["entries"]]
+
+
+def test_an_item_without_a_sample_is_said(tmp_path):
+    import h5py
+
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file.create_group("data")
+    schema = make_schema({"x": {}}, samples={"files": "*.hdf5", "each": "/data/demo_*"})
+    _, table, _ = run(tmp_path, "a.hdf5", schema=schema)
+    assert table.status.tolist() == [UNREADABLE]
+    assert "/data/demo_*" in table.reasons[0]
+
+
+def test_rows_that_lack_a_measurement_are_not_for_keeping(folder, monkeypatch):
+    from datacheck.rules.base import Measure
+
+    def broken(column, spec):
+        raise RuntimeError(column)
+
+    monkeypatch.setattr(worker, "known_measures", lambda: {"broken": Measure("broken", 1, "field", broken)})
+    payload, table, _ = run(folder, "a.npy", measures=["broken"])
+    assert payload["items"] == []
+    assert payload["crashes"][0]["measure"] == "broken"
+    assert table.status.tolist() == [CHECKED]
+
+
+def test_a_file_that_many_samples_use_is_digested_once(folder, monkeypatch):
+    from datacheck.sources import listing
+
+    calls = []
+    real = listing.digest_file
+    monkeypatch.setattr(listing, "digest_file", lambda path: calls.append(str(path)) or real(path))
+    worker._digest.cache_clear()
+    schema = make_schema({"x": {}, "mesh": {"file": "mesh.npy"}}, samples={"files": "{id:[abc]}.npy"})
+    np.save(folder / "mesh.npy", np.zeros(3))
+    payload, table, _ = run(folder, "a.npy", "b.npy", "c.npy", schema=schema)
+    assert table.status.tolist() == [CHECKED] * 3
+    assert payload["items"][0][2] == ["a.npy", "mesh.npy"]
+    assert sum(c.endswith("mesh.npy") for c in calls) == 1
