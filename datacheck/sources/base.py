@@ -14,7 +14,7 @@ from typing import Any
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import Hint, open_container
-from datacheck.sample import Block, Container, Piece, stack
+from datacheck.sample import Block, Column, Container, Origin, Piece, stack
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.facts import About, Facts
@@ -219,6 +219,29 @@ class Source(ABC):
         """Return (facts, group) of one sample."""
         facts = self.way(item.split)[1]
         return facts.of(about, values, attrs or {}), facts.group(about)
+
+    def block(
+        self, item: Item, keys: list[str], spans: Sequence[tuple[int, int]], fields: dict[str, Column], extra: Values
+    ) -> Block:
+        """Return the block of numbered samples of one file.
+
+        Args:
+            item: the file.
+            keys: of the samples.
+            spans: the rows or lines [start, stop) of each.
+            fields: their columns.
+            extra: facts that are the same for all.
+        """
+        fields_of, facts = self.way(item.split)
+        about = About(item.path, item.path, "", item.names, item.nbytes)
+        return Block(
+            keys=keys,
+            fields=fields_of.drop_unasked(fields),
+            origins=[Origin(item.path, "", span) for span in spans],
+            split=item.split,
+            groups=[facts.group(about)] * len(keys),
+            facts=facts.columns(about, keys, fields) | {n: Column.of([v] * len(keys)) for n, v in extra.items()},
+        )
 
 
 def file_templates(schema: Schema) -> list[Template]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import orjson
 
 from datacheck.digest import digest_array
 from datacheck.errors import FormatError, SchemaError
+from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.values import plain
@@ -55,6 +56,8 @@ class Facts:
         self._unique = unique
         self._attrs = sorted(schema.attrs)
         self._group = _group(schema, known)
+        self._inner = schema.samples.each is not None and schema.samples.each.startswith("/")
+        self._last = ("", "")  # all samples of a file have one group, unless groups inside it have names
         self._key = schema.splits.key if schema.splits else ""
         self._match = re.compile(schema.splits.match) if schema.splits and schema.splits.match else None
         if self._key and self._key not in known | {"group"} | set(schema.stored):
@@ -68,8 +71,11 @@ class Facts:
         """Return the sample's group, "" where the schema names none."""
         if self._group is None:
             return ""
-        names = {"file": about.file, **about.names}
-        return self._group.substitute({name: names.get(name, "") for name in self._group.names})
+        if about.file != self._last[0] or self._inner:
+            names = {"file": about.file, **about.names}
+            filled = self._group.substitute({name: names.get(name, "") for name in self._group.names})
+            self._last = about.file, filled
+        return self._last[1]
 
     def of(self, about: About, values: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the facts of one sample.
@@ -86,26 +92,48 @@ class Facts:
             "id": _identity(about) if self._unique else about.key,
             "size": np.asarray(about.nbytes, dtype=np.int64),
         }
-        key = self._split_key(about, values)
-        if key is not None:
-            facts["split_key"] = key
+        if self._key and (label := self._label(about, values.get(self._key))) is not None:
+            facts["split_key"] = label
         for name in self._attrs:
             value = _attribute(name, attrs.get(name))
             if value is not None:
                 facts[f"attrs/{name}"] = value
         return facts
 
-    def _split_key(self, about: About, values: Mapping[str, Any]) -> str | None:
+    def columns(self, about: About, keys: Sequence[str], fields: Mapping[str, Column]) -> dict[str, Column]:
+        """Return the facts of many numbered samples of one file.
+
+        Args:
+            about: the file; its key and place inside are not looked at.
+            keys: of the samples; the last 12 characters are their number.
+            fields: their columns.
+        """
+        names = self._unique and _named(about.names)
+        size = np.full(len(keys), about.nbytes, dtype=np.int64)
+        facts = {"id": Column.of([f"{names}:{key[-12:]}" for key in keys] if names else keys), "size": Column(size)}
         if not self._key:
-            return None
-        known = {**about.names, "file": about.file, "group": self.group(about)}
-        value = known[self._key] if self._key in known else _label(values.get(self._key))
-        if value is None or self._match is None:
-            return value
-        found = self._match.search(value)
-        if found is None:
-            return value
-        return found[1] or "" if self._match.groups else found[0]
+            return facts
+        column = fields.get(self._key)
+        if column is None:
+            labels = [self._label(about, None)] * len(keys)
+        elif column.kind == "array":
+            labels = [self._label(about, column[place]) for place in range(len(keys))]
+        else:
+            labels = [self._label(about, value) for value in column.objects]
+        if any(label is not None for label in labels):
+            facts["split_key"] = Column.of([label or "" for label in labels])
+        return facts
+
+    def _label(self, about: About, value: Any) -> str | None:
+        label: str | None
+        if self._key in about.names:
+            label = about.names[self._key]
+        elif self._key in {"file", "group"}:
+            label = about.file if self._key == "file" else self.group(about)
+        else:
+            label = _shown(value)
+        found = None if label is None or self._match is None else self._match.search(label)
+        return label if found is None else found[1] or "" if self._match and self._match.groups else found[0]
 
 
 def _group(schema: Schema, known: set[str]) -> Template | None:
@@ -121,13 +149,17 @@ def _group(schema: Schema, known: set[str]) -> Template | None:
 
 
 def _identity(about: About) -> str:
-    names = "/".join(value for name, value in about.names.items() if name != "split")
+    names = _named(about.names)
     if not names:
         return about.key
     return f"{names}:{about.inner}" if about.inner else names
 
 
-def _label(value: Any) -> str | None:
+def _named(names: Mapping[str, str]) -> str:
+    return "/".join(value for name, value in names.items() if name != "split")
+
+
+def _shown(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, np.ndarray):

@@ -60,7 +60,9 @@ class FieldMap:
     def __init__(self, schema: Schema, only: frozenset[str] | None = None) -> None:
         self.schema = schema
         self.only = only
-        places = [place for name in sorted(schema.stored) if (place := self._place(name)) is not None]
+        self.declared = schema.stored
+        self.everything = not self.declared or ANY in schema.fields  # values that the schema does not list, too
+        places = [place for name in sorted(self.declared) if (place := self._place(name)) is not None]
         self.companions = [place for place in places if place.file is not None]
         columns = self.columns
         self.own = [place for place in places if place.file is None and place.at not in columns]
@@ -82,21 +84,16 @@ class FieldMap:
         """The parts of the file's one table: {name: (start, stop)}; {} where the schema declares none."""
         return parse_columns(self.schema.columns) if self.schema.columns else {}
 
-    @property
-    def everything(self) -> bool:
-        """Whether values that the schema does not list are read too."""
-        return not self.schema.stored or ANY in self.schema.fields
-
     @cached_property
     def _sole(self) -> str | None:
-        plain_ones = [n for n, s in self.schema.stored.items() if s.at is None and s.file is None and not s.absent]
+        plain_ones = [n for n, s in self.declared.items() if s.at is None and s.file is None and not s.absent]
         return plain_ones[0] if len(plain_ones) == 1 else None
 
     @property
     def hint(self) -> Hint:
         """What the schema expects of a file that does not describe itself."""
         if self.columns:
-            dtypes = {s.dtype for n, s in self.schema.stored.items() if n in self.columns}
+            dtypes = {s.dtype for n, s in self.declared.items() if n in self.columns}
             dtype = next(iter(dtypes)) if len(dtypes) == 1 else None
             return Hint(dtype or "", (max(stop for _, stop in self.columns.values()),))
         return self.own[0].hint if len(self.own) == 1 else Hint()
@@ -116,7 +113,7 @@ class FieldMap:
         if names is None and (self.everything or (self._sole is not None and not prefix)):
             names = _names(container, prefix)
         inside = [name.removeprefix(prefix) for name in names or ()]
-        taken = set(self.schema.stored)
+        taken = set(self.declared)
         for place in self.own:
             at = inside[0] if place.name == self._sole and len(inside) == 1 and not prefix else place.at
             taken.add(at)
@@ -174,7 +171,7 @@ class FieldMap:
         for place in self.own:
             self._keep(values, place.name, place.spec, _dig(record, place.at))
         if self.everything:
-            taken = {place.at for place in self.own} | set(self.schema.stored)
+            taken = {place.at for place in self.own} | set(self.declared)
             for name, value in record.items():
                 if name not in taken and self._asked(name):
                     self._keep(values, name, self.schema.spec(name), value)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.sample import Block, Column, Container, Origin
+from datacheck.sample import Block, Column, Container
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import BLOCK_BYTES, BLOCK_SAMPLES, Item, Part, Source, Unread
-from datacheck.sources.facts import About
 from datacheck.sources.fields import FieldMap, Shelf, Values, read_value
 from datacheck.sources.lines import numbered, numbers_of
 from datacheck.sources.values import plain, weigh
@@ -40,7 +39,7 @@ class Strips:
         self.values: dict[str, Any] = dict(companions)
         self.deferred: dict[str, tuple[FieldSpec, str]] = {}  # large arrays: read when they are cut
         self.lengths: dict[str, int] = {}
-        self.declared = set(fields.schema.stored) | set(fields.columns)
+        self.declared = set(fields.declared) | set(fields.columns)
         if fields.columns:
             self.values |= fields.read(container)
         else:
@@ -185,32 +184,8 @@ class StripSource(Source):
         self, item: Item, strips: Strips, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
     ) -> Block:
         lengths = np.array([stop - start for start, stop in spans], dtype=np.int64)
-        cut = {name: self.column(strips.cut(name, spans), lengths) for name in sorted(strips.lengths)}
-        map_, facts = self.way(item.split)
-        keys = [numbered(item.path, n) for n in numbers]
-        key_field = cut.get(self.schema.splits.key) if self.schema.splits else None
-        told, groups = [], []
-        for place, (key, number) in enumerate(zip(keys, numbers, strict=True)):
-            about = About(key, item.path, f"{number:012d}", item.names, item.nbytes)
-            values = (
-                {}
-                if key_field is None or self.schema.splits is None
-                else {self.schema.splits.key: _one(key_field, place)}
-            )
-            told.append(facts.of(about, values, {}) | extra)
-            groups.append(facts.group(about))
-        return Block(
-            keys=keys,
-            fields=map_.drop_unasked(cut),
-            origins=[Origin(item.path, "", span) for span in spans],
-            split=item.split,
-            groups=groups,
-            facts={name: Column.of([t[name] for t in told]) for name in sorted(told[0])},
-        )
-
-
-def _one(column: Column, place: int) -> Any:
-    return column[place] if column.kind == "array" else column.objects[place]
+        fields = {name: self.column(strips.cut(name, spans), lengths) for name in sorted(strips.lengths)}
+        return self.block(item, [numbered(item.path, n) for n in numbers], spans, fields, extra)
 
 
 def per_sample(values: list[Any]) -> Column:

@@ -120,6 +120,4 @@ def weigh(value: Any) -> int:
         return value.nbytes
     if isinstance(value, str):
         return len(value)
-    if isinstance(value, dict):
-        return sum(len(key) + weigh(item) for key, item in value.items())
-    return sum(map(weigh, value)) if isinstance(value, list | tuple) else 8
+    return len(orjson.dumps(value)) if isinstance(value, dict | list) else 8

@@ -128,4 +128,4 @@ def test_any_array_is_taken_or_refused(array):
 def test_weights_are_close_to_what_values_take():
     assert weigh(np.zeros((3, 4), np.float32)) == 48
     assert weigh("abcd") == 4
-    assert weigh([{"role": "user", "content": "x" * 100}]) == 4 + 4 + 7 + 100
+    assert 100 < weigh([{"role": "user", "content": "x" * 100}]) < 150
