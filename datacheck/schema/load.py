@@ -86,9 +86,11 @@ def dump_schema(schema: Schema) -> str:
     Notes:
         Lossless: ``parse_schema(dump_schema(schema)) == schema``.
     """
-    text: str = yaml.safe_dump(
-        schema.as_dict(), sort_keys=False, allow_unicode=True, default_flow_style=None, width=1 << 20
-    )
+    said, text = schema.as_dict(), ""
+    for unescaped in (True, False):  # PyYAML folds some characters (U+0085) away unless they are escaped
+        text = yaml.safe_dump(said, sort_keys=False, allow_unicode=unescaped, default_flow_style=None, width=1 << 20)
+        if read_yaml(text, "")[0] == said:
+            break
     return text
 
 
@@ -232,7 +234,7 @@ def read_yaml(text: str, origin: str) -> tuple[dict[str, Any], Lines]:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise _not_yaml(origin, line, error.reason) from error
-    except (ValueError, OverflowError) as error:  # an escape like "\UFFFFFFFF"
+    except (ValueError, OverflowError) as error:  # escapes like "\UFFFFFFFF" and "\uD83D"
         raise _not_yaml(origin, reader.line, str(error)) from error
     refuse(reader.complaints, reader.lines)
     if not isinstance(data, dict):
@@ -282,6 +284,8 @@ class _Reader:
     def _next(self) -> Any:
         event = next(self.events)
         self.line = event.start_mark.line + 1
+        if isinstance(event, yaml.ScalarEvent):
+            event.value.encode()  # half a surrogate pair is no character
         return event
 
     def _note(self, where: Where, message: str) -> None:

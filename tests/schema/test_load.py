@@ -135,6 +135,7 @@ def test_a_file_without_keys_is_refused(text):
         ("datacheck: 1\nname: a: b\n", 2),
         ("datacheck: 1\nname: \x01\n", 2),
         ('datacheck: 1\nname: "\\UFFFFFFFF"\n', 2),
+        ('datacheck: 1\nname: "\\uD83D"\n', 2),
     ],
 )
 def test_a_syntax_error_names_its_line(text, line):

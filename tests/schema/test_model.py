@@ -124,6 +124,15 @@ def test_a_schema_written_as_yaml_is_read_back_equal(data):
     assert (again.loader and again.loader.steps) == (schema.loader and schema.loader.steps)
 
 
+@pytest.mark.parametrize(
+    "text", ["\x85", "a\u2028b", "\ufeff", " ", "\n", "no", "1e3", "0777", "2024-01-01", "手", "=", "<<", "'"]
+)
+def test_text_that_yaml_treats_specially_is_read_back_equal(text):
+    schema = _schema(fields={"a": {"at": text}}, tokenizer={"start": text})
+    assert parse_schema(dump_schema(schema)).fields["a"].at == text
+    assert parse_schema(dump_schema(schema)).tokenizer.start == text
+
+
 def _schema(**keys):
     return Schema.model_validate({"datacheck": 1, "name": "x", "samples": {"files": "{split}/{id}.npy"}} | keys)
 
