@@ -26,19 +26,19 @@ def cells(points: Array, edge: float) -> Array:
     return found
 
 
-def representatives(points: Array, edge: float) -> Array:
-    """Return the rows that stand for the occupied voxels: of each voxel the lowest row, in ascending order.
+def occupied(points: Array, edge: float) -> tuple[Array, Array]:
+    """Return the rows that stand for the occupied voxels, and how many points each of these voxels holds.
 
     Shapes:
         points: float (rows, 3) [unit of `edge`]
-        returns: int64 (voxels)
+        returns: int64 (voxels): of each voxel its lowest row, in ascending order; int64 (voxels): points in it
 
     Notes:
         Deterministic: ties go to the lowest row; the same bits on every CPU (integer keys, stable sort).
     """
     cell = cells(points, edge)
     if len(cell) == 0:
-        return np.zeros(0, np.int64)
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     size = cell.max(axis=0) + 1
     if float(size[0]) * float(size[1]) * float(size[2]) < 2**62:
         keys = (cell[:, 0] * size[1] + cell[:, 1]) * size[2] + cell[:, 2]
@@ -48,5 +48,20 @@ def representatives(points: Array, edge: float) -> Array:
         order = np.lexsort((cell[:, 2], cell[:, 1], cell[:, 0]))
         ordered = cell[order]
         first = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
-    rows: Array = np.sort(order[first], kind="stable")
-    return rows
+    rows = order[first]
+    counts = np.diff(np.append(np.flatnonzero(first), len(order)))
+    rising = np.argsort(rows, kind="stable")
+    return rows[rising], counts[rising]
+
+
+def representatives(points: Array, edge: float) -> Array:
+    """Return the rows that stand for the occupied voxels: of each voxel the lowest row, in ascending order.
+
+    Shapes:
+        points: float (rows, 3) [unit of `edge`]
+        returns: int64 (voxels)
+
+    Notes:
+        As of `occupied`.
+    """
+    return occupied(points, edge)[0]

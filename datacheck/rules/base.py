@@ -57,12 +57,13 @@ class Measure:
     def settings(self, schema: Schema) -> dict[str, Any]:
         """Return what the rows depend on besides the file's bytes: JSON values, part of their key."""
         said = schema.as_dict() | {"loader": None if schema.loader is None else [list(s) for s in schema.loader.steps]}
-        fields: dict[str, dict[str, Any]] = said.get("fields", {})
-        values: dict[str, Any] = {}
+        declared: dict[str, dict[str, Any]] = said.get("fields", {})
+        seen = sorted(name for name in declared if self.per == "sample" or self.applies(schema.fields[name]))
+        values: dict[str, Any] = {"fields": seen}
         for use in self.uses:
             key = use.removeprefix("fields.") if self.per == "sample" else use
             if self.per == "field" or use != key:
-                values[use] = {name: spec[key] for name, spec in sorted(fields.items()) if key in spec}
+                values[use] = {name: declared[name][key] for name in seen if key in declared[name]}
             else:
                 values[use] = said.get(use)
         return {"name": self.name, "version": self.version, "uses": values, "outside": self.outside(schema)}
@@ -74,7 +75,8 @@ def measure(
     """Make a function a measurement; see `Measure` for the options."""
 
     def wrap(function: Callable[..., Columns]) -> Measure:
-        return Measure(name, version, per, function, **options)
+        quiet = np.errstate(all="ignore")(function)  # NaN and overflow are what the rows are there to tell
+        return Measure(name, version, per, quiet, **options)
 
     return wrap
 
@@ -167,22 +169,20 @@ def rule(code: str, name: str, severity: Severity, level: Level, **options: Any)
     return wrap
 
 
-def per_sample(ufunc: np.ufunc, values: Array, column: Column) -> Array:
-    """Reduce per-row values to one per sample.
+def shown(value: float, unit: str | None = "") -> str:
+    """Return a number as messages print it: three digits, thousands with commas, its unit behind it."""
+    size = abs(float(value))
+    text = f"{value:,.0f}" if 1000 <= size < 1e7 else f"{value:.3g}"
+    return f"{text} {unit}" if unit and unit != "1" else text
 
-    Args:
-        ufunc: np.add, np.minimum, np.maximum, np.logical_or ...
-        values: any (rows, ...): one entry per row of `column`.
-        column: tells where samples begin; samples without rows give 0.
 
-    Returns:
-        Array (samples, ...).
-    """
-    if column.lengths is None:
-        return values
-    dtype = np.add.reduce(values[:0], axis=0).dtype if ufunc is np.add else values.dtype
-    out = np.zeros((len(column), *values.shape[1:]), dtype=dtype)
-    full = column.lengths > 0
-    if full.any():
-        out[full] = ufunc.reduceat(values, column.starts[full], axis=0)
-    return out
+def counted(count: int, word: str = "sample") -> str:
+    """Return a count with its word: ``1 sample``, ``1,200 samples``."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def listed(words: Iterable[str], most: int = 3) -> str:
+    """Return the first few words, and how many more there are."""
+    every = list(words)
+    rest = f" and {len(every) - most:,} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + rest

@@ -1,0 +1,252 @@
+"""Rules about files: what cannot be read, what lists say, what changed, what a loader left in place of data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rules.base import Case, counted, listed, rule
+from datacheck.rules.measures import form, numbers
+from datacheck.schema.model import Schema
+from datacheck.table import UNREADABLE, Rows
+
+Array = np.ndarray[Any, Any]
+
+_OTHERS = ("DC105", "DC701")  # rules of their own that judge unreadable rows
+_NOT_DATA = frozenset({
+    "flag", "mask", "segment", "class", "instance", "reward", "id", "faces", "timestamp", "tokens", "labels",
+})  # fmt: skip
+
+
+def _unreadable(rows: Rows) -> list[str]:
+    """Return the reason of each unreadable row ("DC101 truncated ..."), "" for the others."""
+    table = rows.table
+    return [table.reasons[int(i)] if table.status[i] == UNREADABLE else "" for i in rows.index]
+
+
+@rule("DC101", "unreadable-file", Severity.ERROR, Level.FILE, per="sample", sees="all")
+def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A file is damaged, or its bytes are refused.
+
+    What:
+        Every listed file was opened and every declared value of it read, not only the header.
+    Why it matters:
+        Loaders skip such files in silence or die in the middle of an epoch. Truncated downloads look fine until
+        the missing part is read.
+    Measure:
+        The parser's own words for each sample that could not be read.
+    When it is wrong:
+        A format variant that datacheck does not know; the message says what was met.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {x: {normal: [4]}}
+          - {unreadable: "DC101 truncated: 2,061,429,892 of 2,095,674,688 bytes"}
+
+    Good::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 2, x: {normal: [4]}}
+
+    Fix:
+        Download or write the file again; compare its size and digest with the source.
+    Reference:
+        LIBERO issue 76: a file on the hub ends after 590,254,080 of 806,284,784 bytes.
+    """
+    del case
+    reasons = [r if r and not r.startswith(_OTHERS) else "" for r in _unreadable(rows)]
+    mask = np.array([bool(r) for r in reasons])
+    if mask.any():
+        kinds = Counter(r.partition(" ")[2] or r for r in reasons if r)
+        first, count = kinds.most_common(1)[0]
+        more = f"; {counted(len(kinds) - 1, 'other reason')}" if len(kinds) > 1 else ""
+        yield Failure(
+            mask,
+            f"{counted(int(mask.sum()))} cannot be read: {first} ({count:,}){more}.",
+            measured={"reasons": dict(kinds.most_common(10))},
+            fix="Download or write the files again; they are left out of valid.json.",
+        )
+
+
+@rule("DC105", "list-mismatch", Severity.ERROR, Level.DATASET, per="sample", sees="all")
+def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+    """The list of a split and the files on disk do not name the same samples.
+
+    What:
+        Each line of ``samples: {list: ...}`` has its file (error), and each matching file is in a list (warning).
+    Why it matters:
+        Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
+    Measure:
+        Two set differences, made from the listing alone.
+    When it is wrong:
+        Files are left out of every list on purpose: switch the warning off, or narrow ``samples: {files: ...}``.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 2, x: {normal: [4]}}
+          - {key: ABF12/0678, unreadable: "DC105 train.txt names ABF12/0678, but there is no such file"}
+
+    Good::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 3, x: {normal: [4]}}
+
+    Fix:
+        Restore the files, or write the list again without them.
+    Reference:
+        hold issue 32: a copy of HO3D v3 without meta ABF12/0678 to 0728.
+    """
+    missing = np.array([r.startswith("DC105") for r in _unreadable(rows)], dtype=bool)
+    if missing.any():
+        yield Failure(
+            missing,
+            f"{counted(int(missing.sum()))} are in a list but not on disk.",
+            kind="missing",
+            fix="Restore the files, or take their names off the list.",
+        )
+    extra = [note.key for note in case.notes if not note.missing]
+    if extra:
+        yield Failure(
+            np.zeros(len(rows), bool),
+            f"{counted(len(extra), 'file')} match the pattern but are in no list: {listed(sorted(extra))}.",
+            measured={"unlisted": len(extra), "first": sorted(extra)[:10]},
+            severity=Severity.WARNING,
+            kind="unlisted",
+            fix="Add them to a list, or move them out of the folder.",
+        )
+
+
+@rule("DC108", "changed-since-last-listing", Severity.WARNING, Level.FILE, per="sample", sees="all")
+def changed_since_last_listing(rows: Rows, case: Case) -> Iterator[Failure]:
+    """The content of a file is not what it was at the last scan.
+
+    What:
+        Digests of this listing against those of the last one of the same root.
+    Why it matters:
+        Two runs "on the same data" are not comparable when one byte of one file differs.
+    Measure:
+        xxh3 digests, per file; a file with equal size and times is trusted unless ``--rehash`` is given.
+    When it is wrong:
+        The file was replaced on purpose; the next scan is silent.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 2, x: {normal: [4]}}
+        listing:
+          - {code: DC108, key: s000001, reason: "content differs from the last scan"}
+
+    Good::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 2, x: {normal: [4]}}
+
+    Fix:
+        If nobody changed it, restore the file from its source; then build the cache again.
+    Reference:
+        Two validation losses, 7.86 and 8.89, with "identical" code and data on two machines.
+    """
+    changed = {note.key for note in case.notes}
+    if changed:
+        files = rows.table.files
+        mask = np.array([k in changed or files[int(i)] in changed for k, i in zip(rows.keys, rows.index, strict=True)])
+        yield Failure(
+            mask.astype(bool),
+            f"{counted(len(changed), 'file')} changed since the last scan: {listed(sorted(changed))}.",
+            measured={"changed": sorted(changed)[:10]},
+            fix="Restore the files if nobody meant to change them; otherwise build the cache again.",
+        )
+
+
+def _signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[str], Array]:
+    """Return what tells a sample that nobody recorded.
+
+    Shapes:
+        data: int (rows): declared float fields with values
+        zero: int (rows): those that are 0 throughout
+        flags: names of the fields that must have one value, and wrong: bool (flags, rows) where they have another
+    """
+    data, zero = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    flags: list[str] = []
+    wrong: list[Array] = []
+    for name, spec in sorted(schema.stored.items()):
+        known = rows.measured(f"{name}:min", f"{name}:dtype")
+        if not known.any():
+            continue
+        low, high = rows[f"{name}:min"].min(axis=1), rows[f"{name}:max"].max(axis=1)
+        if spec.must_be is not None:
+            flags.append(name)
+            wrong.append(known & ((low != spec.must_be) | (high != spec.must_be)))
+        elif spec.role is not None and spec.role not in _NOT_DATA and spec.file is None:  # a mesh beside it stays good
+            known &= np.array([str(d).startswith("float") for d in rows[f"{name}:dtype"]], dtype=bool)
+            data += known
+            zero += known & (low == 0) & (high == 0)
+    return data, zero, flags, np.array(wrong, dtype=bool).reshape(len(flags), len(rows))
+
+
+@rule(
+    "DC109", "placeholder-sample", Severity.ERROR, Level.SAMPLE, per="sample", measures=(numbers, form),
+    defaults={"fields": 1},
+)  # fmt: skip
+def placeholder_sample(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A sample was written in place of one that failed: all zeros, or with its error flag set.
+
+    What:
+        Every declared float field of the file itself is zero throughout, or a field with ``must_be`` says otherwise.
+    Why it matters:
+        Training learns from zeros without any message. Everything else that such a sample breaks is hidden here.
+    Measure:
+        Smallest and largest value of each float field; flags.
+    When it is wrong:
+        Zero is a legal value of the only declared float field: declare the others, or its role (``mask``, ``reward``).
+    Options:
+        fields: a sample needs so many declared float fields to be judged by zeros (1).
+    Bad::
+
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be: false}}}
+        samples:
+          - {n: 3, xyz: {box: [20, 3]}, is_error: {full: [], value: 0, dtype: bool}}
+          - {xyz: {full: [20, 3], value: 0}, is_error: {full: [], value: 0, dtype: bool}}
+          - {xyz: {box: [20, 3]}, is_error: {full: [], value: 1, dtype: bool}}
+
+    Good::
+
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, is_error: {role: flag, must_be: false}}}
+        samples:
+          - {n: 3, xyz: {box: [20, 3]}, is_error: {full: [], value: 0, dtype: bool}}
+
+    Fix:
+        Repair the sources and build again; until then the samples are left out of valid.json.
+    Reference:
+        SceneLeap stores zeros after any exception; no consumer looks at the flag.
+    """
+    data, zeros, flags, wrong = _signs(rows, case.schema)
+    zero = (data >= max(1, int(case.options["fields"]))) & (zeros == data)
+    flagged = wrong.any(axis=0)
+    mask = zero | flagged
+    if mask.any():
+        raised = [name for name, where in zip(flags, wrong, strict=True) if where.any()]
+        parts = [f"{int(zero.sum()):,} are zero in every float field"] if zero.any() else []
+        parts += [f"{int(flagged.sum()):,} have {listed(raised)} set"] if flagged.any() else []
+        yield Failure(
+            mask,
+            f"{counted(int(mask.sum()))} hold no data: {', '.join(parts)}.",
+            measured={"zero": int(zero.sum()), "flagged": int(flagged.sum())},
+            cause=Cause("written by a loader after an exception; training would learn from zeros", "placeholder"),
+            fix="Repair the sources and build again; they are left out of valid.json.",
+        )

@@ -1,0 +1,302 @@
+"""Rules about joints: bones keep their length, joints do not coincide, their order is the declared one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown
+from datacheck.rules.measures import bones, is_numeric, leaf, place, skeleton_of
+from datacheck.rules.skeletons import Skeleton
+from datacheck.sample import Column
+from datacheck.schema.model import FieldSpec
+from datacheck.schema.units import factor
+from datacheck.table import Rows
+
+Array = np.ndarray[Any, Any]
+
+_NEEDS = ("DC109", "DC122", "DC221", "DC222")
+
+
+def _many(spec: FieldSpec) -> bool:
+    single = spec.shape is not None and len(spec.shape) < 2
+    return leaf(spec) and spec.role == "joints" and not single
+
+
+def _boned(spec: FieldSpec) -> bool:
+    return _many(spec) and skeleton_of(spec) is not None
+
+
+@measure("twins", applies=_many)
+def twins(column: Column, spec: FieldSpec) -> Columns:
+    """How many joints lie exactly where an earlier one does: `twins`. Up to 64 joints are compared."""
+    del spec
+    found = np.zeros(len(column), np.int64)
+    if not is_numeric(column) or column.lengths is None or column.values.ndim != 2:
+        return {}
+    for count in np.unique(column.lengths[(column.lengths > 1) & (column.lengths <= 64)]):
+        mine = column.lengths == count
+        joints = column.values[np.repeat(mine, column.lengths)].reshape(int(mine.sum()), int(count), -1)
+        twin = np.zeros(joints.shape[:2], bool)
+        for apart in range(1, int(count)):
+            twin[:, apart:] |= (joints[:, apart:] == joints[:, :-apart]).all(axis=2)
+        found[mine] = twin.sum(axis=1)
+    return {"twins": found}
+
+
+@rule(
+    "DC602", "collapsed-joints", Severity.ERROR, Level.SAMPLE, measures=(place, twins), needs=_NEEDS, applies=_many,
+    defaults={"size": 1e-6, "twins": 2},
+)  # fmt: skip
+def collapsed_joints(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Joints lie in one point: copies of the root in place of labels.
+
+    What:
+        The joints of a sample span more than nothing, and at most 2 of them coincide with another.
+    Why it matters:
+        Copies of the root as ground truth make an error metric of the prediction's own spread: a constant, or infinite.
+    Measure:
+        Diagonal of the bounding box; joints that lie exactly where an earlier one does.
+    When it is wrong:
+        Only the root is annotated: declare that split's shape as ``[3]``.
+    Options:
+        size: diagonal that counts as nothing, in metres (0.000001). twins: joints that may coincide (2).
+    Bad::
+
+        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m}}}
+        samples:
+          - {n: 3, j: {hand: 1}}
+          - {j: {hand: 1, copies: 21}}
+
+    Good::
+
+        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m}}}
+        samples:
+          - {n: 4, j: {hand: 1}}
+
+    Fix:
+        Do not train or evaluate on them; read the released ground truth instead.
+    Reference:
+        UTNet fills the evaluation split of HO3D with 21 copies of the root joint.
+    """
+    known = rows.measured("box", "twins")
+    if not known.any():
+        return
+    point = known & (rows["box"] * factor(case.spec.unit or "m") < float(case.options["size"]))
+    bad = point | (known & (rows["twins"] > int(case.options["twins"])))
+    if bad.any():
+        middle = int(np.median(rows["twins"][bad])) + 1
+        yield Failure(
+            bad,
+            f"{middle} joints coincide (median) in {counted(int(bad.sum()))}; {int(point.sum()):,} of them are one "
+            f"single point.",
+            measured={"coincide": middle, "points": int(point.sum())},
+            cause=Cause("copies of one joint in place of labels", "copies", explains=int(point.sum())),
+            fix="Leave them out of training and evaluation.",
+            order=rows["twins"],
+        )
+
+
+def _lengths(rows: Rows, case: Case, skeleton: Skeleton) -> Array:
+    """Return the distances of all pairs in metres, float64 (rows, pairs)."""
+    values: Array = rows["pairs"][:, : len(skeleton.pairs)].astype(np.float64) * factor(case.spec.unit or "m")
+    return values
+
+
+def _groups(rows: Rows, known: Array) -> Iterator[tuple[str, Array]]:
+    for name, places in rows.by_group():
+        mine = places[known[places]]
+        if len(mine):
+            yield name, mine
+
+
+@rule(
+    "DC601", "bone-length", Severity.ERROR, Level.GROUP, measures=(bones,), needs=(*_NEEDS, "DC201", "DC602", "DC605"),
+    applies=_boned, defaults={"band": 2.5, "off": 0.003, "share": 0.05, "spread": 0.001, "frames": 10},
+)  # fmt: skip
+def bone_length(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A bone is not of a possible length, or changes it within a sequence.
+
+    What:
+        Each bone within a factor of the skeleton's table; within a group (one subject) each bone as long as the
+        group's median says, and hardly any spread.
+    Why it matters:
+        Bones are rigid: what stretches is a bad fit, a swapped joint or another subject.
+    Measure:
+        Bone lengths; their median and standard deviation over all samples of a group, across files.
+    When it is wrong:
+        Groups mix subjects: correct ``samples: {group: ...}``. Joints are detections, not fits: raise ``spread``.
+    Options:
+        band: factor around the table (2.5). off:, share: a bone may differ from its group's median by the larger of
+        3 mm and 5 % (0.003, 0.05). spread: standard deviation for a warning, in metres (0.001). frames: fewest (10).
+    Bad::
+
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
+        samples:
+          - {n: 60, group: a, j: {hand: 1}}
+          - {n: 2, group: a, j: {hand: 1, scale: 1.3}}
+
+    Good::
+
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
+        samples:
+          - {n: 60, group: a, j: {hand: 1}}
+          - {n: 60, group: b, j: {hand: 1, scale: 1.1}}
+
+    Fix:
+        Fit again with one shape per subject, or leave the frames out.
+    Reference:
+        HO3D fits one MANO shape per subject: bones vary by less than a millimetre.
+    """
+    skeleton, known, options = skeleton_of(case.spec), rows.measured("pairs"), case.options
+    if skeleton is None or not known.any():
+        return
+    lengths = _lengths(rows, case, skeleton)[:, : len(skeleton.bones)]
+    band = float(options["band"])
+    ratio = lengths / np.array(skeleton.table)
+    odd = known & ((ratio > band) | (ratio < 1 / band)).any(axis=1)
+    if odd.any():
+        yield _impossible(odd, ratio, skeleton, band)
+    if case.schema.samples.group is None:
+        return
+    far, loose = known & False, known & False
+    for _, places in _groups(rows, known & ~odd):
+        if len(places) >= int(options["frames"]):
+            middle = np.median(lengths[places], axis=0)
+            limit = np.maximum(float(options["off"]), float(options["share"]) * middle)
+            off = (np.abs(lengths[places] - middle) > limit).any(axis=1)
+            far[places] = off
+            still = lengths[places[~off]]
+            loose[places[~off]] = bool((still.std(axis=0) > float(options["spread"])).any())
+    if far.any():
+        yield _stretched(far, "differ from their sequence in the length of a bone", None, "frame")
+    if loose.any():
+        spread = f"lie in sequences whose bones vary by more than {shown(1000 * float(options['spread']), 'mm')}"
+        yield _stretched(loose, spread, Severity.WARNING, "sequence")
+
+
+def _impossible(odd: Array, ratio: Array, skeleton: Skeleton, band: float) -> Failure:
+    worst = np.abs(np.log(np.maximum(ratio, 1e-9)))
+    bone = skeleton.bone_names[int(np.argmax(np.median(worst[odd], axis=0)))]
+    return Failure(
+        odd,
+        f"{counted(int(odd.sum()))} have a bone more than {band:g} times longer or shorter than a hand's "
+        f"(worst: {bone}).",
+        measured={"bone": bone},
+        expected={"factor": band},
+        fix="Check joint order and fit; leave the samples out.",
+        kind="band",
+        order=worst.max(axis=1),
+    )
+
+
+def _stretched(mask: Array, words: str, severity: Severity | None, kind: str) -> Failure:
+    return Failure(
+        mask,
+        f"{counted(int(mask.sum()))} {words}.",
+        severity=severity,
+        fix="Fit again with one shape per subject, or leave the frames out.",
+        kind=kind,
+    )
+
+
+@rule(
+    "DC605", "joint-order", Severity.ERROR, Level.GROUP, measures=(bones,), needs=(*_NEEDS, "DC201", "DC602"),
+    applies=_boned, defaults={"spread": 0.003, "frames": 50, "better": 3.0, "longer": 1.1},
+)  # fmt: skip
+def joint_order(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+    """Joints are in another order than declared.
+
+    What:
+        Bones of the declared order are rigid over a sequence, or those of another order are and say which. Ring and
+        pinky swapped as a whole stay rigid: then the pinky's bones are the longer ones.
+    Why it matters:
+        Metrics after alignment look fine while four of five fingers are wrong.
+    Measure:
+        Standard deviation of each distance over a group: declared bones, all pairs of last joint and tip, and the bones
+        of other known orders; mean lengths of ring and pinky.
+    When it is wrong:
+        A hand that does not move in the sequence cannot be judged and passes.
+    Options:
+        spread: standard deviation of a rigid bone, in metres (0.003). frames: fewest of a group (50). better: how much
+        more rigid the other order must be (3.0). longer: pinky over ring for a swap (1.1).
+    Bad::
+
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
+        samples:
+          - {n: 60, group: a, j: {hand: 1}}
+          - {n: 60, group: b, j: {hand: 1, order: tips}}
+
+    Good::
+
+        schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
+        samples:
+          - {n: 60, group: a, j: {hand: 1}}
+          - {n: 60, group: b, j: {hand: 1}}
+
+    Fix:
+        Permute the joints into the declared order, or declare the skeleton that they have.
+    Reference:
+        HO3D keeps thumb-first tips behind index-first chains, and pinky before ring.
+    """
+    skeleton, known = skeleton_of(case.spec), rows.measured("pairs")
+    if skeleton is None or not known.any():
+        return
+    lengths = _lengths(rows, case, skeleton)
+    found: dict[str, Array] = {}
+    short = known & False
+    for _, places in _groups(rows, known):
+        causes = _longer(lengths[places], skeleton, float(case.options["longer"]))
+        if len(places) >= int(case.options["frames"]):
+            causes = _other_order(lengths[places], skeleton, case) + causes
+        elif not causes:
+            short[places] = True
+        if causes:
+            found.setdefault(" and ".join(causes), known & False)[places] = True
+    if short.any():
+        yield Skip(short, f"sequences of fewer than {case.options['frames']} frames")
+    for cause, mask in sorted(found.items()):
+        yield _disordered(mask, cause, case)
+
+
+def _disordered(mask: Array, cause: str, case: Case) -> Failure:
+    return Failure(
+        mask,
+        f"joints of {counted(int(mask.sum()))} are not in the order {case.spec.skeleton}: {cause}.",
+        expected={"skeleton": case.spec.skeleton},
+        cause=Cause(cause, "order", explains=int(mask.sum())),
+        fix="Permute the joints, or declare the skeleton that they have.",
+        kind=cause,
+    )
+
+
+def _longer(lengths: Array, skeleton: Skeleton, limit: float) -> list[str]:
+    """Tell whether the two middle bones of the pinky are longer than those of the ring finger."""
+    middle = dict(zip(skeleton.bones, np.median(lengths[:, : len(skeleton.bones)], axis=0), strict=True))
+    pinky, ring = (sum(middle[b] for b in list(pairwise(skeleton.chains[f]))[1:3]) for f in ("pinky", "ring"))
+    return ["ring and pinky are swapped"] if pinky > limit * ring else []
+
+
+def _other_order(lengths: Array, skeleton: Skeleton, case: Case) -> list[str]:
+    """Name the order under which bones are rigid, where they are not under the declared one."""
+    spread = dict(zip(skeleton.pairs, lengths.std(axis=0), strict=True))
+    worst = max(spread[b] for b in skeleton.bones)
+    rigid = float(case.options["spread"])
+    if worst <= rigid:
+        return []
+    limit = min(rigid, worst / float(case.options["better"]))
+    for other in skeleton.others:
+        if max(spread[b] for b in other.bones) <= limit:
+            return [f"they are in the order {other.name}"]
+    lasts, tips = skeleton.ends
+    best = [min(tips, key=lambda tip, last=last: spread[last, tip]) for last in lasts]  # type: ignore[misc]
+    sure = all(spread[last, tip] <= limit for last, tip in zip(lasts, best, strict=True))
+    if sure and sorted(best) == sorted(tips) and best != list(tips):
+        names = list(skeleton.chains)
+        wrong = [names[tips.index(tip)] for tip, own in zip(best, tips, strict=True) if tip != own]
+        return [f"the tips of {listed(sorted(wrong), 5)} are permuted"]
+    return []

@@ -1,0 +1,288 @@
+"""Measurements that several families of rules share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from datacheck.rules.base import Columns, measure
+from datacheck.rules.skeletons import SKELETONS, Skeleton
+from datacheck.sample import Block, Column
+from datacheck.schema.model import FieldSpec, Schema
+from datacheck.table import Measured
+
+Array = np.ndarray[Any, Any]
+
+MOST_COMPONENTS = 16
+PLACED = frozenset({"points", "joints", "position", "pose"})
+TURNING = frozenset({"joint_angle", "rotvec"})
+
+
+def leaf(spec: FieldSpec) -> bool:
+    """Tell whether a field is an array that is measured itself, not by its parts."""
+    return not spec.is_text and spec.columns is None
+
+
+def of_role(*roles: str) -> Any:
+    """Return the test whether a field is a leaf of one of these roles."""
+    return lambda spec: leaf(spec) and spec.role in roles
+
+
+def is_numeric(column: Column) -> bool:
+    """Tell whether the values are plain numbers or booleans."""
+    return column.kind == "array" and column.values.dtype.kind in "biuf"
+
+
+def reduced(ufunc: np.ufunc, rows: Array, lengths: Array | None) -> Array:
+    """Reduce along the last axis to one value per sample.
+
+    Shapes:
+        rows: any (..., rows), contiguous
+        lengths: int64 (samples), None where each row is a sample
+        returns: (..., samples); samples without rows give 0; sums are float64 or int64
+    """
+    dtype: Any = None
+    if ufunc is np.add:
+        dtype = np.float64 if rows.dtype.kind == "f" else np.int64
+    if lengths is None:
+        return rows if dtype is None else rows.astype(dtype)
+    kind = rows.dtype if dtype is None else dtype
+    out = np.zeros((*rows.shape[:-1], len(lengths)), dtype=kind)
+    full = lengths > 0
+    if full.any():
+        starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])[full]
+        with np.errstate(invalid="ignore", over="ignore"):
+            out[..., full] = ufunc.reduceat(rows, starts, axis=-1, dtype=dtype)
+    return out
+
+
+def quantile(values: Array, lengths: Array | None, share: float) -> Array:
+    """Return the `share` quantile of each sample's rows, the lower of two neighbours.
+
+    Shapes:
+        values: float (rows)
+        returns: float64 (samples); NaN for samples without rows; NaN counts as largest
+    """
+    if lengths is None:
+        return values.astype(np.float64)
+    sample = np.repeat(np.arange(len(lengths)), lengths)
+    ordered = values[np.lexsort((values, sample))]
+    starts = np.cumsum(lengths) - lengths
+    place = starts + np.floor(share * np.maximum(lengths - 1, 0)).astype(np.int64)
+    out = np.full(len(lengths), np.nan)
+    full = lengths > 0
+    out[full] = ordered[place[full]]
+    return out
+
+
+def components(column: Column, spec: FieldSpec) -> tuple[Array, Array | None, Array]:
+    """Return a field's values with components first.
+
+    Shapes:
+        values: (components, rows), contiguous; one component where there are more than 16
+        lengths: int64 (samples): rows of each sample, None where each row is a sample
+        fits: bool (samples): False where a declared vector ([48]) has another length and so no components
+    """
+    values, lengths = column.values, column.lengths
+    fits = np.ones(len(column), bool)
+    if spec.shape is not None and len(spec.shape) == 1 and isinstance(spec.shape[0], int) and values.ndim == 1:
+        size = spec.shape[0]
+        if lengths is not None and 0 < size <= MOST_COMPONENTS:
+            fits = lengths == size
+            whole = values if fits.all() else values[np.repeat(fits, lengths)]
+            spread = np.zeros((size, len(column)), values.dtype)
+            spread[:, fits] = whole.reshape(-1, size).T
+            return spread, None, fits
+    count = int(np.prod(values.shape[1:], dtype=np.int64))
+    if count > MOST_COMPONENTS:
+        return values.reshape(1, -1), (np.ones(len(column), np.int64) if lengths is None else lengths) * count, fits
+    return np.ascontiguousarray(values.reshape(len(values), count).T), lengths, fits
+
+
+@measure("form", applies=lambda spec: True)
+def form(column: Column, spec: FieldSpec) -> Columns:
+    """Shape and dtype of each sample: `dims` (axes), `ndim`, `dtype`."""
+    del spec
+    if column.kind != "array":
+        return {"ndim": np.full(len(column), -1), "dtype": [column.kind] * len(column)}
+    item = column.values.shape[1:]
+    first = [] if column.lengths is None else [column.lengths]
+    dims = [*first, *(np.full(len(column), size, np.int64) for size in item)]
+    columns: dict[str, Array | list[str]] = {
+        "ndim": np.full(len(column), len(dims)),
+        "dtype": [column.values.dtype.name] * len(column),
+    }
+    return columns | ({"dims": np.stack(dims, axis=1)} if 0 < len(dims) <= 8 else {})
+
+
+@measure("finite", undeclared=True, worst="nonfinite")
+def finite(column: Column, spec: FieldSpec) -> Columns:
+    """Numbers that are none: `count` of values, `nonfinite` ones, `bad_row` (first row with one, -1: none)."""
+    del spec
+    if not is_numeric(column):
+        return {}
+    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
+    lengths = np.ones(len(column), np.int64) if column.lengths is None else column.lengths
+    columns = {
+        "count": lengths * size,
+        "nonfinite": np.zeros(len(column), np.int64),
+        "bad_row": np.full(len(column), -1),
+    }
+    if column.values.dtype.kind != "f":
+        return columns
+    with np.errstate(invalid="ignore", over="ignore"):
+        if np.isfinite(column.values.sum()):  # one fast pass; a sum that overflows only costs the slow one
+            return columns
+    bad = (~np.isfinite(column.values.reshape(len(column.values), size))).sum(axis=1)
+    columns["nonfinite"] = reduced(np.add, bad, column.lengths)
+    within = np.arange(len(bad)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    first = reduced(np.minimum, np.where(bad > 0, within, len(bad)), column.lengths)
+    columns["bad_row"] = np.where(columns["nonfinite"] > 0, first, -1)
+    return columns
+
+
+@measure("numbers", uses=("shape",))
+def numbers(column: Column, spec: FieldSpec) -> Columns:
+    """Smallest and largest value per component (of the whole sample where there are more than 16): `min`, `max`."""
+    if not is_numeric(column):
+        return {}
+    values, lengths, fits = components(column, spec)
+    if values.dtype.kind == "b":
+        values = values.astype(np.uint8)
+    filled = fits if lengths is None else fits & (lengths > 0)
+    low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
+    return {
+        "min": Measured(low.T.astype(np.float64), filled),
+        "max": Measured(high.T.astype(np.float64), filled),
+    }
+
+
+def positions(column: Column) -> tuple[Array, Array | None] | None:
+    """Return the positions that a field holds, coordinates first, or None where it holds none.
+
+    Shapes:
+        positions: float (3, rows), contiguous: the first three of a pose's columns
+        lengths: int64 (samples), None where each sample is one position
+    """
+    values, lengths = column.values, column.lengths
+    if not is_numeric(column):
+        return None
+    if values.ndim == 1 and lengths is not None:
+        whole = lengths == 3
+        return np.ascontiguousarray(values[np.repeat(whole, lengths)].reshape(-1, 3).T), whole.astype(np.int64)
+    if values.ndim == 1 or values.shape[-1] < 3:
+        return None
+    inner = int(np.prod(values.shape[1:-1], dtype=np.int64))
+    if values.ndim > 2:
+        lengths = (np.ones(len(column), np.int64) if lengths is None else lengths) * inner
+    return np.ascontiguousarray(values.reshape(-1, values.shape[-1])[:, :3].T), lengths
+
+
+@measure("place", applies=of_role(*sorted(PLACED)), uses=("role",))
+def place(column: Column, spec: FieldSpec) -> Columns:
+    """Where positions lie, in the field's unit.
+
+    `box` diagonal of the bounding box; `middle` (3) its centre; `centroid` (3); `first` (3) position; `front` and
+    `behind`: shares with z above and below 0; `norm`: median distance from the origin (positions and poses).
+    """
+    found = positions(column)
+    if found is None:
+        return {}
+    xyz, lengths = found
+    if xyz.dtype.kind != "f":
+        xyz = xyz.astype(np.float64)
+    count = np.ones(len(column), np.int64) if lengths is None else lengths
+    filled = count > 0
+    size = np.maximum(count, 1)
+    low = reduced(np.minimum, xyz, lengths).astype(np.float64)
+    high = reduced(np.maximum, xyz, lengths).astype(np.float64)
+    first = np.zeros((3, len(column)))
+    first[:, filled] = xyz[:, (np.cumsum(count) - count)[filled]]
+    z = xyz[2]
+    values = {
+        "box": np.sqrt(((high - low) ** 2).sum(axis=0)),
+        "middle": ((low + high) / 2).T,
+        "centroid": (reduced(np.add, xyz, lengths) / size).T,
+        "first": first.T,
+        "front": reduced(np.add, z > 0, lengths) / size,
+        "behind": reduced(np.add, z < 0, lengths) / size,
+    }
+    if spec.role in {"position", "pose"}:
+        exact = xyz.astype(np.float64)
+        values["norm"] = quantile(np.sqrt(np.einsum("ij,ij->j", exact, exact)), lengths, 0.5)
+    return {name: Measured(value, filled) for name, value in values.items()}
+
+
+def column_of(block: Block, schema: Schema, name: str) -> Column | None:
+    """Return the column of a field or of a declared part of one, None where the block lacks it."""
+    part = schema.part_of(name)
+    if part is None:
+        return block.fields.get(name)
+    column = block.fields.get(part[0])
+    return None if column is None or not is_numeric(column) else column.slice_items(*part[1])
+
+
+@measure("near", per="sample", uses=("fields.near", "fields.columns"))
+def near(block: Block, schema: Schema) -> Columns:
+    """Distance from what a field says it is ``near`` to: ``<field>:near``, median over the rows, in the field's unit.
+
+    The other field's position is its first one; of points their centroid.
+    """
+    found: dict[str, Measured] = {}
+    for name, spec in sorted(schema.fields.items()):
+        mine = column_of(block, schema, name) if spec.near else None
+        other = column_of(block, schema, spec.near or "") if mine is not None else None
+        here = None if mine is None else positions(mine)
+        there = None if other is None else place.function(other, schema.spec(spec.near or ""))
+        if here is None or not there:
+            continue
+        centre = there["centroid" if schema.spec(spec.near or "").role == "points" else "first"]
+        assert isinstance(centre, Measured)
+        xyz, lengths = here
+        count = np.ones(len(block), np.int64) if lengths is None else lengths
+        apart = xyz.astype(np.float64) - np.repeat(centre.values, count, axis=0).T
+        values = quantile(np.sqrt(np.einsum("ij,ij->j", apart, apart)), count, 0.5)
+        found[f"{name}:near"] = Measured(values, centre.present & (count > 0))
+    return dict(found)
+
+
+@measure("turn", applies=of_role(*sorted(TURNING)))
+def turn(column: Column, spec: FieldSpec) -> Columns:
+    """How large angles are, in the field's unit: `p99` and `peak` of their absolute values."""
+    del spec
+    if not is_numeric(column):
+        return {}
+    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
+    lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
+    values = np.abs(column.values.reshape(-1).astype(np.float64))
+    return {
+        "p99": Measured(quantile(values, lengths, 0.99), lengths > 0),
+        "peak": Measured(reduced(np.maximum, values, lengths), lengths > 0),
+    }
+
+
+def skeleton_of(spec: FieldSpec) -> Skeleton | None:
+    """Return the skeleton that a field declares, None where it declares none that is known."""
+    return SKELETONS.get(spec.skeleton or "")
+
+
+@measure("bones", applies=lambda spec: leaf(spec) and skeleton_of(spec) is not None, uses=("skeleton",))
+def bones(column: Column, spec: FieldSpec) -> Columns:
+    """Distances within a skeleton, in the field's unit.
+
+    `pairs`: float32, at most 64: the bones first, then what other joint orders take for bones; `bone`: median of the
+    bones. Samples that are not one whole skeleton have no row.
+    """
+    skeleton = skeleton_of(spec)
+    if skeleton is None or not is_numeric(column) or column.values.shape[1:] != (3,) or column.lengths is None:
+        return {}
+    whole = column.lengths == skeleton.joints
+    out = np.zeros((len(column), len(skeleton.pairs)), np.float32)
+    rows = column.values[np.repeat(whole, column.lengths)]
+    xyz = np.ascontiguousarray(rows.reshape(-1, skeleton.joints, 3).transpose(2, 1, 0), dtype=np.float64)
+    start, stop = np.array(skeleton.pairs).T
+    apart = xyz[:, stop] - xyz[:, start]
+    out[whole] = np.sqrt(np.einsum("cps,cps->sp", apart, apart))
+    median = np.median(out[:, : len(skeleton.bones)], axis=1) if len(out) else np.zeros(0)
+    return {"pairs": Measured(out, whole), "bone": Measured(median.astype(np.float64), whole)}

@@ -1,0 +1,262 @@
+"""Rules about numbers: none that are none, none that stand for missing, no dimension that never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown
+from datacheck.rules.measures import finite, is_numeric, numbers, reduced
+from datacheck.sample import Column
+from datacheck.schema.model import ANY, FieldSpec
+from datacheck.table import Measured, Rows
+
+Array = np.ndarray[Any, Any]
+
+# Roles in which a row of equal values can be no data; of points and colours only large or negative ones.
+_MARKED = frozenset({"joints", "position", "pose", "quaternion", "rotvec", "joint_angle", "transform"})
+_NEVER_ZERO = frozenset({"points", "normal", "quaternion", "transform"})
+_STEERED = frozenset({"action", "joint_angle", "position", "value"})
+
+
+@rule(
+    "DC221", "non-finite", Severity.ERROR, Level.SAMPLE, measures=(finite,), needs=("DC109", "DC122"),
+    applies=lambda spec: not spec.is_text and spec.finite,
+)  # fmt: skip
+def non_finite(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A field holds NaN or infinity.
+
+    What:
+        Every number of every declared field is finite. Fields that the schema does not list give a warning.
+    Why it matters:
+        One NaN in a batch makes the loss NaN; one NaN row makes farthest-point sampling pick the first rows of a file.
+    Measure:
+        Count of values that are not finite, and the first row with one.
+    When it is wrong:
+        NaN marks missing points in organised clouds: ``finite: false``.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {q: {role: value, shape: [T, 3]}}}
+        samples:
+          - {n: 2, q: {normal: [9, 3]}}
+          - {q: [[0.5, 1, 2], [1, .nan, 3]]}
+
+    Good::
+
+        schema: {fields: {q: {role: value, shape: [T, 3]}}}
+        samples:
+          - {n: 3, q: {normal: [9, 3]}}
+
+    Fix:
+        Repair the source; leave the samples out until then.
+    Reference:
+        ScanNet issue 9: poses of minus infinity; RDT issue 93: NaN at the first step.
+    """
+    if case.schema.part_of(case.name) is not None:
+        return  # the whole field says it
+    bad = rows.measured("nonfinite")
+    if bad.any():
+        bad &= rows["nonfinite"] > 0
+    if bad.any():
+        values = int(rows["nonfinite"][bad].sum())
+        where = ""
+        if case.name == ANY and "worst" in rows:
+            where = f" in {listed(sorted(set(rows['worst'][bad])))}"
+        elif case.name != ANY:
+            where = f"; the first has row {int(rows['bad_row'][bad][0]):,}"
+        yield Failure(
+            bad,
+            f"{counted(int(bad.sum()))} hold {counted(values, 'value')} that are NaN or infinite{where}.",
+            measured={"values": values},
+            severity=Severity.WARNING if case.name == ANY else None,
+            fix="Repair the source, or declare finite: false where NaN means missing.",
+            order=rows["nonfinite"],
+        )
+
+
+def _alike(column: Column) -> tuple[Array, Array, Array]:
+    """Return rows per sample, and of the rows whose numbers are all one value: their sample and that value.
+
+    Notes:
+        A sample that is a vector itself is one row.
+    """
+    values, lengths = column.values, column.lengths
+    if values.ndim == 1:
+        if lengths is None:
+            return np.zeros(len(column), np.int64), np.zeros(0, np.int64), np.zeros(0)
+        low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
+        found = np.flatnonzero((lengths > 1) & (low == high))
+        return (lengths > 1).astype(np.int64), found, low[found].astype(np.float64)
+    values = values.reshape(len(values), -1)
+    count = np.ones(len(column), np.int64) if lengths is None else lengths
+    if values.shape[1] < 2:
+        return np.zeros_like(count), np.zeros(0, np.int64), np.zeros(0)
+    hits = np.flatnonzero(values[:, 0] == values[:, 1])  # few rows remain for the full comparison
+    hits = hits[(values[hits] == values[hits, :1]).all(axis=1)]
+    return count, np.searchsorted(np.cumsum(count), hits, side="right"), values[hits, 0].astype(np.float64)
+
+
+@measure("marks", uses=("sentinels",), applies=lambda s: not s.is_text and s.role in _MARKED | _NEVER_ZERO)
+def marks(column: Column, spec: FieldSpec) -> Columns:
+    """Rows that look like a mark for missing, of fields with 2 or more numbers per row.
+
+    `rows`; `zeros`: rows of zeros; `alike`: rows whose numbers are all one value other than 0, the most frequent one
+    (ties: the lowest); `alike_value`; `declared`: rows that are one of the declared sentinels.
+    """
+    if not is_numeric(column):
+        return {}
+    size = len(column)
+    count, sample, value = _alike(column)
+    columns = {
+        "rows": count,
+        "zeros": np.bincount(sample[value == 0], minlength=size),
+        "declared": np.bincount(sample[np.isin(value, spec.sentinels)], minlength=size),
+        "alike": np.zeros(size, np.int64),
+        "alike_value": np.zeros(size),
+    }
+    other = value != 0
+    pairs, often = np.unique(np.stack([sample[other], value[other]]), axis=1, return_counts=True)
+    order = np.lexsort((-pairs[1], often))  # the most frequent last, of those the lowest value
+    which = pairs[0, order].astype(np.int64)
+    columns["alike"][which], columns["alike_value"][which] = often[order], pairs[1, order]
+    return {name: Measured(values, count > 0) for name, values in columns.items()}
+
+
+@rule(
+    "DC222", "sentinel-values", Severity.ERROR, Level.SAMPLE, measures=(marks,),
+    needs=("DC109", "DC122", "DC221"),
+    applies=marks.applies,
+    defaults={
+        "values": (-1.0, -100.0, -999.0, -1000.0, -9999.0, 999.0, 1000.0, 9999.0, 65535.0, 1e10),
+        "zeros": 0.01, "few": 0.01,
+    },
+)  # fmt: skip
+def sentinel_values(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Rows hold a mark for "missing" in place of data.
+
+    What:
+        Rows of a position, pose, joint, rotation or quaternion whose numbers are all -1, 999, ...; rows of zeros where
+        zero cannot be data (points, normals, quaternions, transforms); samples that hold declared sentinels only.
+    Why it matters:
+        The mark is learnt as a place; one row at -1 -1 -1 moves every mean.
+    Measure:
+        Rows of one repeated value, and which value.
+    When it is wrong:
+        The value is data: list the others in ``values``. It is a known mark: declare ``sentinels: [-1]``.
+    Options:
+        values: marks looked for. zeros: share of zero rows allowed (0.01). few: share of other marks below which the
+        finding is a warning (0.01).
+    Bad::
+
+        schema: {fields: {pos: {role: position, shape: [T, 3]}}}
+        samples:
+          - {n: 3, pos: {normal: [40, 3]}}
+          - {pos: {full: [20, 3], value: -1}}
+
+    Good::
+
+        schema: {fields: {pos: {role: position, shape: [T, 3]}}}
+        samples:
+          - {n: 4, pos: {normal: [40, 3]}}
+
+    Fix:
+        Use the mask that says which rows are valid, and declare the mark.
+    Reference:
+        DexYCB: joint_3d of -1 throughout; 78,000 of more than 90,000 test samples are usable.
+    """
+    known = rows.measured("rows")
+    if not known.any():
+        return
+    parent = f"{(case.schema.part_of(case.name) or ('',))[0]}:alike"
+    known &= (rows[parent] == 0) if parent in rows else True  # what the whole field says is not said of its parts
+    total = np.maximum(rows["rows"], 1)
+    empty = known & (rows["declared"] >= rows["rows"])
+    if empty.any():
+        yield _marked(rows, empty, "declared", "hold declared sentinels only")
+    undeclared = np.isin(rows["alike_value"], case.options["values"])
+    undeclared &= ~np.isin(rows["alike_value"], case.spec.sentinels)
+    alike = known & undeclared & (rows["alike"] > 0) & (case.spec.role in _MARKED)
+    few = alike & (rows["alike"] / total < float(case.options["few"]))
+    for mask, severity in ((alike & ~few, None), (few, Severity.WARNING)):
+        if mask.any():
+            values = [shown(v) for v in sorted(set(rows["alike_value"][mask]))]
+            yield _marked(rows, mask, "alike", f"have rows of {listed(values)} throughout", severity)
+    zeros = known & (rows["zeros"] > float(case.options["zeros"]) * total) & (case.spec.role in _NEVER_ZERO)
+    zeros &= ~empty & (0.0 not in case.spec.sentinels)
+    whole = zeros & (rows["zeros"] >= rows["rows"]) & (case.spec.role != "normal")
+    for mask, severity in ((whole, None), (zeros & ~whole, Severity.WARNING)):
+        if mask.any():
+            yield _marked(rows, mask, "zeros", "have rows of zeros", severity)
+
+
+def _marked(rows: Rows, mask: Array, stat: str, words: str, severity: Severity | None = None) -> Failure:
+    share = rows[stat][mask] / np.maximum(rows["rows"][mask], 1)
+    return Failure(
+        mask,
+        f"{counted(int(mask.sum()))} {words} ({100 * float(np.median(share)):.3g} % of their rows, median).",
+        measured={"share": float(np.median(share)), "rows": int(rows[stat][mask].sum())},
+        cause=Cause('a mark for "missing" that was stored as data', "sentinel"),
+        severity=severity,
+        fix="Use the validity mask and declare the mark: sentinels: [...].",
+        kind=stat if severity is None else f"{stat}-few",
+        order=rows[stat] / np.maximum(rows["rows"], 1),
+    )
+
+
+@rule(
+    "DC223", "constant-dimension", Severity.WARNING, Level.DATASET, measures=(numbers,),
+    needs=("DC109", "DC122", "DC221"), applies=lambda s: s.role in _STEERED and s.columns is None,
+    defaults={"spread": 1e-8, "samples": 2, "splits": ("", "train", "training")},
+)  # fmt: skip
+def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A dimension never changes, in no sample.
+
+    What:
+        Every dimension of actions, joint angles, positions and values varies over the training split.
+    Why it matters:
+        A normaliser divides by its spread: NaN, or numbers of 1e8, in that dimension.
+    Measure:
+        Smallest and largest value per dimension, over all samples of the split (fields of at most 16 numbers).
+    When it is wrong:
+        The robot has a locked joint: switch the rule off, or drop the dimension.
+    Options:
+        spread: largest range that counts as none, relative to the value where that is above 1 (1e-8). samples: fewest
+        samples to judge (2). splits: where to look.
+    Bad::
+
+        schema: {fields: {q: {role: action, shape: [T, 2]}}}
+        samples:
+          - {q: [[0.1, 0.5], [0.2, 0.5], [0.4, 0.5]]}
+          - {q: [[0.3, 0.5], [0.2, 0.5], [0.1, 0.5]]}
+
+    Good::
+
+        schema: {fields: {q: {role: action, shape: [T, 2]}}}
+        samples:
+          - {q: [[0.1, 0.5], [0.2, 0.5], [0.4, 0.5]]}
+          - {q: [[0.3, 0.7], [0.2, 0.5], [0.1, 0.6]]}
+
+    Fix:
+        Drop the dimension, or give it a spread of 1 in the normaliser.
+    Reference:
+        LeRobot issue 3280: 11 constant dimensions in one dataset; wall-x issue 113: NaN actions.
+    """
+    known = rows.measured("min")
+    if int(known.sum()) < int(case.options["samples"]) or not set(rows.splits[:1]) <= set(case.options["splits"]):
+        return
+    low, high = rows["min"][known].min(axis=0), rows["max"][known].max(axis=0)
+    flat = high - low <= float(case.options["spread"]) * np.maximum(1, np.abs(low))
+    if flat.any():
+        which = [f"{int(i)} (always {shown(float(low[i]))})" for i in np.flatnonzero(flat)]
+        word = "dimension" if len(which) == 1 else "dimensions"
+        yield Failure(
+            np.zeros(len(rows), bool),
+            f"{word} {listed(which)} of {len(flat)} never changes in {counted(int(known.sum()))}.",
+            measured={"dimensions": [int(i) for i in np.flatnonzero(flat)]},
+            fix="Drop it, or give it a spread of 1 in the normaliser.",
+        )

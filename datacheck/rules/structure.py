@@ -1,0 +1,289 @@
+"""Rules about structure: fields are there, of the declared shape and dtype, of one length where they must be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Failure, Level, Severity
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule
+from datacheck.rules.measures import form
+from datacheck.sample import Block, Column
+from datacheck.schema.dims import shows
+from datacheck.schema.model import Schema
+from datacheck.table import Measured, Rows
+
+Array = np.ndarray[Any, Any]
+
+
+@measure("missing", per="sample", uses=("fields.optional", "fields.absent", "attrs"))
+def missing(block: Block, schema: Schema) -> Columns:
+    """Names of the declared fields and attributes that the samples lack: `missing`, joined by ", "."""
+    wanted = [name for name, spec in schema.stored.items() if not spec.optional and not spec.absent]
+    names = [name for name in sorted(wanted) if name not in block.fields]
+    names += [f"attribute {name}" for name in sorted(schema.attrs) if f"attrs/{name}" not in block.facts]
+    return {"missing": [", ".join(names)] * len(block)}
+
+
+@rule("DC121", "missing-field", Severity.ERROR, Level.SAMPLE, per="sample", measures=(missing,))
+def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A declared field is not in the sample.
+
+    What:
+        Every field and attribute of the schema is there, unless it is ``optional`` or ``absent`` in this split.
+    Why it matters:
+        Loaders put zeros, or the last good sample, in place of what is missing.
+    Measure:
+        Names that were not found; ``None`` counts as missing.
+    When it is wrong:
+        The field is called otherwise in the file: say so with ``at``. Not every sample has it: ``optional: true``.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2]}}}
+        samples:
+          - {n: 2, a: {normal: [4]}, b: {normal: [2]}}
+          - {a: {normal: [4]}}
+
+    Good::
+
+        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
+        samples:
+          - {n: 2, a: {normal: [4]}, b: {normal: [2]}}
+          - {a: {normal: [4]}}
+
+    Fix:
+        Export the samples again, or declare the field optional.
+    Reference:
+        robomimic replaces a missing key by zeros of shape (T, 1).
+    """
+    del case
+    if "missing" not in rows:
+        return
+    lacks = rows["missing"]
+    for names, count in sorted(Counter(lacks).items()):
+        if names:
+            fields = [name for name in names.split(", ") if not name.startswith("attribute ")]
+            yield Failure(
+                lacks == names,
+                f"{counted(count)} lack {names}.",
+                fix="Export them again, name the field in the file with at:, or declare it optional: true.",
+                kind=names,
+                extra=tuple(fields),
+            )
+
+
+@rule("DC122", "shape-or-dtype", Severity.ERROR, Level.SAMPLE, measures=(form,), applies=lambda spec: True)
+def shape_or_dtype(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A field has another shape or another kind of values than declared.
+
+    What:
+        Number of axes and fixed sizes as in ``shape``; kind of values as in ``dtype``. Named axes may have any size.
+    Why it matters:
+        Broadcasting hides a wrong shape until the loss is wrong; integers cut what floats keep.
+    Measure:
+        Shape and dtype as stored.
+    When it is wrong:
+        Another width of the same kind (float64 for float32) is reported as info only.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {joints: {role: joints, shape: [21, 3], dtype: float32}}}
+        samples:
+          - {n: 2, joints: {normal: [21, 3]}}
+          - {joints: {normal: [20, 3]}}
+
+    Good::
+
+        schema: {fields: {joints: {role: joints, shape: [21, 3], dtype: float32}}}
+        samples:
+          - {n: 3, joints: {normal: [21, 3]}}
+
+    Fix:
+        Export the samples again, or correct the declaration.
+    Reference:
+        robocasa issue 124: 267 numbers where 217 were expected.
+    """
+    if "dtype" not in rows:
+        return
+    spec, found = case.spec, rows["dtype"]
+    text = np.array([name in {"text", "json"} for name in found], dtype=bool)
+    if spec.is_text or spec.role is not None or spec.shape is not None:
+        wrong = text != spec.is_text
+        if wrong.any():
+            yield _of_kind(wrong, found, "text" if spec.is_text else "numbers")
+    if spec.shape is not None and not spec.is_text:
+        yield from _of_shape(rows, case, text)
+    if spec.dtype is not None and spec.dtype not in {"text", "json"}:
+        yield from _of_dtype(found, spec.dtype, text)
+
+
+def _of_kind(wrong: Array, found: Array, declared: str) -> Failure:
+    kinds = sorted(set(found[wrong]))
+    return Failure(
+        wrong,
+        f"{counted(int(wrong.sum()))} hold {listed(kinds)} where {declared} are declared.",
+        measured={"dtype": kinds},
+        kind="kind",
+        fix="Correct the role or dtype in the schema, or export the field again.",
+    )
+
+
+def _of_shape(rows: Rows, case: Case, text: Array) -> Iterator[Failure]:
+    wanted = case.spec.shape or ()
+    wrong = (rows["ndim"] != len(wanted)) & ~text
+    if "dims" in rows and wanted:
+        dims = rows["dims"]
+        for axis, size in enumerate(wanted[: dims.shape[1]]):
+            if isinstance(size, int):
+                wrong |= (dims[:, axis] != size) & ~text
+    if wrong.any():
+        shapes = Counter(_shape(rows, int(i)) for i in np.flatnonzero(wrong))
+        most = [f"{shape} ({count:,})" for shape, count in shapes.most_common()]
+        yield Failure(
+            wrong,
+            f"{counted(int(wrong.sum()))} have shape {listed(most)}; {shows(wanted)} is declared.",
+            measured={"shapes": dict(shapes.most_common(10))},
+            expected={"shape": list(wanted)},
+            kind="shape",
+            fix="Export the samples again, or correct the shape in the schema.",
+        )
+
+
+def _shape(rows: Rows, i: int) -> str:
+    rank = int(rows["ndim"][i])
+    return shows([int(size) for size in rows["dims"][i][:rank]]) if rank > 0 and "dims" in rows else "[]"
+
+
+def _of_dtype(found: Array, declared: str, text: Array) -> Iterator[Failure]:
+    wanted = np.dtype(declared)
+    alike = {"i": "iu", "u": "iu"}.get(wanted.kind, wanted.kind)
+    kinds = {name: np.dtype(name).kind for name in sorted(set(found[~text]))}
+    for name, kind in kinds.items():
+        if name != declared:
+            mask = found == name
+            same = kind in alike
+            yield Failure(
+                mask,
+                f"{counted(int(mask.sum()))} are {name}; {declared} is declared.",
+                measured={"dtype": name},
+                expected={"dtype": declared},
+                severity=Severity.INFO if same else None,
+                kind=name,
+                fix=f"Cast to {declared} when the cache is built, or declare dtype: {name}.",
+            )
+
+
+@measure("attributes", per="sample", uses=("attrs",))
+def attributes(block: Block, schema: Schema) -> Columns:
+    """Sizes that files state in attributes: ``attr/<name>`` for each declared one that is a whole number."""
+    columns: dict[str, Measured] = {}
+    for name in sorted(schema.attrs):
+        column = block.facts.get(f"attrs/{name}")
+        if column is not None:
+            numbers = [_whole(column, i) for i in range(len(block))]
+            values = np.array([-1 if n is None else n for n in numbers], dtype=np.int64)
+            columns[f"attr/{name}"] = Measured(values, np.array([n is not None for n in numbers], dtype=bool))
+    return columns
+
+
+def _whole(column: Column, i: int) -> int | None:
+    value = column.objects[i] if column.kind != "array" else column[i]
+    try:
+        return int(value.item() if isinstance(value, np.ndarray | np.generic) else value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _shared(schema: Schema) -> dict[str, list[tuple[str, str, int]]]:
+    """Return {axis: (what it is called in messages, column, place in it)} of the named axes."""
+    axes: dict[str, list[tuple[str, str, int]]] = {}
+    for name, spec in sorted(schema.stored.items()):
+        for place, axis in enumerate(spec.shape or ()):
+            if isinstance(axis, str) and not spec.absent:
+                axes.setdefault(axis, []).append((name, f"{name}:dims", place))
+    for name, dim in sorted(schema.attrs.items()):
+        if isinstance(dim, str):
+            axes.setdefault(dim, []).append((f"attribute {name}", f":attr/{name}", 0))
+    return {axis: places for axis, places in sorted(axes.items()) if len(places) > 1}
+
+
+def _nothing_shared(schema: Schema) -> str:
+    return "" if _shared(schema) else "no two fields share a named axis"
+
+
+@rule(
+    "DC123", "length-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(form, attributes),
+    needs=("DC122",), unless=_nothing_shared,
+)  # fmt: skip
+def length_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Fields that belong together row by row differ in length.
+
+    What:
+        A named axis (``T``, ``P``) has one size in all fields of a sample, and in the attributes that state it.
+    Why it matters:
+        Points are paired with other points' labels, actions with other steps' images.
+    Measure:
+        Sizes of the named axes.
+    When it is wrong:
+        The axes are not the same: give them different names.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, label: {role: class, shape: [P]}}}
+        samples:
+          - {n: 2, xyz: {box: [30, 3]}, label: {choice: [30], among: [0, 1, 2]}}
+          - {xyz: {box: [30, 3]}, label: {choice: [29], among: [0, 1, 2]}}
+
+    Good::
+
+        schema: {fields: {xyz: {role: points, shape: [P, 3]}, label: {role: class, shape: [P]}}}
+        samples:
+          - {n: 2, xyz: {box: [30, 3]}, label: {choice: [30], among: [0, 1, 2]}}
+          - {xyz: {box: [29, 3]}, label: {choice: [29], among: [0, 1, 2]}}
+
+    Fix:
+        Align the fields at their source; never cut the longer one.
+    Reference:
+        ESAM issue 8: an instance mask of 20,000 points beside 40,000 labels.
+    """
+    for axis, places in _shared(case.schema).items():
+        sizes, known = _sizes(rows, case.schema, places)
+        high = np.where(known, sizes, -1).max(axis=0)
+        low = np.where(known, sizes, np.iinfo(np.int64).max).min(axis=0)
+        wrong = (known.sum(axis=0) > 1) & (low != high)
+        if wrong.any():
+            first = int(np.flatnonzero(wrong)[0])
+            said = [f"{sizes[j, first]:,} in {what}" for j, (what, _, _) in enumerate(places) if known[j, first]]
+            fields = [c.removesuffix(":dims") for j, (_, c, _) in enumerate(places) if known[j, first] and c[0] != ":"]
+            yield Failure(
+                wrong,
+                f"{axis} differs within {counted(int(wrong.sum()))}; first: {listed(said, 4)}.",
+                measured={"axis": axis, "first": said},
+                kind=axis,
+                fix="Align the fields at their source; never cut the longer one.",
+                extra=tuple(fields),
+            )
+
+
+def _sizes(rows: Rows, schema: Schema, places: list[tuple[str, str, int]]) -> tuple[Array, Array]:
+    """Return (sizes, known), both (places, rows); a field of another rank than declared is not known."""
+    sizes = np.zeros((len(places), len(rows)), np.int64)
+    known = np.zeros((len(places), len(rows)), bool)
+    for j, (name, column, place) in enumerate(places):
+        if column not in rows:
+            continue
+        values = rows[column]
+        known[j] = rows.measured(column)
+        if column[0] == ":":
+            sizes[j] = values
+        elif place < values.shape[1]:
+            sizes[j] = values[:, place]
+            known[j] &= rows[f"{name}:ndim"] == len(schema.fields[name].shape or ())
+    return sizes, known

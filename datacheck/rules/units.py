@@ -1,0 +1,330 @@
+"""Rules about units: physical ranges first, then the factor that brings the offenders into range."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rules.base import Case, counted, listed, rule, shown
+from datacheck.rules.measures import PLACED, TURNING, bones, leaf, near, of_role, place, skeleton_of, turn
+from datacheck.schema.model import FieldSpec, Range
+from datacheck.schema.units import ANGLE, LENGTH, factor
+from datacheck.table import Rows
+
+Array = np.ndarray[Any, Any]
+
+_CENTRED = 1e-3  # a centre this near to the origin, by size, says nothing about distance
+
+
+@dataclass(frozen=True, eq=False)
+class _Check:
+    """One physical quantity of a field: what it is called, its values, where they count, what is allowed."""
+
+    label: str
+    values: Array
+    known: Array
+    range: Range
+
+    def outside(self, by: float = 1.0) -> Array:
+        low = -math.inf if self.range.low is None else self.range.low
+        high = math.inf if self.range.high is None else self.range.high
+        values = self.values * by
+        found: Array = self.known & ((values < low) | (values > high))
+        return found
+
+    def middle(self, good: Array) -> float:
+        """Return a typical allowed value: the median of the good samples, else the middle of the range."""
+        fine = good & self.known
+        if fine.any():
+            return float(np.median(self.values[fine]))
+        low, high = self.range.low, self.range.high
+        return math.sqrt(low * high) if low and high else low or high or 1.0
+
+
+def _checks(rows: Rows, case: Case) -> list[_Check]:
+    spec, skeleton = case.spec, skeleton_of(case.spec)
+    found = []
+    if skeleton is not None and "bone" in rows:
+        typical = skeleton.median / factor(spec.unit or "m")
+        allowed = spec.size or Range(low=typical / 2, high=typical * 2)
+        found.append(_Check("median bone", rows["bone"], rows.measured("bone") & (rows["bone"] > 0), allowed))
+    if "box" not in rows:
+        return found
+    known, box = rows.measured("box"), rows["box"]
+    if spec.size is not None and skeleton is None:
+        label, size = ("distance from the origin", rows["norm"]) if "norm" in rows else ("size", box)
+        found.append(_Check(label, size, known & (size > 0), spec.size))
+    if spec.distance is not None and spec.near:
+        column = f":{case.name}:near"
+        if column in rows:
+            found.append(_Check(f"distance from {spec.near}", rows[column], rows.measured(column), spec.distance))
+    elif spec.distance is not None:
+        away, label = (rows["norm"], "distance from the origin") if "norm" in rows else _centre(rows, spec)
+        found.append(_Check(label, away, known & ~_centred(rows, box), spec.distance))
+    return found
+
+
+def _centre(rows: Rows, spec: FieldSpec) -> tuple[Array, str]:
+    joints = spec.role == "joints"
+    centre = rows["first" if joints else "centroid"]
+    return np.sqrt((centre**2).sum(axis=1)), "distance of the " + ("root" if joints else "centre")
+
+
+def _centred(rows: Rows, box: Array) -> Array:
+    centres = np.stack([rows[name] for name in ("first", "centroid", "middle")])
+    away = np.sqrt((centres**2).sum(axis=2)).min(axis=0)
+    found: Array = ((away <= _CENTRED * box) & (box > 0)) | (away == 0)
+    return found
+
+
+def _factors(unit: str) -> list[tuple[float, str, str]]:
+    """Return (factor, kind, words) of what may have been done to values in `unit`: other units, double conversion."""
+    own = LENGTH.get(unit, 1.0)
+    known = [(LENGTH[name] / own, name, f"probably {name}") for name in LENGTH if name != unit]
+    taken = [f for f, _, _ in known]
+    for f, name, _ in tuple(known):
+        if not any(math.isclose(1 / f, t, rel_tol=1e-9) for t in taken):
+            known.append((1 / f, f"twice-{name}", f"probably converted from {name} twice"))
+    return known
+
+
+def _rescue(checks: list[_Check], bad: Array, unit: str, share: float) -> Cause | None:
+    """Return which factor brings at least `share` of the offenders into range, ties as alternatives."""
+    count = int(bad.sum())
+    fits = []
+    for f, kind, words in _factors(unit):
+        saved = int((bad & ~np.logical_or.reduce([c.outside(f) for c in checks])).sum())
+        if saved and saved >= share * count:
+            main = max(checks, key=lambda c: int((c.outside() & bad).sum()))
+            typical = float(np.median(main.values[bad & main.known])) * f
+            off = abs(math.log(typical / main.middle(~bad))) if typical > 0 else math.inf
+            fits.append((-saved, off, f, kind, words))
+    if not fits:
+        return None
+    ordered = sorted(fits)
+    saved, _, f, kind, words = -ordered[0][0], *ordered[0][1:]
+    ties = [f"x{g:.4g} ({name})" for _, _, g, name, _ in ordered[1:]]
+    text = f"{words}: x{f:.4g} brings {saved:,} of {count:,} into range"
+    if ties:
+        text = f"x{f:.4g} and {' and '.join(ties)} bring them into range; {words}"
+    if count < 3:
+        text += " (few samples: look at them first)"
+    return Cause(text, kind, f, saved, tuple(ties))
+
+
+@rule(
+    "DC201", "length-unit", Severity.ERROR, Level.SAMPLE, measures=(place, bones, near),
+    needs=("DC109", "DC122", "DC221", "DC222"), defaults={"rescue": 0.9},
+    applies=lambda s: leaf(s) and s.role in PLACED and bool(s.size or s.distance or skeleton_of(s)),
+)  # fmt: skip
+def length_unit(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Lengths are not in the declared unit.
+
+    What:
+        ``size``: diagonal of the bounding box of points; median bone of joints with a skeleton (without ``size`` a
+        factor 2 around its table). ``distance``: how far points, root or positions may be from the origin, or from
+        the field they are ``near``.
+    Why it matters:
+        A factor 1000 survives normalisation, crops everything away, or makes a loss of 1e6.
+    Measure:
+        The range decides, no statistics; then each known factor is tried on the offenders. A cause is named where it
+        brings 90 % of them into range; factors that do so equally well are all named.
+    When it is wrong:
+        The range is too narrow for a new kind of object: widen it. Ranges wider than 10x cannot tell cm from inch.
+    Options:
+        rescue: share of the offenders that a factor must bring into range to be named (0.9).
+    Bad::
+
+        schema: {fields: {xyz: {role: points, shape: [P, 3], unit: m, size: 0.5..5}}}
+        samples:
+          - {n: 8, xyz: {box: [50, 3], size: 1.5}}
+          - {n: 3, xyz: {box: [50, 3], size: 1500}}
+
+    Good::
+
+        schema: {fields: {xyz: {role: points, shape: [P, 3], unit: m, size: 0.5..5}}}
+        samples:
+          - {n: 8, xyz: {box: [50, 3], size: 1.5}}
+
+    Fix:
+        Convert the values, or declare the unit they are in (``unit: mm``).
+    Reference:
+        graspnet-baseline issue 87; hypersim issue 30; a 3D loss that stays at 75,000.
+    """
+    checks, unit = _checks(rows, case), case.spec.unit or ""
+    if not checks:
+        return
+    bad = np.logical_or.reduce([c.outside() for c in checks])
+    if not bad.any():
+        return
+    main = max(checks, key=lambda c: int(c.outside().sum()))
+    off = bad & main.outside()
+    middle, good = float(np.median(main.values[off])), ~bad & main.known
+    others = f"; the others: {shown(float(np.median(main.values[good])), unit)}" if good.any() else ""
+    cause = _rescue(checks, bad, unit, case.options["rescue"])
+    yield Failure(
+        bad,
+        f"{main.label} {shown(middle, unit)} (median of {counted(int(bad.sum()))}), "
+        f"allowed {main.range}{' ' + unit if unit else ''}{others}.",
+        measured={"stat": main.label, "median": middle, "unit": unit},
+        expected={"range": [main.range.low, main.range.high], "unit": unit},
+        cause=cause,
+        fix="Convert the values" + (f" (x{cause.factor:.4g})" if cause else "") + ", or correct unit or range.",
+        kind=cause.kind if cause else "",
+        order=np.where(off, np.abs(np.log(np.maximum(main.values, 1e-300) / main.middle(good))), 0.0),
+    )
+
+
+@rule(
+    "DC202", "angle-unit", Severity.ERROR, Level.SAMPLE, measures=(turn,),
+    needs=("DC109", "DC122", "DC221", "DC222"), defaults={"turn": 2 * math.pi + 0.1},
+    applies=lambda s: of_role(*TURNING)(s) and (s.unit in ANGLE or (s.role == "rotvec" and s.unit is None)),
+)  # fmt: skip
+def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Angles are in degrees where radians are declared, or the other way round.
+
+    What:
+        Declared radians: the 99th percentile of each sample is at most a full turn. Declared degrees: some sample is
+        above a full turn in radians.
+    Why it matters:
+        One episode in degrees among radians dominates every statistic, and no loader complains.
+    Measure:
+        99th percentile of the absolute values, per sample.
+    When it is wrong:
+        Joints that turn round and round: raise ``turn``. Small motions in degrees are not seen: they look like radians.
+    Options:
+        turn: largest angle that counts as radians (2 pi + 0.1).
+    Bad::
+
+        schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad}}}
+        samples:
+          - {n: 5, q: {ramp: [40, 7], to: 1.5}}
+          - {n: 3, q: {ramp: [40, 7], to: 86}}
+
+    Good::
+
+        schema: {fields: {q: {role: joint_angle, shape: [T, 7], unit: rad}}}
+        samples:
+          - {n: 5, q: {ramp: [40, 7], to: 1.5}}
+
+    Fix:
+        Convert (x 0.017453), or declare ``unit: deg``.
+    Reference:
+        DexFuncGrasp issue 9 (one joint in degrees); ROS radians met LeRobot degrees.
+    """
+    if "p99" not in rows:
+        return
+    known, p99, most = rows.measured("p99"), rows["p99"], float(case.options["turn"])
+    if case.spec.unit == "deg":
+        if known.any() and float(p99[known].max()) < most and float(p99[known].max()) > 0:
+            text = f"no angle is above {shown(float(p99[known].max()), 'deg')} in {counted(int(known.sum()))}"
+            yield Failure(
+                known & True,
+                f"{text}: probably radians where degrees are declared.",
+                severity=Severity.WARNING,
+                kind="rad",
+                fix="Declare unit: rad, or switch DC202 off if the motions are that small.",
+            )
+        return
+    bad = known & (p99 > most)
+    if bad.any():
+        saved = int((bad & (p99 * ANGLE["deg"] <= most)).sum())
+        named = saved >= 0.9 * int(bad.sum())
+        words = f"probably degrees: x0.01745 brings {saved:,} of {int(bad.sum()):,} into range"
+        middle = float(np.median(p99[bad]))
+        yield Failure(
+            bad,
+            f"angles reach {shown(middle, 'rad')} (99th percentile, median of {counted(int(bad.sum()))}), "
+            f"allowed {shown(most, 'rad')}.",
+            measured={"stat": "p99", "median": middle, "unit": "rad"},
+            expected={"range": [-most, most], "unit": "rad"},
+            cause=Cause(words, "deg", ANGLE["deg"], saved) if named else None,
+            fix="Convert to radians (x 0.017453), or declare unit: deg.",
+            kind="deg" if named else "",
+            order=p99,
+        )
+
+
+def _sizes(rows: Rows, spec: FieldSpec) -> tuple[str, Array, Array]:
+    for stat, label in (("bone", "median bone"), ("peak", "largest angle"), ("norm", "distance"), ("box", "size")):
+        if stat in rows and (stat != "peak" or spec.role in TURNING):
+            return label, rows[stat], rows.measured(stat) & (rows[stat] > 0)
+    return "", np.zeros(len(rows)), np.zeros(len(rows), bool)
+
+
+@rule(
+    "DC203", "mixed-units", Severity.ERROR, Level.DATASET, measures=(place, bones, turn),
+    needs=("DC109", "DC122", "DC201", "DC202", "DC221", "DC222", "DC602"),
+    defaults={"gap": 3.0, "share": 0.002, "near": 0.2, "factors": (1000.0, 100.0, 39.37, 25.4), "turn": 57.3},
+    applies=of_role(*sorted(PLACED | TURNING)),
+)  # fmt: skip
+def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Some samples are in another unit than the others.
+
+    What:
+        Sizes fall into two heaps with a wide gap between them, and the heaps are a known factor apart.
+    Why it matters:
+        Without a declared range nothing else sees it; statistics over all samples describe neither heap.
+    Measure:
+        Gap test on the logarithm of size, bone or angle: more than a factor 3 with at least 3 samples and 0.2 % on each
+        side, whose medians are 1000, 100, 39.37 or 25.4 apart, within 20 %. Angles (57.3) are only a warning.
+    When it is wrong:
+        Two kinds of things in one field, by chance a known factor apart: split the dataset, or declare ``size``.
+    Options:
+        gap: width of the gap (3.0). share: least part on each side (0.002). near: tolerance of the factor (0.2).
+        factors: lengths. turn: angles.
+    Bad::
+
+        schema: {fields: {xyz: {role: points, shape: [P, 3], unit: m}}}
+        samples:
+          - {n: 9, xyz: {box: [50, 3], size: 1.5}}
+          - {n: 4, xyz: {box: [50, 3], size: 1500}}
+
+    Good::
+
+        schema: {fields: {xyz: {role: points, shape: [P, 3], unit: m}}}
+        samples:
+          - {n: 9, xyz: {box: [50, 3], size: 1.5}}
+          - {n: 4, xyz: {box: [50, 3], size: 4}}
+
+    Fix:
+        Convert the smaller heap, and declare ``size`` so that the next mistake is named at once.
+    Reference:
+        DenseFusion issue 82: divided by 1,000 in one loader and by 10,000 in the other.
+    """
+    label, sizes, known = _sizes(rows, case.spec)
+    split = _widest_gap(np.sort(sizes[known], kind="stable"), case)
+    if split is None:
+        return
+    low, high = known & (sizes <= split), known & (sizes > split)
+    apart = float(np.median(sizes[high]) / np.median(sizes[low]))
+    angles = case.spec.role in TURNING
+    factors = (float(case.options["turn"]),) if angles else tuple(map(float, case.options["factors"]))
+    fitting = [f for f in factors if abs(apart / f - 1) <= float(case.options["near"])]
+    if fitting:
+        best = min(fitting, key=lambda f: abs(math.log(apart / f)))
+        few = low if low.sum() < high.sum() else high
+        heaps = [f"{counted(int(m.sum()))} at {shown(float(np.median(sizes[m])), case.spec.unit)}" for m in (low, high)]
+        yield Failure(
+            few,
+            f"{label} falls into two heaps, {listed(heaps)}: a factor {shown(apart)}.",
+            measured={"stat": label, "ratio": apart, "low": int(low.sum()), "high": int(high.sum())},
+            cause=Cause(f"two units: x{best:g} lies between them", "mixed", best, int(few.sum())),
+            fix="Convert the smaller heap, and declare a range.",
+            severity=Severity.WARNING if angles else None,
+        )
+
+
+def _widest_gap(ordered: Array, case: Case) -> float | None:
+    """Return a value in the widest gap that leaves enough samples on both sides, None where no gap is wide enough."""
+    least = max(3, math.ceil(float(case.options["share"]) * len(ordered)))
+    if len(ordered) < 2 * least:
+        return None
+    gaps = np.diff(np.log(ordered))[least - 1 : len(ordered) - least]
+    place = int(np.argmax(gaps))
+    return float(ordered[least - 1 + place]) if gaps[place] > math.log(float(case.options["gap"])) else None

@@ -1,0 +1,164 @@
+"""A scan without files: samples written in a compact YAML, measured in blocks, judged by the whole catalogue.
+
+A sample is a mapping of fields; ``n`` repeats it, ``key``, ``split``, ``group``, ``facts`` and ``unreadable`` say the
+rest. A value is a number, a list, a text, ``{json: ...}``, or one of the makers:
+
+    {normal: shape, scale}  {box: [P, 3], size, at}  {full: shape, value}  {choice: shape, among}
+    {ramp: [T, k], to, moves}: waves of that amplitude; only the first `moves` steps move
+    {hand: unit factor, root, flip, order, scale, copies}: joints of the MANO hand in HO3D order
+
+``dtype`` casts. Values differ from sample to sample and are the same in every run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import yaml
+
+from datacheck.rules import catalogue
+from datacheck.sample import Origin, Piece, stack
+from datacheck.scan.bench import Bench
+from datacheck.scan.judge import Judged, judge
+from datacheck.scan.select import choose_rules, measures_of
+from datacheck.schema.model import Schema
+from datacheck.table import CHECKED, UNREADABLE, Note, Table, concatenate
+from datacheck.testing.synth.hand import articulated
+
+ORDERS = {
+    "tips": [16, 17, 18, 20, 19],  # ring and pinky tips swapped
+    "rolled": [17, 18, 19, 20, 16],
+}
+
+
+def schema_of(text: str | dict[str, Any]) -> Schema:
+    """Return a schema from its YAML, with what every schema needs filled in."""
+    data = yaml.safe_load(text) if isinstance(text, str) else dict(text)
+    return Schema.model_validate({"datacheck": 1, "name": "test", "samples": {"files": "*"}} | data)
+
+
+def value_of(said: Any, number: int) -> Any:
+    """Return what a YAML value stands for in sample `number`."""
+    if isinstance(said, str):
+        return said
+    if not isinstance(said, dict):
+        array = np.array(said)
+        return array.astype(np.float64) if array.dtype.kind == "f" else array
+    if "json" in said:
+        return said["json"]
+    rng = np.random.default_rng([number, 7])
+    maker = next(name for name in MAKERS if name in said)
+    rest = {k: v for k, v in said.items() if k not in {maker, "dtype"}}
+    array = MAKERS[maker](rng, said[maker], **rest)
+    return array.astype(said.get("dtype", array.dtype))
+
+
+def _normal(rng, shape, scale=1.0):
+    return (scale * rng.standard_normal(shape)).astype(np.float32)
+
+
+def _box(rng, shape, size=1.0, at=(0.3, 0.2, 0.1)):
+    points = rng.uniform(-0.5, 0.5, shape)
+    points[:2] = [[-0.5] * 3, [0.5] * 3]  # the diagonal is exact
+    return (points * size / np.sqrt(3) + np.array(at) * size).astype(np.float32)
+
+
+def _ramp(rng, shape, to=1.0, moves=None):
+    steps = np.arange(shape[0])[:, None]
+    if moves is not None:
+        steps = np.minimum(steps, moves)
+    phase = rng.uniform(0, 2 * np.pi, shape[1:])
+    return (to * np.sin(0.21 * steps + phase)).astype(np.float64)
+
+
+def _choice(rng, shape, among):
+    return rng.choice(np.array(among), shape)
+
+
+def hand(rng, frames=1, root=(0.1, 0.05, -0.6), order=None, scale=1.0):
+    """Return float64 (frames, 21, 3): a hand that opens and closes, wrist at `root`."""
+    joints = articulated(rng, frames, scale) + np.array(root)
+    if order in ORDERS:
+        joints[:, 16:21] = joints[:, ORDERS[order]]
+    elif order == "complete":
+        joints[:, [7, 8, 9, 20, 10, 11, 12, 19]] = joints[:, [10, 11, 12, 19, 7, 8, 9, 20]]
+    elif order == "openpose":
+        joints = joints[:, [0, 13, 14, 15, 16, 1, 2, 3, 17, 4, 5, 6, 18, 10, 11, 12, 19, 7, 8, 9, 20]]
+    return joints
+
+
+def _hand(rng, unit, root=(0.1, 0.05, -0.6), flip=False, order=None, scale=1.0, copies=1):
+    joints = unit * hand(rng, 1, root, order, scale)[0]
+    joints[1:copies] = joints[0]
+    return joints * [1, -1, -1] if flip else joints
+
+
+MAKERS = {
+    "normal": _normal, "box": _box, "choice": _choice, "ramp": _ramp, "hand": _hand,
+    "full": lambda rng, shape, value: np.full(shape, value, dtype=np.float32),
+}  # fmt: skip
+_WORDS = {"n", "key", "split", "group", "facts", "unreadable"}
+
+
+def pieces_of(samples: list[dict[str, Any]]) -> list[tuple[str, Piece | str]]:
+    """Return (split, piece) of every sample, or (split, key and reason) of an unreadable one."""
+    found: list[tuple[str, Any]] = []
+    for sample in samples:
+        for _ in range(sample.get("n", 1)):
+            number = len(found)
+            key = sample.get("key", f"s{number:06d}")
+            if "unreadable" in sample:
+                found.append((sample.get("split", ""), f"{key}\0{sample['unreadable']}"))
+                continue
+            fields = {name: value_of(said, number) for name, said in sample.items() if name not in _WORDS}
+            facts = {"id": key} | {name: value_of(v, number) for name, v in sample.get("facts", {}).items()}
+            found.append((sample.get("split", ""), Piece(key, fields, Origin(key), sample.get("group", ""), facts)))
+    return found
+
+
+def measured(schema: Schema, samples: list[tuple[str, Any]], *, alone: bool = False) -> Table:
+    """Measure pieces in blocks of one split (`alone`: each in a block of its own)."""
+    bench = Bench(schema, measures_of(choose_rules(schema, catalogue())))
+    tables = [_unread(split, said) for split, said in samples if isinstance(said, str)]
+    for split in sorted({split for split, _ in samples}):
+        pieces = [piece for s, piece in samples if s == split and not isinstance(piece, str)]
+        for batch in [[p] for p in pieces] if alone else [pieces]:
+            for block in stack(batch, split):
+                columns = bench.measure(block)
+                size = len(block)
+                tables.append(
+                    Table(
+                        keys=block.keys, files=list(block.keys), inner=[""] * size, splits=[split] * size,
+                        groups=block.groups, status=np.full(size, CHECKED, np.int8), reasons=[""] * size,
+                        nbytes=np.zeros(size, np.int64), columns=columns,
+                    )
+                )  # fmt: skip
+    assert bench.crashes == {}, next(iter(bench.crashes.values()))["traceback"]
+    return concatenate(tables)
+
+
+def _unread(split: str, said: str) -> Table:
+    key, _, reason = said.partition("\0")
+    return Table([key], [key], [""], [split], [""], np.array([UNREADABLE], np.int8), [reason], np.zeros(1, np.int64))
+
+
+def judged(schema: Schema, table: Table, notes: list[Note] = ()) -> Judged:
+    """Judge a table with every rule of the catalogue."""
+    found = judge(table, schema, choose_rules(schema, catalogue()), notes)
+    assert found.crashes == [], found.crashes[0]["traceback"]
+    return found
+
+
+def scan(text: str) -> tuple[Judged, Table]:
+    """Scan the samples of a YAML text (keys: schema, samples, listing)."""
+    data = yaml.safe_load(text)
+    schema = schema_of(data.get("schema", {}))
+    table = measured(schema, pieces_of(data["samples"]))
+    notes = [Note(**note) for note in data.get("listing", [])]
+    return judged(schema, table, notes), table
+
+
+def codes(found: Judged, *, severities: tuple[str, ...] = ("error", "warning", "info")) -> list[str]:
+    """Return the codes of the findings, each once, sorted."""
+    return sorted({f.code for f in found.findings if f.severity in severities})
