@@ -210,20 +210,24 @@ def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
             order=rows["back"] + rows["still"],
         )
     place = int(np.argmin(np.abs(np.array(RATIOS) - float(case.options["gap"]))))
-    gaps = rows["longer"][:, place]
-    gappy = known & ~bad & (gaps > float(case.options["share"]) * rows["steps"])
+    gappy = known & ~bad & (rows["longer"][:, place] > float(case.options["share"]) * rows["steps"])
     if gappy.any():
-        seconds = float(np.median(rows["step"][gappy])) * factor(case.spec.unit or "s")
-        yield Failure(
-            gappy,
-            f"{counted(int(gappy.sum()))} have {counted(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} median "
-            f"steps of {shown(seconds, 's')}.",
-            measured={"gaps": int(gaps[gappy].sum())},
-            severity=Severity.WARNING,
-            fix="Split the episodes at the gaps, or fill them.",
-            kind="gaps",
-            order=gaps,
-        )
+        yield _gappy(rows, case, gappy, place)
+
+
+def _gappy(rows: Rows, case: Case, gappy: Array, place: int) -> Failure:
+    gaps = rows["longer"][:, place]
+    seconds = float(np.median(rows["step"][gappy])) * factor(case.spec.unit or "s")
+    return Failure(
+        gappy,
+        f"{counted(int(gappy.sum()))} have {counted(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} median "
+        f"steps of {shown(seconds, 's')}.",
+        measured={"gaps": int(gaps[gappy].sum())},
+        severity=Severity.WARNING,
+        fix="Split the episodes at the gaps, or fill them.",
+        kind="gaps",
+        order=gaps,
+    )
 
 
 def _states(schema: Schema) -> list[str]:

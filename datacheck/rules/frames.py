@@ -81,25 +81,31 @@ def wrong_centre(rows: Rows, case: Case) -> Iterator[Failure]:
         yield from _told(known, exact, float(options["told"]))
         return
     if declared == "no":
-        bad, allowed = np.logical_or.reduce(list(exact.values())), "absolute positions are declared"
+        bad = np.logical_or.reduce(list(exact.values()))
     elif declared in centres:
-        limit = float(options["xy" if declared == "xy" else "off"])
-        bad, allowed = known & (centres[declared] > limit), f"centered: {declared} is declared"
+        bad = known & (centres[declared] > float(options["xy" if declared == "xy" else "off"]))
     else:
         return
     if bad.any():
-        kind, words, count = _named(bad, exact)
-        far = float(np.median(centres[declared][bad])) if declared in centres else 0.0
-        yield Failure(
-            bad,
-            f"{counted(int(bad.sum()))} are centred on {words} ({allowed}"
-            + (f"; {declared} is {shown(far)} of the radius away)." if declared != "no" else ")."),
-            measured={"centre": kind, "median": far},
-            expected={"centered": declared},
-            cause=Cause(f"centred on {words}", kind, explains=count) if kind != "none" else None,
-            fix=f"Declare centered: {kind}, or export absolute positions." if kind != "none" else "Centre them once.",
-            kind=kind,
-        )
+        yield _off_centre(bad, declared, centres, exact)
+
+
+def _off_centre(bad: Array, declared: str, centres: dict[str, Array], exact: dict[str, Array]) -> Failure:
+    kind, words, count = _named(bad, exact)
+    said = "absolute positions are declared"
+    far = 0.0
+    if declared in centres:
+        far = float(np.median(centres[declared][bad]))
+        said = f"centered: {declared} is declared and {shown(far)} of the radius away"
+    return Failure(
+        bad,
+        f"{counted(int(bad.sum()))} are centred on {words}; {said}.",
+        measured={"centre": kind, "median": far},
+        expected={"centered": declared},
+        cause=Cause(f"centred on {words}", kind, explains=count) if kind != "none" else None,
+        fix=f"Declare centered: {kind}, or export absolute positions." if kind != "none" else "Centre them once.",
+        kind=kind,
+    )
 
 
 def _named(bad: Array, exact: dict[str, Array]) -> tuple[str, str, int]:
@@ -207,30 +213,39 @@ def camera_frame(rows: Rows, case: Case) -> Iterator[Failure]:
     wrong_side = rows[_BEFORE[_OTHER[frame]]]
     bad = known & (wrong_side > float(case.options["wrong"]))
     if bad.any():
-        sure = int((bad & (wrong_side >= float(case.options["sure"]))).sum())
-        named = sure >= 0.9 * int(bad.sum())
-        sign = "above" if _BEFORE[frame] == "behind" else "below"
-        yield Failure(
-            bad,
-            f"{counted(int(bad.sum()))} lie at z {sign} 0 ({100 * float(np.median(wrong_side[bad])):.3g} % of their "
-            f"positions, median); {frame} is declared.",
-            measured={"wrong_side": float(np.median(wrong_side[bad]))},
-            expected={"frame": frame},
-            cause=Cause(f"probably {_OTHER[frame]}", _OTHER[frame], explains=sure) if named else None,
-            fix=f"Multiply by diag(1, -1, -1), or declare frame: {_OTHER[frame]}.",
-            kind=_OTHER[frame] if named else "mixed",
-            order=wrong_side,
-        )
+        yield _other_side(bad, wrong_side, frame, float(case.options["sure"]))
     column = f":{case.name}:{frame}"
-    inside = rows.measured(column) & known & ~bad if column in rows else bad & False
-    if inside.any() and float(np.median(rows[column][inside])) < float(case.options["inside"]):
-        share = float(np.median(rows[column][inside]))
-        yield Failure(
-            inside & (rows[column] < float(case.options["inside"])),
-            f"only {100 * share:.3g} % of the positions project into the image (median of "
-            f"{counted(int(inside.sum()))}): intrinsics, image size or frame do not belong to them.",
-            measured={"inside": share},
-            severity=Severity.WARNING,
-            kind="outside",
-            fix="Check intrinsics and image_size; an image that was resized needs its own intrinsics.",
-        )
+    inside = rows.measured(column) & known & ~bad
+    least = float(case.options["inside"])
+    if inside.any() and float(np.median(rows[column][inside])) < least:
+        yield _outside(inside, rows[column], least)
+
+
+def _other_side(bad: Array, wrong_side: Array, frame: str, surely: float) -> Failure:
+    sure = int((bad & (wrong_side >= surely)).sum())
+    named, other = sure >= 0.9 * int(bad.sum()), _OTHER[frame]
+    sign = "above" if _BEFORE[frame] == "behind" else "below"
+    return Failure(
+        bad,
+        f"{counted(int(bad.sum()))} lie at z {sign} 0 ({100 * float(np.median(wrong_side[bad])):.3g} % of their "
+        f"positions, median); {frame} is declared.",
+        measured={"wrong_side": float(np.median(wrong_side[bad]))},
+        expected={"frame": frame},
+        cause=Cause(f"probably {other}", other, explains=sure) if named else None,
+        fix=f"Multiply by diag(1, -1, -1), or declare frame: {other}.",
+        kind=other if named else "mixed",
+        order=wrong_side,
+    )
+
+
+def _outside(known: Array, share: Array, least: float) -> Failure:
+    middle = float(np.median(share[known]))
+    return Failure(
+        known & (share < least),
+        f"only {100 * middle:.3g} % of the positions project into the image (median of {counted(int(known.sum()))}): "
+        "intrinsics, image size or frame do not belong to them.",
+        measured={"inside": middle},
+        severity=Severity.WARNING,
+        kind="outside",
+        fix="Check intrinsics and image_size; an image that was resized needs its own intrinsics.",
+    )

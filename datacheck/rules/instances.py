@@ -170,8 +170,7 @@ def ignore_label(rows: Rows, case: Case) -> Iterator[Failure]:
     known = rows.measured("count")
     if not known.any():
         return
-    negative = known & (rows["negative"] > 0)
-    if negative.any():
+    if (negative := known & (rows["negative"] > 0)).any():
         yield _mark(rows, case, negative, "lowest", "negative")
     mark = known & (rows["mark"] > 0) & (case.spec.role == "class")
     mark &= rows["marked"] > float(np.max(rows["top"][known])) + 1  # with classes all around it is one of them
@@ -181,12 +180,8 @@ def ignore_label(rows: Rows, case: Case) -> Iterator[Failure]:
     nothing = known & (used == rows["count"]) & (rows["count"] > 0) & (case.spec.role == "class")
     nothing &= ~negative & ~mark
     if nothing.any():
-        yield Failure(
-            nothing,
-            f"every label of {counted(int(nothing.sum()))} is ignored.",
-            kind="all",
-            fix="Annotate these samples, or leave them out: nothing can be learnt from them.",
-        )
+        fix = "Annotate these samples, or leave them out: nothing can be learnt from them."
+        yield Failure(nothing, f"every label of {counted(int(nothing.sum()))} is ignored.", kind="all", fix=fix)
 
 
 def _mark(rows: Rows, case: Case, where: Array, stat: str, kind: str) -> Failure:
@@ -385,13 +380,9 @@ def no_effective_instances(rows: Rows, case: Case) -> Iterator[Failure]:
     if (few & ~near).any():
         yield _emptied(rows, few & ~near, least, steps)
     if near.any():
-        yield Failure(
-            near,
-            f"the largest instance of {counted(int(near.sum()))} is within {100 * margin:g} % of min_points {limit}.",
-            severity=Severity.WARNING,
-            kind="near",
-            fix="Lower min_points, or leave these scenes out.",
-        )
+        text = f"the largest instance of {counted(int(near.sum()))} is within {100 * margin:g} % of min_points {limit}."
+        fix = "Lower min_points, or leave these scenes out."
+        yield Failure(near, text, severity=Severity.WARNING, kind="near", fix=fix)
 
 
 def _emptied(rows: Rows, few: Array, least: int, steps: tuple[tuple[str, Any], ...]) -> Failure:

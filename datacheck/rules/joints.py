@@ -172,10 +172,10 @@ def bone_length(rows: Rows, case: Case) -> Iterator[Failure]:
             far[places] = off
             still = lengths[places[~off]]
             loose[places[~off]] = bool((still.std(axis=0) > float(options["spread"])).any())
+    spread = f"lie in sequences whose bones vary by more than {shown(1000 * float(options['spread']), 'mm')}"
     if far.any():
         yield _stretched(far, "differ from their sequence in the length of a bone", None, "frame")
     if loose.any():
-        spread = f"lie in sequences whose bones vary by more than {shown(1000 * float(options['spread']), 'mm')}"
         yield _stretched(loose, spread, Severity.WARNING, "sequence")
 
 

@@ -111,6 +111,8 @@ def shape_or_dtype(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     if "dtype" not in rows:
         return
+    if "dtype" not in rows:
+        return
     spec, found = case.spec, rows["dtype"]
     text = np.array([name in {"text", "json"} for name in found], dtype=bool)
     if spec.is_text or spec.role is not None or spec.shape is not None:

@@ -219,17 +219,12 @@ def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     if "p99" not in rows:
         return
+    if "p99" not in rows:
+        return
     known, p99, most = rows.measured("p99"), rows["p99"], float(case.options["turn"])
     if case.spec.unit == "deg":
-        if known.any() and float(p99[known].max()) < most and float(p99[known].max()) > 0:
-            text = f"no angle is above {shown(float(p99[known].max()), 'deg')} in {counted(int(known.sum()))}"
-            yield Failure(
-                known & True,
-                f"{text}: probably radians where degrees are declared.",
-                severity=Severity.WARNING,
-                kind="rad",
-                fix="Declare unit: rad, or switch DC202 off if the motions are that small.",
-            )
+        if known.any() and 0 < float(p99[known].max()) < most:
+            yield _small_degrees(known, float(p99[known].max()))
         return
     bad = known & (p99 > most)
     if bad.any():
@@ -248,6 +243,17 @@ def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
             kind="deg" if named else "",
             order=p99,
         )
+
+
+def _small_degrees(known: Array, most: float) -> Failure:
+    return Failure(
+        known & True,
+        f"no angle is above {shown(most, 'deg')} in {counted(int(known.sum()))}: probably radians where degrees are "
+        "declared.",
+        severity=Severity.WARNING,
+        kind="rad",
+        fix="Declare unit: rad, or switch DC202 off if the motions are that small.",
+    )
 
 
 def _sizes(rows: Rows, spec: FieldSpec) -> tuple[str, Array, Array]:
