@@ -78,7 +78,7 @@ class Listing:
 
     def with_digests(self, digests: Mapping[str, str]) -> Listing:
         """Return the listing with these digests (by path) filled in."""
-        entries = [e._replace(digest=digests[e.path]) if e.path in digests else e for e in self.entries]
+        entries = [Entry(*e[:6], digests[e[0]]) if e[0] in digests else e for e in self.entries]
         return replace(self, entries=entries)
 
     def as_dict(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def carry(new: Listing, old: Listing) -> Listing:
         if before is None or before.digest is None or before[1:5] != entry[1:5]:
             continue
         if before.seen_ns >= before.mtime_ns + SETTLED_NS:
-            digests[entry.path] = before.digest
+            digests[entry[0]] = before.digest
     return new.with_digests(digests)
 
 

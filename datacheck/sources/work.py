@@ -202,9 +202,14 @@ class _Lists:
                 unlisted.setdefault(split, []).append(f)
         for split, files in sorted(unlisted.items()):
             name = self._expected(files[0].names)
-            if name not in self._broken:
+            if name not in self._broken and not self._hidden(name):
                 self._note(name, f"no such list: all {len(files)} matching files are taken", split)
         return items
+
+    def _hidden(self, name: str) -> bool:
+        """Tell a list that is there but not in the listing, because a single file was asked for."""
+        here = locate(self._listing.root, self._listing.roots, name)
+        return name not in self._listing.by_path and here.is_file()
 
     def _expected(self, names: Mapping[str, str]) -> str:
         assert self._template is not None

@@ -115,6 +115,13 @@ def test_no_list_at_all_takes_everything(tmp_path):
     assert said(work) == [("DC105", "train.txt", False, "train"), ("DC105", "val.txt", False, "val")]
 
 
+def test_one_file_of_a_listed_dataset_is_no_missing_list(tmp_path):
+    write(tmp_path, "train/a/meta/0000.pkl")
+    write(tmp_path, "train.txt", text="a/0000\n")
+    work = plan_work(schema(HO3D), list_files(tmp_path, only="train/a/meta/0000.pkl"))
+    assert ([item.split for item in work.items], said(work)) == (["train"], [])
+
+
 def test_a_line_twice_is_a_note_and_one_item(tmp_path):
     write(tmp_path, "train/a/meta/0000.pkl")
     write(tmp_path, "train.txt", text="a/0000\na/0000\n")
