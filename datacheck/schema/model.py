@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -290,11 +291,12 @@ class Schema(_Model):
         data = self.model_dump(exclude_unset=True, mode="json", exclude={"fields", "when"})
         return Schema.model_validate(data | {"fields": fields})
 
-    def placed(self, given: Collection[str]) -> Schema:
+    def placed(self, given: Collection[str], data: Path | None = None) -> Schema:
         """Return the schema with each extra folder that was not given at its default place below the data folder.
 
         Args:
             given: names of the extra folders that the user gave (``--root objects=DIR``).
+            data: the data folder; where it is said, a relative tokenizer path becomes an absolute one.
 
         Raises:
             UsageError: the schema knows no extra folder of that name.
@@ -308,8 +310,13 @@ class Schema(_Model):
                 msg = f"schema {self.name} has no extra folder called {name!r}{known}"
                 raise UsageError(msg)
         here = {f"{{{name}}}/": f"{path}/" for name, path in self.roots.items() if path and name not in given}
-        if not here:
-            return self
+        moved = self._with_files(here) if here else self
+        if data is None or moved.tokenizer is None or moved.tokenizer.path is None:
+            return moved
+        tokenizer = moved.tokenizer.model_copy(update={"path": str((data / moved.tokenizer.path).resolve())})
+        return moved.model_copy(update={"tokenizer": tokenizer})
+
+    def _with_files(self, here: Mapping[str, str]) -> Schema:
         data = self.model_dump(exclude_unset=True, mode="json")
         for fields in (data.get("fields", {}), *data.get("when", {}).values()):
             for spec in fields.values():

@@ -210,6 +210,16 @@ def test_an_extra_folder_that_was_not_given_is_looked_for_below_the_data():
         schema.placed(["object"])
 
 
+def test_a_tokenizer_is_looked_for_in_the_data_folder(tmp_path):
+    schema = _schema(tokenizer={"path": "../model", "vocab": 6400})
+    assert schema.placed([]).tokenizer.path == "../model"
+    assert schema.placed([], tmp_path / "dataset").tokenizer.path == str(tmp_path / "model")
+    assert schema.placed([], tmp_path / "dataset").tokenizer.vocab == 6400
+    absolute = _schema(tokenizer={"path": str(tmp_path)})
+    assert absolute.placed([], tmp_path / "dataset").tokenizer.path == str(tmp_path)
+    assert _schema().placed([], tmp_path) == _schema()
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
