@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -97,31 +97,33 @@ class Kept:
     undeclared: set[str] = field(default_factory=set)
 
 
-def keep(listing: Listing, items: Sequence[Item], key: str, pasts: Sequence[Past]) -> Kept:
+def keep(
+    listing: Listing, items: Sequence[Item], files_of: Callable[[Item], list[str]], key: str, pasts: Sequence[Past]
+) -> Kept:
     """Return the rows of items none of whose files has changed since a past scan that measured the same.
 
     Args:
         listing: the new listing.
         items: what is to be scanned.
+        files_of: the files that reading an item opens now.
         key: the new scan's `measured_key`.
         pasts: newest first.
 
     Notes:
-        A companion that was absent then and is absent now has not changed; one that has come or gone has.
+        A companion that has come or gone since is a change.
     """
     kept = Kept(listing)
-    wanted = {(item.path, item.split) for item in items}
+    wanted = {(item.path, item.split): item for item in items}
     for past in pasts:
         known = {e.path: e.digest for e in carry(listing, past.listing).entries if e.digest is not None}
         kept.listing = kept.listing.with_digests(known)
         if past.key != key:
             continue
-        before, now = past.listing.by_path, listing.by_path
         slots = {
             slot
             for slot, files in past.items.items()
             if slot in wanted and slot not in kept.items
-            and all(file in known or (file not in before and file not in now) for file in files)
+            and all(file in known for file in files) and files_of(wanted[slot]) == list(files)
         }  # fmt: skip
         if slots:
             kept.undeclared.update(past.undeclared)

@@ -14,7 +14,6 @@ from datacheck.parallel import Death, Limits, Outcome, ordered_map
 from datacheck.scan.history import Journal, Slot
 from datacheck.scan.worker import digested, unread_rows
 from datacheck.schema.model import Schema
-from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import Entry, Listing, stat_entry
 from datacheck.table import Table
@@ -71,11 +70,14 @@ class Measured:
     undeclared: set[str] = field(default_factory=set)
 
 
-def measure(job: Job, items: Sequence[Item], journal: Journal, progress: Progress | None, kept: int) -> Measured:
+def measure(
+    job: Job, source: Source, items: Sequence[Item], journal: Journal, progress: Progress | None, kept: int
+) -> Measured:
     """Measure items in expendable children.
 
     Args:
         job: what is the same for all.
+        source: tells which files an item is made of.
         items: what to read.
         journal: keeps each finished part.
         progress: called after each task.
@@ -94,7 +96,6 @@ def measure(job: Job, items: Sequence[Item], journal: Journal, progress: Progres
             progress(Tick(files, len(items), nbytes, total, samples, kept))
 
     tell()
-    source = open_source(job.schema, job.root, dict(job.roots))
     workers = _workers(job.workers, total, len(items), len(tasks))
     outcomes = ordered_map(_MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits)
     try:

@@ -22,7 +22,7 @@ from datacheck.scan.select import choose_rules, measures_of
 from datacheck.scan.summary import Facts, report_of
 from datacheck.scan.worker import unread_rows
 from datacheck.schema.model import Schema
-from datacheck.sources import plan_work
+from datacheck.sources import open_source, plan_work
 from datacheck.sources.base import Unread, Work
 from datacheck.sources.listing import Listing, list_files, target
 from datacheck.table import Table, concatenate
@@ -97,10 +97,10 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         Rows depend on the data and the schema only, never on workers, order or interruptions.
     """
     began = time.time()
-    schema = schema.placed(request.roots)
+    root, only = target(request.data)
+    schema = schema.placed(request.roots, root)
     choices = choose_rules(schema, catalogue())
     measures = measures_of(choices)
-    root, only = target(request.data)
     place = history.place_of(schema, root, only, request.roots, request.output)
     listing = list_files(root, request.roots, only)
     work = _planned(schema, listing, request.data)
@@ -109,12 +109,13 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
     with journal.held():
         last = history.last_finished(place)
         pasts = [] if request.rehash else [p for p in (journal.parts(root), last) if p is not None]
-        kept = history.keep(listing, work.items, key, pasts)
+        source = open_source(schema, root, request.roots)
+        kept = history.keep(listing, work.items, source.files, key, pasts)
         todo = [item for item in work.items if (item.path, item.split) not in kept.items]
         job = Job(
             schema, root, request.roots, [m.name for m in measures], request.workers, request.scheduler, request.limits
         )
-        fresh = measure(job, todo, journal, progress, len(kept.items))
+        fresh = measure(job, source, todo, journal, progress, len(kept.items))
         listing = with_entries(kept.listing, fresh.entries)
         table = concatenate([*kept.tables, *fresh.tables, *_missing(work)])
         notes = [*work.notes, *history.changes(listing, last, work.items)]

@@ -32,9 +32,18 @@ def past(*entries, files=None, key="k"):
     return history.Past(listing(*entries), key, items, table)
 
 
+def keep(new, items, key, pasts):
+    """Every item that is not called mesh has the mesh for companion where there is one."""
+
+    def files_of(item):
+        return [item.path, "mesh"] if "mesh" in new.by_path else [item.path]
+
+    return history.keep(new, items, files_of, key, pasts)
+
+
 def kept(new, *pasts, key="k", items=None):
     items = items or [Item(e.path) for e in new.entries]
-    found = history.keep(new, items, key, pasts)
+    found = keep(new, items, key, pasts)
     assert set(concatenate(found.tables).files) == {path for path, _ in found.items}
     return sorted(path for path, _ in found.items)
 
@@ -43,7 +52,7 @@ def test_rows_of_unchanged_files_are_kept_and_digests_carried():
     old = past(entry("a", digest="1"), entry("b", digest="2"), entry("c", digest="3"))
     new = listing(entry("a"), entry("b", size=9), entry("d"))
     assert kept(new, old) == ["a"]
-    assert [e.digest for e in history.keep(new, [], "k", [old]).listing.entries] == ["1", None, None]
+    assert [e.digest for e in keep(new, [], "k", [old]).listing.entries] == ["1", None, None]
 
 
 @pytest.mark.parametrize("change", [{"size": 2}, {"mtime": LONG_AGO + 1}])
@@ -56,6 +65,11 @@ def test_a_changed_companion_is_a_change(change):
     assert kept(listing(entry("a")), old, items=items) == []
 
 
+def test_a_companion_that_has_come_is_a_change():
+    old = past(entry("a", digest="1"))
+    assert kept(listing(entry("a"), entry("mesh")), old, items=[Item("a")]) == []
+
+
 def test_a_file_seen_too_soon_after_it_was_written_is_read_again():
     young = past(entry("a", digest="1", mtime=LONG_AGO, seen=LONG_AGO + 1_999_999_999))
     assert kept(listing(entry("a")), young) == []
@@ -64,7 +78,7 @@ def test_a_file_seen_too_soon_after_it_was_written_is_read_again():
 def test_rows_measured_otherwise_are_not_kept_but_digests_are():
     old = past(entry("a", digest="1"), key="other")
     assert kept(listing(entry("a")), old) == []
-    assert history.keep(listing(entry("a")), [], "k", [old]).listing.entries[0].digest == "1"
+    assert keep(listing(entry("a")), [], "k", [old]).listing.entries[0].digest == "1"
 
 
 def test_the_newest_of_several_pasts_wins_and_no_row_comes_twice():

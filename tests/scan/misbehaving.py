@@ -1,0 +1,20 @@
+"""What a scan's child runs in tests of death: some files kill it, hang it, or meet a fault of ours."""
+
+import os
+import signal
+import time
+
+from datacheck.scan import worker
+
+
+def measure_items(task, beat):
+    for place, item in enumerate(task["items"]):
+        beat(place)
+        kind = item["path"].partition("_")[0]
+        if kind == "kill":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if kind == "hang":
+            time.sleep(60)
+        if kind == "bug":
+            raise RuntimeError(kind)
+    return worker.measure_items(task, beat)

@@ -1,0 +1,350 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+import datacheck
+from datacheck.errors import OutOfSpaceError, UsageError
+from datacheck.finding import Verdict
+from datacheck.parallel import Limits
+from datacheck.scan import Request, measuring, run_scan, runner, scan
+from datacheck.scan import store as stored
+from datacheck.schema.load import parse_schema
+from datacheck.table import CHECKED, UNREADABLE
+
+PLAIN = """
+datacheck: 1
+name: plain
+samples: {files: "*.npy"}
+fields:
+  x: {role: points, shape: [P, 3], unit: m, size: 0.5..2, centered: box}
+"""
+
+
+def cloud(seed, scale=1.0):
+    """A unit box in which points lie; its diagonal is sqrt(3) * scale to 1 %."""
+    points = np.random.default_rng(seed).uniform(size=(200, 3)).astype(np.float32) - 0.5
+    points[0], points[1] = -0.5, 0.5
+    return points * np.float32(scale)
+
+
+@pytest.fixture
+def data(in_tmp):
+    folder = in_tmp / "data"
+    folder.mkdir()
+    for i in range(20):
+        np.save(folder / f"{i:03d}.npy", cloud(i))
+    age(folder)
+    return folder
+
+
+def age(folder):
+    """Make files look settled: written long before they are seen."""
+    for path in folder.rglob("*"):
+        os.utime(path, (1_000_000_000, 1_000_000_000))
+
+
+def plain(**changes):
+    return parse_schema(PLAIN).model_copy(update=changes)
+
+
+def run(data, schema=None, **options):
+    return run_scan(schema or plain(), Request(data, **options))
+
+
+def told(result):
+    return {f.code: (f.failed, f.examples) for f in result.report.findings}
+
+
+def test_a_clean_dataset_is_valid_and_its_counts_add_up(data):
+    result = run(data)
+    assert result.report.findings == []
+    assert result.valid.all()
+    assert result.report.exit_code == 0
+    samples = result.report.dataset["samples"]
+    assert samples == {"listed": 20, "checked": 20, "unreadable": 0, "skipped": 0}
+    assert result.table.keys == sorted(p.name for p in data.iterdir())
+
+
+def test_every_fault_is_found_by_name_and_only_faulty_samples_are_invalid(data):
+    bad = cloud(3)
+    bad[17, 1] = np.nan
+    np.save(data / "003.npy", bad)
+    np.save(data / "005.npy", cloud(5, 1000))
+    (data / "007.npy").write_bytes((data / "007.npy").read_bytes()[:500])
+    result = run(data)
+    found = told(result)
+    assert found["DC221"] == (1, ("003.npy",))
+    assert found["DC201"] == (1, ("005.npy",))
+    assert found["DC101"] == (1, ("007.npy",))
+    assert [result.table.keys[i] for i in np.flatnonzero(~result.valid)] == ["003.npy", "005.npy", "007.npy"]
+    assert result.report.dataset["samples"] == {"listed": 20, "checked": 19, "unreadable": 1, "skipped": 0}
+    assert result.report.exit_code == 1
+
+
+def test_the_files_left_behind_say_the_same(data):
+    np.save(data / "005.npy", cloud(5, 1000))
+    result = run(data)
+    folder = Path(result.report.folder)
+    assert sorted(p.name for p in folder.iterdir()) == sorted(stored.NAMES)
+    said = json.loads((folder / "result.json").read_bytes())
+    assert said["format"] == "datacheck.result/1"
+    assert said["verdict"] == {
+        "status": "fail", "exit_code": 1, "counts": {"error": 1, "warning": 0, "info": 0}, "valid": 19,
+    }  # fmt: skip
+    assert said["findings"][0]["examples"] == ["005.npy"]
+    assert said["rules"]["DC201"]["failed"] == 1
+    assert set(said["rules"]) == {v.code for v in result.report.verdicts}
+    valid = json.loads((folder / "valid.json").read_bytes())
+    assert valid["excluded"] == {"005.npy": ["DC201"]}
+    assert (valid["samples"], valid["valid"], valid["listing"]) == (20, 19, said["dataset"]["digest"])
+    assert stored.read_table(folder / "samples.parquet").keys == result.table.keys
+    assert (Path(".datacheck/latest") / "result.json").samefile(folder / "result.json")
+
+
+def no_run(folder):
+    """result.json without what is about the run itself."""
+    said = json.loads(Path(folder, "result.json").read_bytes())
+    del said["run"]
+    return said
+
+
+def without_run(report):
+    said = orjson.loads(stored.dump_json(stored.result(report)))
+    del said["run"]
+    return said
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_same_data_give_the_same_result_whoever_measures(data, monkeypatch, workers):
+    np.save(data / "005.npy", cloud(5, 1000))
+    (data / "007.npy").write_bytes(b"\x93NUMPY")
+    first = run(data)
+    shutil.rmtree(".datacheck")
+    monkeypatch.setattr(measuring, "TASK_ITEMS", 7)
+    second = run(data, workers=workers)
+    folder = Path(second.report.folder)
+    assert (folder / "samples.parquet").read_bytes() == bytes(stored.table_bytes(first.table))
+    assert json.loads((folder / "valid.json").read_bytes()) == stored.valid(first.report, first.table, first.codes)
+    assert no_run(folder) == without_run(first.report)
+
+
+def test_a_second_scan_opens_no_data_file(data):
+    first = run(data)
+    for path in data.iterdir():  # same size, times and inode, but nothing that a reader would accept
+        before = path.stat()
+        with path.open("r+b") as file:
+            file.write(b"\0" * before.st_size)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    forget_ctime(first)
+    second = run(data)
+    assert second.report.run["kept_files"] == 20
+    assert second.report.run["kept_samples"] == 20
+    assert (second.table.status == CHECKED).all()
+    assert second.report.dataset["digest"] == first.report.dataset["digest"]
+    assert no_run(second.report.folder)["findings"] == []
+
+
+def forget_ctime(result):
+    """Write the present ctimes into a run's listing: no test can set a file's ctime."""
+    path = Path(result.report.folder) / "listing.json"
+    said = orjson.loads(path.read_bytes())
+    said["entries"]["ctime_ns"] = [Path(said["root"], p).stat().st_ctime_ns for p in said["entries"]["path"]]
+    path.write_bytes(orjson.dumps(said))
+
+
+def test_with_rehash_a_changed_byte_behind_unchanged_times_is_found_and_named(data):
+    first = run(data)
+    path = data / "011.npy"
+    before = path.stat()
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    forget_ctime(first)
+    assert run(data).report.findings == []
+    result = run(data, rehash=True)
+    (finding,) = result.report.findings
+    assert finding.code == "DC108"
+    assert "011.npy" in finding.message
+    assert finding.examples == ("011.npy",)
+
+
+def test_one_changed_file_is_read_again_alone_and_named(data):
+    assert verdict(run(data), "DC108").verdict is Verdict.NOT_APPLICABLE
+    np.save(data / "011.npy", cloud(99))
+    result = run(data)
+    assert result.report.run["kept_files"] == 19
+    assert [(f.code, f.examples) for f in result.report.findings] == [("DC108", ("011.npy",))]
+    third = run(data)
+    assert verdict(third, "DC108").verdict is Verdict.PASS
+
+
+def verdict(result, code):
+    return next(v for v in result.report.verdicts if v.code == code)
+
+
+def test_a_new_threshold_reads_no_data(data):
+    run(data)
+    tight = parse_schema(PLAIN.replace("0.5..2", "5..9"))
+    result = run(data, tight)
+    assert result.report.run["kept_files"] == 20
+    assert told(result)["DC201"][0] == 20
+
+
+def test_a_companion_that_comes_later_is_seen(data):
+    text = (
+        PLAIN.replace('"*.npy"', '"{id:\\\\d+}.npy"') + '  mask: {file: "mask_{id}.npy", optional: true, shape: [P]}\n'
+    )
+    schema = parse_schema(text)
+    assert "mask:dtype" not in run(data, schema).table.columns
+    np.save(data / "mask_003.npy", np.zeros(200))
+    result = run(data, schema)
+    assert result.report.run["kept_files"] == 19
+    assert any(name.startswith("mask:") for name in result.table.columns)
+
+
+def test_what_kills_or_hangs_the_reader_is_one_unreadable_sample(data, monkeypatch, repository):
+    monkeypatch.syspath_prepend(str(repository))
+    monkeypatch.setattr(measuring, "_MEASURE", "tests.scan.misbehaving:measure_items")
+    for name in ("kill_1.npy", "hang_2.npy"):
+        np.save(data / name, cloud(1))
+    result = run(data, limits=Limits(item_s=3.0))
+    reasons = {k: r for k, r in zip(result.table.keys, result.table.reasons, strict=True) if r}
+    assert reasons["kill_1.npy"].startswith("DC101 the parser was killed by SIGSEGV")
+    assert reasons["hang_2.npy"] == "DC101 still busy after 3 s"
+    assert result.report.dataset["samples"]["checked"] == 20
+    assert result.report.exit_code == 1
+    monkeypatch.setattr(measuring, "_MEASURE", "nowhere:to_go")
+    assert run(data).table.reasons == result.table.reasons, "the dead are remembered, not killed again"
+
+
+def test_a_reader_that_raises_is_a_crash_with_its_traceback_and_exit_code_4(data, monkeypatch, repository):
+    monkeypatch.syspath_prepend(str(repository))
+    monkeypatch.setattr(measuring, "_MEASURE", "tests.scan.misbehaving:measure_items")
+    np.save(data / "bug_1.npy", cloud(1))
+    result = run(data)
+    assert result.report.exit_code == 4
+    (crash,) = result.report.crashes
+    assert (crash["at"], "RuntimeError: bug" in crash["traceback"]) == ("bug_1.npy", True)
+    assert result.table.status.tolist().count(UNREADABLE) == 1
+    again = run(data)
+    assert again.report.exit_code == 4, "a crash is never remembered as done"
+
+
+def test_an_interrupted_scan_goes_on_where_it_was(data, monkeypatch):
+    monkeypatch.setattr(measuring, "TASK_ITEMS", 5)
+
+    def stop_after_two(tick):
+        if tick.files == 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        run_scan(plain(), Request(data), stop_after_two)
+    assert stopped.value.__notes__ == ["10 of 20 files are done and kept: the same command goes on."]
+    assert not Path(".datacheck/latest").exists()
+    ticks = []
+    result = run_scan(plain(), Request(data), ticks.append)
+    assert (ticks[0].kept, ticks[0].all_files, ticks[-1].files) == (10, 10, 10)
+    assert (result.table.status == CHECKED).all()
+    assert len(result.table) == 20
+    assert list(Path(".datacheck").glob(".work*")) == []
+    shutil.rmtree(".datacheck")
+    whole = run(data)
+    assert no_run(whole.report.folder) == without_run(result.report)
+
+
+def test_results_in_a_chosen_folder_replace_those_of_an_earlier_scan(data):
+    first = run(data, output=Path("out/here"))
+    assert first.report.folder == "out/here"
+    np.save(data / "005.npy", cloud(5, 1000))
+    second = run(data, output=Path("out/here"))
+    assert second.report.run["kept_files"] == 19
+    assert json.loads(Path("out/here/valid.json").read_bytes())["excluded"] == {"005.npy": ["DC201"]}
+    assert os.listdir("out") == ["here"]
+    assert not Path(".datacheck").exists()
+
+
+def test_a_waiver_that_matches_nothing_ends_the_scan_but_not_the_work(data):
+    schema = parse_schema(PLAIN + "rules: {DC201: {ignore: [nobody.npy], reason: giant}}\n")
+    with pytest.raises(UsageError, match=r"'nobody\.npy' matches no sample"):
+        run(data, schema)
+    assert run(data).report.run["kept_files"] == 20
+
+
+# --------------------------------------------------------------------------------------------- bad input
+
+
+def test_a_folder_without_files_is_said(in_tmp):
+    (in_tmp / "empty").mkdir()
+    with pytest.raises(UsageError, match="empty: holds no files"):
+        run(in_tmp / "empty")
+    os.mkfifo(in_tmp / "empty/pipe")
+    with pytest.raises(UsageError, match="1 are no regular files"):
+        run(in_tmp / "empty")
+
+
+def test_a_schema_that_fits_no_file_is_said_with_its_patterns(data):
+    with pytest.raises(UsageError, match=r"none of its 20 files fits schema plain .*\*\.h5.*--schema files"):
+        run(data, parse_schema(PLAIN.replace("*.npy", "*.h5")))
+
+
+def test_a_path_that_is_not_there_is_said(in_tmp):
+    with pytest.raises(UsageError, match="nowhere: no such file or folder"):
+        run(in_tmp / "nowhere")
+
+
+def test_a_field_that_no_sample_has_is_a_finding(data):
+    result = run(data, parse_schema(PLAIN + "  colour: {role: color, shape: [P, 3]}\n"))
+    assert told(result)["DC121"][0] == 20
+
+
+def test_a_full_disk_leaves_nothing_half_written(data, monkeypatch):
+    from datacheck import fsops
+
+    real = fsops.write_file
+
+    def full(path, parts, **options):
+        if path.name == "valid.json":
+            raise fsops.refused(OSError(28, "No space left on device"), path)
+        real(path, parts, **options)
+
+    monkeypatch.setattr(fsops, "write_file", full)
+    with pytest.raises(OutOfSpaceError, match="no space left"):
+        run(data)
+    assert not Path(".datacheck/latest").exists()
+    assert list(Path(".datacheck").glob("*/result.json")) == []
+    monkeypatch.undo()
+    os.chdir(data.parent)
+    assert run(data).report.run["kept_files"] == 20
+
+
+# ---------------------------------------------------------------------------------------------- the name
+
+
+def test_scan_can_be_called_under_every_name_in_any_order(data):
+    assert scan(data, plain()).valid.all()
+    assert datacheck.scan(data, plain()).valid.all()
+    script = (
+        "import datacheck.scan, datacheck; from datacheck import scan; print(callable(scan), callable(datacheck.scan))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True", "True"]
+
+
+def test_a_single_file_can_be_scanned(data):
+    result = run(data / "003.npy")
+    assert result.table.keys == ["003.npy"]
+
+
+def test_the_built_in_schema_that_fits_is_chosen(data):
+    with pytest.raises(UsageError, match="--schema files"):
+        scan(data)
+    assert scan(data, "files").report.schema["name"] == "files"
+    assert runner.Request(data).fail_on == "error"
