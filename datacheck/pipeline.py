@@ -120,7 +120,7 @@ def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
     base = path.parent
     beside = base / file.dataset
     schema = load_schema(beside if file.dataset not in builtin() and beside.is_file() else file.dataset)
-    steps = [_step(entry, number, lines) for number, entry in enumerate(file.transforms)]
+    steps = [_step(entry, number, lines).placed(base) for number, entry in enumerate(file.transforms)]
     return Pipeline(
         name=file.name, schema=schema, steps=steps,
         data=None if file.source.data is None else base / file.source.data,

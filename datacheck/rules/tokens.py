@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -12,14 +11,15 @@ import numpy as np
 import orjson
 
 from datacheck.digest import digest_file
-from datacheck.errors import MissingDependencyError
+from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.finding import Failure, Level, Severity
-from datacheck.registry import has, require
+from datacheck.registry import has
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule
 from datacheck.rules.measures import form
 from datacheck.sample import Block
 from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
 from datacheck.table import UNREADABLE, Measured, Rows
+from datacheck.tokens import Tokenizer, messages_of, places, spans
 
 Array = np.ndarray[Any, Any]
 
@@ -72,12 +72,6 @@ def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _messages(value: Any) -> list[dict[str, Any]]:
-    """Return the messages of a conversation; what is none is an empty one."""
-    found = value.get("conversations", value.get("messages")) if isinstance(value, dict) else value
-    return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
-
-
 def _chats(schema: Schema) -> list[tuple[str, FieldSpec]]:
     return [(name, spec) for name, spec in schema.of_role("chat") if schema.part_of(name) is None]
 
@@ -94,7 +88,7 @@ def turns(block: Block, schema: Schema) -> Columns:
         column = block.fields.get(name)
         if column is not None and column.kind != "array":
             parse = column.objects if column.kind == "json" else [None] * len(block)
-            pairs = [_before(_messages(value), field.train_on or "assistant", spec) for value in parse]
+            pairs = [_before(messages_of(value), field.train_on or "assistant", spec) for value in parse]
             found[f"{name}:answers"] = np.array([a for a, _ in pairs], dtype=np.int64)
             found[f"{name}:prompt_bytes"] = np.array([b for _, b in pairs], dtype=np.int64)
     for name, _ in schema.of_role("text"):
@@ -118,65 +112,17 @@ def _before(messages: list[dict[str, Any]], speaker: str, spec: TokenizerSpec) -
     return answers, first
 
 
-class _Speech:
-    """A tokenizer with its chat template, as training loads them."""
-
-    def __init__(self, folder: Path) -> None:
-        file = folder if folder.is_file() else folder / "tokenizer.json"
-        self.tokenizer: Any = require("tokenizers", "text").Tokenizer.from_file(str(file))
-        config = json.loads((file.parent / "tokenizer_config.json").read_text(encoding="utf-8"))
-        told = config.get("chat_template") or _read(file.parent / "chat_template.jinja")
-        if isinstance(told, list):  # several named templates
-            told = next((t["template"] for t in told if t.get("name") == "default"), told[0]["template"])
-        sandbox = require("jinja2.sandbox", "text").ImmutableSandboxedEnvironment
-        environment = sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-        environment.filters["tojson"] = lambda value, **kw: json.dumps(value, ensure_ascii=False, **kw)
-        environment.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: "2024-01-01"}
-        self.template = environment.from_string(told)
-        names = ("bos_token", "eos_token", "pad_token", "unk_token")
-        self.special = {n: t["content"] if isinstance(t, dict) else t for n in names if (t := config.get(n))}
-
-    def render(self, messages: list[dict[str, Any]]) -> str:
-        """Return the conversation as one text; tools and tool calls that are JSON text are parsed first."""
-        tools = next((m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None)
-        parsed = [m | {"tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
-        found: str = self.template.render(
-            messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
-        )
-        return found
-
-    def ids(self, texts: list[str]) -> list[Array]:
-        """Return the token ids of each text."""
-        return [np.array(e.ids, dtype=np.int64) for e in self.tokenizer.encode_batch(texts)]
-
-    def marker(self, text: str) -> Array:
-        """Return the ids of a marker, without what the tokenizer puts around whole texts."""
-        return np.array(self.tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
-
-
-def _refuse(message: str) -> None:
-    raise ValueError(message)
-
-
-def _parsed(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
 @lru_cache(maxsize=4)
-def _speech(path: str | None) -> _Speech | str:
+def _speech(path: str | None) -> Tokenizer | str:
     """Return the tokenizer at a path, once per process, or why there is none."""
     if path is None:
         return "no tokenizer is named; say tokenizer: {path: FOLDER}"
     try:
-        return _Speech(Path(path))
+        return Tokenizer(Path(path)).with_template()
     except MissingDependencyError as error:
         return str(error)
-    except Exception as error:  # noqa: BLE001  a tokenizer file can be broken in any way; without it bytes decide
-        return f"{path}: no tokenizer with a chat template can be read there ({type(error).__name__}: {error})"
+    except UsageError as error:  # without it bytes decide
+        return f"{path}: no tokenizer with a chat template can be read there ({error})"
 
 
 def _known(schema: Schema) -> Any:
@@ -206,22 +152,22 @@ def trained(block: Block, schema: Schema) -> Columns:
             continue
         speech = _speech(spec.path)
         found[f"{name}:why"] = [speech if isinstance(speech, str) else ""] * len(block)
-        if isinstance(speech, _Speech):
+        if isinstance(speech, Tokenizer):
             found |= {f"{name}:{stat}": values for stat, values in _count(speech, column.objects, spec).items()}
     return found
 
 
-def _count(speech: _Speech, chats: list[Any], spec: TokenizerSpec) -> dict[str, Any]:
+def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str, Any]:
     texts, refused = [], []
     for chat in chats:
         try:
-            texts.append(speech.render(_messages(chat)))
+            texts.append(speech.chat(messages_of(chat)))
             refused.append("")
-        except Exception as error:  # noqa: BLE001  templates raise whatever they like; training would end here
+        except ValueError as error:
             texts.append("")
-            refused.append(str(error)[:200] or type(error).__name__)
-    start, end = speech.marker(spec.start), speech.marker(spec.end)
-    pairs = [_supervised(ids, start, end, spec.max_length) for ids in speech.ids(texts)]
+            refused.append(str(error))
+    start, end = speech.encode([spec.start, spec.end], around=False)
+    pairs = [_supervised(ids, start, end, spec.max_length) for ids in speech.encode(texts)]
     readable = np.array([not r for r in refused], dtype=bool)
     counts = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     return {
@@ -232,33 +178,10 @@ def _count(speech: _Speech, chats: list[Any], spec: TokenizerSpec) -> dict[str, 
 
 
 def _supervised(ids: Array, start: Array, end: Array, most: int | None) -> tuple[int, int]:
-    """Return the number of supervised tokens within the first `most`, and the tokens up to the first answer (-1: none).
-
-    A span runs from behind a start marker to the end of the next end marker, or of the text.
-    """
-    begins = _places(ids, start)
+    """Return the supervised tokens within the first `most`, and the tokens up to the first answer (-1: none)."""
+    begins = places(ids, start)
     marker = int(begins[0]) + len(start) if len(begins) else -1
-    ids = ids if most is None else ids[:most]
-    begins, ends = begins[begins + len(start) <= len(ids)], _places(ids, end)
-    count = at = 0
-    for begin in begins.tolist():
-        if begin < at:
-            continue
-        first = begin + len(start)
-        place = int(np.searchsorted(ends, first))
-        at = int(ends[place]) + len(end) if place < len(ends) else len(ids)
-        count += at - first
-    return count, marker
-
-
-def _places(ids: Array, marker: Array) -> Array:
-    """Return where `marker` begins in `ids`."""
-    if not len(marker) or len(ids) < len(marker):
-        return np.zeros(0, np.int64)
-    hits: Array = np.ones(len(ids) - len(marker) + 1, bool)
-    for offset, token in enumerate(marker.tolist()):
-        hits &= ids[offset : offset + len(hits)] == token
-    return np.flatnonzero(hits)
+    return sum(stop - first for first, stop in spans(ids[:most], start, end)), marker
 
 
 @rule(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,6 +49,11 @@ class Transform(BaseModel, ABC):
             UsageError: something is missing.
         """
         del specs
+        return self
+
+    def placed(self, base: Path) -> Transform:
+        """Return the step with paths that are relative to the pipeline's folder made absolute."""
+        del base
         return self
 
     @abstractmethod

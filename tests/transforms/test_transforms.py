@@ -58,7 +58,7 @@ def apply(entry, *samples, specs=RAGGED):
 def test_every_transform_is_found_by_name_and_says_its_version():
     names = list(transforms())
     assert names == sorted(names)
-    assert {"select", "cast", "scale", "center", "camera", "voxel", "sample_points"} <= set(names)
+    assert {"select", "cast", "scale", "center", "camera", "voxel", "sample_points", "tokenize"} <= set(names)
     assert all(isinstance(kind.version, int) for kind in transforms().values())
 
 

@@ -1,0 +1,180 @@
+"""Text to tokens as training code does it: a tokenizer, its chat template, the spans that are trained on.
+
+Needs the extra ``text``. Templates come from files, so they run in a sandbox.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.digest import digest_bytes
+from datacheck.errors import UsageError
+from datacheck.registry import require
+
+Array = np.ndarray[Any, Any]
+
+_FILE, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+_SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+class Tokenizer:
+    """A tokenizer: the folder with tokenizer.json, or that file; tokenizer_config.json and a template lie beside it.
+
+    Raises:
+        MissingDependencyError: the extra ``text`` is not installed.
+        UsageError: there is none, or it is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        tokenizers = require("tokenizers", "text")
+        file = path / _FILE if path.is_dir() else path
+        raw, config = _read(file), file.with_name(_CONFIG)
+        if raw is None:
+            msg = f"{path}: no tokenizer there; it is a folder with {_FILE}, or that file"
+            raise UsageError(msg)
+        said = _json(config)
+        self._template = said.get("chat_template") or _read(file.with_name(_TEMPLATE))
+        self.special = {n: t["content"] if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))}
+        try:
+            self._encoder = tokenizers.Tokenizer.from_str(raw)
+        except Exception as error:
+            msg = f"{file}: not a tokenizer: {error}"
+            raise UsageError(msg) from error
+        self._encoder.no_truncation()
+        self._encoder.no_padding()
+        told = json.dumps([self._template, self.special], sort_keys=True)
+        self.digest = digest_bytes(f"{raw}\0{told}".encode())
+
+    def id_of(self, special: str) -> int | None:
+        """Return the id of a special token ("bos_token"), or None."""
+        name = self.special.get(special)
+        found: int | None = None if name is None else self._encoder.token_to_id(name)
+        return found
+
+    def encode(self, texts: Sequence[str], *, around: bool = True) -> list[Array]:
+        """Return the ids of each text: int64 (tokens).
+
+        Args:
+            texts: whole texts, or markers.
+            around: with what the tokenizer itself puts around a whole text (some put a bos token in front).
+        """
+        found = self._encoder.encode_batch(list(texts), add_special_tokens=around)
+        return [np.array(one.ids, dtype=np.int64) for one in found]
+
+    @cached_property
+    def template(self) -> Any:
+        """The compiled chat template.
+
+        Raises:
+            UsageError: there is none, or it is broken.
+        """
+        told = self._template
+        if isinstance(told, list):  # several named templates
+            told = next((t["template"] for t in told if t.get("name") == "default"), told[0]["template"])
+        if not told:
+            msg = f"the tokenizer has no chat template (chat_template in {_CONFIG}, or {_TEMPLATE})"
+            raise UsageError(msg)
+        sandbox = require("jinja2.sandbox", "text").ImmutableSandboxedEnvironment
+        environment = sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+        environment.filters["tojson"] = lambda value, **kw: json.dumps(value, ensure_ascii=False, **kw)
+        # the day is part of some templates; a fixed one keeps the text a function of the chat
+        environment.globals |= {"raise_exception": _refuse, "strftime_now": lambda form: "2024-01-01"}
+        try:
+            return environment.from_string(told)
+        except Exception as error:
+            msg = f"the chat template of the tokenizer is broken: {error}"
+            raise UsageError(msg) from error
+
+    def with_template(self) -> Tokenizer:
+        """Return the tokenizer, sure to have a chat template.
+
+        Raises:
+            UsageError: it has none, or a broken one.
+        """
+        assert self.template is not None
+        return self
+
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """Return a conversation as one text; tools and tool calls that are JSON text are parsed first.
+
+        Raises:
+            ValueError: the template refuses it.
+        """
+        template = self.template
+        try:
+            tools = next((m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None)
+            parsed = [{**m, "tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
+            text: str = template.render(
+                messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
+            )
+        except Exception as error:  # templates raise whatever they like; training would end here
+            raise ValueError(str(error)[:200] or type(error).__name__) from error
+        return text
+
+
+def messages_of(value: Any) -> list[dict[str, Any]]:
+    """Return the messages of a conversation; what is none is an empty one."""
+    found = value.get("conversations", value.get("messages")) if isinstance(value, dict) else value
+    return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path}: cannot be read: {error}"
+        raise UsageError(msg) from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        said = json.loads(_read(path) or "{}")
+    except ValueError as error:
+        msg = f"{path}: not valid JSON: {error}"
+        raise UsageError(msg) from error
+    return said if isinstance(said, dict) else {}
+
+
+def _refuse(message: str) -> None:
+    raise ValueError(message)
+
+
+def _parsed(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def spans(ids: Array, start: Array, end: Array) -> Iterator[tuple[int, int]]:
+    """Yield (first, stop) of what is trained on: from behind a start marker to the end of the next end marker.
+
+    Shapes:
+        ids: int (tokens), without padding
+        start, end: int (tokens of the marker)
+
+    Notes:
+        As minimind's ``generate_labels``: an answer that was cut off is trained on to its last token.
+    """
+    ends = places(ids, end)
+    stop = 0
+    for begin in places(ids, start).tolist():
+        if begin < stop:
+            continue
+        first = begin + len(start)
+        place = int(np.searchsorted(ends, first))
+        stop = int(ends[place]) + len(end) if place < len(ends) else len(ids)
+        yield first, stop
+
+
+def places(ids: Array, marker: Array) -> Array:
+    """Return where `marker` begins in `ids`: int64, ascending."""
+    if not len(marker) or len(ids) < len(marker):
+        return np.zeros(0, np.int64)
+    hits: Array = np.ones(len(ids) - len(marker) + 1, bool)
+    for offset, token in enumerate(marker.tolist()):
+        hits &= ids[offset : offset + len(hits)] == token
+    return np.flatnonzero(hits)

@@ -1,0 +1,140 @@
+"""Text or chats to token ids and labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec, Block, Column
+from datacheck.tokens import Tokenizer, messages_of, spans
+from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, each
+
+IGNORED = -100  # the label that a loss leaves out
+
+
+class Tokenize(Transform):
+    """Put token ids and labels in the place of a text or chat field.
+
+    Shapes:
+        ids, labels: int (tokens), or (max_length) where `pad` is set
+
+    Args:
+        field: text, or chats as a list of {role, content}.
+        tokenizer: a folder with tokenizer.json and tokenizer_config.json, or the file; relative to the pipeline.
+        max_length: tokens kept; the rest is cut off. None: all.
+        pad: fill up to `max_length` with the padding token, labels with -100.
+        ends: put the bos token before and the eos token behind a text (never around a chat: its template does that).
+        start, end: the texts around what is trained on in a chat.
+        ids, labels: names of the new fields.
+        dtype: of both.
+        keep: keep the text as well.
+
+    Notes:
+        Labels are not shifted: labels[i] is ids[i] or -100. In a text every token is trained on; in a chat those
+        between the markers and the end marker. A chat without one is refused.
+    """
+
+    name: ClassVar[str] = "tokenize"
+    version: ClassVar[int] = 1
+    field: str
+    tokenizer: str
+    max_length: int | None = Field(default=None, gt=2)
+    pad: bool = False
+    ends: bool = True
+    start: str = "<|im_start|>assistant\n"
+    end: str = "<|im_end|>\n"
+    ids: str = "input_ids"
+    labels: str = "labels"
+    dtype: Literal["int32", "int64"] = "int64"
+    keep: bool = False
+
+    @cached_property
+    def _encoder(self) -> Tokenizer:
+        return Tokenizer(Path(self.tokenizer))
+
+    @cached_property
+    def _markers(self) -> tuple[Array, Array]:
+        start, end = self._encoder.encode([self.start, self.end], around=False)
+        return start, end
+
+    def placed(self, base: Path) -> Tokenize:
+        """Return the step with the tokenizer's absolute path."""
+        return self.model_copy(update={"tokenizer": str((base / self.tokenizer).resolve())})
+
+    def identity(self) -> dict[str, Any]:
+        """Return the options with the digest of the tokenizer in the place of its path."""
+        options = {k: v for k, v in self.options().items() if k != "tokenizer"}
+        return {"use": self.name, "version": self.version, "options": options, "tokenizer": self._encoder.digest}
+
+    def derive(self, specs: Specs) -> dict[str, ArraySpec]:
+        """Return the specs with ids and labels in the place of the text."""
+        spec = self.spec(specs, self.field)
+        if spec.kind == "array":
+            msg = f"tokenize: {self.field} is {spec.dtype}; this step takes text or chats"
+            raise UsageError(msg)
+        if self.pad and self.max_length is None:
+            msg = "tokenize: pad needs max_length"
+            raise UsageError(msg)
+        new = ArraySpec(self.dtype, (self.max_length or 0,) if self.pad else (), None if self.pad else "tokens")
+        made = {
+            name: replace(new, attrs={"role": role}) for name, role in ((self.ids, "tokens"), (self.labels, "labels"))
+        }
+        return {**{n: s for n, s in specs.items() if self.keep or n != self.field}, **made}
+
+    def apply(self, block: Block) -> Result:
+        """Return the block with ids and labels."""
+        if self.field not in block.fields:
+            return [], [(key, f"{self.field} is absent") for key in block.keys]
+        column = block.fields[self.field]
+        texts, chat = self._texts(column), column.kind == "json"
+        tokens = self._encoder.encode([text if isinstance(text, str) else "" for text in texts], around=chat)
+
+        def one(i: int) -> dict[str, Array]:
+            text = texts[i]
+            if isinstance(text, Exception):
+                msg = f"{self.field}: the chat template refuses it: {text}"
+                raise InvalidSample(msg)
+            return self._made(tokens[i], chat=chat)
+
+        blocks, refused = each(block, (self.ids, self.labels), one)
+        if self.keep or self.field in {self.ids, self.labels}:
+            return blocks, refused
+        kept = [replace(b, fields={n: c for n, c in b.fields.items() if n != self.field}) for b in blocks]
+        return kept, refused
+
+    def _texts(self, column: Column) -> list[str | Exception]:
+        if column.kind == "text":
+            return list(column.objects)
+        texts: list[str | Exception] = []
+        for value in column.objects:
+            try:
+                texts.append(self._encoder.chat(messages_of(value)))
+            except ValueError as error:
+                texts.append(error)
+        return texts
+
+    def _made(self, tokens: Array, *, chat: bool) -> dict[str, Array]:
+        bos, eos = self._encoder.id_of("bos_token"), self._encoder.id_of("eos_token")
+        if not chat and self.ends:
+            room = None if self.max_length is None else self.max_length - (bos is not None) - (eos is not None)
+            parts = [[bos] if bos is not None else [], tokens[:room], [eos] if eos is not None else []]
+            tokens = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
+        ids = tokens[: self.max_length]
+        trained: Array = np.full(len(ids), not chat)
+        for first, stop in spans(ids, *self._markers) if chat else ():
+            trained[first:stop] = True
+        if chat and not trained.any():
+            msg = f"{self.field}: no token to train on among {len(ids)}"
+            raise InvalidSample(msg)
+        labels = np.where(trained, ids, IGNORED)
+        if self.pad and self.max_length is not None:
+            missing = self.max_length - len(ids)
+            ids = np.concatenate([ids, np.full(missing, self._encoder.id_of("pad_token") or 0)])
+            labels = np.concatenate([labels, np.full(missing, IGNORED)])
+        return {self.ids: ids.astype(self.dtype), self.labels: labels.astype(self.dtype)}

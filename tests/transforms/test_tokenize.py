@@ -1,0 +1,194 @@
+"""Tokens and labels, with a tokenizer of one token per character: every id can be counted by hand."""
+
+from __future__ import annotations
+
+import json
+import string
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec, Origin, Piece, stack
+from datacheck.tokens import Tokenizer, messages_of, places, spans
+from datacheck.transforms import bind, run, step
+
+PAD, START, END = 0, 1, 2
+TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+VOCAB = {"<|endoftext|>": PAD, "<|im_start|>": START, "<|im_end|>": END}
+VOCAB |= {letter: 3 + i for i, letter in enumerate(string.printable)}
+SPECS = {
+    "text": ArraySpec("uint8", (), "fields.text", "text"), "chat": ArraySpec("uint8", (), "fields.chat", "json"),
+    "n": ArraySpec("int64"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("model")
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(VOCAB, unk_token="<|endoftext|>"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
+    made.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    made.save(str(place / "tokenizer.json"))
+    config = {"bos_token": "<|im_start|>", "eos_token": {"content": "<|im_end|>"}, "pad_token": "<|endoftext|>"}
+    (place / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": TEMPLATE}))
+    return place
+
+
+def letters(text):
+    return [VOCAB[c] for c in text]
+
+
+def tokens(folder, field, *values, **options):
+    steps, after = bind([step({"tokenize": {"field": field, "tokenizer": str(folder), **options}})], SPECS)
+    pieces = [Piece(f"k{i}", {field: value, "n": np.array(i)}, Origin("f")) for i, value in enumerate(values)]
+    made, refused = [], []
+    for block in stack(pieces):
+        some, why = run(steps, block)
+        made += some
+        refused += why
+    return {s.key: dict(s.fields) for b in made for s in b}, dict(refused), after
+
+
+def chat(*turns):
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+def test_a_text_is_trained_on_whole(folder):
+    made, refused, after = tokens(folder, "text", "ab", "")
+    assert not refused
+    assert made["k0"]["input_ids"].tolist() == [START, *letters("ab"), END]
+    assert made["k0"]["labels"].tolist() == made["k0"]["input_ids"].tolist()
+    assert made["k1"]["input_ids"].tolist() == [START, END]
+    assert (after["input_ids"].dim, after["input_ids"].dtype) == ("tokens", "int64")
+    assert "text" not in after
+
+
+def test_a_text_is_cut_before_its_end_token_and_padded(folder):
+    made, _, after = tokens(folder, "text", "abcdef", "a", max_length=5, pad=True, dtype="int32", keep=True)
+    assert made["k0"]["input_ids"].tolist() == [START, *letters("abc"), END]
+    assert made["k1"]["input_ids"].tolist() == [START, *letters("a"), END, PAD, PAD]
+    assert made["k1"]["labels"].tolist() == [START, *letters("a"), END, -100, -100]
+    assert made["k1"]["labels"].dtype == np.int32
+    assert made["k1"]["text"] == "a"
+    assert after["labels"].item == (5,)
+
+
+def test_a_chat_is_trained_on_its_answers(folder):
+    made, refused, _ = tokens(
+        folder, "chat", chat(("user", "q"), ("assistant", "yes"), ("user", "r"), ("assistant", "no"))
+    )
+    assert not refused
+    text = made["k0"]["input_ids"].tolist()
+    labels = made["k0"]["labels"].tolist()
+    trained = [t for t in labels if t != -100]
+    assert trained == [*letters("yes"), END, *letters("\n"), *letters("no"), END, *letters("\n")]
+    assert all(label in (-100, ids) for label, ids in zip(labels, text, strict=True))
+    assert text[:6] == [START, *letters("user\n")]
+
+
+def test_a_chat_without_anything_to_train_on_is_refused(folder):
+    long = chat(("user", "q" * 50), ("assistant", "yes"))
+    made, refused, _ = tokens(folder, "chat", long, chat(("user", "q")), [], chat(("assistant", "x")), max_length=40)
+    assert sorted(made) == ["k3"]
+    assert sorted(refused) == ["k0", "k1", "k2"]
+    assert "no token to train on" in refused["k0"]
+
+
+def test_a_cut_answer_is_trained_on_to_its_last_token(folder):
+    made, _, _ = tokens(folder, "chat", chat(("assistant", "abcdef")), max_length=14)
+    assert [t for t in made["k0"]["labels"].tolist() if t != -100] == letters("abc")
+
+
+def test_a_template_that_refuses_names_the_sample(folder, tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config["chat_template"] = "{{ raise_exception('roles must alternate') }}"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    made, refused, _ = tokens(tmp_path, "chat", chat(("user", "q")))
+    assert not made
+    assert refused == {"k0": "chat: the chat template refuses it: roles must alternate"}
+
+
+def test_a_template_cannot_leave_its_sandbox(folder, tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages.__class__.__mro__[1].__subclasses__() }}")
+    with pytest.raises(ValueError, match="unsafe"):
+        Tokenizer(tmp_path).chat([{"role": "user", "content": ""}])
+
+
+def test_the_identity_holds_the_content_and_not_the_place(folder, tmp_path):
+    one = step({"tokenize": {"field": "text", "tokenizer": "model"}}).placed(folder.parent)
+    assert one.tokenizer.startswith("/")
+    here = step({"tokenize": {"field": "text", "tokenizer": str(folder)}}).identity()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    there = step({"tokenize": {"field": "text", "tokenizer": str(tmp_path / "tokenizer.json")}}).identity()
+    assert here == there
+    assert str(folder) not in json.dumps(here)
+    (tmp_path / "tokenizer_config.json").write_text('{"bos_token": "a"}')
+    assert step({"tokenize": {"field": "text", "tokenizer": str(tmp_path)}}).identity() != here
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "no tokenizer there"), ("{", "not a tokenizer"), ("\udcff", "cannot be read")]
+)
+def test_a_missing_or_damaged_tokenizer_is_one_message(tmp_path, content, said):
+    if content is not None:
+        (tmp_path / "tokenizer.json").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(UsageError, match=said) as caught:
+        Tokenizer(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_numbers_and_padding_without_length_are_refused(folder):
+    for wrong, said in (({"field": "n"}, "takes text or chats"), ({"field": "text", "pad": True}, "needs max_length")):
+        with pytest.raises(UsageError, match=said):
+            bind([step({"tokenize": {"tokenizer": str(folder), **wrong}})], SPECS)
+
+
+@given(st.lists(st.integers(0, 3), max_size=40), st.lists(st.integers(0, 3), max_size=3))
+def test_places_are_where_the_marker_is(ids, marker):
+    wanted = [i for i in range(len(ids) - len(marker) + 1) if marker and ids[i : i + len(marker)] == marker]
+    assert places(np.array(ids, dtype=np.int64), np.array(marker, dtype=np.int64)).tolist() == wanted
+
+
+def generate_labels(ids, bos, eos):
+    """minimind's loop (dataset/lm_dataset.py), on tokens without padding; the reference."""
+    labels = [-100] * len(ids)
+    i = 0
+    while i < len(ids):
+        if ids[i : i + len(bos)] == bos:
+            start = i + len(bos)
+            end = start
+            while end < len(ids):
+                if ids[end : end + len(eos)] == eos:
+                    break
+                end += 1
+            for j in range(start, min(end + len(eos), len(ids))):
+                labels[j] = ids[j]
+            i = end + len(eos) if end < len(ids) else len(ids)
+        else:
+            i += 1
+    return labels
+
+
+@given(st.lists(st.integers(0, 4), max_size=60))
+def test_spans_are_those_of_the_training_code(ids):
+    bos, eos = [1, 2], [3, 4]
+    labels = [-100] * len(ids)
+    for first, stop in spans(np.array(ids, dtype=np.int64), np.array(bos), np.array(eos)):
+        labels[first:stop] = ids[first:stop]
+    assert labels == generate_labels(ids, bos, eos)
+
+
+def test_messages_of_takes_both_spellings():
+    assert messages_of({"conversations": [{"a": 1}, 3]}) == [{"a": 1}]
+    assert messages_of({"messages": [{"a": 1}]}) == messages_of([{"a": 1}]) == [{"a": 1}]
+    assert messages_of("text") == messages_of(None) == []
