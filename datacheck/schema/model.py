@@ -23,7 +23,7 @@ from pydantic import (
 
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
-from datacheck.schema.units import CENTRES, FRAMES, ROLES, UNITS
+from datacheck.schema.units import CENTRES, FRAMES, ROLES, SKELETONS, UNITS
 from datacheck.schema.values import (
     DTYPES,
     Axis,
@@ -78,7 +78,7 @@ class FieldSpec(_Model):
     frame: Annotated[str | None, one_of(FRAMES, "frame")] = None
     intrinsics: str | None = None
     image_size: Annotated[tuple[Count, Count], BeforeValidator(as_tuple)] | None = None
-    skeleton: str | None = None
+    skeleton: Annotated[str | None, one_of(SKELETONS, "skeleton")] = None
     order: Literal["wxyz", "xyzw"] | None = None
     near: str | None = None
     ignore: Ints = ()

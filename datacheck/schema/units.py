@@ -1,4 +1,4 @@
-"""Closed lists of units, frames and roles, with exact factors."""
+"""Closed lists of units, frames, skeletons and roles, with exact factors."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ FRAMES: frozenset[str] = frozenset(
     {"camera_opengl", "camera_opencv", "world", "object", "robot_base", "sensor", "root_relative"}
 )
 CENTRES: frozenset[str] = frozenset({"no", "root", "centroid", "box", "xy"})
+
+SKELETONS: frozenset[str] = frozenset({"mano21_ho3d", "mano21_openpose"})  # their bones are known to the rules
 
 SPATIAL_ROLES: frozenset[str] = frozenset({"points", "joints", "position"})
 ROLES: frozenset[str] = SPATIAL_ROLES | {

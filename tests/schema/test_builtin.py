@@ -17,7 +17,7 @@ from datacheck.schema.model import (
     TokenizerSpec,
     WindowsSpec,
 )
-from datacheck.schema.units import CENTRES, FRAMES, ROLES, UNITS
+from datacheck.schema.units import CENTRES, FRAMES, ROLES, SKELETONS, UNITS
 from datacheck.sources import list_files, matches, plan_work
 
 HEX = "0123456789abcdef0123456789abcdef"
@@ -260,6 +260,6 @@ def _keys(model):
 
 def test_every_key_word_and_step_of_the_language_is_in_the_readme():
     text = (shipped("schemas") / "README.md").read_text(encoding="utf-8")
-    words = [*_keys(Schema), *ROLES, *UNITS, *FRAMES, *CENTRES, *builtin(), "extends"]
+    words = [*_keys(Schema), *ROLES, *UNITS, *FRAMES, *CENTRES, *SKELETONS, *builtin(), "extends"]
     words += ["clip", "voxel", "drop_classes", "min_points", "captions", "line", "row"]
     assert [word for word in dict.fromkeys(words) if f"`{word}`" not in text] == []

@@ -6,9 +6,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from datacheck.errors import UsageError
+from datacheck.rules import skeletons
 from datacheck.schema.check import check
 from datacheck.schema.load import dump_schema, parse_schema
 from datacheck.schema.model import FieldSpec, Range, Schema
+from datacheck.schema.units import SKELETONS
 
 _finite = st.floats(allow_nan=False, allow_infinity=False)
 _words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
@@ -208,6 +210,12 @@ def test_an_extra_folder_that_was_not_given_is_looked_for_below_the_data():
     assert schema.placed(["objects", "other"]) is schema
     with pytest.raises(UsageError, match=r"no extra folder called 'object'. Did you mean 'objects'\?"):
         schema.placed(["object"])
+
+
+def test_the_skeletons_of_the_language_are_those_that_the_rules_know():
+    assert set(skeletons.SKELETONS) == SKELETONS
+    with pytest.raises(ValidationError, match=r"'mano21' is not a known skeleton. Did you mean 'mano21_ho3d'\?"):
+        FieldSpec(skeleton="mano21")
 
 
 def test_a_tokenizer_is_looked_for_in_the_data_folder(tmp_path):
