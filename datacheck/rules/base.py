@@ -181,6 +181,13 @@ def counted(count: int, word: str = "sample") -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
+def those(mask: Array, verb: str, word: str = "sample") -> str:
+    """Return how many samples do what: ``1 sample holds``, ``3 samples are``."""
+    count = int(np.count_nonzero(mask))
+    one = {"have": "has", "are": "is"}.get(verb, f"{verb}s")
+    return f"{counted(count, word)} {one if count == 1 else verb}"
+
+
 def listed(words: Iterable[str], most: int = 3) -> str:
     """Return the first few words, and how many more there are."""
     every = list(words)

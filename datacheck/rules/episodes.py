@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, measure, rule, shown
+from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those
 from datacheck.rules.measures import form, is_numeric, leaf, of_role, reduced
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
@@ -93,8 +93,7 @@ def short_episode(rows: Rows, case: Case) -> Iterator[Failure]:
         if odd.any():
             yield Failure(
                 odd,
-                f"{counted(int(odd.sum()))} have {int(np.median(steps[odd])):,} steps (median), "
-                f"allowed {episode.length}.",
+                f"{those(odd, 'have')} {int(np.median(steps[odd])):,} steps (median), allowed {episode.length}.",
                 measured={"steps": int(np.median(steps[odd]))},
                 expected={"length": str(episode.length)},
                 fix="Leave them out, or widen episode: {length: ...}.",
@@ -105,7 +104,7 @@ def short_episode(rows: Rows, case: Case) -> Iterator[Failure]:
 def _windowless(short: Array, steps: Array, length: int) -> Failure:
     return Failure(
         short,
-        f"{counted(int(short.sum()))} of {int(steps[short].min()):,} steps or more give no window of {length}.",
+        f"{those(short, 'give')} no window of {length} steps: the shortest has {int(steps[short].min()):,}.",
         measured={"shortest": int(steps[short].min()), "longest": int(steps[short].max())},
         expected={"steps": f"{length}.."},
         cause=Cause("shorter than the window: range(0)", "short", explains=int(short.sum())),
@@ -220,7 +219,7 @@ def _gappy(rows: Rows, case: Case, gappy: Array, place: int) -> Failure:
     seconds = float(np.median(rows["step"][gappy])) * factor(case.spec.unit or "s")
     return Failure(
         gappy,
-        f"{counted(int(gappy.sum()))} have {counted(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} median "
+        f"{those(gappy, 'have')} {counted(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} median "
         f"steps of {shown(seconds, 's')}.",
         measured={"gaps": int(gaps[gappy].sum())},
         severity=Severity.WARNING,
@@ -334,7 +333,7 @@ def idle_episode(rows: Rows, case: Case) -> Iterator[Failure]:
         ends = int(np.median((rows["head"] + rows["tail"])[bad]))
         yield Failure(
             bad,
-            f"{counted(int(bad.sum()))} stand still for {100 * float(np.median(idle[bad])):.3g} % of their steps "
+            f"{those(bad, 'stand')} still for {100 * float(np.median(idle[bad])):.3g} % of their steps "
             f"(median; {ends:,} of them at the ends), allowed {100 * most:g} %.",
             measured={"idle": float(np.median(idle[bad])), "frozen": int((frozen & bad).sum())},
             expected={"idle": f"..{most:g}"},

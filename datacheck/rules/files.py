@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, counted, listed, rule
+from datacheck.rules.base import Case, counted, listed, rule, those
 from datacheck.rules.measures import form, numbers
 from datacheck.schema.model import Schema
 from datacheck.table import UNREADABLE, Rows
@@ -112,7 +112,7 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     if missing.any():
         yield Failure(
             missing,
-            f"{counted(int(missing.sum()))} are in a list but not on disk.",
+            f"{those(missing, 'are')} in a list but not on disk.",
             kind="missing",
             fix="Restore the files, or take their names off the list.",
         )
@@ -120,7 +120,7 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     if extra:
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{counted(len(extra), 'file')} match the pattern but are in no list: {listed(sorted(extra))}.",
+            f"no list names {counted(len(extra), 'file')} of the pattern: {listed(sorted(extra))}.",
             measured={"unlisted": len(extra), "first": sorted(extra)[:10]},
             severity=Severity.WARNING,
             kind="unlisted",
@@ -241,11 +241,11 @@ def placeholder_sample(rows: Rows, case: Case) -> Iterator[Failure]:
     mask = zero | flagged
     if mask.any():
         raised = [name for name, where in zip(flags, wrong, strict=True) if where.any()]
-        parts = [f"{int(zero.sum()):,} are zero in every float field"] if zero.any() else []
-        parts += [f"{int(flagged.sum()):,} have {listed(raised)} set"] if flagged.any() else []
+        parts = [f"zeros in every float field ({int(zero.sum()):,})"] if zero.any() else []
+        parts += [f"{listed(raised)} set ({int(flagged.sum()):,})"] if flagged.any() else []
         yield Failure(
             mask,
-            f"{counted(int(mask.sum()))} hold no data: {', '.join(parts)}.",
+            f"{those(mask, 'hold')} no data: {', '.join(parts)}.",
             measured={"zero": int(zero.sum()), "flagged": int(flagged.sum())},
             cause=Cause("written by a loader after an exception; training would learn from zeros", "placeholder"),
             fix="Repair the sources and build again; they are left out of valid.json.",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, measure, rule, shown
+from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those
 from datacheck.rules.measures import leaf, of_role, place, positions
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
@@ -99,7 +99,7 @@ def _off_centre(bad: Array, declared: str, centres: dict[str, Array], exact: dic
         said = f"centered: {declared} is declared and {shown(far)} of the radius away"
     return Failure(
         bad,
-        f"{counted(int(bad.sum()))} are centred on {words}; {said}.",
+        f"{those(bad, 'are')} centred on {words}; {said}.",
         measured={"centre": kind, "median": far},
         expected={"centered": declared},
         cause=Cause(f"centred on {words}", kind, explains=count) if kind != "none" else None,
@@ -227,7 +227,7 @@ def _other_side(bad: Array, wrong_side: Array, frame: str, surely: float) -> Fai
     sign = "above" if _BEFORE[frame] == "behind" else "below"
     return Failure(
         bad,
-        f"{counted(int(bad.sum()))} lie at z {sign} 0 ({100 * float(np.median(wrong_side[bad])):.3g} % of their "
+        f"{those(bad, 'lie')} at z {sign} 0 ({100 * float(np.median(wrong_side[bad])):.3g} % of their "
         f"positions, median); {frame} is declared.",
         measured={"wrong_side": float(np.median(wrong_side[bad]))},
         expected={"frame": frame},

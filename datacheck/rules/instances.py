@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import is_numeric, of_role, reduced
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Range, Schema
@@ -123,7 +123,7 @@ def class_out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
         allowed = f"0..{classes - 1}" if isinstance(classes, int) else str(classes)
         yield Failure(
             bad,
-            f"{counted(int(bad.sum()))} hold labels that are no class ({span}, "
+            f"{those(bad, 'hold')} labels that are no class ({span}, "
             f"{counted(int(rows['outside'][bad].sum()), 'value')}), allowed {allowed}.",
             measured={"low": low, "high": high, "values": int(rows["outside"][bad].sum())},
             expected={"classes": allowed},
@@ -191,7 +191,7 @@ def _mark(rows: Rows, case: Case, where: Array, stat: str, kind: str) -> Failure
     text = f"these samples use {listed(values)} where the schema says {listed(map(str, case.spec.ignore))}"
     return Failure(
         where,
-        f"{counted(int(where.sum()))} hold {listed(values)}; the schema declares {declared}.",
+        f"{those(where, 'hold')} {listed(values)}; the schema declares {declared}.",
         measured={"values": values, "count": int(rows["negative" if kind == "negative" else "mark"][where].sum())},
         expected={"ignore": list(case.spec.ignore)},
         cause=Cause(text, "ignore") if unused else None,
@@ -210,7 +210,7 @@ class _Scene:
 
     Attributes:
         rows, weight: points that are left; expected number of points that each of all points stands for.
-        lives: bool: per instance.
+        lives, size: bool and float64: per instance; None where the size is to be counted again.
     """
 
     ids: Array
@@ -222,13 +222,14 @@ class _Scene:
     def __post_init__(self) -> None:
         self.rows, self.weight = np.arange(len(self.which)), np.ones(len(self.which))
         self.lives: Array = np.ones(len(self.ids), bool)
+        self.size: Array | None = None
 
     def sizes(self) -> Array:
         """Return the expected number of points of each instance, and 0 for those that live no more."""
-        which = self.which[self.rows]
-        mine = which >= 0
-        size = np.bincount(which[mine], weights=self.weight[self.rows[mine]], minlength=len(self.ids))
-        return np.where(self.lives, size, 0.0)
+        if self.size is None:
+            which = self.which[self.rows] + 1
+            self.size = np.bincount(which, weights=self.weight[self.rows], minlength=len(self.ids) + 1)[1:]
+        return np.where(self.lives, self.size, 0.0)
 
     def first_classes(self) -> Array:
         """Return the class of the first point of each instance that is left, as Mask3D takes it; -1 without one."""
@@ -241,10 +242,10 @@ class _Scene:
         """Take one step of the loader; return the size of the largest instance that ``min_points`` met, else NaN."""
         largest = np.nan
         if name == "clip":
-            self.weight = self.weight * min(1.0, value / max(1, len(self.rows)))
+            self.weight, self.size = self.weight * min(1.0, value / max(1, len(self.rows))), None
         elif name == "voxel" and self.xyz is not None:
             kept, points = occupied(self.xyz[self.rows], float(value))
-            self.rows = self.rows[kept]
+            self.rows, self.size = self.rows[kept], None
             self.weight[self.rows] = 1 - (1 - self.weight[self.rows]) ** points
         elif name == "drop_classes" and self.classes is not None:
             self.lives = self.lives & ~np.isin(self.first_classes(), value)
@@ -371,9 +372,8 @@ def no_effective_instances(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     steps = loader_steps(case.schema)
     least = max([spec.min_instances or 1 for _, spec in case.schema.of_role("instance")], default=1)
-    few = known & (rows["funnel"][:, -1] < least)
     margin, limit = float(case.options["margin"]), dict(steps).get("min_points")
-    near = few & False
+    few, near = known & (rows["funnel"][:, -1] < least), known & False
     if limit is not None and "largest" in rows:
         near = known & rows.measured("largest") & (np.abs(rows["largest"] / limit - 1) <= margin)
         near &= few | (rows["funnel"][:, -1] == least)
@@ -393,7 +393,7 @@ def _emptied(rows: Rows, few: Array, least: int, steps: tuple[tuple[str, Any], .
     what = "no instance" if least == 1 else f"fewer than {least} instances"
     return Failure(
         few,
-        f"{counted(int(few.sum()))} have {what} left after the loader's steps: {listed(said, 6)}.",
+        f"{those(few, 'have')} {what} left after the loader's steps: {listed(said, 6)}.",
         measured={"lost_at": reasons},
         expected={"instances": f"{least}.."},
         fix="Leave them out by valid.json, on all ranks alike; never draw another sample in __getitem__.",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown
+from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
 from datacheck.rules.measures import bones, is_numeric, leaf, place, skeleton_of
 from datacheck.rules.skeletons import Skeleton
 from datacheck.sample import Column
@@ -172,11 +172,11 @@ def bone_length(rows: Rows, case: Case) -> Iterator[Failure]:
             far[places] = off
             still = lengths[places[~off]]
             loose[places[~off]] = bool((still.std(axis=0) > float(options["spread"])).any())
-    spread = f"lie in sequences whose bones vary by more than {shown(1000 * float(options['spread']), 'mm')}"
+    spread = f"in sequences whose bones vary by more than {shown(1000 * float(options['spread']), 'mm')}"
     if far.any():
-        yield _stretched(far, "differ from their sequence in the length of a bone", None, "frame")
+        yield _stretched(far, "differ", "from their sequence in the length of a bone", None, "frame")
     if loose.any():
-        yield _stretched(loose, spread, Severity.WARNING, "sequence")
+        yield _stretched(loose, "lie", spread, Severity.WARNING, "sequence")
 
 
 def _impossible(odd: Array, ratio: Array, skeleton: Skeleton, band: float) -> Failure:
@@ -184,8 +184,7 @@ def _impossible(odd: Array, ratio: Array, skeleton: Skeleton, band: float) -> Fa
     bone = skeleton.bone_names[int(np.argmax(np.median(worst[odd], axis=0)))]
     return Failure(
         odd,
-        f"{counted(int(odd.sum()))} have a bone more than {band:g} times longer or shorter than a hand's "
-        f"(worst: {bone}).",
+        f"{those(odd, 'have')} a bone more than {band:g} times longer or shorter than a hand's (worst: {bone}).",
         measured={"bone": bone},
         expected={"factor": band},
         fix="Check joint order and fit; leave the samples out.",
@@ -194,10 +193,10 @@ def _impossible(odd: Array, ratio: Array, skeleton: Skeleton, band: float) -> Fa
     )
 
 
-def _stretched(mask: Array, words: str, severity: Severity | None, kind: str) -> Failure:
+def _stretched(mask: Array, verb: str, words: str, severity: Severity | None, kind: str) -> Failure:
     return Failure(
         mask,
-        f"{counted(int(mask.sum()))} {words}.",
+        f"{those(mask, verb)} {words}.",
         severity=severity,
         fix="Fit again with one shape per subject, or leave the frames out.",
         kind=kind,

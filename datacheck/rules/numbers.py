@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those
 from datacheck.rules.measures import finite, is_numeric, numbers, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
@@ -68,10 +68,10 @@ def non_finite(rows: Rows, case: Case) -> Iterator[Failure]:
         if case.name == ANY and "worst" in rows:
             where = f" in {listed(sorted(set(rows['worst'][bad])))}"
         elif case.name != ANY:
-            where = f"; the first has row {int(rows['bad_row'][bad][0]):,}"
+            where = f"; the first one in row {int(rows['bad_row'][bad][0]):,}"
         yield Failure(
             bad,
-            f"{counted(int(bad.sum()))} hold {counted(values, 'value')} that are NaN or infinite{where}.",
+            f"{those(bad, 'hold')} NaN or infinity ({counted(values, 'value')}){where}.",
             measured={"values": values},
             severity=Severity.WARNING if case.name == ANY else None,
             fix="Repair the source, or declare finite: false where NaN means missing.",
@@ -177,7 +177,7 @@ def sentinel_values(rows: Rows, case: Case) -> Iterator[Failure]:
     total = np.maximum(rows["rows"], 1)
     empty = known & (rows["declared"] >= rows["rows"])
     if empty.any():
-        yield _marked(rows, empty, "declared", "hold declared sentinels only")
+        yield _marked(rows, empty, "declared", "nothing but declared sentinels")
     undeclared = np.isin(rows["alike_value"], case.options["values"])
     undeclared &= ~np.isin(rows["alike_value"], case.spec.sentinels)
     alike = known & undeclared & (rows["alike"] > 0) & (case.spec.role in _MARKED)
@@ -185,20 +185,20 @@ def sentinel_values(rows: Rows, case: Case) -> Iterator[Failure]:
     for mask, severity in ((alike & ~few, None), (few, Severity.WARNING)):
         if mask.any():
             values = [shown(v) for v in sorted(set(rows["alike_value"][mask]))]
-            yield _marked(rows, mask, "alike", f"have rows of {listed(values)} throughout", severity)
+            yield _marked(rows, mask, "alike", f"rows of {listed(values)} throughout", severity)
     zeros = known & (rows["zeros"] > float(case.options["zeros"]) * total) & (case.spec.role in _NEVER_ZERO)
     zeros &= ~empty & (0.0 not in case.spec.sentinels)
     whole = zeros & (rows["zeros"] >= rows["rows"]) & (case.spec.role != "normal")
     for mask, severity in ((whole, None), (zeros & ~whole, Severity.WARNING)):
         if mask.any():
-            yield _marked(rows, mask, "zeros", "have rows of zeros", severity)
+            yield _marked(rows, mask, "zeros", "rows of zeros", severity)
 
 
 def _marked(rows: Rows, mask: Array, stat: str, words: str, severity: Severity | None = None) -> Failure:
     share = rows[stat][mask] / np.maximum(rows["rows"][mask], 1)
     return Failure(
         mask,
-        f"{counted(int(mask.sum()))} {words} ({100 * float(np.median(share)):.3g} % of their rows, median).",
+        f"{those(mask, 'hold')} {words} ({100 * float(np.median(share)):.3g} % of their rows, median).",
         measured={"share": float(np.median(share)), "rows": int(rows[stat][mask].sum())},
         cause=Cause('a mark for "missing" that was stored as data', "sentinel"),
         severity=severity,
@@ -256,7 +256,7 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure]:
         word = "dimension" if len(which) == 1 else "dimensions"
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{word} {listed(which)} of {len(flat)} never changes in {counted(int(known.sum()))}.",
+            f"{word} {listed(which)} of {len(flat)} in {counted(int(known.sum()))}: no change at all.",
             measured={"dimensions": [int(i) for i in np.flatnonzero(flat)]},
             fix="Drop it, or give it a spread of 1 in the normaliser.",
         )

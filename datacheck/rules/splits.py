@@ -142,7 +142,7 @@ def _crossings(rows: Rows, values: Array, known: Array, schema: Schema, words: s
         whole = int(mask.sum()) >= 0.9 * total
         yield Failure(
             mask,
-            f"{int(mask.sum()):,} of {counted(total)} of {split} {words} {others}.",
+            f"{split} {words} {others}: {int(mask.sum()):,} of its {counted(total)}.",
             measured={"shared": int(mask.sum()), "of": total, "split": split},
             cause=Cause(f"{split} is {others} again", "same-split", explains=int(mask.sum())) if whole else None,
             fix=f"Take them out of {split}, or split again by what they share.",
@@ -191,7 +191,7 @@ def split_overlap(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     known = rows.measured("content")
     if known.any():
-        yield from _crossings(rows, rows["content"], known, case.schema, "are also in")
+        yield from _crossings(rows, rows["content"], known, case.schema, "shares samples with")
 
 
 @rule(
@@ -234,7 +234,7 @@ def group_leak(rows: Rows, case: Case) -> Iterator[Failure]:
     known = rows.measured("split_key")
     if known.any():
         keys = rows["split_key"].astype(str)
-        yield from _crossings(rows, keys, known & (keys != ""), case.schema, "share their key with")
+        yield from _crossings(rows, keys, known & (keys != ""), case.schema, "shares keys with")
 
 
 @rule(
@@ -284,7 +284,7 @@ def exact_duplicate(rows: Rows, case: Case) -> Iterator[Failure]:
     if copy.sum() > float(case.options["share"]) * int(known.sum()):
         yield Failure(
             copy,
-            f"{int(copy.sum()):,} of {counted(int(known.sum()))} are copies of an earlier one.",
+            f"copies of an earlier sample: {int(copy.sum()):,} of {counted(int(known.sum()))}.",
             measured={"copies": int(copy.sum())},
             severity=Severity(severity),
             fix="Drop the later copies, or say duplicates: {exact: off} where they are meant.",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
 from datacheck.sample import Block, Column
 from datacheck.schema.dims import shows
@@ -65,12 +65,12 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
     if "missing" not in rows:
         return
     lacks = rows["missing"]
-    for names, count in sorted(Counter(lacks).items()):
+    for names in sorted(set(lacks)):
         if names:
             fields = [name for name in names.split(", ") if not name.startswith("attribute ")]
             yield Failure(
                 lacks == names,
-                f"{counted(count)} lack {names}.",
+                f"{those(lacks == names, 'lack')} {names}.",
                 fix="Export them again, name the field in the file with at:, or declare it optional: true.",
                 kind=names,
                 extra=tuple(fields),
@@ -129,7 +129,7 @@ def _of_kind(wrong: Array, found: Array, declared: str) -> Failure:
     kinds = sorted(set(found[wrong]))
     return Failure(
         wrong,
-        f"{counted(int(wrong.sum()))} hold {listed(kinds)} where {declared} are declared.",
+        f"{those(wrong, 'hold')} {listed(kinds)} where {declared} are declared.",
         measured={"dtype": kinds},
         kind="kind",
         fix="Correct the role or dtype in the schema, or export the field again.",
@@ -149,7 +149,7 @@ def _of_shape(rows: Rows, case: Case, text: Array) -> Iterator[Failure]:
         most = [f"{shape} ({count:,})" for shape, count in shapes.most_common()]
         yield Failure(
             wrong,
-            f"{counted(int(wrong.sum()))} have shape {listed(most)}; {shows(wanted)} is declared.",
+            f"{those(wrong, 'have')} shape {listed(most)}; {shows(wanted)} is declared.",
             measured={"shapes": dict(shapes.most_common(10))},
             expected={"shape": list(wanted)},
             kind="shape",
@@ -172,7 +172,7 @@ def _of_dtype(found: Array, declared: str, text: Array) -> Iterator[Failure]:
             same = kind in alike
             yield Failure(
                 mask,
-                f"{counted(int(mask.sum()))} are {name}; {declared} is declared.",
+                f"{those(mask, 'are')} {name}; {declared} is declared.",
                 measured={"dtype": name},
                 expected={"dtype": declared},
                 severity=Severity.INFO if same else None,
@@ -262,12 +262,15 @@ def length_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
         wrong = (known.sum(axis=0) > 1) & (low != high)
         if wrong.any():
             first = int(np.flatnonzero(wrong)[0])
-            said = [f"{sizes[j, first]:,} in {what}" for j, (what, _, _) in enumerate(places) if known[j, first]]
-            fields = [c.removesuffix(":dims") for j, (_, c, _) in enumerate(places) if known[j, first] and c[0] != ":"]
+            most = int(np.argmax(np.bincount(sizes[known[:, first], first])))
+            odd = [j for j in range(len(places)) if known[j, first] and sizes[j, first] != most]
+            said = [f"{sizes[j, first]:,} in {places[j][0]}" for j in odd]
+            fields = [places[j][1].removesuffix(":dims") for j in odd if places[j][1][0] != ":"]
             yield Failure(
                 wrong,
-                f"{axis} differs within {counted(int(wrong.sum()))}; first: {listed(said, 4)}.",
-                measured={"axis": axis, "first": said},
+                f"{axis} differs within {counted(int(wrong.sum()))}; in the first it is {listed(said, 4)} and {most:,} "
+                "elsewhere.",
+                measured={"axis": axis, "first": said, "elsewhere": most},
                 kind=axis,
                 fix="Align the fields at their source; never cut the longer one.",
                 extra=tuple(fields),

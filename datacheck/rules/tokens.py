@@ -14,7 +14,7 @@ from datacheck.digest import digest_file
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.finding import Failure, Level, Severity
 from datacheck.registry import has
-from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule
+from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
 from datacheck.sample import Block
 from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
@@ -230,8 +230,8 @@ def no_trained_tokens(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     least, spec = case.spec.min_trained_tokens or 1, case.schema.tokenizer or TokenizerSpec()
     mute = known & (rows[column["answers"]] == 0)
     if mute.any():
-        words = "hold no text" if case.spec.role == "text" else f"have no {case.spec.train_on or 'assistant'} turn"
-        yield _untrained(mute, f"{counted(int(mute.sum()))} {words}", "mute", spec)
+        words = "text" if case.spec.role == "text" else f"{case.spec.train_on or 'assistant'} turn"
+        yield _untrained(mute, f"{those(mute, 'have')} no {words}", "mute", spec)
     counted_ = known & rows.measured(column["trained"]) & ~mute
     few = counted_ & (rows[column["trained"]] < least) if counted_.any() else counted_
     if few.any():
@@ -252,7 +252,7 @@ def _causes(rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec)
         first = rows[column["refused"]][refused][0]
         yield _untrained(refused, f"the chat template refuses {counted(int(refused.sum()))} ({first})", "refused", spec)
     if lost.any():
-        text = f"{counted(int(lost.sum()))} have no {spec.start!r} in their tokens: an answer that begins with a space?"
+        text = f"{those(lost, 'have')} no {spec.start!r} in their tokens: an answer that begins with a space?"
         yield _untrained(lost, text.rstrip("?"), "marker", spec)
     if long.any():
         tokens = int(np.median(rows[column["marker"]][long]))
