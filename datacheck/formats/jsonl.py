@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import orjson
-
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, check_bytes, foreign, parse_json
@@ -55,7 +53,6 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _parsed(file: BinaryIO, start_line: int, stop_line: int | None) -> Iterator[tuple[int, Any]]:
-    loads = orjson.loads
     for number, (offset, raw) in enumerate(_physical(file)):
         if number == stop_line:
             return
@@ -65,8 +62,8 @@ def _parsed(file: BinaryIO, start_line: int, stop_line: int | None) -> Iterator[
             yield number, _bad(number, offset, f"more than {_LINE_BYTES >> 20} MiB long")
             continue
         try:
-            value: Any = loads(raw.removeprefix(_BOM) if number == 0 else raw)
-        except orjson.JSONDecodeError as error:
+            value: Any = parse_json(raw.removeprefix(_BOM) if number == 0 else raw)
+        except FormatError as error:
             value = _bad(number, offset, str(error))
         yield number, value
 
@@ -106,8 +103,8 @@ def _document(path: Path) -> list[Any] | None:
 
 def _is_json(line: bytes) -> bool:
     try:
-        orjson.loads(line)
-    except orjson.JSONDecodeError:
+        parse_json(line)
+    except FormatError:
         return False
     return True
 

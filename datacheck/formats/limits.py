@@ -24,6 +24,7 @@ TEXT_BYTES = 1 << 30  # one text, JSON, YAML or pickle file: its objects take a 
 FLOOR_BYTES = 256 << 20  # expansions below this are harmless whatever their ratio
 RATIO = 1100  # deflate cannot expand further than 1032:1
 DEPTH = 64
+_JSON_DEPTH = 250  # orjson writes 254
 
 
 @contextlib.contextmanager
@@ -159,7 +160,7 @@ def strings(array: Array) -> Any:
         returns: str, JSON, or uint8 (*shape, width) where an entry is not UTF-8 (images stored as strings)
 
     Raises:
-        FormatError: an entry holds half of a surrogate pair.
+        FormatError: an entry holds half of a surrogate pair or a number that is no code point.
     """
     if array.dtype.kind == "S":
         try:
@@ -167,7 +168,12 @@ def strings(array: Array) -> Any:
         except UnicodeDecodeError:
             flat = np.ascontiguousarray(array).view(np.uint8)
             return flat.reshape(*array.shape, array.dtype.itemsize)
-    return _nested(array, lambda item: _text_of(str(item)))
+    if array.dtype.kind == "U" and array.size:
+        points = np.ascontiguousarray(array).view(array.dtype.byteorder.replace("=", "<") + "u4")
+        if ((points > 0x10FFFF) | (points >> 11 == 0x1B)).any():  # Python cannot be given such a string
+            msg = "text with a code point that Unicode does not have"
+            raise FormatError(msg)
+    return _nested(array, str)
 
 
 def _nested(array: Array, convert: Any) -> Any:
@@ -218,12 +224,14 @@ def from_python(item: Any) -> Any:
     """
     if item is None or isinstance(item, np.ndarray):
         return item
+    if isinstance(item, bool | int | float):
+        return _number(item)
     if isinstance(item, bytes | bytearray):
         return np.frombuffer(bytes(item), dtype=np.uint8)
     if isinstance(item, list | tuple):
         array = _number_list(item)
         return to_json(item) if array is None else array
-    return from_json(to_json(item))
+    return to_json(item)
 
 
 def to_json(item: Any, depth: int = DEPTH) -> Any:
@@ -240,7 +248,8 @@ def to_json(item: Any, depth: int = DEPTH) -> Any:
     if isinstance(item, str):
         return _text_of(item)
     if isinstance(item, np.ndarray | np.generic):
-        return to_json(item.tolist(), depth - 1)
+        array = np.asarray(item)
+        return to_json(strings(array) if array.dtype.kind in "SU" else array.tolist(), depth - 1)
     if isinstance(item, list | tuple):
         return [to_json(value, depth - 1) for value in item]
     if isinstance(item, Mapping):
@@ -292,16 +301,22 @@ def _number_list(items: Any) -> Array | None:
 
 
 def parse_json(data: bytes) -> Any:
-    """Return one JSON document, strict: UTF-8, no NaN, at most 1,024 levels.
+    """Return one JSON document, strict: UTF-8, no NaN, at most 250 levels.
 
     Raises:
         FormatError: not JSON; says where.
     """
     try:
-        return orjson.loads(data)
+        value = orjson.loads(data)
+        if data.count(b"[") + data.count(b"{") > _JSON_DEPTH:
+            orjson.dumps([[value]])  # it reads deeper than it writes, and every value must be written again
     except orjson.JSONDecodeError as error:
         msg = f"not JSON: {error}"
         raise FormatError(msg) from error
+    except TypeError as error:
+        msg = f"not JSON that is read here: nested more than {_JSON_DEPTH} deep"
+        raise FormatError(msg) from error
+    return value
 
 
 def numbers(data: bytes) -> Array:

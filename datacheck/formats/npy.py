@@ -19,7 +19,6 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import (
     DEPTH,
-    FLOOR_BYTES,
     VALUE_BYTES,
     Values,
     check_bytes,
@@ -35,7 +34,7 @@ _HEADER_BYTES = 10_000  # NumPy's own limit
 _FIRST_READ = 1 << 16  # most of 83,000 pose files end here
 _MAP_BYTES = 16 << 20  # larger arrays are mapped, not read
 _PART = re.compile(r"[<>|=]?[?biufcSUVOMm]\d*(\[[\w/]+\])?")
-_RATIO = 200  # of a zip member
+_RATIO, _FLOOR_BYTES = 200, 64 << 20  # of a zip member: how far it may expand, and how large it may always be
 _SOLE = "array"  # the name of what an .npy file holds
 
 
@@ -212,7 +211,7 @@ class _Npz(Container):
             msg = f"{member}: only plain .npy members are read"
             raise FormatError(msg)
         check_bytes(info.file_size, member)
-        if info.file_size > max(FLOOR_BYTES, _RATIO * info.compress_size):
+        if info.file_size > max(_FLOOR_BYTES, _RATIO * info.compress_size):
             msg = f"{member}: {info.file_size:,} bytes in {info.compress_size:,}; at most {_RATIO}:1 is read"
             raise FormatError(msg)
         with foreign(member):

@@ -42,8 +42,8 @@ def _faces(lines: list[bytes], vertices: Array, count: int) -> Array:
     corners = np.array([len(line.split()) - 1 for line in lines], dtype=np.int64)
     body = re.sub(rb"/[^\s]*", b"", b"\n".join(line[1:] for line in lines))  # 3/7/2: vertex, texture, normal
     flat = numbers(body)
-    if not (flat == np.trunc(flat)).all() or not (np.abs(flat) < 2**53).all():
-        msg = "a face refers to a vertex by a number that is not whole"
+    if len(flat) != corners.sum() or not (flat == np.trunc(flat)).all() or not (np.abs(flat) < 2**53).all():
+        msg = "a face refers to a vertex by something that is no whole number"
         raise FormatError(msg)
     index = flat.astype(np.int64)
     index = np.where(index < 0, np.repeat(vertices, corners) + index, index - 1)

@@ -44,19 +44,16 @@ def _header(data: bytes) -> tuple[list[_Field], int, str, int]:
         at = end + 1
     try:
         fields = _fields(entries)
-        points = int(entries["POINTS"][0]) if "POINTS" in entries else _product(entries)
+        width, height = (int(entries[key][0]) for key in ("WIDTH", "HEIGHT"))
+        points = int(entries["POINTS"][0]) if "POINTS" in entries else width * height
         encoding = entries["DATA"][0].lower()
     except (KeyError, IndexError, ValueError, TypeError) as error:
         msg = f"the PCD header is incomplete or contradicts itself: {error}"
         raise FormatError(msg) from error
-    if points < 0 or ("WIDTH" in entries and "HEIGHT" in entries and _product(entries) != points):
-        msg = f"the PCD header says {points:,} points but WIDTH x HEIGHT is {_product(entries):,}"
+    if points < 0 or width * height != points:
+        msg = f"the PCD header says {points:,} points but WIDTH x HEIGHT is {width * height:,}"
         raise FormatError(msg)
     return fields, points, encoding, at
-
-
-def _product(entries: dict[str, list[str]]) -> int:
-    return int(entries["WIDTH"][0]) * int(entries["HEIGHT"][0])
 
 
 def _fields(entries: dict[str, list[str]]) -> list[_Field]:

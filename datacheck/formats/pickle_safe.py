@@ -1,7 +1,7 @@
 """Pickles (HO3D's meta files, SceneLeap's saved dicts) without running anything that a pickle asks for.
 
-The machine may call seven functions, all of them below, and each returns a plain record of this module: no NumPy code
-ever sees an argument from the file unchecked. A pickle that names anything else is refused.
+The machine may call a handful of functions, all of them below, and each returns a plain record of this module: no
+NumPy code ever sees an argument from the file unchecked. A pickle that names anything else is refused.
 """
 
 from __future__ import annotations
@@ -108,6 +108,10 @@ def _encode(value: str, encoding: str = "latin1") -> bytes:
     return value.encode("latin1")
 
 
+def _no_bytes() -> bytes:
+    return b""  # how protocols 0 to 2 write empty bytes
+
+
 def _mapping(*items: Any) -> dict[Any, Any]:
     return dict(*items)
 
@@ -133,6 +137,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _NDARRAY,
     ("numpy", "dtype"): _DTYPE,
     ("_codecs", "encode"): _Call(_encode),
+    ("__builtin__", "bytes"): _Call(_no_bytes),
     ("collections", "OrderedDict"): _Call(_mapping),
 }
 for _root in ("numpy.core", "numpy._core"):

@@ -50,7 +50,8 @@ def _values(body: str) -> dict[str, Any]:
     if [first.strip()] == [str(len(table))]:  # a count of rows
         return {"table": table}
     width = table.shape[1] if table.ndim == 2 else 1
-    return {"table": table, "columns": names} if len(names) == width else {"text": body}
+    named = len(names) == width and not any(_FIRST.fullmatch(name) for name in names)
+    return {"table": table, "columns": names} if named else {"text": body}
 
 
 def _open(path: Path, hint: Hint) -> Values:

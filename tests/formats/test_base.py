@@ -1,0 +1,72 @@
+"""Which format opens what, and what is light to import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import format_of, formats, open_container, store_markers
+from tests.formats.reading import CORPUS
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("a.NPY", "npy"),
+        ("scan.pcd", "pcd"),
+        ("scan.pcd.bin", "kitti"),
+        ("a.bin", "kitti"),
+        ("a.json.gz", "jsonl"),
+        ("a.json", "json"),
+        ("a.copc.laz", "las"),
+        ("a.hdf5", "hdf5"),
+        ("a.tar", None),
+    ],
+)
+def test_the_longest_suffix_decides(name, expected):
+    found = format_of(name)
+    assert (found and found.name) == expected
+
+
+def test_no_suffix_is_claimed_twice():
+    suffixes = [suffix for f in formats().values() for suffix in f.suffixes]
+    assert len(suffixes) == len(set(suffixes))
+
+
+@pytest.mark.parametrize(
+    "source", ["npy/y_points.npy", "hdf5/y_demos.hdf5", "ply/y_ascii.ply", "las/y_points.las", "image/y_color.png"]
+)
+def test_magic_bytes_decide_where_the_name_says_nothing(tmp_path, source):
+    path = tmp_path / "without_suffix"
+    path.write_bytes((CORPUS / source).read_bytes())
+    with open_container(path) as container:
+        assert container.names()
+
+
+def test_folders_are_stores_by_their_marker(tmp_path):
+    assert store_markers() == {".zarray", ".zgroup", "zarr.json"}
+    with pytest.raises(FormatError, match="no format reads"):
+        open_container(tmp_path)
+    with open_container(CORPUS / "zarr/y_sharded.zarr") as container:
+        assert container.names() == ["array"]
+
+
+@pytest.mark.parametrize("suffix", sorted(s for f in formats().values() for s in f.suffixes if not f.directory))
+def test_missing_and_unreadable_files_are_format_errors(tmp_path, suffix):
+    with pytest.raises(FormatError), open_container(tmp_path / f"missing{suffix}") as container:
+        container.read(container.names()[0])
+    (tmp_path / f"folder{suffix}").mkdir()
+    with pytest.raises(FormatError):
+        open_container(tmp_path / f"folder{suffix}")
+
+
+def test_knowing_the_formats_imports_no_heavy_library():
+    code = (
+        "import sys; from datacheck.formats.base import formats; assert len(formats()) > 14;"
+        "print(sorted({'h5py', 'zarr', 'laspy', 'plyfile', 'PIL', 'torch', 'dask', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,142 @@
+"""Every format reads its y_ files, refuses its n_ files with a reason, and survives its i_ files."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import pytest
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import formats
+from tests.formats.reading import CORPUS, read_all
+
+FILES = sorted(path for folder in CORPUS.iterdir() for path in folder.iterdir() if path.name[1] == "_")
+
+REASONS = {
+    "hdf5/n_dangling.hdf5": "soft link to /nowhere, which does not exist",
+    "hdf5/n_external_link.hdf5": "external link to another file",
+    "hdf5/n_external_storage.hdf5": "values lie in other files",
+    "hdf5/n_filter.hdf5": "filter 6",
+    "hdf5/n_huge_chunk.hdf5": "one chunk: 2,147,483,648 bytes",
+    "hdf5/n_lfs.hdf5": "Git LFS pointer",
+    "hdf5/n_no_storage.hdf5": "1,073,741,824 bytes are declared but only 0 stored",
+    "hdf5/n_petabyte.hdf5": "1,125,899,906,842,624 bytes",
+    "hdf5/n_soft_circle.hdf5": "circle of soft links",
+    "hdf5/n_text.hdf5": "file signature not found",
+    "hdf5/n_truncated.hdf5": "truncated file",
+    "hdf5/n_virtual.hdf5": "values lie in other files",
+    "image/n_bomb.png": "100,000 x 100,000 pixels|decompression bomb",
+    "image/n_truncated.png": "truncated",
+    "json/n_nan.json": "not JSON",
+    "jsonl/n_comma.jsonl": r"line 2 \(byte 105\)",
+    "jsonl/n_cut.jsonl": "line 2",
+    "jsonl/n_cut.jsonl.gz": "gzip",
+    "jsonl/n_utf8.jsonl": "line 2.*UTF-8",
+    "kitti/n_row.pcd.bin": r"24 bytes are no whole number of rows of \[5\] float32, 20 bytes each",
+    "las/n_chunk_count.laz": "4,294,967,295 chunks",
+    "las/n_chunk_table.laz": "chunk table",
+    "las/n_point_count.las": "4,294,967,295 points of 34 bytes are declared",
+    "las/n_record_count.las": "4,294,967,295 records",
+    "npy/n_8_tib.npy": r"shape \(1099511627776,\) of float64 needs 8,796,093,022,208 bytes, the file holds 0",
+    "npy/n_call_in_header.npy": "damaged .npy header",
+    "npy/n_long_header.npy": "10,000",
+    "npy/n_system.npy": "asks for os.system",
+    "npy/n_trailing.npy": "needs 84 bytes, the file holds 88",
+    "npy/n_truncated.npy": "needs 84 bytes, the file holds 79",
+    "npz/n_absolute.npz": "/etc/x.npy",
+    "npz/n_bomb.npz": "200:1",
+    "npz/n_checksum.npz": "CRC-32",
+    "npz/n_parent.npz": r"\.\./x.npy",
+    "npz/n_system.npz": "asks for os.system",
+    "npz/n_twice.npz": "one name",
+    "obj/n_index.obj": "vertex 9; the file has 4",
+    "obj/n_text.obj": "not a Wavefront OBJ file",
+    "obj/n_word.obj": "'zero' stands where a number",
+    "off/n_count.off": "353535235358",
+    "pcd/n_ascii_short.pcd": "3 points of 3 numbers are declared, 6 numbers found",
+    "pcd/n_huge.pcd": "120,000,000,000,000 bytes",
+    "pcd/n_lzf_before.pcd": "before their start",
+    "pcd/n_lzf_short.pcd": "do not unpack to the 24 bytes",
+    "pickle/n_build_on_function.pkl": "changes a function",
+    "pickle/n_builtins_eval.pkl": "asks for __builtin__.eval",
+    "pickle/n_circle.pkl": "nested more than",
+    "pickle/n_distutils.pkl": "asks for numpy.distutils.exec_command.exec_command",
+    "pickle/n_dotted.pkl": "asks for numpy.ndarray.tolist",
+    "pickle/n_extension.pkl": "damaged pickle",
+    "pickle/n_huge_reconstruct.pkl": "foreign class",
+    "pickle/n_instance.pkl": "asks for os.system",
+    "pickle/n_laughs.pkl": "far larger than its bytes",
+    "pickle/n_numpy_builtins.pkl": "asks for numpy.__builtins__",
+    "pickle/n_object.pkl": "asks for copy_reg._reconstructor",
+    "pickle/n_persistent.pkl": "outside itself",
+    "pickle/n_size_mismatch.pkl": r"shape \(3, 4\) .* holds 72 bytes",
+    "pickle/n_system.pkl": "asks for os.system",
+    "pickle/n_trailing.pkl": "2 bytes follow the pickle",
+    "ply/n_fraction.ply": "declared uint8 but holds other numbers",
+    "ply/n_huge_ascii.ply": "9,000,000,000,000 rows of vertex",
+    "ply/n_huge_count.ply": "9,000,000,000,000 rows of vertex",
+    "ply/n_list_count.ply": "2,147,483,647 entries",
+    "ply/n_trailing.ply": "4 bytes follow",
+    "text/n_binary.txt": "byte 4 is zero",
+    "text/n_latin_1.txt": r"byte 3 \(0xe9\) is not UTF-8",
+    "yaml/n_circle.yaml": "inside its own value",
+    "yaml/n_deep.yaml": "nested more than",
+    "yaml/n_laughs.yaml": "aliases come to more than",
+    "yaml/n_merge_laughs.yaml": "aliases come to more than",
+    "yaml/n_object.yaml": "could not determine a constructor",
+    "zarr/n_huge.zarr": "bytes",
+    "zarr/n_many_chunks.zarr": "67,108,864 chunks",
+    "zarr/n_misplaced.zarr": "0/0 is no chunk",
+    "zarr/n_no_fill.zarr": "1 of 2 chunks are missing",
+    "zarr/n_pickle_codec.zarr": "encoded with pickle",
+    "zarr/n_short_chunk.zarr": "damaged Zarr array",
+    "zarr/n_unknown_codec.zarr": "encoded with zfpy",
+}
+
+
+def named(path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.name.startswith("y_")], ids=named)
+def test_files_that_must_be_read(path):
+    read_all(path)
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.name.startswith("n_")], ids=named)
+def test_files_that_must_be_refused(path):
+    with pytest.raises(FormatError) as caught:
+        read_all(path)
+    message = str(caught.value)
+    assert re.search(REASONS.get(named(path), r"\w"), message), message
+    assert "\n" not in message
+    assert len(message) < 500
+    assert not (path.parent / "hacked").exists()
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.name.startswith("i_")], ids=named)
+def test_files_that_may_be_either(path):
+    with contextlib.suppress(FormatError):
+        read_all(path)
+
+
+def test_bad_json_lines_have_their_own_code():
+    with pytest.raises(FormatError) as caught:
+        read_all(CORPUS / "jsonl/n_comma.jsonl")
+    assert caught.value.code == "DC701"
+
+
+def test_every_format_has_files_to_accept_and_to_refuse():
+    for name in formats():
+        starts = {path.name[:2] for path in (CORPUS / name).iterdir()}
+        assert {"y_", "n_"} <= starts, name
+    assert {folder.name for folder in CORPUS.iterdir()} == set(formats())
+
+
+def test_reasons_name_files_that_exist():
+    assert [name for name in REASONS if not (CORPUS / name).exists()] == []
+
+
+def test_corpus_files_are_small():
+    assert [path for path in CORPUS.rglob("*") if path.is_file() and path.stat().st_size > 100_000] == []

@@ -1,0 +1,56 @@
+"""JSON files, and what the JSON test suite says must be accepted and refused."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from tests.formats.reading import CORPUS, read_all
+
+
+def test_mappings_give_entries_and_numbers_arrays():
+    values = read_all(CORPUS / "json/y_captions.json")
+    assert values["objects"] == {"7": {"text": "a cup"}}
+    assert values["box"].tolist() == [[0, 1], [2, 3]]
+    assert values["n"].shape == ()
+    assert values["n"] == 3
+
+
+def test_lists_lines_and_single_values(tmp_path):
+    assert read_all(CORPUS / "json/y_list.json") == {"records": [{"a": 1}, {"a": 2}]}
+    assert read_all(CORPUS / "json/y_lines.json") == {"records": [{"a": 1}, {"a": 2}]}
+    assert read_all(CORPUS / "json/y_null.json") == {}
+    assert read_all(CORPUS / "json/y_number.json") == {"value": np.array(-2.5)}
+    (tmp_path / "a.json").write_text(
+        '{"ragged": [[1], [2, 3]], "none": null, "empty": [], "mixed": [1, "a"], "t": "x"}'
+    )
+    expected = {"ragged": [[1], [2, 3]], "empty": [], "mixed": [1, "a"], "t": "x"}
+    assert read_all(tmp_path / "a.json") == expected
+
+
+def test_the_json_test_suite(shared_data):
+    folder = shared_data / "f_malformed/nst-JSONTestSuite"
+    counts = {"y": 0, "n": 0, "i": 0}
+    for path in sorted(folder.rglob("*.json")):
+        start = time.monotonic()
+        try:
+            read_all(path)
+            accepted = True
+        except FormatError:
+            accepted = False
+        assert time.monotonic() - start < 1
+        kind = path.name[0] if path.name[1] == "_" else "i"
+        counts[kind] += 1
+        assert kind == "i" or accepted == (kind == "y"), path.name
+    assert counts["y"] > 20
+    assert counts["n"] > 20
+
+
+def test_real_annotations_are_what_json_reads(shared_data):
+    path = shared_data / "d_hand_joints/open-mmlab-mmpose/freihand/test_freihand.json"
+    values, reference = read_all(path), json.loads(path.read_bytes())
+    assert values["annotations"] == reference["annotations"]
+    assert len(values["images"]) == 8

@@ -1,0 +1,101 @@
+"""JSON lines: numbered from the file's first line, one bad line loses one record, streamed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datacheck.errors import FormatError
+from datacheck.formats.jsonl import lines
+from tests.formats.reading import CORPUS, read_all
+
+
+def test_blank_lines_count_but_hold_nothing():
+    assert [number for number, _ in lines(CORPUS / "jsonl/y_blank.jsonl")] == [0, 3]
+
+
+def test_byte_order_mark_is_passed_over():
+    ((number, record),) = lines(CORPUS / "jsonl/y_bom.jsonl")
+    assert (number, list(record)) == (0, ["conversations"])
+
+
+def test_bad_lines_say_line_and_byte(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n\n{"a": }\n{"a": "\xff"}\n[1]\n{"a": NaN}\n{"cut')
+    found = dict(lines(path))
+    assert found[0] == {"a": 1}
+    assert found[4] == [1]
+    starts = {2: 10, 3: 18, 5: 33, 6: 44}
+    assert sorted(found) == [0, 2, 3, 4, 5, 6]
+    for number, start in starts.items():
+        assert isinstance(found[number], FormatError)
+        assert found[number].code == "DC701"
+        assert f"line {number + 1} (byte {start})" in str(found[number])
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_a_part_is_the_part_of_the_whole(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    data = b"".join(orjson.dumps({"i": i}) + b"\n" for i in range(50))
+    path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    whole = list(lines(path))
+    assert whole == [(i, {"i": i}) for i in range(50)]
+    assert list(lines(path, 10, 13)) == whole[10:13]
+    assert list(lines(path, 48)) == whole[48:]
+    assert list(lines(path, 60)) == []
+
+
+def test_json_files_that_hold_a_list_and_json_lines_that_are_named_json(tmp_path):
+    (tmp_path / "list.json").write_bytes(b'\xef\xbb\xbf[{"a": 1},\n {"a": 2}]')
+    assert list(lines(tmp_path / "list.json")) == [(0, {"a": 1}), (1, {"a": 2})]
+    assert list(lines(tmp_path / "list.json", 1, 2)) == [(1, {"a": 2})]
+    (tmp_path / "lines.json").write_bytes(b'{"a": 1}\n{"a": 2}\n')
+    assert list(lines(tmp_path / "lines.json")) == [(0, {"a": 1}), (1, {"a": 2})]
+    (tmp_path / "one.json").write_bytes(b'{\n"a": 1}\n')
+    assert list(lines(tmp_path / "one.json")) == [(0, {"a": 1})]
+    assert read_all(CORPUS / "jsonl/y_list.json.gz") == {"records": [1, {}]}
+
+
+def test_lines_that_are_too_long_are_one_fault_and_do_not_fill_memory(tmp_path):
+    path = tmp_path / "a.jsonl"
+    with path.open("wb") as file:
+        file.write(b'{"a": 1}\n"')
+        for _ in range(40):
+            file.write(b"x" * (1 << 20))
+        file.write(b'"\n{"a": 2}\n')
+    tracemalloc.start()
+    found = dict(lines(path))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found[0] == {"a": 1}
+    assert found[2] == {"a": 2}
+    assert "line 2 (byte 9): more than 16 MiB long" in str(found[1])
+    assert peak < 80 << 20
+
+
+def test_a_damaged_gzip_file_ends_in_a_format_error(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"a": 1}\n' * 3)[:-9])
+    with pytest.raises(FormatError, match="damaged gzip file"):
+        list(lines(path))
+
+
+TEXT = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text(max_size=5)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records=st.lists(TEXT, max_size=5), newline=st.sampled_from(["\n", "\r\n"]))
+def test_what_json_wrote_comes_back(records, newline, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(newline.join(json.dumps(r, ensure_ascii=False) for r in records).encode("utf-8", "surrogatepass"))
+    assert [record for _, record in lines(path)] == records

@@ -1,0 +1,134 @@
+"""Pickles: equal to what pickle gives for honest files, and nothing runs for the others."""
+
+from __future__ import annotations
+
+import copyreg
+import pickle
+import time
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from datacheck.errors import FormatError
+from datacheck.formats.pickle_safe import unpickle
+from tests.formats.reading import CORPUS, read_all
+
+NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.floats(allow_nan=False), st.booleans())
+ARRAYS = arrays.arrays(
+    st.sampled_from(["<f4", "<f8", ">f8", "<i2", "?", "u1"]), arrays.array_shapes(min_dims=0, min_side=0)
+)
+
+
+@settings(max_examples=200)
+@given(
+    items=st.dictionaries(st.text("abcXYZ_ é", min_size=1), st.one_of(ARRAYS, NUMBERS, st.text("xyé中"))),
+    protocol=st.sampled_from([0, 2, 3, 4, 5]),
+)
+def test_values_are_those_that_were_pickled(items, protocol):
+    found = unpickle(pickle.dumps(items, protocol))
+    assert set(found) == set(items)
+    for name, value in items.items():
+        if isinstance(value, str):
+            assert found[name] == value
+        else:
+            np.testing.assert_array_equal(found[name], value)
+            assert found[name].shape == np.shape(value)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 3, 4, 5])
+def test_ho3d_frames_of_every_protocol(protocol):
+    path = CORPUS / f"pickle/y_ho3d_{protocol}.pkl"
+    values = read_all(path)
+    reference = pickle.loads(path.read_bytes())  # noqa: S301  our own file
+    assert "objRot" not in values  # None: absent
+    for name in ("camMat", "handJoints3D", "handPose", "objCorners3D", "handVertContact", "objLabel", "scale"):
+        np.testing.assert_array_equal(values[name], reference[name])
+        assert values[name].dtype == np.asarray(reference[name]).dtype
+    assert values["camIDList"] == ["0", "1"]
+    assert values["objName"] == "010_potted_meat_can"
+
+
+def test_python_2_pickle_is_read_as_latin_1():
+    path = CORPUS / "pickle/y_ho3d_python_2.pkl"
+    values = read_all(path)
+    reference = pickle.loads(path.read_bytes(), encoding="latin1")  # noqa: S301  our own file
+    assert sorted(values) == ["camMat", "handJoints3D", "objName"]
+    np.testing.assert_array_equal(values["camMat"], reference["camMat"])
+    np.testing.assert_array_equal(values["handJoints3D"], reference["handJoints3D"])
+    assert values["objName"] == reference["objName"] == "010_café"
+
+
+def test_nested_mappings_lists_and_ordered_mappings():
+    data = {"a": {"b": np.arange(2), "c": None}, "l": [[1, 2], [3, 4]], "r": [[1], [2, 3]], "d": [{"k": np.ones(2)}]}
+    found = unpickle(pickle.dumps(OrderedDict(data), 4))
+    assert sorted(found) == ["a/b", "d", "l", "r"]
+    assert found["l"].tolist() == [[1, 2], [3, 4]]
+    assert found["r"] == [[1], [2, 3]]
+    assert found["d"] == [{"k": [1.0, 1.0]}]
+
+
+def test_what_is_no_mapping_has_a_name_of_its_kind():
+    assert unpickle(pickle.dumps(np.arange(3)))["array"].tolist() == [0, 1, 2]
+    assert unpickle(pickle.dumps([{"a": 1}]))["records"] == [{"a": 1}]
+    assert unpickle(pickle.dumps("text"))["value"] == "text"
+    assert unpickle(pickle.dumps(None)) == {}
+
+
+def test_one_value_that_cannot_be_handed_on_does_not_lose_the_others():
+    found = unpickle(pickle.dumps({"good": np.arange(2), "bad": {1, 2}, "nan": [float("nan"), "x"], "big": 2**70}, 4))
+    assert found["good"].tolist() == [0, 1]
+    assert all(isinstance(found[name], FormatError) for name in ("bad", "nan", "big"))
+
+
+def test_two_values_of_one_name_are_refused():
+    with pytest.raises(FormatError, match="two values are named a/b"):
+        unpickle(pickle.dumps({"a": {"b": 1}, "a/b": 2}))
+
+
+class Planted:
+    """Would create a file if it were unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
+def test_nothing_is_called(protocol, tmp_path):
+    data = pickle.dumps({"a": Planted(str(tmp_path / "hacked"))}, protocol)
+    with pytest.raises(FormatError, match=r"asks for (_?io|builtins|__builtin__)\.open"):
+        unpickle(data)
+    pickle.loads(data)["a"].close()  # noqa: S301  the control: it would have
+    assert (tmp_path / "hacked").exists()
+
+
+def test_the_extension_registry_is_no_way_around():
+    copyreg.add_extension("os", "system", 0x41)
+    try:
+        copyreg._extension_cache[0x41] = "anything"
+        with pytest.raises(FormatError, match="asks for os"):
+            unpickle(b"\x80\x02\x82\x41.")
+    finally:
+        copyreg.remove_extension("os", "system", 0x41)
+
+
+@pytest.mark.parametrize("name", ["n_memo", "n_long_text", "n_huge_reconstruct", "n_laughs", "n_call_ndarray"])
+def test_bombs_end_at_once(name):
+    start = time.monotonic()
+    with pytest.raises(FormatError):
+        unpickle((CORPUS / f"pickle/{name}.pkl").read_bytes())
+    assert time.monotonic() - start < 1
+
+
+def test_the_allowed_functions_cannot_be_changed():
+    before = unpickle((CORPUS / "pickle/y_ho3d_2.pkl").read_bytes())
+    with pytest.raises(FormatError):
+        unpickle(b"\x80\x02cnumpy\ndtype\nN}U\x09_functionNs\x86b.")
+    after = unpickle((CORPUS / "pickle/y_ho3d_2.pkl").read_bytes())
+    assert before.keys() == after.keys()

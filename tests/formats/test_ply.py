@@ -1,0 +1,60 @@
+"""PLY: equal to plyfile's reading of the same file."""
+
+from __future__ import annotations
+
+import numpy as np
+import plyfile
+import pytest
+
+from tests.formats.reading import CORPUS, read_all
+
+GROUPS = {"points": ("x", "y", "z"), "normals": ("nx", "ny", "nz"), "colors": ("red", "green", "blue")}
+
+
+def compare(path) -> None:
+    """Compare every vertex property, and the faces of a mesh of triangles, with plyfile."""
+    values, reference = read_all(path), plyfile.PlyData.read(path)
+    vertex = reference["vertex"]
+    names = [p.name for p in vertex.properties]
+    for group, parts in GROUPS.items():
+        if all(p in names for p in parts):
+            expected = np.stack([vertex[p] for p in parts], axis=-1)
+            np.testing.assert_array_equal(values[group], expected)
+            assert values[group].dtype == expected.dtype.newbyteorder("=")
+            names = [n for n in names if n not in parts]
+    for name in names:
+        np.testing.assert_array_equal(values[name], vertex[name])
+    if "face" in reference:
+        polygons = [list(p) for p in reference["face"].data[reference["face"].properties[0].name]]
+        fans = [[p[0], p[i], p[i + 1]] for p in polygons for i in range(1, len(p) - 1)]
+        assert values["faces"].tolist() == fans
+
+
+@pytest.mark.parametrize("name", ["ascii", "crlf", "quad", "little", "big", "little_mixed", "big_mixed"])
+def test_corpus_files(name):
+    compare(CORPUS / f"ply/y_{name}.ply")
+
+
+@pytest.mark.parametrize(
+    "name", ["bunny", "fuze", "featuretype", "cube_blender_uv", "points_bin", "tet", "multi", "metadata"]
+)
+def test_real_files(shared_data, name):
+    compare(shared_data / f"a_pointclouds/mikedh-trimesh/{name}.ply")
+
+
+def test_a_quad_is_a_fan():
+    assert read_all(CORPUS / "ply/y_quad.ply")["faces"].tolist() == [[0, 1, 2], [0, 2, 3], [0, 1, 2]]
+
+
+def test_lists_and_other_elements_are_named_after_them():
+    values = read_all(CORPUS / "ply/y_lists.ply")
+    assert values["strip.w"].tolist() == [0.5, 1.5]
+    assert values["strip.w.lengths"].tolist() == [2, 0]
+    assert values["strip.s"].tolist() == [9, 8]
+
+
+def test_colors_stay_as_stored_and_alpha_is_its_own_value():
+    values = read_all(CORPUS / "ply/y_little.ply")
+    assert values["colors"].dtype == np.uint8
+    assert values["colors"][0].tolist() == [255, 128, 0]
+    assert values["alpha"].tolist() == [9] * 4

@@ -1,0 +1,61 @@
+"""Text: a table where every line is numbers, text otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.formats.reading import CORPUS, read_all
+
+
+def test_ground_truth_keeps_whole_numbers():
+    table = read_all(CORPUS / "text/y_instance_gt.txt")["table"]
+    assert table.dtype == np.int64
+    assert table.tolist() == [5001, 5001, -100099, 0]
+
+
+def test_clouds_headers_and_counts():
+    cloud = read_all(CORPUS / "text/y_cloud.xyz")["table"]
+    assert cloud.tolist() == [[665187.522077, 5648349.895035, 241.767693], [1.5, 2, -0.03]]
+    with_header = read_all(CORPUS / "text/y_header.csv")
+    assert with_header["columns"] == ["X", "Y", "Z"]
+    assert with_header["table"].tolist() == [[289814.15, 4320978.61, 170.76], [1, 2, 3]]
+    assert read_all(CORPUS / "text/y_counted.pts")["table"].tolist() == [[0.5, 1, 2], [1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    "text", ["ABF10/0000\n", "1 2\n3\n", "", "1 2 x\n3 4 5\n", "a b\n1 2 3\n", "1_0 2\n", "0x1F\n"]
+)
+def test_what_is_no_table_is_text(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    assert read_all(tmp_path / "a.txt") == {"text": text}
+
+
+def test_numbers_beyond_64_bits_become_floats(tmp_path):
+    (tmp_path / "a.txt").write_text("1\n99999999999999999999\n")
+    assert read_all(tmp_path / "a.txt")["table"].tolist() == [1.0, 1e20]
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.integers(1, 4).flatmap(
+        lambda width: st.lists(st.lists(st.floats(width=32), min_size=width, max_size=width), min_size=1, max_size=5)
+    ),
+    separator=st.sampled_from([" ", ", ", "\t", ";"]),
+)
+def test_written_numbers_come_back(rows, separator, tmp_path):
+    (tmp_path / "a.txt").write_text("\n".join(separator.join(map(repr, row)) for row in rows))
+    table = read_all(tmp_path / "a.txt")["table"]
+    expected = np.array(rows)
+    np.testing.assert_array_equal(table, expected[:, 0] if expected.shape[1] == 1 else expected)
+
+
+def test_real_tables(shared_data):
+    folder = shared_data / "a_pointclouds/mikedh-trimesh"
+    assert read_all(folder / "points_agisoft.xyz")["table"].shape == (100, 6)
+    assert read_all(folder / "points_cloudcompare.xyz")["table"].shape == (101, 7)
+    crlf = read_all(shared_data / "f_malformed/PDAL-PDAL/text/crlf_test.txt")
+    assert crlf["columns"] == ["X", "Y", "Z", "Intensity"]
+    assert crlf["table"].shape == (10, 4)
