@@ -25,6 +25,7 @@ from datacheck.formats.limits import (
     expand,
     foreign,
     from_python,
+    plain,
     plain_type,
     strings,
 )
@@ -197,9 +198,8 @@ class _Hdf5(Container):
         name = name.strip("/")
         if name in self._refused:
             raise self._refused[name]
-        path, item, way = self._dataset(name)
+        path, item, dtype, way = self._dataset(name)
         with foreign(name):
-            dtype = self._dtype(path, item)
             self._check(path, item, dtype)
             if dtype.kind == "O":
                 return self._ragged(item, dtype, lengths=way == (_LENGTHS,))
@@ -209,25 +209,25 @@ class _Hdf5(Container):
                 array = array[member]
             return _texts(array) if array.dtype.kind == "O" else _value(name, array)
 
-    def _dataset(self, name: str) -> tuple[str, Any, tuple[str, ...]]:
-        """Return (path, dataset, members on the way down) of a name: "a/table.x" is the member x of "a/table"."""
+    def _dataset(self, name: str) -> tuple[str, Any, np.dtype[Any], tuple[str, ...]]:
+        """Return (path, dataset, its type, members on the way down): "a/table.x" is the member x of "a/table"."""
         parent, _, leaf = name.rpartition("/")
         cut = len(leaf)
         while cut > 0:
             path = f"{parent}/{leaf[:cut]}" if parent else leaf[:cut]
             item = self._found(path)
             if isinstance(item, self._h5.h5d.DatasetID):
-                return path, item, self._way(path, name, item)
+                with foreign(name):
+                    dtype = self._dtype(path, item)
+                return path, item, dtype, self._ways(path, dtype)[name]
             cut = leaf.rfind(".", 0, cut)
         raise KeyError(name)
 
-    def _way(self, path: str, name: str, item: Any) -> tuple[str, ...]:
-        with foreign(name):
-            dtype = self._dtype(path, item)
+    def _ways(self, path: str, dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
         ways: dict[str, tuple[str, ...]] = {path: ()} if dtype.names is None else _members(path, dtype, self._h5)
         if dtype.kind == "O":
             ways[path + _LENGTHS] = (_LENGTHS,)
-        return ways[name]
+        return ways
 
     def _found(self, path: str) -> Any:
         with foreign(path):
@@ -255,14 +255,13 @@ class _Hdf5(Container):
         return dtype
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
-        path, item, way = self._dataset(name.strip("/"))
+        path, item, dtype, way = self._dataset(name.strip("/"))
         with foreign(name):
-            dtype = self._dtype(path, item)
             if way or dtype.kind not in "biuf":
                 return super().read_rows(name, start, stop)
             shape = (max(0, min(stop, item.shape[0]) - start), *item.shape[1:])
             self._check(path, item, dtype, shape)
-            return np.asarray(self._h5.Dataset(item)[start:stop])
+            return plain(np.asarray(self._h5.Dataset(item)[start:stop]))
 
     def _check(self, path: str, item: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None) -> None:
         """Refuse a dataset whose values lie elsewhere, or need too much memory (of `shape` where not all is read)."""
@@ -294,9 +293,9 @@ class _Hdf5(Container):
         return np.concatenate([np.asarray(part, dtype=base) for part in raw] or [np.empty(0, base)])
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
-        path, item, way = self._dataset(name.strip("/"))
+        _, item, dtype, way = self._dataset(name.strip("/"))
         with foreign(name):
-            dtype, shape = self._dtype(path, item), tuple(item.shape)
+            shape = tuple(item.shape)
             for member in way if dtype.names else ():
                 shape, dtype = (*shape, *dtype.shape), dtype.base[member]
             if dtype.base.kind not in "biufcMm":

@@ -26,6 +26,7 @@ from datacheck.formats.limits import (
     foreign,
     from_python,
     parse_json,
+    plain,
     plain_type,
 )
 from datacheck.sample import Array, Container
@@ -253,8 +254,10 @@ class _Store(Container):
         described = _described(folder)
         if described.dtype is None or described.dtype.kind not in "biuf" or not described.shape:
             return super().read_rows(name, start, stop)
+        if name.strip("/") != (inner or _SOLE):
+            raise KeyError(name)
         try:
-            return _decoded(folder, (start, min(stop, described.shape[0])))
+            return plain(_decoded(folder, (start, min(stop, described.shape[0]))))
         except FormatError as error:
             msg = f"{inner or _SOLE}: {error}"
             raise FormatError(msg) from error

@@ -45,7 +45,7 @@ def edited(data: bytes, edits) -> bytes:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
 def test_an_edited_file_is_read_or_refused(path, edits, tmp_path):
     damaged = tmp_path / path.name
