@@ -109,7 +109,7 @@ def _leaked_camera(site: Site) -> list[Planted]:
         (site.folder / key).write_bytes(dumps(evaluation(record)))
     site.taken.update(keys)
     add_lines(site.folder / "evaluation.txt", [f"{other}/{Path(key).stem}" for key in keys])
-    return [Planted(tuple(keys), "DC802", f"evaluation/{other} is another camera of train/{stem}", tuple(train))]
+    return [Planted(tuple(keys), "DC802", f"{other} is another camera of train's {stem}", tuple(train))]
 
 
 FAULTS = (

@@ -87,7 +87,7 @@ def _rows_differ(site: Site) -> list[Planted]:
     path = _truth(site, key)
     lines = path.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join(lines[:-10]) + "\n", encoding="utf-8")
-    return [Planted((key,), "DC123", "the label file has 10 rows fewer than the scene")]
+    return [Planted((key,), "DC123", "the label file lacks 10 rows")]
 
 
 def _no_captions(site: Site) -> list[Planted]:
@@ -97,7 +97,7 @@ def _no_captions(site: Site) -> list[Planted]:
     told = json.loads(path.read_text(encoding="utf-8"))["objects"]
     moved = {str(int(instance) + 500): caption for instance, caption in told.items()}
     path.write_text(json.dumps({"objects": moved}), encoding="utf-8")
-    return [Planted((key,), "DC402", "no caption belongs to an instance of the scene")]
+    return [Planted((key,), "DC402", "captions of another scene")]
 
 
 def _copied_to_validation(site: Site) -> list[Planted]:
@@ -109,7 +109,7 @@ def _copied_to_validation(site: Site) -> list[Planted]:
     captions = site.folder / "captions"
     (captions / f"{name}.json").write_bytes((captions / f"{Path(key).stem}.json").read_bytes())
     add_lines(site.folder / "val_list.txt", [name])
-    return [Planted((copy,), "DC801", "a scene of train was copied to validation under another name", (key,))]
+    return [Planted((copy,), "DC801", "a scene of train, copied to validation", (key,))]
 
 
 FAULTS = (

@@ -105,7 +105,7 @@ def _duplicate(site: Site) -> list[Planted]:
     shutil.copyfile(site.folder / key, site.folder / copy)
     _copied(site, key, copy)
     first, second = sorted((key, copy))
-    return [Planted((second,), "DC803", "one object's grasps stand in train twice", (first,))]
+    return [Planted((second,), "DC803", "one object's grasps, twice in train", (first,))]
 
 
 def _copied_to_test(site: Site) -> list[Planted]:
@@ -113,7 +113,7 @@ def _copied_to_test(site: Site) -> list[Planted]:
     copy = _new_name(site, "test", key)
     shutil.copyfile(site.folder / key, site.folder / copy)
     _copied(site, key, copy)
-    return [Planted((copy,), "DC801", "a file of train was copied to test under another name", (key,))]
+    return [Planted((copy,), "DC801", "a file of train, copied to test and renamed", (key,))]
 
 
 def _leaked(site: Site) -> list[Planted]:
@@ -124,7 +124,7 @@ def _leaked(site: Site) -> list[Planted]:
     half = len(record["grasp_qpos"]) // 2
     _write(site.folder / other, record | {"grasp_qpos": record["grasp_qpos"][half:].copy()})
     _write(site.folder / key, record | {"grasp_qpos": record["grasp_qpos"][:half].copy()})
-    return [Planted((other,), "DC802", "one object's grasps are split over train and test", (key,))]
+    return [Planted((other,), "DC802", "one object's grasps in train and in test", (key,))]
 
 
 def _changed_byte(site: Site) -> list[Planted]:

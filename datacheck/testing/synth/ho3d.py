@@ -46,7 +46,7 @@ class Size:
         vertices: write the four per-vertex fields (nine tenths of a file).
     """
 
-    train: int = 8
+    train: int = 12
     evaluation: int = 2
     frames: tuple[int, int] = (56, 72)
     vertices: bool = True

@@ -53,7 +53,7 @@ class Size:
         instances: fewest and most objects of a scene.
     """
 
-    train: int = 16
+    train: int = 24
     validation: int = 6
     points: int = 24_000
     spread: float = 0.15

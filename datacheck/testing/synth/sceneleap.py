@@ -36,8 +36,8 @@ class Size:
         rings: rings of a mesh; it has about 3/2 rings squared vertices.
     """
 
-    train: int = 24
-    test: int = 6
+    train: int = 40
+    test: int = 8
     grasps: int = 140
     spread: float = 0.4
     low: int = 72

@@ -1,0 +1,145 @@
+"""``datacheck demo``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from datacheck.errors import UsageError
+
+if TYPE_CHECKING:
+    from datacheck.demo.course import Answer, Course
+
+_SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")
+_WHAT, _WHERE = 45, 38
+
+
+@click.command("demo")
+@click.argument("system", required=False, type=click.Choice(_SYSTEMS))
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Put data, results and caches there and keep them."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of data, faults and training.")
+@click.option("--keep", is_flag=True, default=False, help="Keep the temporary folder that is used without --out.")
+@click.pass_context
+def demo(ctx: click.Context, system: str | None, out: Path | None, seed: int, keep: bool) -> None:  # noqa: FBT001
+    """See the whole way on small synthetic datasets with planted faults.
+
+    Writes a dataset in the layout of SYSTEM (default: all five), breaks some samples on purpose, scans it, builds a
+    cache, verifies it, and trains a small PyTorch model. The exit code is 0 only if every planted fault was found
+    with its code, nothing else was called an error, and no broken sample reached the model.
+    """
+    from datacheck.demo.course import needs
+    from datacheck.fsops import refused
+
+    systems = [system] if system else list(_SYSTEMS)
+    needs(systems)
+    folder = _folder(out, systems)
+    try:
+        differs = _courses(folder, systems, seed)
+    except OSError as error:
+        raise refused(error, error.filename or folder) from error
+    finally:
+        if out is None and not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    if out is None and not keep:
+        click.echo("Look closer: datacheck demo --out demo, then datacheck scan demo/ho3d/data")
+    else:
+        click.echo(f"Kept in {folder}: data, scan and cache of each system")
+    ctx.exit(int(differs))
+
+
+def _courses(folder: Path, systems: list[str], seed: int) -> bool:
+    from datacheck.demo.course import run
+
+    color = False if "NO_COLOR" in os.environ else None
+    began = time.monotonic()
+    courses = []
+    for name in systems:
+        courses.append(run(name, folder / name, seed))
+        for line in shown(courses[-1]):
+            click.echo(line, color=color)
+    click.echo(_last(courses, time.monotonic() - began), color=color)
+    return any(course.differs for course in courses)
+
+
+def _folder(out: Path | None, systems: list[str]) -> Path:
+    if out is None:
+        return Path(tempfile.mkdtemp(prefix="datacheck-demo-"))
+    taken = [out / name for name in systems if (out / name).exists()]
+    if taken:
+        msg = f"{taken[0]}: exists already, and the demo starts from nothing. Choose another --out or remove it."
+        raise UsageError(msg)
+    return out
+
+
+def shown(course: Course) -> Iterator[str]:
+    """Yield the screen of one system: what was planted and found, then one line per stage."""
+    size = f"synthetic, in the real layout: {course.files:,} files, {course.nbytes / 1e6:.1f} MB"
+    yield f"{click.style(course.system, bold=True)}  {size}"
+    yield click.style(f"  {'planted':<{_WHAT}} {'in':<{_WHERE}} {'must be':<8} found", dim=True)
+    yield from (_answer(answer) for answer in course.answers)
+    yield from _stages(course)
+    missed = sum(not answer.found for answer in course.answers)
+    seconds = f"{sum(course.seconds.values()):.1f} s"
+    if course.differs:
+        fail = click.style("FAIL", fg="red", bold=True)
+        yield f"  {fail}    {missed} of {len(course.answers)} faults not found  {seconds}"
+        yield from (f"          {line}" for line in course.differs)
+    else:
+        held = "every fault found with its code, no other error, no broken sample served"
+        yield f"  {click.style('PASS', fg='green', bold=True)}    {held}  {seconds}"
+    yield ""
+
+
+def _answer(answer: Answer) -> str:
+    planted = answer.planted
+    mark = click.style("yes", fg="green") if answer.found else click.style("NO", fg="red", bold=True)
+    note = "" if answer.severity in {"error", ""} else f" ({answer.severity})"
+    return f"  {planted.what:<{_WHAT}} {_where(planted.keys):<{_WHERE}} {planted.code:<8} {mark}{note}"
+
+
+def _where(keys: tuple[str, ...]) -> str:
+    if not keys:
+        return "every sample"
+    if len(keys) > 1:
+        return f"{keys[0].rpartition('/')[0]} ({len(keys)} samples)"
+    (key,) = keys
+    half = (_WHERE - 3) // 2
+    return key if len(key) <= _WHERE else f"{key[:half]}...{key[-half:]}"
+
+
+def _stages(course: Course) -> Iterator[str]:
+    counts, seconds = course.samples, course.seconds
+    looked = f"{counts['checked']:,} checked, {counts['unreadable']:,} unreadable, {counts['skipped']:,} skipped"
+    fit = f"{counts['valid']:,} fit for training"
+    yield f"  scan    {counts['listed']:,} samples: {looked}; {fit}  {seconds['scan']:.1f} s"
+    for severity, code, message in course.others:
+        if severity != "error":  # errors stand below, as what differs
+            yield f"          and {code} ({severity}): {message}"
+    if (cache := course.cache) is not None:
+        state = "every byte verified" if not cache.problems else f"{len(cache.problems)} PROBLEMS"
+        what = f"{cache.usable:,} of {cache.samples:,} samples usable, {cache.nbytes / 1e6:.1f} MB"
+        yield f"  cache   {' and '.join(cache.splits)}: {what}; {state}  {seconds['build']:.1f} s"
+    if (made := course.training) is not None:
+        fall = f"loss {made.first:.3g} -> {made.last:.3g} {made.unit}".rstrip()
+        yield f"  train   {made.title}, {made.steps} steps of {made.batch}: {fall}  {seconds['train']:.1f} s"
+        served = f"{made.distinct:,} samples, {len(made.broken)} of them broken"
+        yield f"  served  {served}; a valid one stood in for a broken one {made.substituted:,} times"
+
+
+def _last(courses: list[Course], seconds: float) -> str:
+    planted = sum(len(c.answers) for c in courses)
+    found = sum(answer.found for c in courses for answer in c.answers)
+    failed = [c.system for c in courses if c.differs]
+    verdict = click.style("PASS", fg="green", bold=True) if not failed else click.style("FAIL", fg="red", bold=True)
+    where = f" ({', '.join(failed)})" if failed else ""
+    said = f"{found} of {planted} planted faults found in {len(courses)} system{'s' * (len(courses) > 1)}"
+    return f"{verdict}{where}  {said}, {seconds:.0f} s in all"

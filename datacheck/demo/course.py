@@ -1,0 +1,217 @@
+"""One system, the whole way: write, break, scan, build, verify, train; and what differs from what must hold."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from datacheck.cache.verify import verify
+from datacheck.finding import Finding, Severity, Verdict
+from datacheck.pipeline import build
+from datacheck.registry import require
+from datacheck.scan import Request, ScanRun, run_scan, schema_for
+from datacheck.testing import faults, synth
+from datacheck.testing.faults import Planted
+
+if TYPE_CHECKING:
+    from datacheck.demo.training import Training
+
+STEPS = 300  # of training
+SCHEMAS = {"minimind": ("minimind_sft", "minimind_pretrain", "minimind_dpo")}
+PIPELINES = {"minimind": "minimind_sft"}
+EXTRAS = {"minimind": (("tokenizers", "text"), ("jinja2", "text"))}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the scan said about one planted fault: the code that named all of its samples, or "" where none did."""
+
+    planted: Planted
+    found: bool
+    severity: str = ""
+
+
+@dataclass(frozen=True)
+class Cached:
+    """The built and verified caches of one system.
+
+    Args:
+        splits: their names; `train` is the folder of the one to train on.
+        samples, usable: in all of them.
+        problems: what a full verification found.
+    """
+
+    splits: tuple[str, ...]
+    train: Path
+    samples: int
+    usable: int
+    nbytes: int
+    problems: tuple[str, ...]
+
+
+@dataclass
+class Course:
+    """What came of one system.
+
+    Args:
+        samples, unread: of all scans together.
+        answers: one per planted fault.
+        others: findings that nothing planted explains: (severity, code, message).
+        seconds: by stage.
+        differs: what must hold and does not, one sentence each.
+    """
+
+    system: str
+    folder: Path
+    files: int = 0
+    nbytes: int = 0
+    samples: dict[str, int] = field(default_factory=dict)
+    answers: list[Answer] = field(default_factory=list)
+    others: list[tuple[str, str, str]] = field(default_factory=list)
+    cache: Cached | None = None
+    training: Training | None = None
+    crashes: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    differs: list[str] = field(default_factory=list)
+
+
+def needs(systems: Sequence[str]) -> None:
+    """Ask for the optional libraries of these systems before anything is written.
+
+    Raises:
+        MissingDependencyError: one is absent; the message names the extra.
+    """
+    for module, extra in [("torch", "torch"), *(pair for s in systems for pair in EXTRAS.get(s, ()))]:
+        require(module, extra)
+
+
+def run(system: str, folder: Path, seed: int) -> Course:
+    """Take one system the whole way in an empty folder.
+
+    Args:
+        system: one of `synth.SYSTEMS`.
+        folder: gets ``data``, ``scan`` and ``cache``.
+        seed: of data, faults and training order.
+    """
+    from datacheck.demo.models import lesson  # noqa: PLC0415  PyTorch, after `needs` has asked for it
+    from datacheck.demo.training import train  # noqa: PLC0415
+
+    course = Course(system, folder)
+    data = folder / "data"
+    with _timed(course, "write"):
+        synth.write(system, data, seed=seed)
+        planted = faults.plant(system, data, seed=seed)
+    written = [f for f in data.rglob("*") if f.is_file()]
+    course.files, course.nbytes = len(written), sum(f.stat().st_size for f in written)
+    with _timed(course, "scan"):
+        runs = _scans(system, folder)
+        course.answers = _answers(planted, runs)
+        later = [fault.name for fault in faults.faults_of(system, later=True)]
+        if later:  # what only shows against an earlier scan
+            spare = [key for p in planted for key in (*p.keys, *p.others)]
+            planted += (again := faults.plant(system, data, later, seed=seed, spare=spare))
+            runs = _scans(system, folder)
+            course.answers += _answers(again, runs)
+    course.samples = _counted(runs)
+    course.others = _unexplained(planted, runs)
+    course.crashes = [f"{v.code}: {v.why}" for r in runs for v in r.report.verdicts if v.verdict is Verdict.CRASH]
+    with _timed(course, "build"):
+        course.cache = _cached(system, folder, runs[0])
+    with _timed(course, "train"):
+        course.training = train(lesson(system, data), course.cache.train, _broken(runs), seed, STEPS)
+    course.differs = list(_differs(course))
+    return course
+
+
+@contextlib.contextmanager
+def _timed(course: Course, stage: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    course.seconds[stage] = time.monotonic() - began
+
+
+def _scans(system: str, folder: Path) -> list[ScanRun]:
+    data = folder / "data"
+    names = SCHEMAS.get(system, (None,))
+    request = Request(data, output=folder / "scan", command=f"scan {data}")
+    return [
+        run_scan(schema_for(data, name), request if name is None else replace(request, output=folder / "scan" / name))
+        for name in names
+    ]
+
+
+def _named(run: ScanRun) -> list[tuple[Finding, set[str]]]:
+    return [(finding, {run.table.keys[int(i)] for i in finding.rows}) for finding in run.report.findings]
+
+
+def _answers(planted: Sequence[Planted], runs: Sequence[ScanRun]) -> list[Answer]:
+    said = [pair for run in runs for pair in _named(run)]
+    answers = []
+    for fault in planted:
+        hits = [f for f, keys in said if f.code == fault.code and keys.issuperset(fault.keys)]
+        answers.append(Answer(fault, bool(hits), hits[0].severity.value if hits else ""))
+    return answers
+
+
+def _unexplained(planted: Sequence[Planted], runs: Sequence[ScanRun]) -> list[tuple[str, str, str]]:
+    explained: dict[str, set[str]] = {}
+    whole = {p.code for p in planted if not p.keys}
+    for fault in planted:
+        explained.setdefault(fault.code, set()).update(fault.keys, fault.others)
+    found = []
+    for finding, keys in (pair for run in runs for pair in _named(run)):
+        rest = keys - explained.get(finding.code, set())
+        if finding.code not in whole and (rest or not keys):
+            about = f"{min(rest)}: " if rest else ""
+            found.append((finding.severity.value, finding.code, about + finding.message))
+    return found
+
+
+def _counted(runs: Sequence[ScanRun]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for run in runs:
+        counts = {k: v for k, v in run.report.dataset["samples"].items() if isinstance(v, int)}
+        for name, count in {**counts, "valid": run.report.valid}.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def _broken(runs: Sequence[ScanRun]) -> set[str]:
+    return {key for run in runs for key, fit in zip(run.table.keys, run.valid, strict=True) if not fit}
+
+
+def _cached(system: str, folder: Path, run: ScanRun) -> Cached:
+    built = build(PIPELINES.get(system, system), folder / "data", folder / "cache", run=run)
+    return Cached(
+        splits=tuple(one.split for one in built),
+        train=next((one.path for one in built if one.split == "train"), built[0].path),
+        samples=sum(one.samples for one in built), usable=sum(one.valid for one in built),
+        nbytes=sum(one.nbytes for one in built),
+        problems=tuple(f"{one.split}: {problem}" for one in built for problem in verify(one.path)),
+    )  # fmt: skip
+
+
+def _differs(course: Course) -> Iterator[str]:
+    for answer in course.answers:
+        if not answer.found:
+            keys = answer.planted.keys
+            yield f"{answer.planted.code} does not name {keys[0] if keys else 'the dataset'}: {answer.planted.what}"
+    for severity, code, message in course.others:
+        if severity == Severity.ERROR:
+            yield f"{code} is an error that nothing planted explains: {message}"
+    yield from (f"a rule crashed: {crash}" for crash in course.crashes)
+    yield from _differs_served(course)
+
+
+def _differs_served(course: Course) -> Iterator[str]:
+    if course.cache is not None and course.cache.problems:
+        yield f"the cache does not verify: {course.cache.problems[0]}"
+    training = course.training
+    if training is not None and training.broken:
+        yield f"{len(training.broken)} broken samples were served, such as {training.broken[0]}"
+    if training is not None and not training.last < training.first:
+        yield f"the loss does not fall: {training.first:.3g} to {training.last:.3g} {training.unit}"

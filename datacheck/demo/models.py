@@ -1,0 +1,174 @@
+"""One tiny model per system: enough to see a loss fall over a cache, nothing to be proud of.
+
+Each lesson is a function from a batch, as the default collate gives it, to a loss; all arrays arrive as the pipeline
+left them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from datacheck.registry import require
+
+Batch = Mapping[str, Any]
+
+
+Sample = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What one system's model learns.
+
+    Args:
+        title: what predicts what, for people.
+        model: its parameters.
+        loss: batch to a scalar.
+        fields: what the dataset serves.
+        transform: what the training code does to each sample, or None.
+        unit: of the loss.
+        batch: samples per step.
+    """
+
+    title: str
+    model: nn.Module
+    loss: Callable[[Batch], torch.Tensor]
+    fields: tuple[str, ...]
+    transform: Callable[[Sample], Sample] | None = None
+    unit: str = ""
+    batch: int = 16
+
+
+def lesson(system: str, folder: Path) -> Lesson:
+    """Return the lesson of a system; `folder` is its data (the tokenizer lies there)."""
+    torch.manual_seed(0)
+    return {"sceneleap": _grasps, "ho3d": _hands, "scannetpp": _scenes, "libero": _demos, "minimind": _chats}[system](
+        folder
+    )
+
+
+def _mlp(*widths: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for a, b in pairwise(widths):
+        layers += [nn.Linear(a, b), nn.GELU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def _every(count: int, *names: str) -> Callable[[Sample], Sample]:
+    """Return a transform that keeps `count` rows of some fields, spread evenly (with repeats where there are fewer)."""
+
+    def thin(sample: Sample) -> Sample:
+        rows = torch.arange(count) * len(sample[names[0]]) // count
+        return sample | {name: sample[name][rows] for name in names}
+
+    return thin
+
+
+def _grasps(folder: Path) -> Lesson:
+    model = _mlp(7, 128, 128, 16)
+
+    def loss(batch: Batch) -> torch.Tensor:
+        grasps = batch["grasp_qpos"]
+        palm = torch.cat([grasps[..., :3] - batch["obj_pose"][:, None, :3], grasps[..., 3:7]], dim=-1)
+        return nn.functional.mse_loss(model(palm), grasps[..., 7:])
+
+    fields = ("grasp_qpos", "obj_pose")
+    return Lesson("palm pose to 16 finger joints", model, loss, fields, _every(64, "grasp_qpos"), "rad^2")
+
+
+def _hands(folder: Path) -> Lesson:
+    model = _mlp(42, 256, 256, 63)
+
+    def loss(batch: Batch) -> torch.Tensor:
+        joints = batch["handJoints3D"]
+        image = torch.einsum("nij,nkj->nki", batch["camMat"], joints)
+        pixels = image[..., :2] / image[..., 2:]
+        seen = (pixels - pixels[:, :1]) * joints[:, :1, 2:] / 60  # a crop around the wrist, of the hand's size
+        found = model(seen.flatten(1)).reshape(-1, 21, 3) / 10
+        return 1000 * (found - (joints - joints[:, :1])).norm(dim=-1).mean()
+
+    return Lesson("21 joints in the image to 21 in space", model, loss, ("handJoints3D", "camMat"), unit="mm")
+
+
+def _scenes(folder: Path) -> Lesson:
+    model = _mlp(9, 96, 96, 100)
+    fields = ("xyz", "rgb", "normal", "semantic")
+
+    def loss(batch: Batch) -> torch.Tensor:
+        xyz = batch["xyz"] - batch["xyz"].mean(dim=1, keepdim=True)
+        seen = torch.cat([xyz / 3, batch["rgb"] / 255 - 0.5, batch["normal"]], dim=-1)
+        labels = batch["semantic"].long().flatten()
+        return nn.functional.cross_entropy(model(seen).flatten(0, 1), labels, ignore_index=-100)
+
+    return Lesson(
+        "place, colour, normal of a point to its class", model, loss, fields, _every(512, *fields), "nats", batch=4
+    )
+
+
+def _demos(folder: Path) -> Lesson:
+    model = _mlp(18, 128, 128, 7)
+    fields = ("obs/ee_pos", "obs/joint_states", "obs/gripper_states", "actions")
+
+    def loss(batch: Batch) -> torch.Tensor:
+        place, joints, fingers = (batch[name] for name in fields[:3])
+        speed = torch.diff(place, dim=1) * 20  # m/s
+        turning = torch.diff(joints, dim=1)[..., :3] * 20
+        seen = torch.cat([place[:, 1:], speed * 5, joints[:, 1:], turning, 25 * fingers[:, 1:]], dim=-1)
+        return nn.functional.mse_loss(model(seen), batch["actions"][:, 1:])
+
+    return Lesson("motion of the arm to the action", model, loss, fields)
+
+
+class _Recurrent(nn.Module):  # type: ignore[misc]  # torch is untyped here
+    """A recurrent language model of the smallest useful size."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, 48)
+        self.memory = nn.GRU(48, 64, batch_first=True)
+        self.out = nn.Linear(64, vocabulary)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return float (batch, length, vocabulary): logits of the next token."""
+        logits: torch.Tensor = self.out(self.memory(self.embed(ids))[0])
+        return logits
+
+
+_CONTEXT = 64
+_IGNORED = -100
+
+
+def _chats(folder: Path) -> Lesson:
+    tokenizer = require("tokenizers", "text").Tokenizer.from_file(str(folder / "model" / "tokenizer.json"))
+    model = _Recurrent(tokenizer.get_vocab_size())
+
+    @cache
+    def tokens(text: str) -> list[int]:
+        return list(tokenizer.encode(text).ids)
+
+    def encoded(chat: list[dict[str, str]]) -> tuple[list[int], list[int]]:
+        ids: list[int] = []
+        labels: list[int] = []
+        for message in chat:
+            head = tokens(f"<|im_start|>{message['role']}\n")
+            body = tokens(f"{message['content']}<|im_end|>\n")
+            ids += head + body
+            labels += [_IGNORED] * len(head) + (body if message["role"] == "assistant" else [_IGNORED] * len(body))
+        pad = _CONTEXT + 1 - len(ids)
+        return (ids + [0] * pad)[: _CONTEXT + 1], (labels + [_IGNORED] * pad)[: _CONTEXT + 1]
+
+    def loss(batch: Batch) -> torch.Tensor:
+        rows = [encoded(chat) for chat in batch["conversations"]]
+        ids, labels = (torch.tensor(part) for part in zip(*rows, strict=True))
+        logits = model(ids[:, :-1])  # what stands at position i predicts the token at i + 1
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED)
+
+    return Lesson("next token of the assistant", model, loss, ("conversations",), unit="nats", batch=8)
