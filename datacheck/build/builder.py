@@ -30,6 +30,7 @@ from datacheck.parallel import Limits, Outcome, ordered_map
 from datacheck.schema.model import Schema
 from datacheck.sources.listing import Entry
 from datacheck.transforms.base import Transform
+from datacheck.transforms.custom import find_in
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[Tick], None]
@@ -103,6 +104,7 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], str]:
     if not samples.readable.any():
         msg = f"split {split}: none of {len(samples)} samples can be read. See why: datacheck scan"
         raise UsageError(msg)
+    find_in(job.paths)
     schema = job.schema.for_split(job.split)
     before = resolve(schema, job.seen, samples.valid & samples.readable)
     steps, after = transforms.bind(job.steps, before)

@@ -6,7 +6,6 @@ reasons come back.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import stat_entry
 from datacheck.transforms.base import Transform
+from datacheck.transforms.custom import find_in
 
 Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
@@ -46,7 +46,7 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[dict[str, Any]]:
         UsageError: a source file changed since it was scanned, or a user's function failed.
         OutOfSpaceError: the disk is full.
     """
-    sys.path.extend(path for path in task["paths"] if path not in sys.path)
+    find_in(task["paths"])
     root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(Schema.model_validate(task["schema"]), root, roots)
     steps = [transforms.step(entry) for entry in task["steps"]]

@@ -22,7 +22,7 @@ class Center(Transform):
 
     Args:
         field: the field that has the centre.
-        on: "root" (the row `joint`), "centroid" (the mean), "box" (the middle of the bounding box), or "xy" (the
+        at: "root" (the row `joint`), "centroid" (the mean), "box" (the middle of the bounding box), or "xy" (the
             mean of x and y; z stays).
         joint: the root's row.
         also: other fields from which the same centre is subtracted ((..., n, 3) or (..., 3)).
@@ -35,7 +35,7 @@ class Center(Transform):
     name: ClassVar[str] = "center"
     version: ClassVar[int] = 1
     field: str
-    on: Literal["root", "centroid", "box", "xy"]
+    at: Literal["root", "centroid", "box", "xy"]
     joint: int = 0
     also: Strings = ()
 
@@ -47,7 +47,7 @@ class Center(Transform):
             if not last or last[0] < 3:
                 msg = f"center: {name} has no three columns x, y, z in its last axis"
                 raise UsageError(msg)
-        return {**specs, self.field: replace(spec, attrs={**spec.attrs, "centered": self.on})}
+        return {**specs, self.field: replace(spec, attrs={**spec.attrs, "centered": self.at})}
 
     def apply(self, block: Block) -> Result:
         """Return the block with the centre subtracted, sample by sample."""
@@ -63,16 +63,16 @@ class Center(Transform):
 
     def _centre(self, values: Array) -> Array:
         rows = values[..., :3].astype(np.float64)
-        if rows.shape[-2] <= (self.joint if self.on == "root" else 0):
-            msg = f"{self.field}: {rows.shape[-2]} rows, so no {'root' if self.on == 'root' else 'centre'}"
+        if rows.shape[-2] <= (self.joint if self.at == "root" else 0):
+            msg = f"{self.field}: {rows.shape[-2]} rows, so no {'root' if self.at == 'root' else 'centre'}"
             raise InvalidSample(msg)
-        if self.on == "root":
+        if self.at == "root":
             centre: Array = rows[..., self.joint : self.joint + 1, :]
-        elif self.on == "box":
+        elif self.at == "box":
             centre = (rows.min(axis=-2, keepdims=True) + rows.max(axis=-2, keepdims=True)) / 2
         else:
             centre = rows.mean(axis=-2, keepdims=True)
-        if self.on == "xy":
+        if self.at == "xy":
             centre[..., 2] = 0
         return centre
 

@@ -17,7 +17,7 @@ from datacheck.cache import layout
 from datacheck.errors import StorageError
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 
-STEPS = [{"voxel": {"points": "cloud", "edge": 0.5}}, {"center": {"field": "joints", "on": "centroid"}}]
+STEPS = [{"voxel": {"points": "cloud", "edge": 0.5}}, {"center": {"field": "joints", "at": "centroid"}}]
 
 
 @contextlib.contextmanager

@@ -67,8 +67,8 @@ ENTRIES = [
     {"select": {"drop": ["xyz"]}},
     {"cast": {"fields": ["xyz", "label"], "to": "float64"}},
     {"scale": {"fields": ["xyz"], "to": "m"}},
-    {"center": {"field": "xyz", "on": "centroid", "also": ["joints"]}},
-    {"center": {"field": "joints", "on": "root"}},
+    {"center": {"field": "xyz", "at": "centroid", "also": ["joints"]}},
+    {"center": {"field": "joints", "at": "root"}},
     {"camera": {"fields": ["xyz"], "to": "opencv"}},
     {"voxel": {"points": "xyz", "edge": 0.5}},
     {"voxel": {"points": "joints", "edge": 0.5}},
@@ -220,31 +220,31 @@ def test_scale_needs_to_know_the_unit_and_refuses_nonsense():
         bind([step({"scale": {"fields": ["label"], "from": "mm", "to": "m"}})], RAGGED)
 
 
-@pytest.mark.parametrize("on", ["root", "centroid", "box", "xy"])
-def test_center_puts_the_centre_at_the_origin(on):
+@pytest.mark.parametrize("at", ["root", "centroid", "box", "xy"])
+def test_center_puts_the_centre_at_the_origin(at):
     sample = cloud(50)
     points = sample["xyz"].astype(np.float64)
     middle = {
         "root": points[2], "centroid": points.mean(0), "box": (points.min(0) + points.max(0)) / 2,
         "xy": points.mean(0) * [1, 1, 0],
-    }[on]  # fmt: skip
-    made, _, after = apply({"center": {"field": "xyz", "on": on, "joint": 2, "also": ["joints"]}}, sample)
+    }[at]  # fmt: skip
+    made, _, after = apply({"center": {"field": "xyz", "at": at, "joint": 2, "also": ["joints"]}}, sample)
     assert np.allclose(made["k0"]["xyz"], points - middle, atol=1e-7)
     assert np.allclose(made["k0"]["joints"], sample["joints"] - middle, atol=1e-7)
-    assert after["xyz"].attrs["centered"] == on
+    assert after["xyz"].attrs["centered"] == at
 
 
 def test_center_follows_every_step_of_a_trajectory():
     rng = np.random.Generator(np.random.Philox(3))
     specs = {"j": ArraySpec("float64", (21, 3), "T"), "wrist": ArraySpec("float64", (3,), "T")}
     sample = {"j": rng.random((7, 21, 3)), "wrist": rng.random((7, 3))}
-    made, _, _ = apply({"center": {"field": "j", "on": "root", "also": ["wrist"]}}, sample, specs=specs)
+    made, _, _ = apply({"center": {"field": "j", "at": "root", "also": ["wrist"]}}, sample, specs=specs)
     assert np.array_equal(made["k0"]["j"], sample["j"] - sample["j"][:, :1])
     assert np.array_equal(made["k0"]["wrist"], sample["wrist"] - sample["j"][:, 0])
 
 
 def test_center_refuses_a_sample_without_its_root():
-    made, refused, _ = apply({"center": {"field": "xyz", "on": "root", "joint": 5}}, cloud(5), cloud(6, 1))
+    made, refused, _ = apply({"center": {"field": "xyz", "at": "root", "joint": 5}}, cloud(5), cloud(6, 1))
     assert sorted(made) == ["k1"]
     assert refused == {"k0": "xyz: 5 rows, so no root"}
 

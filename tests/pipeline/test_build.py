@@ -1,0 +1,272 @@
+"""The whole way with the real scan: what is broken is named, kept out of training, and never looks like data."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+import zarr
+
+from datacheck.cache import layout, open_cache
+from datacheck.errors import DatacheckError, UsageError
+from datacheck.finding import RuleVerdict, Verdict
+from datacheck.pipeline import build
+from datacheck.scan import Request, run_scan
+from datacheck.schema.model import Schema
+from tests.build.make import MIXED, mixed, schema_of, tree
+
+POINTS = {"points": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.1..10"}}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Scans leave their results in the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+def clouds(folder, count=12, seed=1):
+    folder.mkdir(parents=True)
+    rng = np.random.Generator(np.random.Philox(seed))
+    made = {}
+    for i in range(count):
+        made[f"{i:02d}.npy"] = rng.uniform(-1, 1, (int(rng.integers(30, 90)), 3)).astype(np.float32)
+        np.save(folder / f"{i:02d}.npy", made[f"{i:02d}.npy"])
+    return made
+
+
+def rows(group, name, i):
+    dim = group["fields"][name].attrs["datacheck"]["dim"]
+    start, length = group[f"rows/{dim}/start"][i], group[f"rows/{dim}/length"][i]
+    return group["fields"][name][start : start + length]
+
+
+def test_what_the_scan_finds_is_kept_out(tmp_path):
+    data = tmp_path / "data"
+    made = clouds(data)
+    made["03.npy"] *= 1000
+    made["05.npy"][7, 1] = np.nan
+    for key in ("03.npy", "05.npy"):
+        np.save(data / key, made[key])
+    (data / "08.npy").write_bytes(b"\x93NUMPY broken")
+    (built,) = build(schema_of(POINTS, files="*.npy"), data, tmp_path / "cache")
+    assert (built.samples, built.made, built.valid) == (12, 11, 9)
+    group = zarr.open_group(built.path, mode="r")
+    assert np.flatnonzero(~group["samples/valid"][:]).tolist() == [3, 5, 8]
+    assert np.flatnonzero(~group["samples/made"][:]).tolist() == [8]
+    for i, key in enumerate(sorted(made)):
+        if i != 8:
+            assert np.array_equal(rows(group, "points", i), made[key], equal_nan=True)
+    findings = json.loads((built.path / layout.FINDINGS).read_text())
+    assert sorted(findings) == ["03.npy", "05.npy", "08.npy"]
+    assert all(findings.values())
+    assert len(open_cache(built.path, verify="full")) == 12
+
+
+def test_every_layout_through_the_scan(tmp_path):
+    written = mixed(tmp_path / "data")
+    (built,) = build(schema_of(MIXED), tmp_path / "data", tmp_path / "cache")
+    group = zarr.open_group(built.path, mode="r")
+    keys = sorted([*written, "007.npz"])
+    made = group["samples/made"][:]
+    assert [key for key, ok in zip(keys, made, strict=True) if not ok] == ["007.npz"]
+    for i, key in enumerate(keys):
+        for name, value in written.get(key, {}).items():
+            dim = group["fields"][name].attrs["datacheck"]["dim"]
+            stored = rows(group, name, i) if dim else group["fields"][name][i]
+            assert np.array_equal(stored, value), (key, name)
+            assert stored.dtype == value.dtype
+
+
+def test_a_folder_that_no_schema_knows(tmp_path):
+    """The schema `files`: nothing is declared, so the builder looks itself; what is not like the rest is not made."""
+    data = tmp_path / "data"
+    made = clouds(data, 6)
+    np.save(data / "zz.npy", np.zeros((4, 5)))
+    (built,) = build("files", data, tmp_path / "cache")
+    group = zarr.open_group(built.path, mode="r")
+    (name,) = group["fields"].array_keys()
+    assert group["samples/made"][:].tolist() == [True] * 6 + [False]
+    assert built.not_made == [("zz.npy", f"{name}: shape [n, 5] does not fit [fields.{name}, 3]")]
+    assert np.array_equal(rows(group, name, 2), made["02.npy"])
+
+
+def test_episodes_of_hdf5_with_text_and_names_with_slashes(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    rng = np.random.Generator(np.random.Philox(2))
+    with h5py.File(data / "a.hdf5", "w") as file:
+        for n in (0, 1, 2, 10):
+            demo = file.create_group(f"data/demo_{n}")
+            demo["actions"] = rng.uniform(-1, 1, (n + 3, 7)).astype(np.float32)
+            demo["obs/image"] = rng.integers(0, 255, (n + 3, 8, 8, 3)).astype(np.uint8)
+            demo["task"] = "pick"
+    fields = {
+        "actions": {"role": "action", "shape": ["T", 7]}, "obs/image": {"role": "image", "shape": ["T", "H", "W", 3]},
+        "task": {"role": "text"},
+    }  # fmt: skip
+    schema = schema_of(fields, files="*.hdf5", samples={"each": "/data/demo_*"}, windows={"length": 3})
+    (built,) = build(schema, data, tmp_path / "cache")
+    group = zarr.open_group(built.path, mode="r")
+    assert group["rows/T/length"][:].tolist() == [3, 4, 13, 5]  # bytewise: demo_10 stands before demo_2
+    assert bytes(rows(group, "task", 2)) == b"pick"
+    assert group["fields/obs/image"].shape[1:] == (8, 8, 3)
+    with h5py.File(data / "a.hdf5") as file:
+        assert np.array_equal(rows(group, "obs/image", 2), file["data/demo_10/obs/image"][:])
+
+
+def test_a_cache_per_split_with_its_own_schema(tmp_path):
+    for split, shape in (("train", (21, 3)), ("evaluation", (3,))):
+        folder = tmp_path / "data" / split
+        folder.mkdir(parents=True)
+        for i in range(4):
+            np.savez(folder / f"{i}.npz", joints=np.full(shape, i / 10, np.float32))
+    schema = Schema.model_validate({
+        "datacheck": 1, "name": "hands", "samples": {"files": "{split}/" + "*.npz"},
+        "fields": {"joints": {"shape": [21, 3]}}, "when": {"split=evaluation": {"joints": {"shape": [3]}}},
+    })  # fmt: skip
+    caches = build(schema, tmp_path / "data", tmp_path / "cache")
+    assert [one.path.parent.relative_to(tmp_path / "cache").as_posix() for one in caches] == [
+        "hands/evaluation",
+        "hands/train",
+    ]
+    shapes = [zarr.open_group(one.path, mode="r")["fields/joints"].shape for one in caches]
+    assert shapes == [(4, 3), (4, 21, 3)]
+    (only,) = build(schema, tmp_path / "data", tmp_path / "other", split="train")
+    assert only.split == "train"
+    with pytest.raises(UsageError, match=r"no split 'trian'.*Did you mean 'train'"):
+        build(schema, tmp_path / "data", tmp_path / "other", split="trian")
+
+
+def test_a_new_threshold_is_a_new_cache_and_a_new_file_too(tmp_path):
+    data = tmp_path / "data"
+    clouds(data)
+    schema = schema_of(POINTS, files="*.npy")
+    strict = schema_of({"points": POINTS["points"] | {"size": "5..10"}}, files="*.npy")
+    (first,) = build(schema, data, tmp_path / "cache")
+    (again,) = build(schema, data, tmp_path / "cache")
+    assert (again.path, again.reused) == (first.path, True)
+    (other,) = build(strict, data, tmp_path / "cache")
+    assert other.path != first.path
+    assert (first.valid, other.valid, other.made) == (12, 0, 12)
+    assert tree(other.path)["fields/points/c/0/0"] == tree(first.path)["fields/points/c/0/0"]
+    np.save(data / "zz.npy", np.ones((40, 3), np.float32))
+    (more,) = build(schema, data, tmp_path / "cache")
+    assert more.samples == 13
+    assert more.path != first.path
+
+
+def test_a_finished_scan_may_be_handed_in(tmp_path):
+    data = tmp_path / "data"
+    clouds(data)
+    schema = schema_of(POINTS, files="*.npy")
+    run = run_scan(schema, Request(data, output=tmp_path / "scan"))
+    (built,) = build(schema, data, tmp_path / "cache", run=run)
+    assert built.valid == 12
+
+
+def test_a_crashed_rule_stops_the_build(tmp_path):
+    data = tmp_path / "data"
+    clouds(data)
+    schema = schema_of(POINTS, files="*.npy")
+    run = run_scan(schema, Request(data, output=tmp_path / "scan"))
+    verdict = run.report.verdicts[0]
+    run.report.verdicts[0] = RuleVerdict(verdict.code, verdict.name, Verdict.CRASH, verdict.severity, verdict.level)
+    with pytest.raises(DatacheckError, match=f"rule {verdict.code} crashed"):
+        build(schema, data, tmp_path / "cache", run=run)
+    assert not (tmp_path / "cache").exists()
+
+
+# ------------------------------------------------------------------------------------------- command line
+
+
+def command(*words, **options):
+    line = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "cache", "build", *map(str, words)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options)
+
+
+def ran(*words):
+    process = command(*words)
+    said, errors = process.communicate(timeout=120)
+    assert "Traceback" not in errors
+    return process.returncode, said, errors
+
+
+PIPELINE = """\
+datacheck: 1
+name: mine
+schema: clouds.yaml
+transforms:
+  - center: {field: points, at: centroid}
+  - steps:nudged
+"""
+CLOUDS = "datacheck: 1\nname: clouds\nsamples: {files: '*.npy'}\nfields: {points: {role: points, shape: [P, 3]}}\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "clouds.yaml").write_text(CLOUDS)
+    (tmp_path / "mine.yaml").write_text(PIPELINE)
+    (tmp_path / "steps.py").write_text("def nudged(sample):\n    return {**sample.fields}\n")
+    return clouds(tmp_path / "data")
+
+
+def test_the_command_builds_and_says_so(tmp_path, project):
+    code, said, errors = ran("mine.yaml", "--data", "data", "--out", "cache")
+    assert (code, errors) == (0, "")
+    assert "12 samples: 12 valid, 0 invalid, 0 not made" in said
+    (folder,) = (tmp_path / "cache/mine/all").iterdir()
+    assert said.startswith(f"cache/mine/all/{folder.name}\n")
+    values = rows(zarr.open_group(folder, mode="r"), "points", 0)
+    wanted = project["00.npy"] - project["00.npy"].astype(np.float64).mean(0)
+    assert np.allclose(values, wanted, atol=1e-6)
+    assert "built before" in ran("mine.yaml", "--data", "data", "--out", "cache")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["mine.yaml"], 2, "does not say where the data are"),
+        (["mine.yaml", "--data", "nowhere"], 2, "nowhere"),
+        (["nothing", "--data", "data"], 2, "no pipeline or schema is called 'nothing'"),
+        (["mine.yaml", "--data", "data", "--split", "train"], 2, "no split 'train'"),
+        (["mine.yaml", "--data", "data", "--out", "data/00.npy"], 3, "00.npy"),
+        (["mine.yaml", "--data", "data", "--root", "x"], 2, "NAME=DIR"),
+    ],
+)
+def test_bad_requests_end_in_one_message(project, words, code, said):
+    returned, _, errors = ran(*words)
+    assert (returned, said in errors) == (code, True), errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_a_function_that_fails_ends_in_one_message(tmp_path, project):
+    (tmp_path / "steps.py").write_text("def nudged(sample):\n    return 1 / 0\n")
+    code, _, errors = ran("mine.yaml", "--data", "data", "--out", "cache")
+    assert code == 2
+    assert "steps:nudged: ZeroDivisionError: division by zero (at sample 00.npy)" in errors
+    assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_leaves_nothing(tmp_path, project, number, code):
+    (tmp_path / "steps.py").write_text(
+        "import time\ndef nudged(sample):\n    time.sleep(1)\n    return sample.fields\n"
+    )
+    process = command("mine.yaml", "--data", "data", "--out", "cache")
+    end = time.monotonic() + 60
+    while not list((tmp_path / "cache").rglob(".building/*/shards")) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "interrupted" in errors
+    assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
