@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-import json
 import mmap
 import os
 import selectors
@@ -20,6 +19,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import deque
@@ -27,15 +27,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from datacheck import errors
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.registry import resolve
+from datacheck.wire import FRAME, Json, decode, encode
 
-Json = Any
 Beat = Callable[[int], None]
 
-_FRAME = struct.Struct("<QQ")
 _COUNTER = struct.Struct("<qq")  # the item that the child is at; how often it said so
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1
@@ -72,47 +70,6 @@ class Outcome:
     deaths: list[Death] = field(default_factory=list)
 
 
-# ---------------------------------------------------------------------------------------------- wire
-
-
-def encode(value: Json) -> bytes:
-    """Return a frame: JSON with the arrays taken out, then their bytes. Never pickle: children parse hostile files."""
-    arrays: list[np.ndarray[Any, Any]] = []
-
-    def default(item: object) -> object:
-        if isinstance(item, np.ndarray) and not item.dtype.hasobject:
-            arrays.append(np.ascontiguousarray(item))
-            return {"$array": len(arrays) - 1, "dtype": item.dtype.str, "shape": list(item.shape)}
-        if isinstance(item, np.generic):
-            return item.item()
-        msg = f"{type(item).__name__} cannot be sent between processes"
-        raise TypeError(msg)
-
-    head = json.dumps(value, default=default).encode()
-    body = b"".join(a.tobytes() for a in arrays)
-    return _FRAME.pack(len(head), len(body)) + head + body
-
-
-def decode(frame: bytes) -> Json:
-    """Return the value of a frame made by `encode`; arrays are writable copies."""
-    head_size, body_size = _FRAME.unpack_from(frame)
-    head = frame[_FRAME.size : _FRAME.size + head_size]
-    body = bytearray(frame[_FRAME.size + head_size : _FRAME.size + head_size + body_size])
-    place = 0
-
-    def hook(item: dict[str, Any]) -> Any:
-        nonlocal place
-        if "$array" not in item:
-            return item
-        dtype = np.dtype(item["dtype"])
-        count = int(np.prod(item["shape"], dtype=np.int64))
-        array = np.frombuffer(body, dtype=dtype, count=count, offset=place).reshape(item["shape"])
-        place += count * dtype.itemsize
-        return array
-
-    return json.loads(head, object_hook=hook)
-
-
 # ---------------------------------------------------------------------------------------------- child
 
 
@@ -125,8 +82,8 @@ def child_main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # never outlive the parent, however it ends
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     beats = itertools.count(1)
-    while head := orders.read(_FRAME.size):
-        order = decode(head + orders.read(sum(_FRAME.unpack(head))))
+    while head := orders.read(FRAME.size):
+        order = decode(head + orders.read(sum(FRAME.unpack(head))))
         answer: dict[str, Json]
         try:
             work = resolve(order["function"])
@@ -213,7 +170,7 @@ class Child:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         received = bytearray()
-        wanted = _FRAME.size
+        wanted = FRAME.size
         since, sign = time.monotonic(), self._counter[:]
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
@@ -223,8 +180,8 @@ class Child:
                     if not piece:
                         raise EOFError
                     received += piece
-                    if wanted == _FRAME.size and len(received) >= wanted:
-                        wanted += sum(_FRAME.unpack_from(received))
+                    if wanted == FRAME.size and len(received) >= wanted:
+                        wanted += sum(FRAME.unpack_from(received))
                     since = time.monotonic()
                 elif self._counter[:] != sign:
                     since, sign = time.monotonic(), self._counter[:]
@@ -267,14 +224,9 @@ def _ended(code: int | None, words: str) -> str:
 
 
 def _exception(name: str, text: str) -> DatacheckError:
-    kinds = {k.__name__: k for k in _subclasses(DatacheckError)}
-    return kinds.get(name, StorageError)(text)
-
-
-def _subclasses(kind: type[DatacheckError]) -> Iterator[type[DatacheckError]]:
-    yield kind
-    for child in kind.__subclasses__():
-        yield from _subclasses(child)
+    kind = getattr(errors, name, StorageError)
+    raised: DatacheckError = kind(text)
+    return raised
 
 
 # ---------------------------------------------------------------------------------------------- tasks
@@ -384,12 +336,12 @@ def _client(distributed: Any, workers: int, scheduler: str | None) -> Iterator[A
     quiet = {"distributed.admin.tick.limit": "1h", "distributed.scheduler.worker-saturation": 1.0}
     with dask.config.set(quiet), contextlib.ExitStack() as stack:
         if scheduler is None:
-            cluster = stack.enter_context(
-                distributed.LocalCluster(
+            with _apart():
+                cluster = distributed.LocalCluster(
                     n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
                     dashboard_address="127.0.0.1:0", silence_logs=50,
-                )
-            )  # fmt: skip
+                )  # fmt: skip
+            stack.enter_context(cluster)
             yield stack.enter_context(distributed.Client(cluster))
             return
         try:
@@ -398,3 +350,22 @@ def _client(distributed: Any, workers: int, scheduler: str | None) -> Iterator[A
             msg = f"{scheduler}: no Dask scheduler answers there ({error}). Start one: dask scheduler"
             raise (UsageError if isinstance(error, ValueError) else StorageError)(msg) from error
         yield stack.enter_context(client)
+
+
+@contextlib.contextmanager
+def _apart() -> Iterator[None]:
+    """Start processes that do not see Ctrl-C, which is ours to handle, and do not run the user's script once more."""
+    main = vars(sys.modules["__main__"])
+    known = {name: main.get(name) for name in ("__file__", "__spec__")}
+    main.update(dict.fromkeys(known))
+    ours = threading.current_thread() is threading.main_thread()  # elsewhere signals are another's business
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ours else None
+    try:
+        yield
+    except RuntimeError as error:
+        msg = f"the local Dask workers did not start: {error} Use --workers 1, or a cluster (--scheduler)."
+        raise StorageError(msg) from error
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
+        main.update(known)

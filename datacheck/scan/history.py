@@ -21,7 +21,6 @@ from datacheck import __version__, fsops
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.finding import Verdict
-from datacheck.parallel import decode, encode
 from datacheck.rules.base import Measure
 from datacheck.scan.select import Choice, variants
 from datacheck.scan.store import LISTING, NAMES, RESULT, SAMPLES, read_table
@@ -29,6 +28,7 @@ from datacheck.schema.model import Schema
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Entry, Listing, carry
 from datacheck.table import Note, Table, concatenate
+from datacheck.wire import decode, encode
 
 CHANGED = "DC108"
 _TABLE_VERSION = 1

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.parallel import encode
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
 from datacheck.scan import history
@@ -12,6 +11,7 @@ from datacheck.scan.select import choose_rules, measures_of
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Entry, Listing
 from datacheck.table import concatenate
+from datacheck.wire import encode
 from tests.scan.conftest import make_schema, make_table
 
 LONG_AGO = 1_000_000_000_000_000_000

@@ -1,5 +1,7 @@
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck.errors import FormatError, StorageError, UsageError
-from datacheck.parallel import Limits, decode, encode, ordered_map
+from datacheck.parallel import Limits, ordered_map
+from datacheck.wire import decode, encode
 
 
 def work(task, beat):
@@ -141,3 +144,15 @@ def test_no_child_outlives_the_map():
     (outcome,) = run(["a"])
     with pytest.raises(ProcessLookupError):
         os.kill(outcome.payloads[0]["pid"], 0)
+
+
+def test_a_script_without_a_main_guard_is_not_run_again_by_its_workers(tmp_path, repository):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "print('once')\nfrom datacheck.parallel import ordered_map\n"
+        f"found = list(ordered_map({WORK!r}, [{{'items': ['a']}}, {{'items': ['b']}}], workers=2))\n"
+        "print([p['done'] for o in found for p in o.payloads])\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(repository)}
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, check=False)
+    assert (run.stdout, run.stderr) == ("once\n[['a'], ['b']]\n", "")

@@ -2,8 +2,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.parallel import decode, encode
 from datacheck.table import Measured, Table, concatenate
+from datacheck.wire import decode, encode
 
 
 def table(keys, **columns):

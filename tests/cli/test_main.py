@@ -1,0 +1,120 @@
+import subprocess
+import sys
+import time
+
+import pytest
+
+from datacheck.cli import main as cli
+from datacheck.errors import (
+    CorruptionError,
+    DatacheckError,
+    FormatError,
+    MissingDependencyError,
+    NondeterministicBuildError,
+    OutOfSpaceError,
+    SchemaError,
+    StorageError,
+    UsageError,
+)
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Make ``datacheck scan`` raise what is given."""
+    import click
+
+    def failing(error):
+        @click.command("scan")
+        def scan():
+            raise error
+
+        monkeypatch.setattr(cli.LazyGroup, "get_command", lambda *_: scan)
+        return cli.run(["scan"])
+
+    return failing
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (FormatError("x"), 1), (UsageError("x"), 2), (SchemaError("x"), 2), (StorageError("x"), 3),
+        (MissingDependencyError("x"), 3), (DatacheckError("x"), 4), (OutOfSpaceError("x"), 5),
+        (NondeterministicBuildError("x"), 6), (CorruptionError("x"), 7), (KeyboardInterrupt(), 130),
+        (cli.Terminated(), 143), (RuntimeError("x"), 4), (MemoryError(), 4),
+    ],
+)  # fmt: skip
+def test_every_exception_has_its_exit_code_and_no_traceback_is_shown(failing, capsys, error, code):
+    assert failing(error) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("datacheck: ")
+    assert "Traceback" not in shown.err
+    assert len(shown.err.splitlines()) == 1
+
+
+def test_the_traceback_of_a_fault_of_ours_is_in_a_file(failing, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    failing(ZeroDivisionError("division\nby zero"))
+    said = capsys.readouterr().err
+    (file,) = tmp_path.iterdir()
+    assert str(file) in said
+    assert "ZeroDivisionError: division" in said
+    assert "Traceback (most recent call last)" in file.read_text()
+
+
+def test_what_an_interrupted_command_has_done_is_said(failing, capsys):
+    stop = KeyboardInterrupt()
+    stop.add_note("3 of 9 files are done and kept.")
+    failing(stop)
+    assert capsys.readouterr().err == "datacheck: interrupted. 3 of 9 files are done and kept.\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["scn"], "Did you mean scan?"),
+        (["frobnicate"], "Known are scan, cache, demo."),
+        (["scan", "--shema", "x"], "--schema"),
+        (["scan"], "DATA"),
+        (["scan", "x", "--workers", "0"], "--workers"),
+        (["scan", "x", "--format", "xml"], "--format"),
+    ],
+)
+def test_a_mistyped_command_line_is_exit_2_with_a_suggestion(capsys, args, said):
+    assert cli.run(args) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("args", [["--help"], ["-h"], ["scan", "--help"]])
+def test_help_is_exit_0(capsys, args):
+    assert cli.run(args) == 0
+    assert "Usage: datacheck" in capsys.readouterr().out
+
+
+def test_the_version_is_told(capsys):
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out == "datacheck 0.1.0\n"
+
+
+def test_every_command_of_the_list_exists(capsys):
+    for name in cli._COMMANDS:
+        assert cli.run([name, "--help"]) == 0, name
+    assert "Commands" in capsys.readouterr().out
+
+
+def test_help_takes_a_quarter_of_a_second(command):
+    def once():
+        began = time.perf_counter()
+        assert command("--help")[0] == 0
+        return time.perf_counter() - began
+
+    assert min(once() for _ in range(5)) < 0.25
+
+
+def test_sigterm_ends_as_143():
+    script = (
+        "import os\nfrom datacheck.cli import main as m\n"
+        "m.LazyGroup.get_command = lambda *_: os.kill(os.getpid(), 15)\nm.main(['scan'])"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (143, "datacheck: interrupted.\n")
