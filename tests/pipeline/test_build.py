@@ -122,13 +122,13 @@ def test_episodes_of_hdf5_with_text_and_names_with_slashes(tmp_path):
 
 
 def test_a_cache_per_split_with_its_own_schema(tmp_path):
-    for split, shape in (("train", (21, 3)), ("evaluation", (3,))):
-        folder = tmp_path / "data" / split
+    for name, shape in (("train", (21, 3)), ("evaluation", (3,))):
+        folder = tmp_path / "data" / name
         folder.mkdir(parents=True)
         for i in range(4):
             np.savez(folder / f"{i}.npz", joints=np.full(shape, i / 10, np.float32))
     schema = Schema.model_validate({
-        "datacheck": 1, "name": "hands", "samples": {"files": "{split}/" + "*.npz"},
+        "datacheck": 1, "name": "hands", "samples": {"files": "{split}/*.npz"},
         "fields": {"joints": {"shape": [21, 3]}}, "when": {"split=evaluation": {"joints": {"shape": [3]}}},
     })  # fmt: skip
     caches = build(schema, tmp_path / "data", tmp_path / "cache")

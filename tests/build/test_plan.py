@@ -1,0 +1,241 @@
+"""The layout of a cache: what the schema says stands, what it leaves open is what most valid samples have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from datacheck.build.fingerprint import fingerprint
+from datacheck.build.plan import Plan, Samples, cut, estimate, own_dims, resolve
+from datacheck.build.seen import Seen, Signature, measured, of_blocks, of_table, signature
+from datacheck.cache import layout
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec, Column
+from datacheck.schema.model import Schema
+from datacheck.sources.base import Item
+from datacheck.table import Measured, Table
+from datacheck.transforms import step
+from tests.build.make import schema_of
+
+
+def seen_of(*values):
+    """None: absent; an array: as it is."""
+    found = Seen.nothing(len(values))
+    for i, value in enumerate(values):
+        if value is not None:
+            column = Column.of([value])
+            lengths = 0 if column.lengths is None or column.kind != "array" else column.lengths
+            found.add(np.array([i]), signature(column), lengths)
+    return found
+
+
+def zeros(*shape, dtype="float32"):
+    return np.zeros(shape, dtype)
+
+
+def layout_of(spec, *values, valid=None):
+    schema = schema_of({"f": spec} if spec is not None else {"*": {}})
+    good = np.ones(len(values), bool) if valid is None else np.array(valid)
+    return resolve(schema, {"f": seen_of(*values)}, good).get("f")
+
+
+def test_what_is_declared_stands():
+    spec = {"role": "points", "shape": ["P", 3], "dtype": "float32", "unit": "m"}
+    found = layout_of(spec, zeros(5, 3, dtype="float64"), zeros(5, 3))
+    assert (found.dtype, found.item, found.dim) == ("float32", (3,), "P")
+    assert found.attrs == {"role": "points", "unit": "m"}
+    assert layout_of({"shape": [21, 3]}, zeros(3, 21)).item == (21, 3)
+
+
+def test_what_is_open_is_what_most_have():
+    assert layout_of({"shape": ["T", "H", "W"]}, zeros(2, 8, 9), zeros(4, 8, 9), zeros(3, 1, 9)).item == (8, 9)
+    assert layout_of({}, zeros(4, 3), zeros(4, 3)) == ArraySpec("float32", (4, 3))
+    assert layout_of({}, zeros(4, 3), zeros(5, 3)).dim == "fields.f"
+    assert layout_of({}, zeros(0, 3), zeros(0, 3)).dim == "fields.f"
+    assert layout_of({}, zeros()) == ArraySpec("float32")
+    assert layout_of({}, zeros(4, 2), zeros(4, 3), zeros(6, 3)).item == (3,)
+
+
+def test_ties_go_to_the_smaller_sizes():
+    assert layout_of({"shape": ["T", "W"]}, zeros(1, 9), zeros(1, 2)).item == (2,)
+    assert layout_of({"shape": ["T", "W"]}, zeros(1, 2), zeros(1, 9)).item == (2,)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "common"),
+    [(("int8", "int32"), "int32"), (("float32", "float64"), "float64"), (("bool", "bool"), "bool")],
+)
+def test_an_open_dtype_holds_all(dtypes, common):
+    assert layout_of({}, *[zeros(2, dtype=d) for d in dtypes]).dtype == common
+
+
+def test_only_valid_samples_have_a_say_unless_there_are_none():
+    values = zeros(4, 3), zeros(9, 3, dtype="float64"), zeros(9, 3, dtype="float64")
+    assert layout_of({}, *values, valid=[True, False, False]) == ArraySpec("float32", (4, 3))
+    assert layout_of({}, *values, valid=[False] * 3).dtype == "float64"
+
+
+def test_optional_is_what_is_declared_so_or_undeclared_and_missing():
+    assert not layout_of({}, zeros(2), None).optional
+    assert layout_of({"optional": True}, zeros(2), None).optional
+    assert layout_of(None, zeros(2), None).optional
+    assert not layout_of(None, zeros(2), zeros(2)).optional
+    assert layout_of({}, None, None) is None
+    assert layout_of({"absent": True}, zeros(2)) is None
+
+
+def test_text_has_a_dimension_of_its_own():
+    found = layout_of({"role": "text"}, "a", "bb")
+    assert (found.dtype, found.dim, found.kind) == ("uint8", layout.text_dim("f"), "text")
+    assert layout_of({"role": "chat"}, [1], [2]).kind == "json"
+    renamed = own_dims({"t": ArraySpec("uint8", (), "whatever", "text")})
+    assert renamed["t"].dim == layout.text_dim("t")
+
+
+def test_what_no_cache_holds_is_refused_in_words():
+    with pytest.raises(UsageError, match=r"f: an axis of size 0 .* select"):
+        layout_of({"shape": ["T", "W"]}, zeros(4, 0))
+    both = {"obs": seen_of(zeros(1)), "obs/pose": seen_of(zeros(1))}
+    with pytest.raises(UsageError, match="both obs and obs/pose"):
+        resolve(schema_of({"*": {}}), both, np.ones(1, bool))
+
+
+# ------------------------------------------------------------------------------------------- seen
+
+
+def test_a_scan_s_table_says_the_same_as_the_values():
+    keys = ["a", "b", "c"]
+    schema = schema_of({"x": {"shape": ["P", 3]}, "s": {"shape": []}, "t": {"role": "text"}, "gone": {}})
+    dims = np.array([[5, 3], [0, 0], [7, 3]])
+    here = np.array([True, False, True])
+    table = Table(
+        keys=keys,
+        columns={
+            "x:ndim": Measured(np.array([2, 0, 2]), here), "x:dims": Measured(dims, here),
+            "x:dtype": Measured(np.array(["float32", "", "float64"], dtype=object), here),
+            "s:ndim": Measured(np.zeros(3, int), np.ones(3, bool)),
+            "s:dtype": Measured(np.array(["int64"] * 3, dtype=object), np.ones(3, bool)),
+            "t:ndim": Measured(np.full(3, -1), np.ones(3, bool)),
+            "t:dtype": Measured(np.array(["text"] * 3, dtype=object), np.ones(3, bool)),
+        },
+    )  # fmt: skip
+    found = of_table(schema, table)
+    wanted = {"x": seen_of(zeros(5, 3), None, zeros(7, 3, dtype="float64")), "t": seen_of("", "", "")}
+    wanted["s"] = seen_of(*[zeros(dtype="int64")] * 3)
+    assert sorted(found) == sorted(wanted)
+    for name, one in wanted.items():
+        assert found[name].signatures == one.signatures
+        assert found[name].which.tolist() == one.which.tolist()
+        assert found[name].length.tolist() == one.length.tolist()
+
+
+def test_a_table_is_enough_only_where_every_field_is_declared():
+    table = Table(columns={"x:ndim": Measured(np.zeros(0, int), np.zeros(0, bool))})
+    assert measured(schema_of({"x": {}}), table)
+    assert not measured(schema_of({"x": {}, "*": {}}), table)
+    assert not measured(schema_of({}), table)
+    assert not measured(schema_of({"y": {}}), table)
+
+
+def test_blocks_are_placed_by_key():
+    from datacheck.sample import Origin, Piece, stack
+
+    blocks = stack([Piece("b", {"x": zeros(2, 3)}, Origin("f")), Piece("a", {"x": zeros(4, 3)}, Origin("f"))])
+    found = of_blocks(["a", "b", "c"], blocks)["x"]
+    assert found.signatures == [Signature("array", "float32", 2, (3,))]
+    assert found.length.tolist() == [4, 2, 0]
+    assert found.which.tolist() == [0, 0, -1]
+
+
+# ------------------------------------------------------------------------------------------- cut
+
+
+def samples_of(count, size=100, **changes):
+    said = {
+        "keys": [f"{i:04d}" for i in range(count)], "items": [Item("a")], "item_of": np.zeros(count, int),
+        "inner": [""] * count, "readable": np.ones(count, bool), "valid": np.ones(count, bool),
+        "codes": [()] * count, "nbytes": np.full(count, size),
+    }  # fmt: skip
+    return Samples(**(said | changes))
+
+
+def test_shards_and_tasks_partition_the_samples():
+    spec = {"x": ArraySpec("float32", (4096, 6))}
+    plan = cut("all", samples_of(5000, 98_304), spec, 98_304)
+    assert plan.k == 512
+    assert plan.shards == 10
+    assert [plan.shard(g) for g in (0, 9)] == [slice(0, 512), slice(4608, 5000)]
+    assert [g for batch in plan.batches() for g in batch] == list(range(10))
+    assert plan.per_task == (256 << 20) // (512 * 98_304)
+
+
+def test_a_sample_s_size_is_estimated_behind_the_transforms():
+    before = {
+        "x": ArraySpec("float32", (3,), "P"),
+        "y": ArraySpec("float64", (4,)),
+        "t": ArraySpec("uint8", (), "fields.t", "text"),
+    }
+    seen = {"x": seen_of(zeros(10, 3), zeros(20, 3)), "y": seen_of(zeros(4), zeros(4)), "t": seen_of("", "")}
+    samples = samples_of(2, nbytes=np.array([10 * 12 + 32 + 50, 20 * 12 + 32 + 70]))
+    assert estimate(before, before, seen, samples) == (202 + 342) // 2
+    assert estimate(before, {"x": before["x"]}, seen, samples) == 180
+    assert estimate(before, {"t": before["t"]}, seen, samples) == 60
+    assert estimate(before, {"ids": ArraySpec("int64", (), "tokens")}, seen, samples) == 60
+    assert estimate(before, {"x": ArraySpec("float32", (16, 3))}, seen, samples) == 192
+
+
+# ------------------------------------------------------------------------------------------- fingerprint
+
+SOURCES = {"a": "00" * 16}
+
+
+def key_of(**changes):
+    schema = changes.get("schema", schema_of({"x": {"shape": [4]}}))
+    specs = changes.get("specs", {"x": ArraySpec("float32", (4,))})
+    plan = Plan(changes.get("split", "all"), changes.get("samples", samples_of(3)), specs, changes.get("k", 8))
+    steps = [step(s) for s in changes.get("steps", [])]
+    return fingerprint(changes.get("pipeline", "p"), schema, steps, plan, changes.get("sources", SOURCES))
+
+
+CHANGES = {
+    "pipeline": {"pipeline": "q"},
+    "a range in the schema": {"schema": schema_of({"x": {"shape": [4], "range": "0..1"}})},
+    "a field's layout": {"specs": {"x": ArraySpec("float64", (4,))}},
+    "a source": {"sources": {"a": "01" * 16}},
+    "one more source": {"sources": SOURCES | {"b": "00" * 16}},
+    "a step": {"steps": [{"select": ["x"]}]},
+    "the order of steps": {"steps": [{"select": ["x"]}, {"cast": {"fields": ["x"], "to": "float32"}}]},
+    "another order of steps": {"steps": [{"cast": {"fields": ["x"], "to": "float32"}}, {"select": ["x"]}]},
+    "an option of a step": {"steps": [{"select": ["x", "y"]}]},
+    "the verdict": {"samples": samples_of(3, valid=np.array([True, False, True]), codes=[(), ("DC201",), ()])},
+    "its reason": {"samples": samples_of(3, valid=np.array([True, False, True]), codes=[(), ("DC304",), ()])},
+    "what is readable": {"samples": samples_of(3, readable=np.array([True, False, True]))},
+    "a key": {"samples": samples_of(3, keys=["a", "b", "c"])},
+    "the split": {"split": "train"},
+    "the cut": {"k": 16},
+}  # fmt: skip
+
+
+def test_everything_that_decides_the_bytes_changes_the_key_and_nothing_twice():
+    keys = {name: key_of(**change) for name, change in CHANGES.items()} | {"nothing": key_of()}
+    assert len(set(keys.values())) == len(keys)
+    assert all(len(key) == 16 and int(key, 16) >= 0 for key in keys.values())
+
+
+def test_places_on_this_machine_do_not_change_the_key():
+    said = {"datacheck": 1, "name": "t", "samples": {"files": "*"}, "fields": {"x": {"shape": [4]}}}
+    one = Schema.model_validate(said | {"roots": {"m": "/data/m"}, "tokenizer": {"path": "/a", "vocab": 9}})
+    two = Schema.model_validate(said | {"roots": {"m": "/mnt/m"}, "tokenizer": {"path": "/b", "vocab": 9}})
+    three = Schema.model_validate(said | {"tokenizer": {"path": "/b", "vocab": 10}})
+    assert key_of(schema=one) == key_of(schema=two) != key_of(schema=three)
+
+
+def test_the_order_of_loader_steps_changes_the_key():
+    one = schema_of({"x": {"shape": [4]}}, loader={"clip": 5, "min_points": 2})
+    two = schema_of({"x": {"shape": [4]}}, loader={"min_points": 2, "clip": 5})
+    assert key_of(schema=one) != key_of(schema=two)
+
+
+def test_the_key_is_frozen():
+    """Golden: a change here makes every cache of every user stale."""
+    assert key_of() == "ceaa58ec51426430"

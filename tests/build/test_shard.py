@@ -1,0 +1,81 @@
+"""One shard in memory: blocks in any order give the same packed bytes, and they are what arithmetic says."""
+
+from __future__ import annotations
+
+import numpy as np
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datacheck.build.shard import Shard
+from datacheck.build.writer import chunk_digests
+from datacheck.cache import layout
+from datacheck.sample import ArraySpec, Origin, Piece, stack
+
+SPECS = {
+    "x": ArraySpec("float32", (3,), "P"), "m": ArraySpec("bool", (), "P", optional=True),
+    "v": ArraySpec("int16", (2,)), "t": ArraySpec("uint8", (), "fields.t", "text"),
+}  # fmt: skip
+
+
+def piece(key, rows, *, mask=True, seed=0):
+    rng = np.random.Generator(np.random.Philox(key=rows + 1000 * seed))
+    fields = {"x": rng.random((rows, 3), np.float32), "v": rng.integers(-9, 9, 2).astype(np.int16), "t": key * rows}
+    if mask:
+        fields["m"] = rng.integers(0, 2, rows).astype(bool)
+    return Piece(key, fields, Origin("f"))
+
+
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=12),
+    order=st.randoms(use_true_random=False),
+    cut=st.integers(1, 4),
+)
+@settings(max_examples=60)
+def test_the_order_of_arrival_does_not_matter(lengths, order, cut):
+    keys = [f"{i:02d}" for i in range(len(lengths))]
+    pieces = [piece(key, n, mask=i % 3 != 1, seed=i) for i, (key, n) in enumerate(zip(keys, lengths, strict=True))]
+    left_out = {0} if len(keys) > 3 else set()
+    arriving = [p for i, p in enumerate(pieces) if i not in left_out]
+    order.shuffle(arriving)
+    shard = Shard(keys, SPECS)
+    for i in range(0, len(arriving), cut):
+        for block in stack(arriving[i : i + cut]):
+            shard.put(block)
+    rows = shard.close()
+    assert shard.made.tolist() == [i not in left_out for i in range(len(keys))]
+    assert rows.lengths["P"].tolist() == [0 if i in left_out else n for i, n in enumerate(lengths)]
+    kept = [p.fields for i, p in enumerate(pieces) if i not in left_out]
+    x = np.frombuffer(rows.padded("x", 8), np.float32).reshape(-1, 3)
+    wanted = np.concatenate([f["x"] for f in kept]) if kept else np.zeros((0, 3))
+    assert np.array_equal(x[: len(wanted)], wanted)
+    assert np.isnan(x[len(wanted) :]).all()
+    mask = np.frombuffer(rows.padded("m", 8), bool)
+    masks = [f.get("m", np.zeros(len(f["x"]), bool)) for f in kept]
+    assert np.array_equal(mask[: len(wanted)], np.concatenate([*masks, np.zeros(0, bool)]))
+    assert not mask[len(wanted) :].any()
+    text = bytes(rows.padded("t", 64)).rstrip(b"\0").decode()
+    assert text == "".join(f["t"] for f in kept)
+    v = np.frombuffer(rows.padded("v", 4), np.int16).reshape(-1, 2)
+    assert all(np.array_equal(v[i], pieces[i].fields["v"] if i not in left_out else [0, 0]) for i in range(len(keys)))
+
+
+def test_payloads_are_whole_chunks_and_digested_one_by_one():
+    shard = Shard(["a", "b"], {"x": ArraySpec("float32", (5000,), "P")})
+    for block in stack([Piece(k, {"x": np.full((3, 5000), i, np.float32)}, Origin("f")) for i, k in enumerate("ab")]):
+        shard.put(block)
+    chunk = layout.chunk_rows(20_000)
+    assert chunk == 2
+    payload = shard.close().padded("x", chunk)
+    assert len(payload) == 6 * 20_000
+    raw = bytes(payload)
+    wanted = [xxhash.xxh3_64_intdigest(raw[i : i + 40_000]) for i in range(0, len(raw), 40_000)]
+    assert chunk_digests(payload, 40_000).tolist() == wanted
+
+
+def test_a_shard_without_samples_has_no_rows():
+    shard = Shard(["a"], SPECS)
+    rows = shard.close()
+    assert shard.reasons == {0: "the source did not give it"}
+    assert len(rows.padded("x", 8)) == 0
+    assert rows.sample_digests().tolist() == [0]
