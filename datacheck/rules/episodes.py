@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those
-from datacheck.rules.measures import form, is_numeric, leaf, of_role, reduced
+from datacheck.rules.measures import form, is_numeric, leaf, norms, of_role, reduced
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.units import factor
@@ -134,9 +134,9 @@ def timing(column: Column, spec: FieldSpec) -> Columns:
     many are above the median by each of `RATIOS`.
     """
     del spec
-    if not is_numeric(column) or column.lengths is None or column.values.ndim > 2:
+    if not is_numeric(column) or column.lengths is None or column.values.shape[1:] not in {(), (1,)}:
         return {}
-    values = column.values.reshape(len(column.values), -1)[:, 0].astype(np.float64)
+    values = (column.values if column.values.ndim == 1 else column.values[:, 0]).astype(np.float64)
     count = np.maximum(column.lengths - 1, 0)
     inner = np.ones(len(values), bool)
     inner[column.starts[column.lengths > 0]] = False
@@ -250,6 +250,8 @@ def motion(block: Block, schema: Schema) -> Columns:
     lengths = columns[0].lengths
     assert lengths is not None
     fits = np.logical_and.reduce([c.lengths == lengths for c in columns]) & (lengths > 1)
+    if not fits.any():
+        return {}
     moving = np.zeros(int((lengths[fits] - 1).sum()), bool)
     reach = np.zeros(len(block))
     count = np.where(fits, lengths - 1, 0)
@@ -280,9 +282,9 @@ def _speed(column: Column, fits: Array) -> tuple[Array, Array]:
     inner = np.ones(values.shape[1], bool)
     inner[starts[fits]] = False
     step = np.diff(values, axis=1, prepend=0.0)[:, inner]
-    first = np.repeat(values[:, np.minimum(starts, max(values.shape[1] - 1, 0))], mine, axis=1)
+    first = np.repeat(values[:, np.minimum(starts, values.shape[1] - 1)], mine, axis=1)
     far = reduced(np.maximum, np.abs(values - first).max(axis=0), mine)
-    return np.sqrt(np.einsum("ij,ij->j", step, step)), far
+    return norms(step), far
 
 
 @rule(

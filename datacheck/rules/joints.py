@@ -40,7 +40,8 @@ def twins(column: Column, spec: FieldSpec) -> Columns:
         return {}
     for count in np.unique(column.lengths[(column.lengths > 1) & (column.lengths <= 64)]):
         mine = column.lengths == count
-        joints = column.values[np.repeat(mine, column.lengths)].reshape(int(mine.sum()), int(count), -1)
+        rows = column.values[np.repeat(mine, column.lengths)]
+        joints = rows.reshape(int(mine.sum()), int(count), rows.shape[1])
         twin = np.zeros(joints.shape[:2], bool)
         for apart in range(1, int(count)):
             twin[:, apart:] |= (joints[:, apart:] == joints[:, :-apart]).all(axis=2)

@@ -65,6 +65,14 @@ def reduced(ufunc: np.ufunc, rows: Array, lengths: Array | None) -> Array:
     return out
 
 
+def norms(vectors: Array) -> Array:
+    """Return the lengths of vectors, components first, in float64: the same bits however many there are."""
+    total = np.zeros(vectors.shape[1:])
+    for component in vectors.astype(np.float64, copy=False):
+        total += component * component
+    return np.sqrt(total)
+
+
 def quantile(values: Array, lengths: Array | None, share: float) -> Array:
     """Return the `share` quantile of each sample's rows, the lower of two neighbours.
 
@@ -222,8 +230,7 @@ def place(column: Column, spec: FieldSpec) -> Columns:
         "behind": reduced(np.add, z < 0, lengths) / size,
     }
     if spec.role in {"position", "pose"}:
-        exact = xyz.astype(np.float64)
-        values["norm"] = quantile(np.sqrt(np.einsum("ij,ij->j", exact, exact)), lengths, 0.5)
+        values["norm"] = quantile(norms(xyz), lengths, 0.5)
     return {name: Measured(value, filled) for name, value in values.items()}
 
 
@@ -254,8 +261,7 @@ def near(block: Block, schema: Schema) -> Columns:
         assert isinstance(centre, Measured)
         xyz, lengths = here
         count = np.ones(len(block), np.int64) if lengths is None else lengths
-        apart = xyz.astype(np.float64) - np.repeat(centre.values, count, axis=0).T
-        values = quantile(np.sqrt(np.einsum("ij,ij->j", apart, apart)), count, 0.5)
+        values = quantile(norms(xyz - np.repeat(centre.values, count, axis=0).T), count, 0.5)
         found[f"{name}:near"] = Measured(values, centre.present & (count > 0))
     return dict(found)
 
@@ -295,7 +301,6 @@ def bones(column: Column, spec: FieldSpec) -> Columns:
     rows = column.values[np.repeat(whole, column.lengths)]
     xyz = np.ascontiguousarray(rows.reshape(-1, skeleton.joints, 3).transpose(2, 1, 0), dtype=np.float64)
     start, stop = np.array(skeleton.pairs).T
-    apart = xyz[:, stop] - xyz[:, start]
-    out[whole] = np.sqrt(np.einsum("cps,cps->sp", apart, apart))
+    out[whole] = norms(xyz[:, stop] - xyz[:, start]).T
     median = np.median(out[:, : len(skeleton.bones)], axis=1) if len(out) else np.zeros(0)
     return {"pairs": Measured(out, whole), "bone": Measured(median.astype(np.float64), whole)}

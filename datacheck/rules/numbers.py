@@ -1,4 +1,4 @@
-"""Rules about numbers: none that are none, none that stand for missing, no dimension that never changes."""
+"""Rules about numbers: none that are none or stand for missing, inside their range, not always the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those
-from datacheck.rules.measures import finite, is_numeric, numbers, reduced
+from datacheck.rules.measures import finite, form, is_numeric, numbers, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
 from datacheck.table import Measured, Rows
@@ -92,7 +92,7 @@ def _alike(column: Column) -> tuple[Array, Array, Array]:
         low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
         found = np.flatnonzero((lengths > 1) & (low == high))
         return (lengths > 1).astype(np.int64), found, low[found].astype(np.float64)
-    values = values.reshape(len(values), -1)
+    values = values.reshape(len(values), int(np.prod(values.shape[1:], dtype=np.int64)))
     count = np.ones(len(column), np.int64) if lengths is None else lengths
     if values.shape[1] < 2:
         return np.zeros_like(count), np.zeros(0, np.int64), np.zeros(0)
@@ -259,4 +259,94 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure]:
             f"{word} {listed(which)} of {len(flat)} in {counted(int(known.sum()))}: no change at all.",
             measured={"dimensions": [int(i) for i in np.flatnonzero(flat)]},
             fix="Drop it, or give it a spread of 1 in the normaliser.",
+        )
+
+
+@measure("extent", applies=lambda s: not s.is_text and s.range is not None, uses=("sentinels", "ignore", "finite"))
+def extent(column: Column, spec: FieldSpec) -> Columns:
+    """Smallest and largest value of a sample, declared marks and (where allowed) NaN and infinity left out.
+
+    `lowest`, `highest`: no row for samples without a value.
+    """
+    if not is_numeric(column):
+        return {}
+    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
+    lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
+    values = column.values.reshape(-1)
+    values = values.astype(np.uint8) if values.dtype.kind == "b" else values
+    marks = (*spec.sentinels, *spec.ignore)
+    if marks or not spec.finite:
+        values = values.astype(np.float64)
+        values[~np.isfinite(values) | np.isin(values, marks)] = np.nan
+    low = reduced(np.fmin, values, lengths).astype(np.float64)
+    high = reduced(np.fmax, values, lengths).astype(np.float64)
+    known = (lengths > 0) & ~np.isnan(low)
+    return {"lowest": Measured(low, known), "highest": Measured(high, known)}
+
+
+def _ends(case: Case, dtypes: Array) -> tuple[Array, Array]:
+    """Return the ends of the range for each row: what its dtype makes of 0.1 is inside ``..0.1``."""
+    ends = case.spec.range
+    low = -np.inf if ends is None or ends.low is None else ends.low
+    high = np.inf if ends is None or ends.high is None else ends.high
+    known = {name: np.dtype(name) for name in sorted(set(dtypes)) if name not in {"text", "json"}}
+    near = {name: d.type if d.kind == "f" else float for name, d in known.items()}
+    least = {name: min(low, float(kind(low))) for name, kind in near.items()}
+    most = {name: max(high, float(kind(high))) for name, kind in near.items()}
+    return np.array([least.get(d, low) for d in dtypes]), np.array([most.get(d, high) for d in dtypes])
+
+
+@rule(
+    "DC224", "out-of-range", Severity.ERROR, Level.SAMPLE, measures=(extent, form),
+    needs=("DC109", "DC122", "DC201", "DC202", "DC221", "DC222"), applies=extent.applies,
+)  # fmt: skip
+def out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A value lies outside the declared range.
+
+    What:
+        Every value of a field with ``range`` lies in it, both ends included; ``sentinels`` and ``ignore`` do not count.
+    Why it matters:
+        Actions beyond -1..1 are clipped by the controller: the policy learns moves that nobody made.
+    Measure:
+        Smallest and largest value per sample. An end counts as its field's dtype rounds it.
+    When it is wrong:
+        The range was a guess: widen it. A value is a mark: declare ``sentinels: [-1]``.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {a: {role: action, shape: [T, 2], range: -1..1}}}
+        samples:
+          - {n: 3, a: {ramp: [40, 2], to: 0.9}}
+          - {a: [[0.2, 0.4], [-1.239, 0.5], [0.1, 0.6]]}
+
+    Good::
+
+        schema: {fields: {a: {role: action, shape: [T, 2], range: -1..1}}}
+        samples:
+          - {n: 3, a: {ramp: [40, 2], to: 0.9}}
+          - {a: [[0.2, 0.4], [-1.0, 0.5], [0.1, 1.0]]}
+
+    Fix:
+        Clip or rescale at the source, as the controller did; do not clip in silence.
+    Reference:
+        robosuite's demonstration of wiping: -1.24 where its controller takes -1..1.
+    """
+    known = rows.measured("lowest")
+    if not known.any():
+        return
+    low, high = _ends(case, rows["dtype"])
+    below, above = low - rows["lowest"], rows["highest"] - high
+    beyond = np.where(known, np.maximum(below, above), 0)
+    bad = beyond > 0
+    if bad.any():
+        worst = int(np.argmax(beyond))
+        value = float(rows["lowest" if below[worst] > above[worst] else "highest"][worst])
+        yield Failure(
+            bad,
+            f"{those(bad, 'hold')} values outside {case.spec.range}; the farthest is {shown(value, case.spec.unit)}.",
+            measured={"lowest": float(rows["lowest"][bad].min()), "highest": float(rows["highest"][bad].max())},
+            expected={"range": str(case.spec.range)},
+            fix="Clip or rescale at the source, or widen the range in the schema.",
+            order=beyond,
         )
