@@ -31,8 +31,8 @@ SMALL = {
     "scannetpp": {"train": 2, "validation": 1, "points": 3000, "low": 2500},
     "scannet": {"train": 2, "validation": 1, "points": 3000, "low": 2500},
     "libero": {"tasks": 1, "demos": 2, "image": 4},
-    "robomimic": {"tasks": 1, "demos": 3, "image": 0},
-    "aloha": {"tasks": 1, "demos": 2},
+    "robomimic": {"tasks": 1, "demos": 3},
+    "aloha": {"tasks": 1, "episodes": 2},
     "minimind": {"pretrain": 5, "sft": 5, "dpo": 5},
 }
 
@@ -293,14 +293,15 @@ def _check_demo(demo):
 
 
 def test_robomimic_and_aloha(tmp_path):
-    synth.write("robomimic", tmp_path / "r", tasks=1, demos=4, image=0)
+    synth.write("robomimic", tmp_path / "r", tasks=1, demos=4)
     (path,) = (tmp_path / "r").rglob("*.hdf5")
     with h5py.File(path) as file:
         named = {*file["mask/train"][()].astype(str), *file["mask/valid"][()].astype(str)}
         assert named == set(file["data"])
         demo = file["data/demo_0"]
-        np.testing.assert_array_equal(demo["obs/ee_pos"][1:], demo["next_obs/ee_pos"][:-1])
-    synth.write("aloha", tmp_path / "a", tasks=1, demos=2)
+        np.testing.assert_allclose(np.linalg.norm(demo["obs/robot0_eef_quat"][()], axis=1), 1, atol=1e-12)
+        np.testing.assert_array_equal(demo["obs/robot0_eef_pos"][1:], demo["next_obs/robot0_eef_pos"][:-1])
+    synth.write("aloha", tmp_path / "a", tasks=1, episodes=2)
     for path in (tmp_path / "a").rglob("*.hdf5"):
         with h5py.File(path) as file:
             assert file["action"].shape == file["observations/qpos"].shape

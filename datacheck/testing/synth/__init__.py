@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from datacheck.errors import UsageError
-from datacheck.testing.synth import ho3d, libero, minimind, scannet, sceneleap
+from datacheck.testing.synth import aloha, ho3d, libero, minimind, robomimic, scannet, sceneleap
 
 _WRITERS: dict[str, tuple[Callable[..., None], Any, Any]] = {  # writer, demo size, real size
     "sceneleap": (sceneleap.write, sceneleap.Size(), sceneleap.REAL),
@@ -22,8 +22,8 @@ _WRITERS: dict[str, tuple[Callable[..., None], Any, Any]] = {  # writer, demo si
     "libero": (libero.write, libero.Size(), libero.REAL),
     "minimind": (minimind.write, minimind.Size(), minimind.REAL),
     "scannet": (partial(scannet.write, variant="scannet"), scannet.Size(), scannet.REAL),
-    "robomimic": (partial(libero.write, variant="robomimic"), libero.Size(), libero.REAL),
-    "aloha": (libero.write_aloha, libero.Size(), libero.REAL),
+    "robomimic": (robomimic.write, robomimic.Size(), robomimic.REAL),
+    "aloha": (aloha.write, aloha.Size(), aloha.REAL),
 }
 
 SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")

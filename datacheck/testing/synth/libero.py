@@ -1,6 +1,6 @@
-"""LIBERO demonstrations: one HDF5 file per task, one group per demo; robomimic and ALOHA layouts beside it.
+"""LIBERO demonstrations: one HDF5 file per task, one group per demo.
 
-Layout ("libero")::
+Layout::
 
     {suite}/{task}_demo.hdf5
         /data                         attrs env_name, problem_info, num_demos, total, tag, ...
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -55,17 +54,17 @@ class Size:
 REAL = Size(suites=tuple(SUITES), tasks=10, demos=50, image=128)
 
 
-def write(folder: Path, seed: int, size: Size, *, variant: str = "libero") -> None:
+def write(folder: Path, seed: int, size: Size) -> None:
     """Write a clean dataset."""
     for suite in size.suites:
         (folder / suite).mkdir(parents=True, exist_ok=True)
         for number in range(size.tasks):
             task = TASKS[number % len(TASKS)] + ("" if number < len(TASKS) else f"_{number}")
             with h5py.File(folder / suite / f"{task}_demo.hdf5", "w", track_order=False) as file:
-                _write_task(file, suite, task, seed, size, robomimic=variant == "robomimic")
+                _write_task(file, suite, task, seed, size)
 
 
-def _write_task(file: h5py.File, suite: str, task: str, seed: int, size: Size, *, robomimic: bool) -> None:
+def _write_task(file: h5py.File, suite: str, task: str, seed: int, size: Size) -> None:
     mean, longest, width = SUITES[suite]
     data = file.create_group("data")
     total = 0
@@ -74,10 +73,6 @@ def _write_task(file: h5py.File, suite: str, task: str, seed: int, size: Size, *
         steps = lognormal(rng, 0.97 * mean, 0.22, 72 if suite != "libero_10" else 150, longest)
         record = demo(rng, steps, width, size.image)
         write_demo(data, f"demo_{number}", record)
-        if robomimic:
-            for name, value in record.items():
-                if name.startswith("obs/"):
-                    data[f"demo_{number}"].create_dataset("next_" + name, data=np.concatenate([value[1:], value[-1:]]))
         total += steps
     words = task.replace("_", " ")
     problem = {
@@ -91,10 +86,6 @@ def _write_task(file: h5py.File, suite: str, task: str, seed: int, size: Size, *
         env_args=json.dumps({"type": 1, "env_kwargs": {"control_freq": 20}}),
         num_demos=size.demos, total=total, tag="libero-v1",
     )  # fmt: skip
-    if robomimic:
-        names = [f"demo_{i}" for i in range(size.demos)]
-        cut = max(1, size.demos * 9 // 10)
-        file["mask/train"], file["mask/valid"] = np.array(names[:cut], "S"), np.array(names[cut:], "S")
 
 
 def write_demo(data: h5py.Group, name: str, record: dict[str, Array]) -> None:
@@ -169,22 +160,3 @@ def _film(rng: np.random.Generator, place: Array, side: int) -> Array:
         np.uint8
     )
     return film
-
-
-def write_aloha(folder: Path, seed: int, size: Size) -> None:
-    """Write one file per episode of a two-armed robot: 14 joints, instructions beside it, no images."""
-    for task in TASKS[: size.tasks]:
-        place = folder / task
-        place.mkdir(parents=True, exist_ok=True)
-        words = task.replace("_", " ")
-        told: dict[str, Any] = {"instruction": words, "simplified_instruction": words, "expanded_instruction": [words]}
-        (place / "expanded_instruction_gpt-4-turbo.json").write_text(json.dumps(told), encoding="utf-8")
-        for number in range(size.demos):
-            rng = generator(seed, "aloha", task, number)
-            steps = lognormal(rng, 300, 0.2, 140, 600)
-            qpos = 0.6 * curves(rng, steps + 1, 14) + 0.2 * rng.standard_normal(14)
-            qpos[:, [6, 13]] = 2.4 + 2.3 * curves(rng, steps + 1, 2)
-            with h5py.File(place / f"episode_{number}.hdf5", "w") as file:
-                file["action"], file["observations/qpos"] = qpos[1:], qpos[:-1]
-                file["observations/qvel"] = 50 * np.diff(qpos, axis=0)
-                file.attrs["sim"] = False
