@@ -12,14 +12,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from datacheck.finding import Finding, Report, Severity, Verdict
+from datacheck.finding import Cause, Finding, Report, Severity, Verdict
 from datacheck.report.words import bytes_said, clean, plain
 
 LINES = 60
 _WIDEST = 110
 _UNPIPED = 100
 _TOLD = 6
-_MESSAGE_LINES = 4
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold blue"}
 
 
@@ -54,25 +53,25 @@ def report_lines(report: Report, width: int) -> list[Text]:
     """
     head = [*_head(report, width), Text()]
     foot = _foot(report, width)
-    room = LINES - len(head) - len(foot)
-    blocks = [_block(f, width) for f in report.findings]
-    shown: list[Text] = []
-    for number, block in enumerate(blocks):
-        left = len(blocks) - number
-        if len(shown) + len(block) + 1 + (left > 1) * 3 <= room:
-            shown += [*block, Text()]
-        else:
-            shown += _briefly(report.findings[number:], width, room - len(shown))
-            break
-    return [*head, *shown, *foot]
+    return [*head, *_blocks(report.findings, width, LINES - len(head) - len(foot)), *foot]
 
 
-def _briefly(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
-    fit = len(findings) if len(findings) < room else max(0, room - 2)
-    lines = [_title(f, width) for f in findings[:fit]]
-    if fit < len(findings):
-        lines.append(Text(f"… and {len(findings) - fit} more findings in result.json", "dim"))
-    return [*lines, Text()]
+def _blocks(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
+    """Return the findings, each as long as the room allows: a line for every one, then more for the worst."""
+    shown = findings if len(findings) < room else findings[: room - 2]
+    forms = [[[*_block(f, width), Text()], [*_short(f, width), Text()], [_title(f, width)]] for f in shown]
+    rank = [len(form) - 1 for form in forms]
+    left = room - len(shown) - 2
+    for wanted in (1, 0):
+        for number, form in enumerate(forms):
+            more = len(form[wanted]) - len(form[rank[number]])
+            if more <= left:
+                rank[number] = wanted
+                left -= more
+    lines = [line for form, chosen in zip(forms, rank, strict=True) for line in form[chosen]]
+    if len(shown) < len(findings):
+        lines.append(Text(f"… and {len(findings) - len(shown)} more findings in result.json", "dim"))
+    return [*lines, Text()] if lines and lines[-1].plain else lines
 
 
 # ------------------------------------------------------------------------------------------------- head
@@ -90,7 +89,7 @@ def _head(report: Report, width: int) -> list[Text]:
         *_wrapped(Text(clean(named), "dim"), width, 0),
         *_wrapped(Text(" · ".join(counted), "dim"), width, 0),
         Text(),
-        _answer(report),
+        *_wrapped(_answer(report), width, 0),
     ]
 
 
@@ -133,18 +132,26 @@ def _tally(report: Report) -> str:
 
 
 def _block(finding: Finding, width: int) -> list[Text]:
-    lines = [_title(finding, width)]
-    lines += _cut(_wrapped(Text(clean(finding.message)), width, 2), _MESSAGE_LINES)
-    if finding.cause is not None:
-        lines += _cut(_wrapped(Text(f"= {clean(_cause(finding))}", "cyan"), width, 2), 3)
-    if finding.examples:
-        lines += _examples(finding, width)
+    lines = _short(finding, width, message=4, cause=3, keys=3)
     if finding.hides:
-        hidden = ", ".join(f"{code} ({count:,})" for code, count in sorted(finding.hides.items()))
-        lines += _cut(_entry("hides", Text(f"{hidden}: not judged on these samples", "dim"), width), 2)
+        lines += _entry("hides", Text(f"not judged on these samples: {_hidden(finding)}", "dim"), width, most=1)
     if finding.fix:
-        lines += _cut(_entry("fix", Text(clean(finding.fix)), width), 3)
+        lines += _entry("fix", Text(clean(finding.fix)), width, most=3)
     return lines
+
+
+def _short(finding: Finding, width: int, *, message: int = 2, cause: int = 1, keys: int = 1) -> list[Text]:
+    lines = [_title(finding, width), *_wrapped(Text(clean(finding.message)), width, 2, message)]
+    if finding.cause is not None:
+        said = _cause(finding.cause, finding.failed)
+        lines += _wrapped(Text(f"= {clean(said)}", "cyan"), width, 2, cause)
+    return [*lines, *_examples(finding, width, keys)]
+
+
+def _hidden(finding: Finding) -> str:
+    return ", ".join(
+        code if count == finding.failed else f"{code} ({count:,})" for code, count in sorted(finding.hides.items())
+    )
 
 
 def _title(finding: Finding, width: int) -> Text:
@@ -154,9 +161,11 @@ def _title(finding: Finding, width: int) -> Text:
         "".join(f" · {part}" for part in where if part),
     )  # fmt: skip
     right = _extent(finding)
+    if len(right) > width // 2:
+        right = f"{finding.failed:,} of {finding.of:,}" if finding.failed else ""
     gap = width - left.cell_len - len(right)
     if gap < 2:
-        left.truncate(max(20, width - len(right) - 2), overflow="ellipsis")
+        left.truncate(max(10, width - len(right) - 2), overflow="ellipsis")
         gap = max(2, width - left.cell_len - len(right))
     return left.append(" " * gap + right, "dim") if right else left
 
@@ -174,32 +183,39 @@ def _extent(finding: Finding) -> str:
 def _percent(share: float) -> str:
     if share < 0.0005:
         return "< 0.1 %"
-    return "> 99.9 %" if 0.9995 <= share < 1 else f"{share * 100:.2g} %" if share < 0.1 else f"{share * 100:.1f} %"
+    if share == 1:
+        return "100 %"
+    return "> 99.9 %" if share >= 0.9995 else f"{share * 100:.2g} %" if share < 0.1 else f"{share * 100:.1f} %"
 
 
-def _cause(finding: Finding) -> str:
-    cause = finding.cause
-    assert cause is not None
+def _cause(cause: Cause, failed: int) -> str:
     said = cause.text
-    if cause.explains is not None and f"{cause.explains}/" not in said and "explains" not in said:
-        said += f" (explains {cause.explains:,} of {finding.failed:,})" if finding.failed else ""
+    if cause.explains is not None and failed and f"{cause.explains:,} of" not in said:
+        said += f" (explains {cause.explains:,} of {failed:,})"
     if cause.alternatives:
         said += f"; or {' or '.join(cause.alternatives)}"
     return said
 
 
-def _examples(finding: Finding, width: int) -> list[Text]:
+def _examples(finding: Finding, width: int, most: int) -> list[Text]:
+    """Return as many keys as fit into so many lines, and how many more there are."""
     keys = [clean(key, spaces=True) for key in finding.examples]
-    more = finding.failed - len(keys)
-    if more > 0:
-        keys.append(f"… {more:,} more")
-    lines, line = [], ""
-    for key in keys:
-        if line and len(line) + len(key) + 6 > width:
-            lines.append(line)
-            line = ""
-        line += f"  {key}" if line else key
-    return [Text(f"    {text}") for text in [*lines, line]]
+    for count in range(len(keys), 0, -1):
+        more = finding.failed - count
+        lines = _rows([*keys[:count], *([f"… {more:,} more"] if more > 0 else [])], width)
+        if len(lines) <= most or count == 1:
+            return [Text(f"    {line}") for line in lines]
+    return []
+
+
+def _rows(words: Sequence[str], width: int) -> list[str]:
+    lines = [words[0]]
+    for word in words[1:]:
+        if len(lines[-1]) + len(word) + 6 <= width:
+            lines[-1] += f"  {word}"
+        else:
+            lines.append(word)
+    return lines
 
 
 # -------------------------------------------------------------------------------------------------- foot
@@ -209,12 +225,12 @@ def _foot(report: Report, width: int) -> list[Text]:
     lines = _entry("checked", Text(_rules(report)), width, 0)
     told = [*_crashes(report), *report.unchecked]
     for number, sentence in enumerate(told[:_TOLD]):
-        lines += _cut(_entry("not seen" if number == 0 else "", Text(clean(sentence)), width, 0), 2)
+        lines += _entry("not seen" if number == 0 else "", Text(clean(sentence)), width, 0, 2)
     if len(told) > _TOLD:
         lines += _entry("", Text(f"… and {len(told) - _TOLD} more in result.json: unchecked", "dim"), width, 0)
-    lines += _cut(_entry("valid", Text(_valid(report)), width, 0), 3)
+    lines += _entry("valid", Text(_valid(report)), width, 0, 3)
     lines += _entry("results", Text(clean(_folder(report), spaces=True)), width, 0)
-    return [*lines, Text(), _last(report)]
+    return [*lines, Text(), *_wrapped(_last(report), width, 0)]
 
 
 def _rules(report: Report) -> str:
@@ -245,14 +261,15 @@ def _valid(report: Report) -> str:
         said += f" ({' · '.join(parts[:8])}{' …' if len(parts) > 8 else ''})"
     samples = report.dataset["samples"]
     unread = [f"{samples[kind]:,} {kind}" for kind in ("unreadable", "skipped") if samples[kind]]
-    return clean(said + (f"; {', '.join(unread)}" if unread else ""))
+    rest = "; the others are named in valid.json" if report.valid < listed else ""
+    return clean(said + (f"; {', '.join(unread)}" if unread else "") + rest)
 
 
 def _folder(report: Report) -> str:
     folder = Path(report.folder)
     if folder.is_absolute() and folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
-    return f"{folder}/  (result.json, samples.parquet, valid.json)"
+    return f"{folder}/"
 
 
 def _last(report: Report) -> Text:
@@ -262,28 +279,25 @@ def _last(report: Report) -> Text:
 # -------------------------------------------------------------------------------------------------- lines
 
 
-def _wrapped(text: Text, width: int, indent: int) -> list[Text]:
-    lines = text.wrap(Console(width=width), max(20, width - indent), overflow="fold")
-    return [Text(" " * indent).append_text(_stripped(line)) for line in lines]
+def _wrapped(text: Text, width: int, indent: int, most: int = 99) -> list[Text]:
+    """Return a paragraph as indented lines; one that is longer than `most` lines ends in an ellipsis."""
+    room = max(20, width - indent)
+    lines = list(text.wrap(Console(width=width), room, overflow="fold"))
+    for line in lines:
+        line.rstrip()
+    if len(lines) > most:
+        lines = lines[:most]
+        lines[-1].truncate(room - 2)
+        lines[-1].append(" …")
+    return [Text(" " * indent).append_text(line) for line in lines]
 
 
-def _stripped(line: Text) -> Text:
-    line.rstrip()
-    return line
-
-
-def _entry(word: str, text: Text, width: int, indent: int = 2) -> list[Text]:
+def _entry(word: str, text: Text, width: int, indent: int = 2, most: int = 99) -> list[Text]:
     """Return a word and, beside it, a paragraph."""
     column = indent + (6 if indent else 10)
-    lines = _wrapped(text, width, column)
+    lines = _wrapped(text, width, column, most)
     lines[0] = Text.assemble(" " * indent, (word.ljust(column - indent), "dim"), lines[0][column:])
     return lines
-
-
-def _cut(lines: list[Text], most: int) -> list[Text]:
-    if len(lines) <= most:
-        return lines
-    return [*lines[: most - 1], lines[most - 1].append(" …")]
 
 
 def _count(number: int, word: str, plural: str = "") -> str:

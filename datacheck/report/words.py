@@ -14,7 +14,7 @@ def bytes_said(nbytes: float) -> str:
     """Return a number of bytes as people say it: 999 B, 1.2 kB, 3.4 GB (powers of 1,000)."""
     for unit in ("B", "kB", "MB", "GB"):
         if nbytes < 999.5:
-            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 99.5 else f"{nbytes:.3g} {unit}"
+            return f"{nbytes:.0f} {unit}" if unit == "B" or nbytes >= 99.95 else f"{nbytes:.3g} {unit}"
         nbytes /= 1000
     return f"{nbytes:,.4g} TB"
 

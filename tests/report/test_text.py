@@ -1,0 +1,158 @@
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
+from datacheck.report.json import result_bytes
+from datacheck.report.text import LINES, print_report, report_lines
+
+
+def finding(code="DC201", failed=37, of=1200, severity=Severity.ERROR, **options):
+    options.setdefault("message", "size 156 m (median of the 37), allowed 0.02..0.4 m.")
+    options.setdefault("examples", ("train.h5:/300", "train.h5:/301", "train.h5:/302")[:failed])
+    options.setdefault("fields", ("obj_verts",))
+    return Finding(
+        code, options.pop("name", "length-unit"), severity, Level.SAMPLE, options.pop("fields"),
+        options.pop("message"), np.arange(failed), of, options.pop("examples"), **options,
+    )  # fmt: skip
+
+
+def report(*findings, valid=None, **options):
+    listed = options.pop("listed", 1200)
+    unfit = sum(f.failed for f in findings if f.severity is Severity.ERROR)
+    run = {
+        "id": "R", "started": "2026-11-20T00:00:00Z", "seconds": 1.46, "version": "0.1.0", "command": "",
+        "kept_files": 0, "kept_samples": 0, "fail_on": options.pop("fail_on", "error"),
+    }  # fmt: skip
+    dataset = {
+        "name": "n", "root": options.pop("root", "data/"), "digest": "d", "files": 3, "bytes": 133_169_152,
+        "samples": {"listed": listed, "checked": listed, "unreadable": 0, "skipped": 0},
+        "splits": options.pop("splits", {}),
+    }  # fmt: skip
+    verdict = RuleVerdict("DC201", "length-unit", Verdict.PASS, Severity.ERROR, Level.SAMPLE)
+    return Report(
+        run | options.pop("run", {}), dataset, {"name": "sceneleap", "digest": "s"}, options.pop("verdicts", [verdict]),
+        list(findings), listed - unfit if valid is None else valid, options.pop("unchecked", []),
+        options.pop("crashes", []), ".datacheck/R",
+    )  # fmt: skip
+
+
+def text(said, width=100):
+    return [line.plain for line in report_lines(said, width)]
+
+
+def test_the_first_lines_answer_whether_one_can_train_on_it():
+    assert text(report())[:4] == [
+        "datacheck 0.1.0 · schema sceneleap · data/",
+        "3 files, 133 MB · 1,200 samples · 1.5 s",
+        "",
+        "OK  all 1,200 samples are fit for training: nothing found",
+    ]
+    assert text(report(finding()))[3] == "FAIL  37 of 1,200 samples are not fit for training: 1 error, 0 warnings"
+    assert text(report(finding(failed=1200)))[3].startswith("FAIL  none of 1,200 samples is fit for training")
+    warned = report(finding(severity=Severity.WARNING))
+    assert text(warned)[3] == "OK  all 1,200 samples are fit for training: 0 errors, 1 warning"
+    assert text(report(listed=1))[3] == "OK  the sample is fit for training: nothing found"
+
+
+def test_a_block_has_measured_and_expected_cause_keys_and_fix():
+    cause = Cause("probably millimetres: x0.001", explains=36, alternatives=("inches",))
+    lines = text(report(finding(cause=cause, fix="Declare unit: mm.", hides={"DC304": 37, "DC203": 2}, split="train")))
+    start = next(i for i, line in enumerate(lines) if line.startswith("error"))
+    assert lines[start : start + 6] == [
+        "error DC201 length-unit · obj_verts · train" + "37 of 1,200 samples (3.1 %)".rjust(100 - 43),
+        "  size 156 m (median of the 37), allowed 0.02..0.4 m.",
+        "  = probably millimetres: x0.001 (explains 36 of 37); or inches",
+        "    train.h5:/300  train.h5:/301  train.h5:/302  … 34 more",
+        "  hides not judged on these samples: DC203 (2), DC304",
+        "  fix   Declare unit: mm.",
+    ]
+    assert all(len(line) <= 100 for line in lines)
+
+
+def test_the_end_says_what_was_checked_what_was_not_and_where_the_list_is():
+    kinds = [Verdict.PASS, Verdict.PASS, Verdict.FAIL, Verdict.SKIP, Verdict.NOT_APPLICABLE, Verdict.OFF]
+    verdicts = [RuleVerdict(f"DC{i}", "x", kind, Severity.ERROR, Level.SAMPLE) for i, kind in enumerate(kinds)]
+    splits = {"train": {"samples": 1000, "valid": 963}, "val": {"samples": 200, "valid": 200}}
+    lines = text(report(finding(), verdicts=verdicts, unchecked=["14 files that no sample uses"], splits=splits))
+    assert "checked   6 rules: 1 failed, 2 passed, 1 had nothing to look at, 1 do not apply, 1 off" in lines
+    assert "not seen  14 files that no sample uses" in lines
+    assert "train 963 of 1,000 · val 200 of 200" in " ".join(lines)
+    assert lines[-1] == "FAIL  1 error, 0 warnings · exit 1"
+
+
+def test_a_crash_is_one_line_and_exit_4():
+    crash = {"rule": "DC201", "at": "x train", "traceback": "Traceback\n  File ...\nZeroDivisionError: no\n"}
+    lines = text(report(crashes=[crash]))
+    assert "not seen  DC201 crashed on x train: ZeroDivisionError: no (traceback in result.json)" in lines
+    assert lines[-1] == "CRASH  0 errors, 0 warnings, 1 crash · exit 4"
+
+
+@given(st.integers(0, 200), st.integers(40, 110), st.integers(0, 600), st.booleans())
+def test_it_never_takes_more_than_60_lines_and_names_as_many_findings_as_fit(count, width, length, caused):
+    found = [
+        finding(
+            f"DC{i:03d}", failed=3, message="word " * length, fix="do " * length,
+            cause=Cause("because " * 40) if caused else None, hides=dict.fromkeys(map(str, range(50)), 1),
+        )
+        for i in range(count)
+    ]  # fmt: skip
+    lines = text(report(*found, unchecked=["not seen " * 50] * 20), width)
+    assert len(lines) <= LINES
+    named = sum(line.startswith("error DC") for line in lines)
+    assert named == count or f"… and {count - named} more findings in result.json" in lines
+    assert named >= min(count, 15)
+
+
+def test_the_worst_findings_get_the_room():
+    found = [finding(f"DC{i:03d}", failed=3, fix="Repair.") for i in range(20)]
+    lines = text(report(*found))
+    assert len(lines) <= LINES
+    assert sum(line.startswith("error DC") for line in lines) == 20
+    first = lines.index(next(line for line in lines if line.startswith("error DC000")))
+    assert lines[first + 1].startswith("  size 156 m")
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_no_line_is_wider_than_the_terminal_but_for_names(width):
+    said = report(finding(message="word " * 60, fix="do " * 60, cause=Cause("because " * 30)), root="r" * 20)
+    assert all(len(line) <= width for line in text(said, width) if "train.h5" not in line)
+
+
+def test_the_data_have_no_say_in_the_markup_or_the_terminal():
+    evil = "[bold red]x[/] \x1b[2J {x} %s"
+    said = report(
+        finding(message=evil, examples=(evil,), fields=(evil,), fix=evil, cause=Cause(evil), split=evil),
+        unchecked=[evil], root=evil, splits={evil: {"samples": 1, "valid": 1}},
+    )  # fmt: skip
+    out = io.StringIO()
+    print_report(said, Console(file=out, width=100, highlight=False))
+    shown = out.getvalue()
+    assert "\x1b" not in shown
+    assert r"[bold red]x[/] \x1b[2J {x} %s" in shown
+
+
+def test_an_output_without_unicode_gets_plain_characters():
+    binary = io.BytesIO()
+    file = io.TextIOWrapper(binary, encoding="ascii")
+    print_report(report(finding()), Console(file=file, width=100))
+    file.flush()
+    assert "train.h5:/302  ... 34 more" in binary.getvalue().decode("ascii")
+
+
+def test_colours_on_a_terminal_and_none_where_they_are_not_wanted(monkeypatch):
+    for name in ("CI", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    out = io.StringIO()
+    print_report(report(finding()), Console(file=out, force_terminal=True, color_system="standard", width=100))
+    assert "\x1b[1;31merror\x1b[0m" in out.getvalue()
+
+
+def test_json_is_what_lies_in_the_folder(tmp_path):
+    (tmp_path / "result.json").write_bytes(b'{"a": 1}\n')
+    assert json.loads(result_bytes(str(tmp_path))) == {"a": 1}

@@ -1,0 +1,42 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.text import Text
+
+from datacheck.report.words import bytes_said, clean, plain
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "said"),
+    [
+        (0, "0 B"), (999, "999 B"), (1000, "1 kB"), (1234, "1.23 kB"), (99_949, "99.9 kB"), (123_456, "123 kB"),
+        (999_600, "1 MB"), (4_194_304, "4.19 MB"), (3.4e9, "3.4 GB"), (2.5e12, "2.5 TB"),
+    ],
+)  # fmt: skip
+def test_sizes_have_three_digits_and_a_unit(nbytes, said):
+    assert bytes_said(nbytes) == said
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_would_act_on_is_left(text):
+    assert clean(text).isprintable()
+    assert clean(text, spaces=True).isprintable()
+
+
+@given(st.text(st.characters(categories=["L", "N", "P"])))
+def test_ordinary_text_stays_as_it_is(text):
+    assert clean(text) == text
+
+
+def test_control_characters_and_text_direction_are_spelled_out():
+    assert clean("a\x1b[31mb\u202ec") == r"a\x1b[31mb\u202ec"
+    assert clean("two  words\nand more") == "two words and more"
+    assert clean("a  b\n", spaces=True) == r"a  b\n"
+
+
+def test_what_an_output_cannot_show_is_spelled():
+    line = Text("3 \u00d7 5 → 数 · [bold]x[/bold]")
+    assert plain(line, "utf-8") is line
+    assert plain(line, "UTF8") is line
+    assert plain(line, "ascii").plain == r"3 x 5 -> \u6570 - [bold]x[/bold]"
+    assert plain(line, "latin-1").plain == r"3 x 5 -> \u6570 - [bold]x[/bold]"
