@@ -22,7 +22,7 @@ from datacheck.build.finish import Facts, Finish
 from datacheck.build.plan import Plan, Samples, cut, estimate, own_dims, resolve
 from datacheck.build.seen import Seen
 from datacheck.build.writer import spec_as
-from datacheck.cache import layout
+from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.errors import CorruptionError, DatacheckError, NondeterministicBuildError, StorageError, UsageError
 from datacheck.finding import Tick
@@ -163,25 +163,21 @@ def _digests(job: Job) -> dict[str, tuple[int, str]]:
     return {path: (entry.size, entry.digest or "") for path, entry in sorted(job.sources.items())}
 
 
-def _finished(target: Path) -> tuple[Manifest | None, Path | None]:
-    """Return the manifest of a whole cache at `target`; a damaged one is moved aside and kept as evidence."""
+def _finished(target: Path) -> tuple[Cache | None, Path | None]:
+    """Return the whole cache at `target`; a damaged one is moved aside and kept as evidence."""
     if not target.exists():
         return None, None
-    with contextlib.suppress(CorruptionError, UsageError, OSError):
-        manifest = read_manifest(target)
-        if all((target / path).stat().st_size == size for path, (size, _) in manifest.files.items()):
-            return manifest, None
+    with contextlib.suppress(CorruptionError, UsageError):
+        return open_cache(target, verify="manifest"), None
     aside = target.parent / layout.BUILDING / f"{target.name}.damaged.{uuid.uuid4().hex}"
     fsops.make_directory(aside.parent)
-    _renamed(target, aside)
-    return None, aside
+    return None, _renamed(target, aside)
 
 
-def _found(target: Path, plan: Plan, manifest: Manifest) -> Built:
-    made = int(np.fromfile(target / layout.sample_path("made") / "c/0", np.uint8, len(plan.samples)).sum())
-    valid = int(np.fromfile(target / layout.sample_path("valid") / "c/0", np.uint8, len(plan.samples)).sum())
-    size = sum(n for n, _ in manifest.files.values())
-    return Built(target, plan.split, len(plan.samples), made, valid, size, reused=True)
+def _found(target: Path, plan: Plan, cache: Cache) -> Built:
+    made, valid = int(cache.made.sum()), int((cache.made & cache.valid).sum())
+    size = sum(n for n, _ in cache.manifest.files.values())
+    return Built(target, plan.split, len(cache), made, valid, size, reused=True)
 
 
 @contextlib.contextmanager

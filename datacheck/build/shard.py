@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,20 @@ Array = np.ndarray[Any, Any]
 _NOT_CANONICAL = re.compile(rb"[0-9][eE]|-0\.0")
 
 
+class Room:
+    """Memory that one shard after another uses: fresh pages cost more than filling them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Array] = {}
+
+    def take(self, name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """Return an uninitialised array; an earlier one of the same name is no longer valid."""
+        size = prod(shape) * dtype.itemsize
+        if name not in self._kept or len(self._kept[name]) < size:
+            self._kept[name] = np.empty(size, np.uint8)
+        return self._kept[name][:size].view(dtype).reshape(shape)
+
+
 class Shard:
     """The samples of one shard of all fields.
 
@@ -32,9 +47,11 @@ class Shard:
     Args:
         keys: of the samples, in order.
         specs: the fields of the cache.
+        room: memory of earlier shards, which are written by now.
     """
 
-    def __init__(self, keys: Sequence[str], specs: Mapping[str, ArraySpec]) -> None:
+    def __init__(self, keys: Sequence[str], specs: Mapping[str, ArraySpec], room: Room | None = None) -> None:
+        self._room = room or Room()
         self.keys = keys
         self.specs = dict(sorted(specs.items()))
         self.made = np.zeros(len(keys), bool)
@@ -43,7 +60,9 @@ class Shard:
         self.origins: dict[str, str] = {}
         self._place = {key: place for place, key in enumerate(keys)}
         self._fixed: dict[str, Array] = {
-            n: np.empty((len(keys), *s.item), _little(s.dtype)) for n, s in self.specs.items() if s.dim is None
+            n: self._room.take(n, (len(keys), *s.item), _little(s.dtype))
+            for n, s in self.specs.items()
+            if s.dim is None
         }
         self._parts: dict[str, list[tuple[Array, Column]]] = {n: [] for n, s in self.specs.items() if s.dim is not None}
         self._lengths: dict[str, Array] = {
@@ -155,7 +174,7 @@ class Shard:
     def _packed(self, name: str, spec: ArraySpec, starts: Array) -> Array:
         chunk = layout.chunk_rows(spec.item_bytes)
         total = int(starts[-1])
-        values = np.empty((-(-total // chunk) * chunk, *spec.item), _little(spec.dtype))
+        values = self._room.take(name, (-(-total // chunk) * chunk, *spec.item), _little(spec.dtype))
         values[total:] = layout.fill_array(spec.dtype, ())
         for places, column in self._parts.pop(name):
             at = 0

@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 
 from datacheck import fsops, transforms
-from datacheck.build.shard import Shard
+from datacheck.build.shard import Room, Shard
 from datacheck.cache import layout
 from datacheck.digest import canonical_json
 from datacheck.errors import UsageError
@@ -51,10 +51,10 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[dict[str, Any]]:
     source = open_source(Schema.model_validate(task["schema"]), root, roots)
     steps = [transforms.step(entry) for entry in task["steps"]]
     specs = {name: spec_from(data) for name, data in task["specs"].items()}
-    done = []
+    done, room = [], Room()
     for place, order in enumerate(task["items"]):
         beat(place)
-        shard = Shard(order["keys"], specs)
+        shard = Shard(order["keys"], specs, room)
         _fill(shard, source, steps, order["reads"], lambda _: beat(place))  # noqa: B023  called before the next one
         for read in order["reads"]:
             _unchanged(root, roots, read["files"])
