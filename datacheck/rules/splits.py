@@ -151,7 +151,8 @@ def _crossings(rows: Rows, values: Array, known: Array, schema: Schema, words: s
 
 
 @rule(
-    "DC801", "split-overlap", Severity.ERROR, Level.DATASET, per="sample", measures=(content,), needs=("DC109",),
+    "DC801", "split-overlap", Severity.ERROR, Level.DATASET, per="sample", measures=(content,),
+    needs=("DC109", "DC602"),
     span="all",
 )  # fmt: skip
 def split_overlap(rows: Rows, case: Case) -> Iterator[Failure]:
@@ -239,7 +240,7 @@ def group_leak(rows: Rows, case: Case) -> Iterator[Failure]:
 
 @rule(
     "DC803", "exact-duplicate", Severity.WARNING, Level.PAIR, per="sample", measures=(content,),
-    needs=("DC109", "DC801"), span="all", defaults={"share": 0.001},
+    needs=("DC109", "DC602", "DC801"), span="all", defaults={"share": 0.001},
 )  # fmt: skip
 def exact_duplicate(rows: Rows, case: Case) -> Iterator[Failure]:
     """A sample stands more than once.

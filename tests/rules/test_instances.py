@@ -1,0 +1,154 @@
+"""Instances are counted as the loader's steps leave them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.rules.instances import funnel, labels
+from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.schema.model import FieldSpec
+from tests.rules.harness import codes, judged, measured, schema_of
+
+FIELDS = """
+fields:
+  xyz: {role: points, shape: [P, 3]}
+  semantic: {role: class, shape: [P], classes: 0..9, ignore: [-100]}
+  instance: {role: instance, shape: [P], ignore: [-100]}
+"""
+
+
+def scene(points, classes, ids, **more):
+    fields = {
+        "xyz": np.asarray(points, np.float32), "semantic": np.asarray(classes, np.float32),
+        "instance": np.asarray(ids, np.float32),
+    }  # fmt: skip
+    return Piece(more.pop("key", "s"), fields | more, Origin("s"))
+
+
+def counts(piece, text):
+    (block,) = stack([piece])
+    found = funnel.function(block, schema_of(FIELDS + text))
+    largest = found["largest"]
+    return found["funnel"].values[0].tolist(), float(largest.values[0]) if largest.present[0] else None
+
+
+GRID = np.stack(np.meshgrid(np.arange(10.0), np.arange(10.0), [0.0]), axis=-1).reshape(-1, 3)  # 100 points, 1 apart
+
+
+def test_each_step_takes_what_it_says():
+    ids = np.repeat([0, 1, 2, -100], 25)
+    classes = np.repeat([3, 4, -100, 5], 25)
+    steps = "loader: {voxel: 0.5, drop_classes: [4], min_points: 25}"
+    assert counts(scene(GRID, classes, ids), steps) == ([3, 2, 2, 1, 1], 25.0)
+    assert counts(scene(GRID, classes, ids), steps.replace("25}", "26}")) == ([3, 2, 2, 1, 0], 25.0)
+
+
+def test_steps_run_in_the_order_written():
+    ids, classes = np.repeat([0, 1], 50), np.repeat([3, 4], 50)
+    assert counts(scene(GRID, classes, ids), "loader: {min_points: 40, voxel: 2.0}")[0] == [2, 2, 2, 2]
+    assert counts(scene(GRID, classes, ids), "loader: {voxel: 2.0, min_points: 40}")[0] == [2, 2, 2, 0]
+
+
+def test_an_instance_has_the_class_of_its_first_point_that_is_left():
+    classes = np.full(100, 3)
+    classes[0] = 4
+    found = counts(scene(GRID, classes, np.zeros(100)), "loader: {drop_classes: [4]}")[0]
+    assert found == [1, 1, 0]
+
+
+def test_clip_gives_the_expected_count():
+    _, largest = counts(scene(GRID, np.full(100, 3), np.zeros(100)), "loader: {clip: 40, min_points: 10}")
+    assert largest == pytest.approx(40)
+    _, largest = counts(scene(GRID, np.full(100, 3), np.zeros(100)), "loader: {clip: 500, min_points: 10}")
+    assert largest == pytest.approx(100)
+
+
+def test_a_voxel_survives_a_clip_as_often_as_one_of_its_points_does():
+    points = np.concatenate([np.zeros((4, 3)), np.ones((6, 3))])  # two voxels of 4 and 6 points
+    _, largest = counts(scene(points, np.full(10, 3), np.zeros(10)), "loader: {clip: 5, voxel: 0.5, min_points: 1}")
+    assert largest == pytest.approx((1 - 0.5**4) + (1 - 0.5**6))
+
+
+def test_captions_keep_the_instances_that_they_name():
+    ids = np.repeat([0, 1, 2, 3], 25)
+    text = FIELDS.replace("fields:", "fields:\n  told: {role: captions}")
+    for told in ({"2": "x", "7": "y"}, {"objects": {"2": "x", "7": "y"}}):
+        (block,) = stack([scene(GRID, np.full(100, 3), ids, told=told)])
+        found = funnel.function(block, schema_of(text + "loader: {captions: told}"))
+        assert found["funnel"].values[0].tolist() == [4, 4, 1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=40),
+    st.integers(1, 5),
+)
+def test_the_funnel_is_that_of_a_plain_loop(rows, least):
+    ids, classes, place = (np.array(column) for column in zip(*rows, strict=True))
+    points = np.stack([place, np.zeros(len(place)), np.zeros(len(place))], axis=1)
+    text = FIELDS.replace("[-100]", "[-1]") + f"loader: {{voxel: 1.0, drop_classes: [2], min_points: {least}}}"
+    (block,) = stack([scene(points, classes, ids)])
+    found = funnel.function(block, schema_of(text))["funnel"].values[0].tolist()
+    seen: dict[int, int] = {}
+    for row, p in enumerate(place.tolist()):
+        seen.setdefault(p, row)
+    kept = sorted(seen.values())  # the lowest row of each voxel
+    alive = {i: [r for r in kept if ids[r] == i] for i in sorted(set(ids.tolist()) - {-1})}
+    after_voxel = {i: r for i, r in alive.items() if r}
+    after_drop = {i: r for i, r in after_voxel.items() if classes[r[0]] != 2}
+    after_least = {i: r for i, r in after_drop.items() if len(r) >= least}
+    assert found == [len(alive), len(alive), len(after_voxel), len(after_drop), len(after_least)]
+
+
+def verdicts(sizes, least, **more):
+    """Findings of scenes that hold one instance of each size, judged with min_points `least`."""
+    text = FIELDS + f"loader: {{min_points: {least}}}"
+    schema = schema_of(text)
+    pieces = []
+    for n, size in enumerate(sizes):
+        ids = np.where(np.arange(100) < size, 0, -100)
+        pieces.append(("", scene(GRID + n, np.where(ids == 0, 3, 5), ids, key=f"s{n}", **more)))
+    return judged(schema, measured(schema, pieces)).findings
+
+
+def test_near_the_limit_a_scene_is_doubtful_and_below_it_lost():
+    found = {f.kind: (f.severity, f.rows.tolist()) for f in verdicts([50, 90, 8, 14], 12)}
+    assert found == {"": ("error", [2]), "near": ("warning", [3])}
+    found = {f.kind: (f.severity, f.rows.tolist()) for f in verdicts([50, 90, 10], 12)}
+    assert found == {"near": ("warning", [2])}  # 10 of 12: the loader's own voxels may keep it
+
+
+def test_the_step_that_takes_the_last_instance_is_named():
+    (finding,) = verdicts([50, 3, 0], 12)
+    assert finding.measured["lost_at"] == {"stored": 1, "min_points": 1}
+    assert "1 has no instance, 1 lost the last at min_points" in finding.message
+
+
+def test_label_counts_are_those_of_the_values():
+    values = [np.array([0, 9, 10, -100, -1, 255, 3.5]), np.array([1, 2, 3.0])]
+    found = labels.function(Column.of(values), FieldSpec(role="class", classes=10, ignore=(-100,)))
+    assert {n: found[n].tolist() for n in ("count", "ignored", "negative", "mark", "outside")} == {
+        "count": [7, 3], "ignored": [1, 0], "negative": [1, 0], "mark": [1, 0], "outside": [2, 0],
+    }  # fmt: skip
+    assert (found["lowest"][0], found["marked"][0], found["low"][0], found["high"][0]) == (-1, 255, 3.5, 10)
+
+
+@pytest.mark.parametrize(
+    ("spec", "among", "wanted"),
+    [
+        ("classes: 40", [0, 39], []),
+        ("classes: 40", [0, 40], ["DC404"]),
+        ("classes: [1, 5]", [1, 5], []),
+        ("classes: [1, 5]", [1, 3], ["DC404"]),
+        ("classes: 300", [1, 255], []),
+        ("ignore: [255]", [1, 255], []),
+        ("ignore: [0]", [1, 2, 255], ["DC405"]),
+        ("ignore: [0]", list(range(257)), []),  # with classes all around it, 255 is one of them
+        ("ignore: [-1]", [1, -100], ["DC405"]),
+        ("ignore: [-1]", [-1, -1], ["DC405"]),
+    ],
+)
+def test_labels_are_judged_by_what_is_declared(spec, among, wanted):
+    schema = schema_of(f"fields: {{label: {{role: class, shape: [P], {spec}}}}}")
+    pieces = [("", Piece(f"s{n}", {"label": np.array(among + [among[0]] * n)}, Origin(""))) for n in range(3)]
+    assert codes(judged(schema, measured(schema, pieces)), severities=("error",)) == wanted

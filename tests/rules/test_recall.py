@@ -1,0 +1,210 @@
+"""Planted faults are found, whatever part of the samples has them, with the right factor; clean data are left alone."""
+
+import numpy as np
+import pytest
+
+from datacheck.sample import Origin, Piece
+from tests.rules.harness import codes, hand, judged, measured, schema_of
+
+GRASPED = "fields: {xyz: {role: points, shape: [P, 3], unit: m, size: 0.02..0.6}}"
+ROOMS = "fields: {xyz: {role: points, shape: [P, 3], unit: m, size: 0.5..80}}"
+HANDS = """
+samples: {files: "*", group: "{seq}"}
+fields:
+  j: {role: joints, shape: [21, 3], unit: m, skeleton: mano21_ho3d, frame: camera_opengl, centered: no,
+      distance: 0.2..1.5}
+"""
+
+
+def clouds(count, low, high, seed=0):
+    """Clouds whose diagonals are log-uniform within the range."""
+    rng = np.random.default_rng(seed)
+    sizes = np.exp(rng.uniform(np.log(low), np.log(high), count))
+    return [rng.uniform(-0.5, 0.5, (60, 3)) * s / np.sqrt(3) + [1.0, 0.3, 0.2] for s in sizes]
+
+
+def pieces(arrays, field="xyz", groups=None):
+    groups = groups or [""] * len(arrays)
+    return [
+        ("", Piece(f"s{i:05d}", {field: array}, Origin(""), group))
+        for i, (array, group) in enumerate(zip(arrays, groups, strict=True))
+    ]
+
+
+def only(found, code):
+    """The one finding, which must have this code, and the keys that it names."""
+    assert codes(found) == [code]
+    (finding,) = found.findings
+    return finding
+
+
+def victims(count, share):
+    """Which samples are broken: `share` of them, at least 3, spread over all."""
+    chosen = np.zeros(count, bool)
+    chosen[np.unique(np.linspace(0, count - 1, max(3, round(share * count))).astype(int))] = True
+    return chosen
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize(("factor", "kind"), [(1000, "mm"), (100, "cm"), (1 / 0.0254, "in")])
+@pytest.mark.parametrize(("schema", "low", "high"), [(GRASPED, 0.06, 0.3), (ROOMS, 3, 20)])
+def test_a_wrong_unit_is_found_in_every_sample_that_has_it(schema, low, high, factor, kind, share):
+    bad = victims(300, share)
+    arrays = [c * (factor if b else 1) for c, b in zip(clouds(300, low, high), bad, strict=True)]
+    schema = schema_of(schema)
+    finding = only(judged(schema, measured(schema, pieces(arrays))), "DC201")
+    # a room of 3 m in inches is still a room of 118 "m" and so out of range; grasps in inches and cm may swap names
+    assert finding.rows.tolist() == np.flatnonzero(bad).tolist()
+    named = {finding.kind, *(text.split("(")[1].rstrip(")") for text in finding.cause.alternatives)}
+    assert kind in named
+    assert finding.cause.explains >= 0.9 * bad.sum()
+
+
+def test_factors_that_fit_equally_well_are_all_named():
+    schema = schema_of(GRASPED.replace("0.02..0.6", "0.02..2.0"))
+    found = judged(schema, measured(schema, pieces([c * 100 for c in clouds(20, 0.1, 0.3)])))
+    finding = only(found, "DC201")
+    assert finding.kind == "cm"
+    assert finding.cause.alternatives == ("x0.0254 (in)", "x0.3048 (ft)") or "in" in str(finding.cause.alternatives)
+    assert "x0.0254" in finding.cause.text
+
+
+def test_no_cause_is_named_where_no_factor_helps():
+    schema = schema_of(GRASPED)
+    arrays = clouds(20, 0.1, 0.3)
+    arrays[3] = arrays[3] * 7.3e6
+    finding = only(judged(schema, measured(schema, pieces(arrays))), "DC201")
+    assert (finding.cause, finding.kind) == (None, "")
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_clean_sizes_raise_nothing_with_or_without_a_range(seed):
+    rng = np.random.default_rng(seed)
+    arrays = [c * s for c, s in zip(clouds(200, 1, 1.0001, seed), rng.lognormal(np.log(0.15), 0.4, 200), strict=True)]
+    for text in ("fields: {xyz: {role: points, shape: [P, 3], unit: m, size: 0.01..2}}",
+                 "fields: {xyz: {role: points, shape: [P, 3], unit: m}}"):  # fmt: skip
+        schema = schema_of(text)
+        assert codes(judged(schema, measured(schema, pieces(arrays)))) == []
+
+
+@pytest.mark.parametrize("factor", [1000, 100])
+@pytest.mark.parametrize("share", [0.01, 0.3])
+def test_two_units_are_found_without_a_range(factor, share):
+    bad = victims(300, share)
+    rng = np.random.default_rng(3)
+    sizes = rng.lognormal(np.log(0.15), 0.25, 300) * np.where(bad, factor, 1)
+    arrays = [c * s for c, s in zip(clouds(300, 1, 1.0001), sizes, strict=True)]
+    schema = schema_of("fields: {xyz: {role: points, shape: [P, 3], unit: m}}")
+    finding = only(judged(schema, measured(schema, pieces(arrays))), "DC203")
+    assert finding.rows.tolist() == np.flatnonzero(bad).tolist()
+    assert finding.cause.factor == factor
+
+
+@pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
+def test_degrees_among_radians_are_found(share):
+    rng = np.random.default_rng(4)
+    bad = victims(100, share)
+    arrays = [rng.uniform(-2.5, 2.5, (50, 7)) * (57.29578 if b else 1) for b in bad]
+    schema = schema_of("fields: {q: {role: joint_angle, shape: [T, 7], unit: rad}}")
+    finding = only(judged(schema, measured(schema, pieces(arrays, "q"))), "DC202")
+    assert finding.rows.tolist() == np.flatnonzero(bad).tolist()
+    assert (finding.kind, finding.cause.explains) == ("deg", bad.sum())
+
+
+def sequence(seed, frames=60, **options):
+    """Frames of one sequence as G's hand moves, in view of an OpenGL camera."""
+    rng = np.random.default_rng(seed)
+    return list(hand(rng, frames, root=(*rng.uniform(-0.15, 0.05, 2), -rng.uniform(0.45, 0.7)), **options))
+
+
+def hands(sequences):
+    frames = [frame for s in sequences for frame in s]
+    groups = [f"g{i}" for i, s in enumerate(sequences) for _ in s]
+    schema = schema_of(HANDS)
+    return judged(schema, measured(schema, pieces(frames, "j", groups)))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_hands_that_move_raise_nothing(seed):
+    scales = np.random.default_rng(seed).uniform(0.85, 1.15, 2)
+    found = hands([sequence(100 * seed + i, scale=float(s)) for i, s in enumerate(scales)])
+    assert codes(found) == []
+    assert {v.code for v in found.verdicts if v.verdict == "pass"} >= {
+        "DC201",
+        "DC301",
+        "DC303",
+        "DC601",
+        "DC602",
+        "DC605",
+    }
+
+
+FAULTS = {
+    "millimetres": (lambda s: [f * 1000 for f in s], "DC201", "mm"),
+    "centimetres": (lambda s: [f * 100 for f in s], "DC201", "cm"),
+    "root-relative": (lambda s: [f - f[0] for f in s], "DC301", "root"),
+    "mean-centred": (lambda s: [f - f.mean(axis=0) for f in s], "DC301", "centroid"),
+    "opencv": (lambda s: [f * [1, -1, -1] for f in s], "DC303", "camera_opencv"),
+    "copies": (lambda s: [np.repeat(f[:1], 21, axis=0) for f in s], "DC602", ""),
+}
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_each_fault_of_a_sequence_has_its_own_code_and_no_other(name, whole):
+    change, code, kind = FAULTS[name]
+    sequences = [sequence(i) for i in range(3)]
+    sequences = [change(s) if whole or i == 1 else s for i, s in enumerate(sequences)]
+    finding = only(hands(sequences), code)
+    assert finding.kind == kind
+    assert finding.failed == (180 if whole else 60)
+
+
+@pytest.mark.parametrize(
+    ("order", "words"),
+    [
+        ("tips", "the tips of pinky, ring are permuted"),
+        ("rolled", "the tips of index, middle, pinky, ring, thumb are permuted"),
+        ("openpose", "they are in the order mano21_openpose"),
+        ("complete", "ring and pinky are swapped"),
+    ],
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_another_order_of_joints_is_found_and_named(order, words, seed):
+    finding = only(hands([sequence(seed), sequence(seed + 50, order=order)]), "DC605")
+    assert words in finding.message
+    assert finding.rows.tolist() == list(range(60, 120))
+
+
+def test_a_short_sequence_is_not_judged_by_rigidity_but_by_lengths():
+    found = hands([sequence(1, frames=20, order="tips")])
+    verdict = next(v for v in found.verdicts if v.code == "DC605")
+    assert (verdict.verdict, codes(found)) == (
+        "skip",
+        ["DC601"],
+    )  # too short to name the order, not to see bones change
+    assert "fewer than 50 frames" in "; ".join([verdict.why, *verdict.unseen])
+    assert codes(hands([sequence(1, frames=20, order="complete")])) == ["DC605"]
+
+
+def test_a_stretched_frame_is_named_within_its_sequence():
+    frames = sequence(7)
+    frames[5] = frames[5].copy()
+    frames[5][17] += [0.0, 0.02, 0.0]
+    finding = only(hands([frames]), "DC601")
+    assert finding.rows.tolist() == [5]
+
+
+def test_bones_that_drift_within_a_sequence_are_a_warning():
+    frames = [f[:1] + (f - f[:1]) * s for f, s in zip(sequence(8), np.linspace(0.97, 1.03, 60), strict=True)]
+    finding = only(hands([frames]), "DC601")
+    assert (finding.severity, finding.failed) == ("warning", 60)
+
+
+def test_one_bad_sample_of_many_is_enough():
+    arrays = clouds(50, 0.1, 0.3)
+    arrays[20] = arrays[20] * 1000
+    schema = schema_of(GRASPED)
+    finding = only(judged(schema, measured(schema, pieces(arrays))), "DC201")
+    assert (finding.examples, finding.cause.factor, finding.cause.explains) == (("s00020",), 0.001, 1)
+    assert "few samples" in finding.cause.text

@@ -1,0 +1,183 @@
+"""What is supervised of a chat is what minimind's loader marks."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import datacheck.tokens
+from datacheck.errors import MissingDependencyError
+from datacheck.rules import tokens
+from datacheck.rules.tokens import _supervised, trained
+from datacheck.sample import Origin, Piece
+from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
+from tests.rules.harness import judged, measured, schema_of
+
+START, END = [1, 7, 8], [2, 9]
+
+
+def loop(ids, start, end, most):
+    """Mark labels one by one, as ``generate_labels`` does."""
+    ids = ids[:most]
+    labels = [False] * len(ids)
+    i = 0
+    while i < len(ids):
+        if ids[i : i + len(start)] == start:
+            first = i + len(start)
+            stop = first
+            while stop < len(ids) and ids[stop : stop + len(end)] != end:
+                stop += 1
+            for j in range(first, min(stop + len(end), len(ids))):
+                labels[j] = True
+            i = stop + len(end) if stop < len(ids) else len(ids)
+        else:
+            i += 1
+    return sum(labels)
+
+
+pieces_of_text = st.sampled_from([START, END, [1, 7], [2], [9], [5, 6], [8]])
+
+
+@given(st.lists(pieces_of_text, max_size=14), st.integers(1, 30))
+def test_supervised_tokens_are_those_of_the_plain_loop(parts, most):
+    ids = [token for part in parts for token in part]
+    found, _ = _supervised(np.array(ids, np.int64), np.array(START), np.array(END), most)
+    assert found == loop(ids, START, END, most)
+
+
+def test_the_first_answer_begins_behind_its_marker_even_where_the_text_is_cut():
+    ids = np.array([5, 5, 5, *START, 4, 4, *END])
+    assert _supervised(ids, np.array(START), np.array(END), 4) == (0, 6)
+    assert _supervised(np.array([5, 5]), np.array(START), np.array(END), 4) == (0, -1)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_tokenizer(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def chat(*turns):
+    roles = ("user", "assistant")
+    return [{"role": roles[i % 2], "content": text} for i, text in enumerate(turns)]
+
+
+def said(verdict):
+    """What a verdict says beside its name."""
+    return "; ".join([verdict.why, *verdict.unseen])
+
+
+def scan(chats, path=None, most=64, **more):
+    told = {"max_length": most} | ({"path": str(path)} if path else {})
+    schema = schema_of({"fields": {"c": {"role": "chat", "train_on": "assistant"} | more}, "tokenizer": told})
+    pieces = [("", Piece(f"s{n}", {"c": value}, Origin(""))) for n, value in enumerate(chats)]
+    table = measured(schema, pieces)
+    found = judged(schema, table)
+    mine = [f for f in found.findings if f.code == "DC702"]
+    return mine, next(v for v in found.verdicts if v.code == "DC702"), table
+
+
+CHATS = [
+    chat("What is a voxel?", "A small cube."),
+    chat("What is a voxel?"),
+    chat("word " * 200, "Yes."),
+    chat("What?", " A leading space joins the marker's newline."),
+]
+
+
+def test_the_tokenizer_of_the_run_decides(folder):
+    findings, verdict, table = scan(CHATS, folder)
+    assert {f.kind: f.rows.tolist() for f in findings} == {"mute": [1], "long": [2]}
+    assert verdict.checked == 4
+    assert table.columns[":c:trained"].values[0] > 3
+    assert table.columns[":c:marker"].values[2] > 64
+
+
+def test_counts_are_those_of_the_tokenizer_itself(folder):
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    text = "<|im_start|>user\nWhat is a voxel?<|im_end|>\n<|im_start|>assistant\nA small cube.<|im_end|>\n"
+    answer = "A small cube.<|im_end|>\n"
+    *_, table = scan(CHATS[:1], folder)
+    assert table.columns[":c:trained"].values[0] == len(tokenizer.encode(answer).ids)
+    assert table.columns[":c:marker"].values[0] == len(tokenizer.encode(text).ids) - len(tokenizer.encode(answer).ids)
+
+
+def test_without_a_tokenizer_bytes_decide_where_they_can():
+    findings, verdict, _ = scan(CHATS, most=600)
+    assert {f.kind: f.rows.tolist() for f in findings} == {"mute": [1]}
+    assert verdict.checked == 2  # the long prompt and the leading space stay open
+    assert "2 samples not judged: no tokenizer is named" in said(verdict)
+
+
+def test_when_bytes_decide_nothing_the_verdict_is_skip():
+    _, verdict, _ = scan(CHATS[2:], most=600)
+    assert (verdict.verdict, verdict.checked) == ("skip", 0)
+
+
+def test_a_missing_library_is_named(folder, monkeypatch):
+    def absent(module, extra):
+        raise MissingDependencyError(f"{module} is not installed: pip install 'datacheck[{extra}]'")
+
+    monkeypatch.setattr(datacheck.tokens, "require", absent)
+    tokens._speech.cache_clear()
+    try:
+        _, verdict, _ = scan(CHATS[2:], folder, most=600)
+    finally:
+        tokens._speech.cache_clear()
+    assert "pip install 'datacheck[text]'" in said(verdict)
+
+
+def test_a_broken_tokenizer_is_a_reason_and_no_crash(folder):
+    (folder / "tokenizer.json").write_text("{}")
+    _, verdict, _ = scan(CHATS[2:], folder, most=600)
+    assert "no tokenizer with a chat template can be read there" in said(verdict)
+
+
+def with_template(folder, template):
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": template}))
+    tokens._speech.cache_clear()
+
+
+def test_a_template_that_refuses_a_chat_fails_that_sample_only(folder):
+    rule = "{% if messages[0].role != 'user' %}{{ raise_exception('begin with a user') }}{% endif %}"
+    with_template(folder, rule + TEMPLATE)
+    findings, _, _ = scan([CHATS[0], [{"role": "assistant", "content": "Hi."}]], folder)
+    assert [(f.kind, f.rows.tolist()) for f in findings] == [("refused", [1])]
+    assert "begin with a user" in findings[0].message
+
+
+def test_a_template_runs_in_a_sandbox(folder):
+    with_template(folder, "{{ ''.__class__.__mro__[1].__subclasses__() }}" + TEMPLATE)
+    findings, _, _ = scan(CHATS[:1], folder)
+    assert [f.kind for f in findings] == ["refused"]
+
+
+def test_tools_and_tool_calls_that_are_text_are_parsed_before_the_template_sees_them(folder):
+    with_template(
+        folder,
+        "{{ tools[0].name }}{% for m in messages %}{{ m.tool_calls[0].id if m.tool_calls }}{% endfor %}" + TEMPLATE,
+    )
+    speech = datacheck.tokens.Tokenizer(folder)
+    messages = [{"role": "system", "content": "s", "tools": '[{"name": "t1"}]'},
+                {"role": "assistant", "content": "a", "tool_calls": '[{"id": "c9"}]'}]  # fmt: skip
+    assert speech.chat(messages).startswith("t1c9")
+
+
+def test_rows_depend_on_the_tokenizers_bytes(folder):
+    schema = schema_of({"fields": {"c": {"role": "chat"}}, "tokenizer": {"path": str(folder)}})
+    before = trained.settings(schema)
+    assert before == trained.settings(schema)
+    with_template(folder, TEMPLATE + " ")
+    assert trained.settings(schema) != before
+
+
+def test_a_text_of_white_space_has_nothing_to_learn_from():
+    schema = schema_of("fields: {t: {role: text, min_trained_tokens: 1}}")
+    pieces = [("", Piece(f"s{n}", {"t": text}, Origin(""))) for n, text in enumerate(["some words", " \n", ""])]
+    (finding,) = (f for f in judged(schema, measured(schema, pieces)).findings if f.code == "DC702")
+    assert finding.rows.tolist() == [1, 2]
