@@ -1,0 +1,357 @@
+"""What single rules promise beyond their examples: where the numbers of a finding come from, and what stays silent."""
+
+import numpy as np
+import pytest
+
+from datacheck.rules.episodes import RATIOS, motion, timing
+from datacheck.rules.frames import projection
+from datacheck.rules.numbers import marks
+from datacheck.rules.splits import content
+from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.schema.model import FieldSpec
+from datacheck.table import Note
+from tests.rules.harness import codes, hand, judged, measured, schema_of
+
+
+def pieces(*fields, splits=(), facts=()):
+    splits = splits or [""] * len(fields)
+    facts = facts or [{}] * len(fields)
+    return [
+        (split, Piece(f"s{i:03d}", one, Origin(""), "", fact))
+        for i, (one, split, fact) in enumerate(zip(fields, splits, facts, strict=True))
+    ]
+
+
+def findings(schema, samples, notes=()):
+    schema = schema_of(schema)
+    return judged(schema, measured(schema, samples), list(notes)).findings
+
+
+# ------------------------------------------------------------------------------------------ files
+
+
+def test_unreadable_rows_go_to_the_rule_of_their_code_and_the_rest_to_dc101():
+    schema = schema_of("fields: {x: {role: value, shape: [2]}}")
+    samples = [
+        ("", "a\0DC101 truncated"), ("", "b\0DC105 no such file"), ("", "c\0DC701 line 3: not JSON"),
+        ("", "d\0DC999 something new"), ("", "e\0DC101 truncated"),
+    ]  # fmt: skip
+    found = {f.code: f for f in judged(schema, measured(schema, samples)).findings}
+    assert {code: f.examples for code, f in found.items()} == {
+        "DC101": ("a", "d", "e"), "DC105": ("b",), "DC701": ("c",),
+    }  # fmt: skip
+    assert found["DC101"].measured["reasons"] == {"truncated": 2, "something new": 1}
+
+
+def test_files_that_no_list_names_are_a_warning_about_the_dataset():
+    note = Note("DC105", "train/extra.pkl", "in no list")
+    (finding,) = findings("fields: {x: {role: value, shape: [2]}}", pieces({"x": np.ones(2)}), [note])
+    assert (finding.severity, finding.failed, finding.kind) == ("warning", 0, "unlisted")
+    assert "train/extra.pkl" in finding.message
+
+
+def test_a_placeholder_hides_all_that_follows_from_it():
+    schema = """
+    fields:
+      xyz: {role: points, shape: [P, 3], unit: m, size: 0.5..5, centered: no}
+      q: {role: quaternion, shape: [G, 4]}
+      mesh: {role: points, file: x.obj}
+    """
+    good = {"xyz": np.random.default_rng(0).uniform(0, 1, (30, 3)), "q": np.eye(4), "mesh": np.eye(3)}
+    zero = {"xyz": np.zeros((30, 3)), "q": np.zeros((5, 4)), "mesh": np.eye(3)}
+    (finding,) = findings(schema, pieces(good, zero))
+    assert (finding.code, finding.rows.tolist()) == ("DC109", [1])
+    assert {"DC222", "DC201"} <= set(finding.hides)
+
+
+# ------------------------------------------------------------------------------------------ structure
+
+
+def test_another_width_is_only_told_and_another_kind_is_an_error():
+    schema = "fields: {x: {role: value, shape: [T], dtype: float32}}"
+    found = findings(schema, pieces({"x": np.ones(9, np.float32)}, {"x": np.linspace(0, 1, 9)}, {"x": np.arange(9)}))
+    assert [(f.severity, f.kind) for f in found if f.code == "DC122"] == [("error", "int64"), ("info", "float64")]
+
+
+def test_text_where_numbers_are_declared_is_named():
+    (finding,) = findings("fields: {x: {role: points, shape: [P, 3]}}", pieces({"x": "no numbers, but a text"}))
+    assert (finding.code, finding.kind) == ("DC122", "kind")
+
+
+def test_the_field_of_another_length_is_named_and_attributes_count():
+    schema = "fields: {a: {role: action, shape: [T, 2]}, b: {shape: [T]}, c: {shape: [T]}}\nattrs: {num_samples: T}"
+    rng = np.random.default_rng(0)
+
+    def demo(a, b, c):
+        return {"a": rng.normal(size=(a, 2)), "b": rng.normal(size=b), "c": rng.normal(size=c)}
+
+    facts = [{"attrs/num_samples": n} for n in (9, "9", np.array(8))]  # a text is a count too
+    (finding,) = findings(schema, pieces(demo(9, 9, 9), demo(9, 8, 9), demo(9, 9, 9), facts=facts))
+    assert finding.code == "DC123"
+    assert finding.rows.tolist() == [1, 2]
+    assert finding.fields == ("b",)
+    assert finding.message.endswith("in the first it is 8 in b and 9 elsewhere.")
+
+
+def test_a_declared_attribute_that_is_missing_is_a_missing_field():
+    (finding,) = findings("fields: {a: {shape: [T]}}\nattrs: {n: T}", pieces({"a": np.arange(9.0)}))
+    assert (finding.code, finding.message) == ("DC121", "1 sample lacks attribute n.")
+
+
+# ------------------------------------------------------------------------------------------ numbers
+
+
+def test_marks_are_counted_per_sample_and_the_most_frequent_is_named():
+    rows = np.array([[-1, -1, -1], [5, 5, 5], [-1, -1, -1], [0, 0, 0], [1, 2, 3]], np.float32)
+    found = marks.function(Column.of([rows, rows[4:]]), FieldSpec(role="position", sentinels=(5.0,)))
+    got = {name: column.values.tolist() for name, column in found.items()}
+    assert got == {"rows": [5, 1], "zeros": [1, 0], "declared": [1, 0], "alike": [2, 0], "alike_value": [-1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("role", "value", "wanted"),
+    [
+        ("position", -1.0, ["DC222"]),
+        ("position", -2.0, []),  # no mark that anybody uses
+        ("points", -1.0, []),  # a corner of a cube
+        ("action", -1.0, []),  # an action may lie in the corner of its range
+        ("quaternion", 0.0, ["DC222"]),
+        ("position", 0.0, []),  # an object at the origin
+    ],
+)
+def test_a_mark_counts_only_where_it_cannot_be_data(role, value, wanted):
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(40, 4 if role == "quaternion" else 3))
+    broken = rows.copy()
+    broken[5:15] = value
+    found = findings(f"fields: {{x: {{role: {role}, shape: [T, K]}}}}", pieces({"x": rows}, {"x": broken}))
+    assert [f.code for f in found if f.code == "DC222"] == wanted
+
+
+def test_a_mark_of_the_whole_field_is_not_said_again_of_its_parts():
+    schema = """
+    fields:
+      g: {role: pose, shape: [G, 7], columns: "pos:3 quat:4"}
+      g.pos: {role: position}
+      g.quat: {role: quaternion}
+    """
+    rng = np.random.default_rng(2)
+    whole, part = rng.normal(size=(2, 20, 7))
+    whole[3:9] = -1
+    part[3:9, :3] = -1
+    found = findings(schema, pieces({"g": whole}, {"g": part}))
+    assert [(f.code, f.fields, f.rows.tolist()) for f in found] == [
+        ("DC222", ("g",), [0]), ("DC222", ("g.pos",), [1]),
+    ]  # fmt: skip
+
+
+def test_nan_is_said_once_of_a_field_and_not_of_its_parts():
+    schema = (
+        'fields: {g: {role: pose, shape: [G, 7], columns: "pos:3 quat:4"}, g.pos: {role: position, distance: 0..9}}'
+    )
+    grasps = np.random.default_rng(3).normal(size=(20, 7))
+    grasps[4] = np.nan
+    (finding,) = findings(schema, pieces({"g": grasps}))
+    assert (finding.code, finding.fields) == ("DC221", ("g",))
+    assert finding.message == "1 sample holds NaN or infinity (7 values); the first one in row 4."
+
+
+def test_a_dimension_that_moves_in_one_sample_is_not_constant():
+    a, b = np.random.default_rng(4).normal(size=(2, 9, 3))
+    a[:, 1] = b[:, 1] = 0.5
+    schema = "fields: {x: {role: action, shape: [T, 3]}}"
+    (finding,) = findings(schema, pieces({"x": a}, {"x": b}))
+    assert (finding.code, finding.measured["dimensions"]) == ("DC223", [1])
+    b[0, 1] = 0.6
+    assert findings(schema, pieces({"x": a}, {"x": b})) == []
+
+
+# ------------------------------------------------------------------------------------------ frames
+
+
+def test_positions_project_where_a_plain_camera_says():
+    k = np.array([[600.0, 0, 320], [0, 600, 240], [0, 0, 1]])
+    opengl = hand(np.random.default_rng(0), root=(0.0, 0.0, -0.6))[0]
+    schema = schema_of("fields: {j: {role: joints, intrinsics: k, image_size: [640, 480]}, k: {role: intrinsics}}")
+    (block,) = stack([Piece("a", {"j": opengl, "k": k}, Origin(""))])
+    found = projection.function(block, schema)
+    x, y, z = (opengl * [1, -1, -1]).T
+    u, v = 600 * x / z + 320, 600 * y / z + 240
+    inside = (z > 0) & (u >= 0) & (u < 640) & (v >= 0) & (v < 480)
+    assert found["j:camera_opengl"].values[0] == inside.mean()
+    assert found["j:camera_opencv"].values[0] == 0
+
+
+def test_intrinsics_of_another_image_are_a_warning():
+    schema = """
+    fields:
+      j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered: no, intrinsics: k,
+          image_size: [640, 480]}
+      k: {role: intrinsics, shape: [3, 3]}
+    """
+    k = np.array([[600.0, 0, 320], [0, 600, 240], [0, 0, 1]])
+    frames = [hand(np.random.default_rng(n), root=(0.02 * n - 0.1, 0.0, -0.6))[0] for n in range(5)]
+    assert findings(schema, pieces(*({"j": f, "k": k} for f in frames))) == []
+    (finding,) = findings(schema, pieces(*({"j": f, "k": k * 3} for f in frames)))
+    assert (finding.code, finding.severity, finding.kind) == ("DC303", "warning", "outside")
+
+
+@pytest.mark.parametrize(
+    ("declared", "shift", "wanted"),
+    [("centroid", "centroid", []), ("centroid", "box", ["DC301"]), ("box", "box", []), ("no", "centroid", ["DC301"]),
+     ("root", "root", []), ("root", "none", ["DC301"]), ("xy", "xy", []), ("xy", "none", ["DC301"])],
+)  # fmt: skip
+def test_the_centre_at_the_origin_is_held_against_the_declared_one(declared, shift, wanted):
+    frames = []
+    for n in range(4):
+        j = hand(np.random.default_rng(n), root=(0.4, 0.2, -0.7))[0]
+        centres = {
+            "centroid": j.mean(axis=0), "box": (j.min(axis=0) + j.max(axis=0)) / 2, "root": j[0],
+            "xy": j.mean(axis=0) * [1, 1, 0], "none": np.zeros(3),
+        }  # fmt: skip
+        frames.append({"j": j - centres[shift]})
+    schema = f"fields: {{j: {{role: joints, shape: [21, 3], unit: m, centered: {declared!r}}}}}"
+    assert [f.code for f in findings(schema, pieces(*frames))] == wanted
+
+
+def test_an_undeclared_centre_is_only_told():
+    frames = [{"j": hand(np.random.default_rng(n))[0]} for n in range(4)]
+    frames = [{"j": f["j"] - f["j"][0]} for f in frames]
+    (finding,) = findings("fields: {j: {role: joints, shape: [21, 3], unit: m}}", pieces(*frames))
+    assert (finding.code, finding.severity, finding.measured["centre"]) == ("DC301", "info", "root")
+
+
+# ------------------------------------------------------------------------------------------ episodes
+
+LIBERO = {"spatial": (122.6, 0.486), "object": (147.5, 0.573), "goal": (121.6, 0.482), "libero_10": (267.7, 0.765)}
+
+
+@pytest.mark.parametrize("suite", sorted(LIBERO))
+def test_stock_libero_loses_the_published_share_of_starts_and_has_no_error(suite):
+    mean, share = LIBERO[suite]
+    steps = np.round(np.array([mean] * 10)).astype(int)
+    schema = "fields: {actions: {role: action, shape: [T, 7]}}\nwindows: {length: 64}"
+    rng = np.random.default_rng(0)
+    (finding,) = findings(schema, pieces(*({"actions": rng.normal(size=(t, 7))} for t in steps)))
+    assert (finding.code, finding.severity, finding.kind, finding.failed) == ("DC501", "warning", "lost-starts", 0)
+    assert finding.measured["share"] == pytest.approx(share, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("windows", "wanted"),
+    [("{length: 64}", ["lost-starts", "short"]), ("{length: 64, pad: edge}", []),
+     ("{length: 64, short: pad}", ["lost-starts"]), ("{length: 50}", ["lost-starts"]), ("{length: 10}", [])],
+)  # fmt: skip
+def test_a_short_demo_is_lost_only_where_nothing_pads_it(windows, wanted):
+    rng = np.random.default_rng(0)
+    samples = pieces(*({"a": rng.normal(size=(t, 7))} for t in (50, 120, 120)))
+    found = findings(f"fields: {{a: {{role: action, shape: [T, 7]}}}}\nwindows: {windows}", samples)
+    assert sorted(f.kind for f in found) == wanted
+    assert [f.rows.tolist() for f in found if f.kind == "short"] == [[0]] * ("short" in wanted)
+
+
+def test_time_is_measured_step_by_step():
+    times = np.array([0.0, 0.1, 0.2, 0.2, 0.1, 0.55, 0.65])  # still once, back once, one gap of 4.5 steps
+    found = timing.function(Column.of([times, times[:1]]), FieldSpec(role="timestamp"))
+    assert found["steps"].present.tolist() == [True, False]
+    assert [found[n].values[0] for n in ("steps", "back", "still")] == [6, 1, 1]
+    assert found["step"].values[0] == pytest.approx(0.1)
+    assert found["longer"].values[0].tolist() == [int(r < 4.5) for r in RATIOS]
+
+
+def test_motion_is_that_of_the_liveliest_field():
+    rng = np.random.default_rng(0)
+    arm = np.cumsum(rng.uniform(0.5, 1, (41, 2)), axis=0)
+    arm[10:31] = arm[10]
+    still = np.zeros((41, 3))
+    schema = schema_of(
+        "fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2]}, "
+        "p: {role: position, shape: [T, 3]}}"
+    )
+    (block,) = stack([Piece("a", {"a": arm, "q": arm, "p": still}, Origin(""))])
+    found = motion.function(block, schema)
+    assert found["idle"].values[0] == pytest.approx(20 / 40)
+    assert (found["head"].values[0], found["tail"].values[0]) == (0, 0)
+    assert found["reach"].values[0] == pytest.approx(np.abs(arm - arm[0]).max())
+
+
+def test_max_idle_of_the_schema_decides():
+    rng = np.random.default_rng(1)
+    arm = np.cumsum(rng.uniform(0.5, 1, (40, 2)), axis=0)
+    arm[10:22] = arm[10]
+    schema = (
+        "fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2]}}\nepisode: {max_idle: 20%}"
+    )
+    samples = pieces({"a": rng.normal(size=(40, 2)), "q": arm})
+    (finding,) = findings(schema, samples)
+    assert (finding.code, finding.severity) == ("DC504", "warning")
+    assert findings(schema.replace("20%", "40%"), samples) == []
+
+
+# ------------------------------------------------------------------------------------------ splits
+
+CLOUD = "fields: {xyz: {role: points, shape: [P, 3]}, label: {role: class, shape: [P]}}"
+
+
+def digest(**fields):
+    (block,) = stack([Piece("a", fields, Origin(""))])
+    found = content.function(block, schema_of(CLOUD))["content"]
+    return int(found.values[0]) if found.present[0] else None
+
+
+def test_a_cloud_is_the_same_in_any_order_and_another_when_a_point_moves():
+    rng = np.random.default_rng(0)
+    xyz, label = rng.normal(size=(50, 3)).astype(np.float32), rng.integers(0, 4, 50)
+    order = rng.permutation(50)
+    assert digest(xyz=xyz, label=label) == digest(xyz=xyz[order], label=label[order])
+    moved = xyz.copy()
+    moved[7, 1] += 0.01
+    assert digest(xyz=xyz, label=label) != digest(xyz=moved, label=label)
+    swapped = xyz.copy()
+    swapped[[3, 4], 0] = swapped[[4, 3], 0]  # the same numbers in other points
+    assert digest(xyz=xyz, label=label) != digest(xyz=swapped, label=label)
+    assert digest(xyz=xyz[:1], label=label[:1]) is None  # one point says nothing
+
+
+def test_copies_across_splits_are_leaks_and_within_a_split_duplicates():
+    rng = np.random.default_rng(1)
+    a, b, c, d = rng.normal(size=(4, 20, 2))
+    samples = pieces(
+        *({"x": x} for x in (a, b, b, c, a, d, c)),
+        splits=["train", "train", "train", "val", "val", "val", "val"],
+    )
+    schema = "fields: {x: {role: value, shape: [T, 2]}}\nsplits: {key: file, disjoint: [train, val]}"
+    found = {f.code: (f.rows.tolist(), f.severity) for f in findings(schema, samples)}
+    assert found == {"DC801": ([4], "error"), "DC803": ([2, 6], "warning")}
+    loud = {f.code: f.severity for f in findings(schema + "\nduplicates: {exact: error}", samples)}
+    assert loud["DC803"] == "error"
+    assert {f.code for f in findings(schema + "\nduplicates: {exact: 'off'}", samples)} == {"DC801"}
+
+
+def test_a_split_that_is_another_one_again_is_called_so():
+    rng = np.random.default_rng(2)
+    arrays = rng.normal(size=(6, 20, 2))
+    samples = pieces(*({"x": x} for x in [*arrays, *arrays]), splits=["train"] * 6 + ["val"] * 6)
+    (finding,) = findings("fields: {x: {role: value, shape: [T, 2]}}", samples)
+    assert (finding.code, finding.failed, finding.cause.text) == ("DC801", 6, "val is train again")
+
+
+def test_the_later_split_of_a_leak_is_named_in_the_declared_order():
+    rng = np.random.default_rng(3)
+    facts = [{"split_key": k} for k in ("a", "b", "a", "c", "a")]
+    samples = pieces(
+        *({"x": x} for x in rng.normal(size=(5, 8))), splits=["test", "test", "val", "val", "train"], facts=facts
+    )
+    schema = "fields: {x: {role: value, shape: [8]}}\nsplits: {key: room, disjoint: [val, train, test]}"
+    found = findings(schema, samples)
+    by_split = {f.kind: f.rows.tolist() for f in found}
+    assert {f.code for f in found} == {"DC802"}
+    assert by_split == {"train": [4], "test": [0]}
+    assert findings(schema.replace("disjoint: [val, train, test]", "disjoint: [val]"), samples) == []
+
+
+def test_clean_codes_stay_silent_over_a_whole_clean_schema():
+    rng = np.random.default_rng(4)
+    samples = pieces(*({"x": rng.normal(size=(30, 3)), "label": rng.integers(0, 5, 30)} for _ in range(20)))
+    schema = "fields: {x: {role: points, shape: [P, 3]}, label: {role: class, shape: [P], classes: 5}}"
+    assert codes(judged(schema_of(schema), measured(schema_of(schema), samples))) == []
