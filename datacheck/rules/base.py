@@ -17,7 +17,7 @@ import numpy as np
 from datacheck.finding import Failure, Level, Severity
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.table import Measured, Note, Rows
+from datacheck.table import UNREADABLE, Measured, Note, Rows
 
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, "Array | list[str] | Measured"]
@@ -167,6 +167,23 @@ def rule(code: str, name: str, severity: Severity, level: Level, **options: Any)
         return Rule(code, name, severity, level, judge, **options)
 
     return wrap
+
+
+def where_text(texts: Array, wanted: Callable[[str], bool]) -> Array:
+    """Return bool (rows): where a column of few different texts fulfils a condition, asked once per text."""
+    found = np.zeros(len(texts), bool)
+    for text in sorted(set(texts)):
+        if wanted(text):
+            found |= texts == text
+    return found
+
+
+def unreadable(rows: Rows, wanted: Callable[[str], bool]) -> Array:
+    """Return bool (rows): the unreadable rows whose reason ("DC101 truncated ...") fulfils a condition."""
+    found: Array = rows.table.status[rows.index] == UNREADABLE
+    for place in np.flatnonzero(found):
+        found[place] = wanted(rows.table.reasons[int(rows.index[place])])
+    return found
 
 
 def shown(value: float, unit: str | None = "") -> str:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, counted, listed, rule, those
+from datacheck.rules.base import Case, counted, listed, rule, those, unreadable, where_text
 from datacheck.rules.measures import form, numbers
 from datacheck.schema.model import Schema
-from datacheck.table import UNREADABLE, Rows
+from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -20,12 +20,6 @@ _OTHERS = ("DC105", "DC701")  # rules of their own that judge unreadable rows
 _NOT_DATA = frozenset({
     "flag", "mask", "segment", "class", "instance", "reward", "id", "faces", "timestamp", "tokens", "labels",
 })  # fmt: skip
-
-
-def _unreadable(rows: Rows) -> list[str]:
-    """Return the reason of each unreadable row ("DC101 truncated ..."), "" for the others."""
-    table = rows.table
-    return [table.reasons[int(i)] if table.status[i] == UNREADABLE else "" for i in rows.index]
 
 
 @rule("DC101", "unreadable-file", Severity.ERROR, Level.FILE, per="sample", sees="all")
@@ -62,10 +56,10 @@ def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
         LIBERO issue 76: a file on the hub ends after 590,254,080 of 806,284,784 bytes.
     """
     del case
-    reasons = [r if r and not r.startswith(_OTHERS) else "" for r in _unreadable(rows)]
-    mask = np.array([bool(r) for r in reasons])
+    mask = unreadable(rows, lambda reason: not reason.startswith(_OTHERS))
     if mask.any():
-        kinds = Counter(r.partition(" ")[2] or r for r in reasons if r)
+        reasons = [rows.table.reasons[int(i)] for i in rows.index[mask]]
+        kinds = Counter(r.partition(" ")[2] or r for r in reasons)
         first, count = kinds.most_common(1)[0]
         more = f"; {counted(len(kinds) - 1, 'other reason')}" if len(kinds) > 1 else ""
         yield Failure(
@@ -108,7 +102,7 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         hold issue 32: a copy of HO3D v3 without meta ABF12/0678 to 0728.
     """
-    missing = np.array([r.startswith("DC105") for r in _unreadable(rows)], dtype=bool)
+    missing = unreadable(rows, lambda reason: reason.startswith("DC105"))
     if missing.any():
         yield Failure(
             missing,
@@ -193,7 +187,7 @@ def _signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[str], Array]:
             flags.append(name)
             wrong.append(known & ((low != spec.must_be) | (high != spec.must_be)))
         elif spec.role is not None and spec.role not in _NOT_DATA and spec.file is None:  # a mesh beside it stays good
-            known &= np.array([str(d).startswith("float") for d in rows[f"{name}:dtype"]], dtype=bool)
+            known &= where_text(rows[f"{name}:dtype"], lambda dtype: dtype.startswith("float"))
             data += known
             zero += known & (low == 0) & (high == 0)
     return data, zero, flags, np.array(wrong, dtype=bool).reshape(len(flags), len(rows))

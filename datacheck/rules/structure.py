@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those, where_text
 from datacheck.rules.measures import form
 from datacheck.sample import Block, Column
 from datacheck.schema.dims import shows
@@ -114,7 +114,7 @@ def shape_or_dtype(rows: Rows, case: Case) -> Iterator[Failure]:
     if "dtype" not in rows:
         return
     spec, found = case.spec, rows["dtype"]
-    text = np.array([name in {"text", "json"} for name in found], dtype=bool)
+    text = where_text(found, lambda name: name in {"text", "json"})
     if spec.is_text or spec.role is not None or spec.shape is not None:
         wrong = text != spec.is_text
         if wrong.any():

@@ -14,11 +14,11 @@ from datacheck.digest import digest_file
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.finding import Failure, Level, Severity
 from datacheck.registry import has
-from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, those
+from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, those, unreadable, where_text
 from datacheck.rules.measures import form
 from datacheck.sample import Block
 from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
-from datacheck.table import UNREADABLE, Measured, Rows
+from datacheck.table import Measured, Rows
 from datacheck.tokens import Tokenizer, messages_of, places, spans
 
 Array = np.ndarray[Any, Any]
@@ -59,11 +59,9 @@ def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
         minimind issues 350 and 715.
     """
     del case
-    table = rows.table
-    reasons = [table.reasons[int(i)] if table.status[i] == UNREADABLE else "" for i in rows.index]
-    mask = np.array([reason.startswith("DC701") for reason in reasons], dtype=bool)
+    mask = unreadable(rows, lambda reason: reason.startswith("DC701"))
     if mask.any():
-        first = reasons[int(np.argmax(mask))].partition(" ")[2]
+        first = rows.table.reasons[int(rows.index[mask][0])].partition(" ")[2]
         yield Failure(
             mask,
             f"{counted(int(mask.sum()), 'line')} cannot be read; the first: {first}.",
@@ -245,7 +243,7 @@ def no_trained_tokens(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
 
 def _causes(rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec) -> Iterator[Failure]:
     """Yield the failing samples by reason: refused by the template, no marker found, prompt too long."""
-    refused = few & np.array([bool(r) for r in rows[column["refused"]]], dtype=bool)
+    refused = few & where_text(rows[column["refused"]], bool)
     lost = few & ~refused & (rows[column["marker"]] < 0)
     long = few & ~refused & ~lost
     if refused.any():
