@@ -247,7 +247,8 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure]:
         LeRobot issue 3280: 11 constant dimensions in one dataset; wall-x issue 113: NaN actions.
     """
     known = rows.measured("min")
-    if int(known.sum()) < int(case.options["samples"]) or not set(rows.splits[:1]) <= set(case.options["splits"]):
+    split = rows.table.splits[int(rows.index[0])] if len(rows) else ""
+    if int(known.sum()) < max(1, int(case.options["samples"])) or split not in case.options["splits"]:
         return
     low, high = rows["min"][known].min(axis=0), rows["max"][known].max(axis=0)
     flat = high - low <= float(case.options["spread"]) * np.maximum(1, np.abs(low))
