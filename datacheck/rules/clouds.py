@@ -103,7 +103,7 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
     xyz = xyz if xyz.dtype.kind == "f" else xyz.astype(np.float64)
     count = np.ones(len(column), np.int64) if lengths is None else lengths
     if not np.isfinite(xyz.sum()):
-        whole: Array = np.isfinite(xyz).all(axis=0)
+        whole: Array = np.logical_and.reduce(np.isfinite(xyz), axis=0)
         xyz, count = xyz[:, whole], reduced(np.add, whole, lengths)
     room = np.uint64(max(1, len(count).bit_length()))  # the sample in front, so that one sort serves all of them
     mixed = _mixed(xyz)
