@@ -188,6 +188,8 @@ def sentinel_values(rows: Rows, case: Case) -> Iterator[Failure]:
             yield _marked(rows, mask, "alike", f"rows of {listed(values)} throughout", severity)
     zeros = known & (rows["zeros"] > float(case.options["zeros"]) * total) & (case.spec.role in _NEVER_ZERO)
     zeros &= ~empty & (0.0 not in case.spec.sentinels)
+    if case.spec.role == "points":
+        zeros &= rows["zeros"] > 1  # one point of a small cloud may well be the origin
     whole = zeros & (rows["zeros"] >= rows["rows"]) & (case.spec.role != "normal")
     for mask, severity in ((whole, None), (zeros & ~whole, Severity.WARNING)):
         if mask.any():

@@ -13,7 +13,7 @@ from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, 
 from datacheck.rules.measures import form
 from datacheck.sample import Block, Column
 from datacheck.schema.dims import shows
-from datacheck.schema.model import Schema
+from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
@@ -119,17 +119,28 @@ def shape_or_dtype(rows: Rows, case: Case) -> Iterator[Failure]:
         wrong = text != spec.is_text
         if wrong.any():
             yield _of_kind(wrong, found, "text" if spec.is_text else "numbers")
+        kind = _kind_of_text(spec)
+        other = text & (found != kind) & (kind != "")
+        if other.any():
+            yield _of_kind(other, found, "messages" if kind == "json" else "text")
     if spec.shape is not None and not spec.is_text:
         yield from _of_shape(rows, case, text)
     if spec.dtype is not None and spec.dtype not in {"text", "json"}:
         yield from _of_dtype(found, spec.dtype, text)
 
 
+def _kind_of_text(spec: FieldSpec) -> str:
+    """Return what a field of text must be: "text", "json" (the messages of a chat), "" where either will do."""
+    if spec.dtype == "text" or (spec.role == "text" and spec.dtype is None):
+        return "text"
+    return "json" if spec.role == "chat" and spec.dtype is None else ""
+
+
 def _of_kind(wrong: Array, found: Array, declared: str) -> Failure:
     kinds = sorted(set(found[wrong]))
     return Failure(
         wrong,
-        f"{those(wrong, 'hold')} {listed(kinds)} where {declared} are declared.",
+        f"{those(wrong, 'hold')} {listed(kinds)} where {declared} {'is' if declared == 'text' else 'are'} declared.",
         measured={"dtype": kinds},
         kind="kind",
         fix="Correct the role or dtype in the schema, or export the field again.",

@@ -101,8 +101,8 @@ def _before(messages: list[dict[str, Any]], speaker: str, spec: TokenizerSpec) -
     total, first = len(spec.start.encode()), _UNKNOWN
     answers = 0
     for message in messages:
-        said = message.get("content")
-        if message.get("role") == speaker:
+        said = message.get("content", message.get("value"))  # the words of ShareGPT: from, value
+        if message.get("role", message.get("from")) == speaker:
             answers += 1
             if isinstance(said, str) and said[:1].strip():
                 first = min(first, total)

@@ -92,3 +92,11 @@ def test_an_empty_cloud_is_reported_once():
       - {p: {normal: [0, 3]}}
     """
     assert codes(scan(text)[0]) == ["DC124"]
+
+
+def test_one_point_of_a_small_cloud_may_be_the_origin_two_may_not():
+    cloud = np.random.default_rng(4).standard_normal((40, 3))
+    one, two = cloud.copy(), cloud.copy()
+    one[0], two[[0, 9]] = 0, 0
+    findings = [(f.code, f.severity, f.failed) for f in found([one, two]).findings]
+    assert findings == [("DC222", "warning", 1)]

@@ -181,3 +181,29 @@ def test_a_text_of_white_space_has_nothing_to_learn_from():
     pieces = [("", Piece(f"s{n}", {"t": text}, Origin(""))) for n, text in enumerate(["some words", " \n", ""])]
     (finding,) = (f for f in judged(schema, measured(schema, pieces)).findings if f.code == "DC702")
     assert finding.rows.tolist() == [1, 2]
+
+
+def test_turns_in_the_words_of_sharegpt_are_turns():
+    chat = [{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A test."}]
+    mute = chat[:1]
+    field = {"role": "chat", "train_on": "gpt", "min_trained_tokens": 1}
+    schema = schema_of({"fields": {"c": field}})
+    pieces = [("", Piece(f"s{i}", {"c": value}, Origin(f"s{i}"), "", {})) for i, value in enumerate([chat, mute])]
+    findings = judged(schema, measured(schema, pieces)).findings
+    assert [(f.code, f.failed, f.examples) for f in findings] == [("DC702", 1, ("s1",))]
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "words"),
+    [
+        ({"role": "chat"}, "a plain answer of one text", "text where messages are declared"),
+        ({"role": "text"}, [{"role": "user"}], "json where text is declared"),
+        ({"dtype": "text"}, {"a": 1}, "json where text is declared"),
+    ],
+)
+def test_a_chat_that_is_text_and_a_text_that_is_none_are_of_the_wrong_kind(spec, value, words):
+    schema = schema_of({"fields": {"c": spec | {"min_trained_tokens": 1} if "role" in spec else spec}})
+    pieces = [("", Piece("s0", {"c": value}, Origin("s0"), "", {}))]
+    (finding,) = judged(schema, measured(schema, pieces)).findings
+    assert finding.code == "DC122"
+    assert words in finding.message
