@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from datacheck.build.plan import Plan
+import numpy as np
+
+from datacheck.build.plan import Plan, Samples
 from datacheck.cache import layout
-from datacheck.digest import digest_value
+from datacheck.digest import digest_array, digest_bytes, digest_value
 from datacheck.schema.model import Schema
 from datacheck.transforms.base import Transform
 
@@ -33,11 +35,6 @@ def fingerprint(
         Paths of extra roots and of a tokenizer say where things lie on this machine, not what they are: left out. The
         verdict is over (key, readable, valid, codes), so a new threshold makes a new cache.
     """
-    samples = plan.samples
-    verdict = [
-        [key, bool(samples.readable[i]), bool(samples.valid[i]), list(samples.codes[i])]
-        for i, key in enumerate(samples.keys)
-    ]
     said = {
         "format": layout.FORMAT,
         "pipeline": pipeline,
@@ -47,9 +44,16 @@ def fingerprint(
         "layout": [[n, s.dtype, list(s.item), s.dim, s.kind, s.optional, dict(s.attrs)] for n, s in plan.specs.items()],
         "shard_samples": plan.k,
         "sources": sorted(sources.items()),
-        "verdict": digest_value(verdict),
+        "samples": _verdict(plan.samples),
     }
     return digest_value(said)[:KEY_DIGITS]
+
+
+def _verdict(samples: Samples) -> list[Any]:
+    """Return digests of the keys and of who is readable and valid, and the codes of those that are not."""
+    masks = (digest_array(np.asarray(mask, dtype=bool)) for mask in (samples.readable, samples.valid))
+    codes = [[key, list(codes)] for key, codes in zip(samples.keys, samples.codes, strict=True) if codes]
+    return [digest_bytes("\0".join(samples.keys).encode()), *masks, digest_value(codes)]
 
 
 def _said(schema: Schema) -> dict[str, Any]:

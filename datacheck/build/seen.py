@@ -15,7 +15,7 @@ from datacheck.sample import Block, Column, Kind
 from datacheck.schema.model import ANY, Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
-from datacheck.table import Table
+from datacheck.table import Measured, Table
 
 Array = np.ndarray[Any, Any]
 
@@ -87,26 +87,33 @@ def measured(schema: Schema, table: Table) -> bool:
 
 def of_table(schema: Schema, table: Table) -> dict[str, Seen]:
     """Return what a scan measured of each field; see `measured`."""
-    seen: dict[str, Seen] = {}
-    for name in schema.stored:
-        if f"{name}:ndim" not in table.columns:
-            continue  # no sample has it
-        rank, dtype = table.columns[f"{name}:ndim"], table.columns[f"{name}:dtype"]
-        dims = table.columns.get(f"{name}:dims")
-        there = np.flatnonzero(rank.present)
-        sizes = np.zeros((len(table), 1), np.int64) if dims is None else dims.values
-        found = seen.setdefault(name, Seen.nothing(len(table)))
-        kinds: dict[tuple[Any, ...], list[int]] = {}
-        for i in there:
-            count = int(rank.values[i])
-            kinds.setdefault((count, str(dtype.values[i]), *map(int, sizes[i, 1 : max(1, count)])), []).append(int(i))
-        for (count, name_of, *item), rows in kinds.items():
-            if count < 0:
-                kind: Kind = "json" if name_of == "json" else "text"
-                found.add(np.array(rows), Signature(kind, "uint8", 1, ()), 0)
-            else:
-                lengths = sizes[rows, 0] if count else 0
-                found.add(np.array(rows), Signature("array", name_of, count, tuple(item)), lengths)
+    return {
+        name: _of_columns(len(table), *(table.columns.get(f"{name}:{stat}") for stat in ("ndim", "dtype", "dims")))
+        for name in schema.stored
+        if f"{name}:ndim" in table.columns  # else no sample has it
+    }
+
+
+def _of_columns(samples: int, ndim: Measured | None, dtype: Measured | None, dims: Measured | None) -> Seen:
+    seen = Seen.nothing(samples)
+    if ndim is None or dtype is None:
+        return seen
+    there = np.flatnonzero(ndim.present)
+    rank = ndim.values[there].astype(np.int64)
+    sizes = np.zeros((len(there), 1), np.int64) if dims is None else dims.values[there].astype(np.int64)
+    sizes[np.arange(sizes.shape[1]) >= np.maximum(rank, 1)[:, None]] = (
+        0  # what stands behind the last axis means nothing
+    )
+    names, named = np.unique(dtype.values[there].astype(str), return_inverse=True)
+    kinds, which = np.unique(np.column_stack([rank, named, sizes[:, 1:]]), axis=0, return_inverse=True)
+    for number, (count, name, *item) in enumerate(kinds.tolist()):
+        some = which.reshape(-1) == number
+        if count < 0:
+            kind: Kind = "json" if names[name] == "json" else "text"
+            seen.add(there[some], Signature(kind, "uint8", 1, ()), 0)
+        else:
+            one = Signature("array", str(names[name]), count, tuple(item[: max(0, count - 1)]))
+            seen.add(there[some], one, sizes[some, 0] if count else 0)
     return seen
 
 

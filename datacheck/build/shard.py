@@ -112,7 +112,9 @@ class Shard:
         return ""
 
     def _wanted(self, spec: ArraySpec) -> list[Any]:
-        return [spec.dim, *spec.item] if spec.dim is not None else list(spec.item)
+        if spec.dim is None:
+            return list(spec.item)
+        return ["n" if spec.dim.startswith("fields.") else spec.dim, *spec.item]
 
     def _unfit_samples(self, columns: Mapping[str, Column]) -> dict[int, str]:
         """Return what is wrong with single samples, the first reason of each."""

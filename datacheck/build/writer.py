@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import xxhash
 
 from datacheck import fsops, transforms
 from datacheck.build.shard import Room, Shard
 from datacheck.cache import layout
-from datacheck.digest import canonical_json
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec, Origin
 from datacheck.schema.model import Schema
@@ -102,7 +102,8 @@ def origin_text(origin: Origin, more: Sequence[str] = ()) -> str:
         main["inner"] = origin.inner
     if origin.rows is not None:
         main["rows"] = list(origin.rows)
-    return canonical_json([main, *({"file": file} for file in more)]).decode("utf-8", "surrogatepass")
+    # text and integers only: orjson's sorted keys are canonical JSON then, at a tenth of the price
+    return orjson.dumps([main, *({"file": file} for file in more)], option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _unchanged(root: Path, roots: Mapping[str, Path], files: Sequence[Sequence[Any]]) -> None:

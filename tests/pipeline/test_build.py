@@ -93,7 +93,7 @@ def test_a_folder_that_no_schema_knows(tmp_path):
     group = zarr.open_group(built.path, mode="r")
     (name,) = group["fields"].array_keys()
     assert group["samples/made"][:].tolist() == [True] * 6 + [False]
-    assert built.not_made == [("zz.npy", f"{name}: shape [n, 5] does not fit [fields.{name}, 3]")]
+    assert built.not_made == [("zz.npy", f"{name}: shape [n, 5] does not fit [n, 3]")]
     assert np.array_equal(rows(group, name, 2), made["02.npy"])
 
 
