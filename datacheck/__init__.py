@@ -15,7 +15,7 @@ _HOME = {
     "Schema": "datacheck.schema",
     "load_schema": "datacheck.schema.load",
     "scan": "datacheck.scan",
-    "build": "datacheck.pipeline",
+    "build_cache": "datacheck.pipeline:build",  # datacheck.build is a package
     "open_cache": "datacheck.cache",
     "verify": "datacheck.cache.verify",
     "DatacheckError": "datacheck.errors",
@@ -26,7 +26,8 @@ __all__ = [*sorted(_HOME), "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+        module, _, attribute = _HOME[name].partition(":")
+        return getattr(import_module(module), attribute or name)
     msg = f"module 'datacheck' has no attribute {name!r}"
     raise AttributeError(msg)
 
