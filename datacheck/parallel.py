@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,7 +94,7 @@ def child_main() -> None:
             answer = {"raised": type(error).__name__, "text": str(error)}
         except Exception:  # noqa: BLE001  the parent reports it as a crash with this traceback
             answer = {"crash": traceback.format_exc()}
-        answers.write(encode(answer))
+        answers.writelines(encode(answer))
         answers.flush()
 
 
@@ -142,7 +142,7 @@ class Child:
         _COUNTER.pack_into(self._counter, 0, 0, 0)
         try:
             assert process.stdin is not None
-            process.stdin.write(encode({"function": function, "task": task}))
+            process.stdin.writelines(encode({"function": function, "task": task}))
             process.stdin.flush()
             frame = self._receive(process)
         except (BrokenPipeError, EOFError):
@@ -152,6 +152,7 @@ class Child:
             self.close()
             return None, Death(self._item(task), str(error))
         answer = decode(frame)
+        del frame
         if "crash" in answer:
             return None, Death(self._item(task), answer["crash"], crash=True)
         if "raised" in answer:
@@ -166,7 +167,7 @@ class Child:
         items = task.get("items") or [None]
         return items[min(self.at(), len(items) - 1)]
 
-    def _receive(self, process: subprocess.Popen[bytes]) -> bytes:
+    def _receive(self, process: subprocess.Popen[bytes]) -> bytearray:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         received = bytearray()
@@ -188,7 +189,7 @@ class Child:
                 elif time.monotonic() - since > self._limits.item_s:
                     msg = f"still busy after {self._limits.item_s:g} s"
                     raise TimeoutError(msg)
-        return bytes(received)
+        return received
 
     def _last_words(self) -> str:
         self._noise.seek(0, os.SEEK_END)
@@ -270,7 +271,7 @@ def _on_worker(function: str, task: dict[str, Json], limits: tuple[float, int]) 
 
 def ordered_map(
     function: str,
-    tasks: Sequence[dict[str, Json]],
+    tasks: Iterable[dict[str, Json]],
     *,
     workers: int = 1,
     scheduler: str | None = None,
@@ -280,7 +281,7 @@ def ordered_map(
 
     Args:
         function: see `run_task`; a name, so that a task is JSON all through.
-        tasks: JSON arguments, each with ``items``.
+        tasks: JSON arguments, each with ``items``; taken one by one as work goes on.
         workers: 1: one child of this process; more: so many local Dask worker processes.
         scheduler: address of a running Dask scheduler; its workers are used instead.
         limits: for each item.
@@ -304,7 +305,7 @@ def ordered_map(
 
 
 def _on_dask(
-    function: str, tasks: Sequence[dict[str, Json]], workers: int, scheduler: str | None, limits: Limits
+    function: str, tasks: Iterable[dict[str, Json]], workers: int, scheduler: str | None, limits: Limits
 ) -> Iterator[Outcome]:
     import distributed  # noqa: PLC0415  0.5 s that only a parallel run should pay
 

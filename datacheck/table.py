@@ -87,14 +87,16 @@ class Table:
             name: [m.values.tolist() if m.values.dtype.hasobject else m.values, m.present]
             for name, m in self.columns.items()
         }
-        texts = {name: getattr(self, name) for name in _TEXTS}
+        texts = {name: _packed(getattr(self, name)) for name in _TEXTS}
+        if self.files == self.keys:
+            texts["files"] = [[], None]
         return {"texts": texts, "status": self.status, "nbytes": self.nbytes, "columns": columns}
 
     @staticmethod
     def from_wire(data: dict[str, Any]) -> Table:
-        """Return the table of `as_wire`; equal texts share one object."""
-        known: dict[str, str] = {}
-        texts = {name: [known.setdefault(text, text) for text in data["texts"][name]] for name in _TEXTS}
+        """Return the table of `as_wire`; equal texts of a column share one object."""
+        texts = {name: _unpacked(data["texts"][name]) for name in _TEXTS}
+        texts["files"] = texts["files"] or list(texts["keys"])
         columns = {
             name: Measured(np.array(values, dtype=object) if isinstance(values, list) else values, present)
             for name, (values, present) in data["columns"].items()
@@ -117,6 +119,18 @@ class Table:
         )
 
 
+def _packed(texts: list[str]) -> list[Any]:
+    """Return texts as the different ones and a number for each row; as they are where most differ."""
+    numbers: dict[str, int] = {}
+    rows = [numbers.setdefault(text, len(numbers)) for text in texts]
+    return [texts, None] if 2 * len(numbers) > len(texts) else [list(numbers), np.array(rows, dtype=np.int32)]
+
+
+def _unpacked(packed: list[Any]) -> list[str]:
+    texts, rows = packed
+    return list(texts) if rows is None else [texts[row] for row in rows]
+
+
 def concatenate(tables: Sequence[Table]) -> Table:
     """Return all rows in bytewise key order (stable for equal keys); absent columns are marked absent."""
     tables = [t for t in tables if len(t)]
@@ -132,10 +146,9 @@ def concatenate(tables: Sequence[Table]) -> Table:
         nbytes=np.concatenate([t.nbytes for t in tables]) if tables else np.zeros(0, np.int64),
         columns={name: _join([(t.columns.get(name), len(t)) for t in tables]) for name in names},
     )
-    encoded = [k.encode("utf-8", "surrogatepass") for k in merged.keys]
-    if all(a <= b for a, b in pairwise(encoded)):
+    if all(a <= b for a, b in pairwise(merged.keys)):  # UTF-8 keeps the order of code points
         return merged
-    order = np.array(sorted(range(len(encoded)), key=encoded.__getitem__), dtype=np.int64)
+    order = np.array(sorted(range(len(merged)), key=merged.keys.__getitem__), dtype=np.int64)
     return merged.take(order)
 
 

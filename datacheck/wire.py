@@ -12,8 +12,8 @@ Json = Any
 FRAME = struct.Struct("<QQ")  # bytes of JSON, bytes of arrays
 
 
-def encode(value: Json) -> bytes:
-    """Return a frame: JSON with the arrays taken out, then their bytes."""
+def encode(value: Json) -> list[bytes | memoryview]:
+    """Return a frame in pieces: JSON with the arrays taken out, then their bytes."""
     arrays: list[np.ndarray[Any, Any]] = []
 
     def default(item: object) -> object:
@@ -26,16 +26,15 @@ def encode(value: Json) -> bytes:
         raise TypeError(msg)
 
     head = json.dumps(value, default=default).encode()
-    body = b"".join(a.tobytes() for a in arrays)
-    return FRAME.pack(len(head), len(body)) + head + body
+    body = [array.reshape(-1).view(np.uint8).data for array in arrays if array.nbytes]
+    return [FRAME.pack(len(head), sum(map(len, body))), head, *body]
 
 
-def decode(frame: bytes) -> Json:
-    """Return the value of a frame made by `encode`; arrays are writable copies."""
-    head_size, body_size = FRAME.unpack_from(frame)
-    head = frame[FRAME.size : FRAME.size + head_size]
-    body = bytearray(frame[FRAME.size + head_size : FRAME.size + head_size + body_size])
-    place = 0
+def decode(frame: bytes | bytearray) -> Json:
+    """Return the value of a frame made by `encode`; arrays are copies, so that the frame can go."""
+    head_size, _ = FRAME.unpack_from(frame)
+    view = memoryview(frame)[FRAME.size :]
+    place = head_size
 
     def hook(item: dict[str, Any]) -> Any:
         nonlocal place
@@ -43,8 +42,8 @@ def decode(frame: bytes) -> Json:
             return item
         dtype = np.dtype(item["dtype"])
         count = int(np.prod(item["shape"], dtype=np.int64))
-        array = np.frombuffer(body, dtype=dtype, count=count, offset=place).reshape(item["shape"])
+        array = np.frombuffer(view, dtype=dtype, count=count, offset=place).reshape(item["shape"]).copy()
         place += count * dtype.itemsize
         return array
 
-    return json.loads(head, object_hook=hook)
+    return json.loads(str(view[:head_size], "utf-8"), object_hook=hook)

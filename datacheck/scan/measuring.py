@@ -71,13 +71,15 @@ class Measured:
 
 
 def measure(
-    job: Job, source: Source, items: Sequence[Item], journal: Journal, progress: Progress | None, kept: int
-) -> Measured:
+    job: Job, source: Source, listing: Listing, items: Sequence[Item], journal: Journal,
+    progress: Progress | None, kept: int,
+) -> Measured:  # fmt: skip
     """Measure items in expendable children.
 
     Args:
         job: what is the same for all.
         source: tells which files an item is made of.
+        listing: the files as they were listed.
         items: what to read.
         journal: keeps each finished part.
         progress: called after each task.
@@ -87,7 +89,7 @@ def measure(
         KeyboardInterrupt: with a note that says what is kept.
     """
     done = Measured()
-    tasks = [_task(job, group) for group in batches(items)]
+    groups = list(batches(items))
     total = sum(item.nbytes for item in items)
     files = nbytes = samples = 0
 
@@ -96,13 +98,14 @@ def measure(
             progress(Tick(files, len(items), nbytes, total, samples, kept))
 
     tell()
-    workers = _workers(job.workers, total, len(items), len(tasks))
+    workers = _workers(job.workers, total, len(items), len(groups))
+    tasks = (_task(job, group) for group in groups)
     outcomes = ordered_map(_MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits)
     try:
         with closing(outcomes):  # type: ignore[type-var]
             for outcome in outcomes:
                 for part in _parts(job, source, outcome):
-                    samples += _take(done, part, journal)
+                    samples += _take(done, part, listing.by_path, journal)
                 files += len(outcome.task["items"])
                 nbytes += sum(item["nbytes"] for item in outcome.task["items"])
                 tell()
@@ -168,18 +171,30 @@ def _seen(job: Job, files: Sequence[str]) -> list[list[Any]]:
     return [list(digested(job.root, job.roots, entry)) for entry in found if entry is not None]
 
 
-def _take(done: Measured, part: Mapping[str, Any], journal: Journal) -> int:
+def _take(done: Measured, part: Mapping[str, Any], listed: Mapping[str, Entry], journal: Journal) -> int:
+    if part["items"]:
+        journal.add(part)
     table = Table.from_wire(part["table"])
+    table.files = _shared(table.files, listed)
+    table.keys = _shared(table.keys, listed)
     done.tables.append(table)
-    done.items |= {(path, split): files for path, split, files in part["items"]}
-    done.entries |= {entry[0]: Entry(*entry) for entry in part["entries"]}
+    for path, split, files in part["items"]:
+        done.items[_shared([path], listed)[0], split] = tuple(_shared(files, listed))
+    for said in part["entries"]:
+        entry, before = Entry(*said), listed.get(said[0])
+        if before is not None and before[1:5] == entry[1:5]:
+            entry = before._replace(seen_ns=entry.seen_ns, digest=entry.digest)
+        done.entries[entry.path] = entry
     done.undeclared |= set(part["undeclared"])
     done.deaths += part.get("deaths", [])
     for crash in part["crashes"]:
         done.crashes.setdefault(crash["measure"], crash)
-    if part["items"]:
-        journal.add(part)
     return len(table)
+
+
+def _shared(names: Sequence[str], listed: Mapping[str, Entry]) -> list[str]:
+    """Return names as the objects that the listing holds already: one text per file, not four."""
+    return [entry.path if (entry := listed.get(name)) is not None else name for name in names]
 
 
 def with_entries(listing: Listing, entries: Mapping[str, Entry]) -> Listing:

@@ -111,18 +111,21 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         pasts = [] if request.rehash else [p for p in (journal.parts(root), last) if p is not None]
         source = open_source(schema, root, request.roots)
         kept = history.keep(listing, work.items, source.files, key, pasts)
+        pasts, last = [], last and replace(last, table=Table())  # rows that are not kept can go
         todo = [item for item in work.items if (item.path, item.split) not in kept.items]
         job = Job(
             schema, root, request.roots, [m.name for m in measures], request.workers, request.scheduler, request.limits
         )
-        fresh = measure(job, source, todo, journal, progress, len(kept.items))
+        fresh = measure(job, source, listing, todo, journal, progress, len(kept.items))
         listing = with_entries(kept.listing, fresh.entries)
+        before = len(kept.items), sum(map(len, kept.tables))
         table = concatenate([*kept.tables, *fresh.tables, *_missing(work)])
+        kept.tables.clear()
+        fresh.tables.clear()
         notes = [*work.notes, *history.changes(listing, last, work.items)]
         choices = [history.comparable(choice, last) for choice in choices]
         judged = judge(table, schema, choices, notes, list(fresh.crashes.values()))
         undeclared = sorted(kept.undeclared | fresh.undeclared)
-        before = len(kept.items), sum(map(len, kept.tables))
         facts = Facts(schema, request.data, listing, work, began, *before, undeclared, fresh.deaths)
         report = report_of(facts, request.command, request.fail_on, table, judged)
         items = {**kept.items, **fresh.items}

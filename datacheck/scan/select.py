@@ -126,8 +126,12 @@ def targets(rule: Rule, schema: Schema) -> Iterator[tuple[str, FieldSpec]]:
 
 
 def measures_of(choices: Sequence[Choice]) -> list[Measure]:
-    """Return the measurements that the rules which run need, each once, by name."""
-    found = {m.name: m for choice in choices if choice.verdict is None for m in choice.rule.measures}
+    """Return the measurements of all rules that are not switched off, each once, by name.
+
+    Notes:
+        Also those of rules that do not apply yet: a range that is declared later is then judged without reading data.
+    """
+    found = {m.name: m for choice in choices if choice.verdict is not Verdict.OFF for m in choice.rule.measures}
     return [found[name] for name in sorted(found)]
 
 

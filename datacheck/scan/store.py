@@ -148,20 +148,26 @@ def read_table(path: Path) -> Table:
     """Return the table that `table_bytes` made."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    stored = pq.read_table(path, memory_map=True).combine_chunks()
-    count = {text: status for status, text in _STATUS.items()}
-    known: dict[str, str] = {}
-    texts = {name: _texts(stored[name], known) for name in ("key", "file", "inner", "split", "group", "reason")}
+    texts = [name for name in _FIXED if name not in {"key", "nbytes"}]
+    stored = pq.read_table(path, memory_map=True, read_dictionary=texts)
+    status = {text: number for number, text in _STATUS.items()}
+    keys = stored["key"].to_pylist()
     return Table(
-        keys=texts["key"], files=texts["file"], inner=texts["inner"], splits=texts["split"], groups=texts["group"],
-        status=np.array([count[s] for s in stored["status"].to_pylist()], dtype=np.int8), reasons=texts["reason"],
-        nbytes=stored["nbytes"].to_numpy(),
+        keys=keys, files=_texts(stored["file"], keys), inner=_texts(stored["inner"]), splits=_texts(stored["split"]),
+        groups=_texts(stored["group"]), reasons=_texts(stored["reason"]), nbytes=stored["nbytes"].to_numpy(),
+        status=np.array([status[text] for text in _texts(stored["status"])], dtype=np.int8),
         columns={name: _measured(stored[name]) for name in stored.column_names if name not in _FIXED},
     )  # fmt: skip
 
 
-def _texts(column: Any, known: dict[str, str]) -> list[str]:
-    return [known.setdefault(text, text) for text in column.to_pylist()]
+def _texts(column: Any, same: Sequence[str] = ()) -> list[str]:
+    """Return a column of texts, equal ones as one object, also with those of `same`."""
+    known = {text: text for text in same}
+    found: list[str] = []
+    for chunk in column.chunks:
+        words = [known.setdefault(word, word) for word in chunk.dictionary.to_pylist()]
+        found += [words[number] for number in chunk.indices.to_pylist()]
+    return found
 
 
 def _measured(chunked: Any) -> Measured:

@@ -107,7 +107,7 @@ def measured_key(schema):
 
 
 def test_thresholds_are_not_part_of_what_was_measured():
-    fields = {"x": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.1..1"}}
+    fields = {"x": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.1..1", "range": "-1..1"}}
     key = measured_key(make_schema(fields))
     wider = {"x": fields["x"] | {"size": "0.1..5", "range": "-9..9"}}
     assert measured_key(make_schema(wider)) == key
@@ -233,8 +233,8 @@ def test_parts_that_were_measured_otherwise_or_are_damaged_count_as_not_done(in_
     with (journal := journal_for(in_tmp)).held():
         journal.add(part("a"))
         (journal.folder / "part-00000009").write_bytes(b"\0\1")
-        (journal.folder / "part-00000010").write_bytes(encode({"key": "k"})[:-1])
-        (journal.folder / "part-00000011").write_bytes(encode({"key": "k"}))
+        (journal.folder / "part-00000010").write_bytes(b"".join(encode({"key": "k"}))[:-1])
+        (journal.folder / "part-00000011").write_bytes(b"".join(encode({"key": "k"})))
         assert journal.parts(in_tmp).table.keys == ["a"]
     with (other := journal_for(in_tmp, "else")).held():
         assert other.parts(in_tmp) is None

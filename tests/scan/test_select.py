@@ -66,15 +66,16 @@ def test_targets_are_the_declared_fields_in_name_order_and_the_undeclared_ones_w
     assert [name for name, _ in targets(make_rule(per="sample"), schema)] == [""]
 
 
-def test_each_measurement_is_made_once_and_only_for_rules_that_run():
+def test_each_measurement_is_made_once_and_for_all_rules_that_are_not_off():
     one, two = measurement("one"), measurement("two")
     rules = [
         make_rule("DC901", measures=(two, one)),
         make_rule("DC902", measures=(one,)),
         make_rule("DC903", measures=(measurement("three"),)),
+        make_rule("DC904", measures=(measurement("four"),), unless=lambda schema: "no range declared"),
     ]
     choices = choose(make_schema(rules={"DC903": "off"}), *rules)
-    assert [m.name for m in measures_of(choices)] == ["one", "two"]
+    assert [m.name for m in measures_of(choices)] == ["four", "one", "two"]
 
 
 def test_a_rule_comes_after_those_it_needs_and_a_circle_ends():

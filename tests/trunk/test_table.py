@@ -54,7 +54,7 @@ def test_vectors_of_different_width_are_padded():
 def test_a_table_crosses_a_process_border_unchanged():
     sent = table(["b", "a"], **{"x:m": [np.nan, 2], ":v": [[1, 2], [3, 4]], ":t": [True, False]})
     sent.columns["x:worst"] = Measured(np.array(["rgb", ""], dtype=object), np.array([True, False]))
-    got = Table.from_wire(decode(encode(sent.as_wire())))
+    got = Table.from_wire(decode(b"".join(encode(sent.as_wire()))))
     assert (got.keys, got.files, got.groups, list(got.columns)) == (
         sent.keys,
         sent.files,
