@@ -255,18 +255,27 @@ def test_a_function_that_fails_ends_in_one_message(tmp_path, project):
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_command_leaves_nothing(tmp_path, project, number, code):
+@pytest.mark.parametrize(
+    ("number", "code", "more"),
+    [
+        (signal.SIGINT, 130, []),
+        (signal.SIGTERM, 143, []),
+        pytest.param(signal.SIGINT, 130, ["--workers", "2"], marks=pytest.mark.slow),
+    ],
+)
+def test_an_interrupted_command_leaves_nothing(tmp_path, project, number, code, more):
     (tmp_path / "steps.py").write_text(
-        "import time\ndef nudged(sample):\n    time.sleep(1)\n    return sample.fields\n"
+        "import time\ndef nudged(sample):\n    time.sleep(5)\n    return sample.fields\n"
     )
-    process = command("mine.yaml", "--data", "data", "--out", "cache")
+    process = command("mine.yaml", "--data", "data", "--out", "cache", *more)
     end = time.monotonic() + 60
-    while not list((tmp_path / "cache").rglob(".building/*/shards")) and time.monotonic() < end:
+    while not list((tmp_path / "cache").glob("*/*/.building/*/shards/fields")) and time.monotonic() < end:
         time.sleep(0.05)
-    time.sleep(0.5)
+    time.sleep(5 if more else 0.5)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert "interrupted" in errors
+    assert "Traceback" not in errors
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+    assert not list((tmp_path / "cache").rglob(".building"))
