@@ -249,8 +249,10 @@ def _check_output(output: Path, root: Path) -> None:
     if output.exists() and not output.is_dir():
         msg = f"{output}: is a file. --output names a folder for the results."
         raise UsageError(msg)
-    if root.resolve().is_relative_to(output.resolve()):
-        msg = f"{output}: holds the data. --output names a folder of its own for the results."
+    here, data = output.resolve(), root.resolve()
+    if data.is_relative_to(here) or here.is_relative_to(data):
+        how = "holds the data" if data.is_relative_to(here) else "lies in the data, and the next scan would read it"
+        msg = f"{output}: {how}. --output names a folder of its own for the results."
         raise UsageError(msg)
     strange = sorted(p.name for p in output.iterdir() if p.name not in NAMES) if output.is_dir() else []
     if strange:

@@ -135,6 +135,26 @@ def test_the_same_data_give_the_same_result_whoever_measures(data, monkeypatch, 
     assert no_run(folder) == without_run(first.report)
 
 
+def test_the_workers_of_a_dask_cluster_give_the_same_result(data, monkeypatch):
+    import distributed
+
+    np.save(data / "005.npy", cloud(5, 1000))
+    first = run(data)
+    shutil.rmtree(".datacheck")
+    monkeypatch.setattr(measuring, "TASK_ITEMS", 7)
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": "127.0.0.1:0"}
+    with distributed.LocalCluster(host="127.0.0.1", silence_logs=50, **options) as cluster:
+        second = run(data, scheduler=cluster.scheduler_address)
+    assert no_run(second.report.folder) == without_run(first.report)
+
+
+def test_the_results_of_a_scan_are_no_part_of_the_data(data, monkeypatch):
+    monkeypatch.chdir(data)
+    first, second = run(Path()), run(Path())
+    assert first.report.dataset["digest"] == second.report.dataset["digest"]
+    assert second.report.run["kept_files"] == 20
+
+
 def test_a_second_scan_opens_no_data_file(data):
     first = run(data)
     for path in data.iterdir():  # same size, times and inode, but nothing that a reader would accept
