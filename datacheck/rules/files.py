@@ -66,7 +66,7 @@ def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
             mask,
             f"{counted(int(mask.sum()))} cannot be read: {first} ({count:,}){more}.",
             measured={"reasons": dict(kinds.most_common(10))},
-            fix="Download or write the files again; they are left out of valid.json.",
+            fix="Write or download them again, or correct the schema where the files are right.",
         )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.finding import Report
+from datacheck.formats.base import formats
 from datacheck.parallel import Limits
 from datacheck.rules import catalogue
 from datacheck.scan import history, store
@@ -142,10 +143,13 @@ def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
     work = plan_work(schema, listing)
     if not work.items and not any(note.missing for note in work.notes):
         patterns = ", ".join(schema.samples.files)
+        hint = "Choose another schema; --schema files takes any folder."
+        if schema.name == "files":
+            hint = f"No format reads them; known are {', '.join(sorted(formats()))}."
+        count = len(listing.entries)
         msg = (
-            f"{data}: none of its {len(listing.entries):,} files fits schema {schema.name} "
-            f"(samples.files: {patterns}); the first is {listing.entries[0].path}. "
-            f"Choose another schema; --schema files takes any folder."
+            f"{data}: none of its {count:,} files fits schema {schema.name} (samples.files: {patterns}); "
+            f"the first is {listing.entries[0].path}. {hint}"
         )
         raise UsageError(msg)
     return work

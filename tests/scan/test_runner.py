@@ -315,6 +315,16 @@ def test_a_schema_that_fits_no_file_is_said_with_its_patterns(data):
         run(data, parse_schema(PLAIN.replace("*.npy", "*.h5")))
 
 
+def test_files_of_no_known_format_are_told_which_formats_there_are(in_tmp):
+    (in_tmp / "odd").mkdir()
+    (in_tmp / "odd/a.xyz7").write_bytes(b"1 2 3")
+    with pytest.raises(
+        UsageError, match=r"the first is a\.xyz7\. No format reads them; known are hdf5, .*zarr"
+    ) as said:
+        scan("odd", "files")
+    assert "--schema" not in str(said.value)
+
+
 def test_a_path_that_is_not_there_is_said(in_tmp):
     with pytest.raises(UsageError, match="nowhere: no such file or folder"):
         run(in_tmp / "nowhere")
