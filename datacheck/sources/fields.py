@@ -287,8 +287,13 @@ def read_value(container: Container, name: str, spec: FieldSpec, field: str) -> 
     except FormatError as error:
         if not field:
             raise
-        msg = f"{field}: {error}"
-        raise FormatError(msg, error.code) from error
+        raise FormatError(_of_field(str(error), name, field), error.code) from error
+
+
+def _of_field(reason: str, name: str, field: str) -> str:
+    """Return a reason with the field's name in front, in place of the container's own name for it."""
+    head, colon, rest = reason.partition(": ")
+    return f"{field}: {rest if colon and (name == head or name.startswith((f'{head}/', f'{head}.'))) else reason}"
 
 
 def _inside(container: Container, at: str, spec: FieldSpec) -> Any:

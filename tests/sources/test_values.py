@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis.extra import numpy as npst
 
 from datacheck.errors import FormatError
+from datacheck.sample import Container
 from datacheck.schema.model import FieldSpec
+from datacheck.sources.fields import read_value
 from datacheck.sources.values import plain, weigh
 
 ANY = FieldSpec()
@@ -55,12 +57,11 @@ def test_dates_and_long_doubles_become_plain_numbers():
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (np.array([{}, None], dtype=object), "Python objects"),
-        (np.zeros(2, dtype=[("x", "f4"), ("y", "f4")]), "records"),
-        (b"\xff\xfe", "UTF-8 at byte 0"),
-        (np.array([b"ok", b"\xff"]), "UTF-8"),
-        ({"a": object()}, "JSON"),
-        (2**70, "Python objects"),
+        (np.array([{}, None], dtype=object), "type object"),
+        (np.zeros(2, dtype=[("x", "f4"), ("y", "f4")]), "are not read"),
+        (b"\xff\xfe", "not UTF-8"),
+        ({"a": object()}, "only text, finite numbers"),
+        (2**70, "type object"),
     ],
 )
 def test_what_is_no_value_is_refused(value, says):
@@ -118,8 +119,8 @@ def test_any_array_is_taken_or_refused(array):
     except FormatError:
         return
     if isinstance(found, np.ndarray):
-        assert found.shape == array.shape
-        assert found.dtype.kind in "biufc"
+        assert found.shape == (*array.shape, *([2] if array.dtype.kind == "c" else []))
+        assert found.dtype.kind in "biuf"
         assert found.dtype.isnative
     else:
         orjson.dumps(found)
@@ -129,3 +130,29 @@ def test_weights_are_close_to_what_values_take():
     assert weigh(np.zeros((3, 4), np.float32)) == 48
     assert weigh("abcd") == 4
     assert 100 < weigh([{"role": "user", "content": "x" * 100}]) < 150
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("obs/a: compressed with filter 305", "a: compressed with filter 305"),
+        ("obs/a/b: a soft link", "a: obs/a/b: a soft link"),
+        ("obs: damaged", "a: damaged"),
+        ("holds records, not numbers", "a: holds records, not numbers"),
+        ("damaged HDF5 group: addr overflow", "a: damaged HDF5 group: addr overflow"),
+    ],
+)
+def test_a_reason_names_the_field_once(reason, told):
+    class Broken(Container):
+        def names(self):
+            return ["obs/a"]
+
+        def read(self, name):
+            raise FormatError(reason)
+
+        def peek(self, name):
+            return (), "<f4"
+
+    with pytest.raises(FormatError) as said:
+        read_value(Broken(), "obs/a", FieldSpec(), "a")
+    assert str(said.value) == told
