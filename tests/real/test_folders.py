@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from datacheck.scan import scan
+from datacheck.schema.load import load_schema
 
 SCHEMAS = Path(__file__).parent / "schemas"
 MESHES = "a_pointclouds/mikedh-trimesh"
@@ -282,6 +283,16 @@ def test_the_compressed_demos_are_all_too_short(shared_data, in_tmp):
     check(result, case)
     (short,) = [f for f in result.report.findings if f.kind == "short"]
     assert short.measured == {"shortest": 51, "longest": 59}
+
+
+def test_zeros_that_mean_unannotated_are_found_where_the_schema_does_not_say_so(shared_data, in_tmp):
+    schema = load_schema(SCHEMAS / "scannet_full.yaml")
+    plain = {name: schema.fields[name].model_copy(update={"ignore": ()}) for name in ("instance", "semantic")}
+    schema = schema.model_copy(update={"fields": schema.fields | plain})
+    (finding,) = scan(shared_data / SCENES / "scannet_train_instance_data", schema).report.findings
+    assert (finding.code, finding.fields) == ("DC404", ("semantic",))
+    labels = np.load(shared_data / SCENES / "scannet_train_instance_data/scene0000_00_sem_label_all.npy")
+    assert f"(0, {np.count_nonzero(labels == 0):,} values)" in finding.message  # "zeros 5.4%"
 
 
 def test_the_worst_values_are_those_of_the_index(shared_data, in_tmp):
