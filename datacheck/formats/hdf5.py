@@ -18,17 +18,8 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import (
-    DEPTH,
-    check_bytes,
-    check_expansion,
-    expand,
-    foreign,
-    from_python,
-    plain,
-    plain_type,
-    strings,
-)
+from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, expand, foreign, plain, plain_type, strings
+from datacheck.formats.parsed import from_python
 from datacheck.sample import Array, Container
 
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32", 32000: "lzf"}

@@ -14,12 +14,15 @@ from typing import Any, BinaryIO
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import TEXT_BYTES, check_bytes, foreign, parse_json
+from datacheck.formats.limits import TEXT_BYTES, check_bytes, foreign
+from datacheck.formats.parsed import parse_json
 from datacheck.sample import Container
 
 _LINE_BYTES = 16 << 20
+_PIECE_BYTES = 1 << 20
 _CODE = "DC701"
 _BOM = b"\xef\xbb\xbf"
+LINES = object()
 
 
 def lines(path: Path, start_line: int = 0, stop_line: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -37,38 +40,49 @@ def lines(path: Path, start_line: int = 0, stop_line: int | None = None) -> Iter
         Blank lines hold no record and are passed over; they count. A byte order mark at the start is passed over.
         A file that ends in the middle of a record has a bad last line; one without a final newline is complete.
     """
-    if path.name.lower().endswith((".json", ".json.gz")):
-        document = _document(path)
-        if document is not None:
-            yield from list(enumerate(document))[start_line:stop_line]
-            return
+    elements = _elements(path)
+    if elements is not None:
+        yield from list(enumerate(elements))[start_line:stop_line]
+        return
     with _opened(path) as file:
-        yield from _parsed(file, start_line, stop_line)
+        for number, (offset, raw) in enumerate(_physical(file)):
+            if number == stop_line:
+                return
+            if number >= start_line and not raw.isspace():
+                yield number, _parsed(number, offset, raw)
+
+
+def records(path: Path) -> list[Any]:
+    """Return the values of all lines at once.
+
+    Raises:
+        FormatError: a line is no JSON, or the lines come to more than 1 GiB.
+    """
+    found = []
+    with _opened(path) as file:
+        for number, (offset, raw) in enumerate(_physical(file)):
+            check_bytes(offset + len(raw), "the lines as one value; read them with 'each: line'", TEXT_BYTES)
+            value = None if raw.isspace() else _parsed(number, offset, raw)
+            if isinstance(value, FormatError):
+                raise value
+            if not raw.isspace():
+                found.append(value)
+    return found
 
 
 def _opened(path: Path) -> BinaryIO:
     if path.name.lower().endswith(".gz"):
         return gzip.open(path, "rb")  # type: ignore[return-value]
-    return path.open("rb", buffering=1 << 20)
+    return path.open("rb", buffering=_PIECE_BYTES)
 
 
-def _parsed(file: BinaryIO, start_line: int, stop_line: int | None) -> Iterator[tuple[int, Any]]:
-    for number, (offset, raw) in enumerate(_physical(file)):
-        if number == stop_line:
-            return
-        if number < start_line or raw.isspace():
-            continue
-        if len(raw) > _LINE_BYTES:
-            yield number, _bad(number, offset, f"more than {_LINE_BYTES >> 20} MiB long")
-            continue
-        try:
-            value: Any = parse_json(raw.removeprefix(_BOM) if number == 0 else raw)
-        except FormatError as error:
-            value = _bad(number, offset, str(error))
-        yield number, value
-
-
-def _bad(number: int, offset: int, why: str) -> FormatError:
+def _parsed(number: int, offset: int, raw: bytes) -> Any:
+    try:
+        if len(raw) <= _LINE_BYTES:
+            return parse_json(raw.removeprefix(_BOM) if number == 0 else raw)
+        why = f"more than {_LINE_BYTES >> 20} MiB long"
+    except FormatError as error:
+        why = str(error)
     return FormatError(f"line {number + 1} (byte {offset:,}): {why}", _CODE)
 
 
@@ -88,17 +102,27 @@ def _physical(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         raise FormatError(msg) from error
 
 
-def _document(path: Path) -> list[Any] | None:
-    """Return the elements of a .json file that is one document, None for one of JSON lines."""
+def document(path: Path) -> Any:
+    """Return the value of a .json file, or `LINES` where its first line is a whole object and more follows.
+
+    Raises:
+        FormatError: it is neither, or larger than 1 GiB.
+    """
     with _opened(path) as file, foreign("damaged file"):
-        first = file.readline(_LINE_BYTES)
-        lines_follow = first.lstrip().startswith(b"{") and _is_json(first) and file.read(1)
-        if lines_follow:
-            return None
-        data = first + file.read(TEXT_BYTES)
+        first = file.readline(_LINE_BYTES).removeprefix(_BOM)
+        if first.lstrip().startswith(b"{") and _is_json(first) and any(not line.isspace() for line in file):
+            return LINES
+        data = bytearray(first)
+        while len(data) <= TEXT_BYTES and (part := file.read(_PIECE_BYTES)):
+            data += part
     check_bytes(len(data), "the file", TEXT_BYTES)
-    root = parse_json(data.removeprefix(_BOM))
-    return root if isinstance(root, list) else [root]
+    return parse_json(bytes(data))
+
+
+def _elements(path: Path) -> list[Any] | None:
+    """Return the elements of a .json file that is one document, None for JSON lines."""
+    root = document(path) if path.name.lower().endswith((".json", ".json.gz")) else LINES
+    return None if root is LINES else root if isinstance(root, list) else [root]
 
 
 def _is_json(line: bytes) -> bool:
@@ -121,13 +145,8 @@ class _Lines(Container):
     def read(self, name: str) -> Any:
         if name != "records":
             raise KeyError(name)
-        check_bytes(self._path.stat().st_size, "the file as one value; read it with 'each: line'", TEXT_BYTES)
-        records = []
-        for _, value in lines(self._path):
-            if isinstance(value, FormatError):
-                raise value
-            records.append(value)
-        return records
+        elements = _elements(self._path)
+        return records(self._path) if elements is None else elements
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         if name != "records":

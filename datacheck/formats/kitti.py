@@ -14,10 +14,8 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import plain_type
+from datacheck.formats.limits import plain_type, stored
 from datacheck.sample import Container
-
-_MAP_BYTES = 16 << 20
 
 
 class _Raw(Container):
@@ -30,11 +28,7 @@ class _Raw(Container):
     def read(self, name: str) -> Any:
         if name != self._name:
             raise KeyError(name)
-        count = math.prod(self._shape)
-        if count * self._dtype.itemsize < _MAP_BYTES:
-            return np.fromfile(self._path, dtype=self._dtype).reshape(self._shape)
-        mapped = np.memmap(self._path, dtype=self._dtype, mode="r", shape=(count,))
-        return mapped.view(np.ndarray).reshape(self._shape)
+        return stored(self._path, self._dtype, self._shape)
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         if name != self._name:

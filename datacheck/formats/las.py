@@ -66,7 +66,10 @@ def _open(path: Path, hint: Hint) -> Values:
     laspy = require("laspy", "clouds")
     size = path.stat().st_size
     with path.open("rb") as file:
-        _check(file.read(_HEADER_BYTES), size, path)
+        head = file.read(_HEADER_BYTES)
+    _check(head, size, path)
+    if head[104] & 0xC0 and not laspy.LazBackend.detect_available():
+        require("lazrs", "clouds")
     with foreign("damaged LAS file"):
         cloud = laspy.read(path)
         names = list(cloud.point_format.dimension_names)

@@ -1,4 +1,4 @@
-"""What untrusted bytes may cost, and what values a format may hand on: caps, plain arrays, text, JSON.
+"""What untrusted bytes may cost, and what values a format may hand on: caps, plain arrays, text.
 
 Parsers run in an expendable child with limits of time and memory; the caps here are the first line, so that a hostile
 file becomes one sentence and not a dead child.
@@ -7,14 +7,13 @@ file becomes one sentence and not a dead child.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import math
 import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from datacheck.errors import DatacheckError, FormatError
 from datacheck.sample import Array, Container
@@ -23,8 +22,8 @@ VALUE_BYTES = 4 << 30  # one value in memory; a scan's child has 8 GiB
 TEXT_BYTES = 1 << 30  # one text, JSON, YAML or pickle file: its objects take a multiple of this
 FLOOR_BYTES = 256 << 20  # expansions below this are harmless whatever their ratio
 RATIO = 1100  # deflate cannot expand further than 1032:1
+_MAP_BYTES = 16 << 20  # larger arrays are mapped, not read
 DEPTH = 64
-_JSON_DEPTH = 250  # orjson writes 254
 
 
 @contextlib.contextmanager
@@ -139,6 +138,19 @@ def plain(array: Array) -> Array:
     return np.asarray(array, dtype=target, order="C")
 
 
+def stored(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], start: int = 0) -> Array:
+    """Return the numbers that lie in a file as they are, from byte `start`: read, or mapped where they are many.
+
+    Raises:
+        FormatError: the file is shorter, or cannot be read.
+    """
+    count = math.prod(shape)
+    with foreign("the file cannot be read"):
+        if count * dtype.itemsize < _MAP_BYTES:
+            return np.fromfile(path, dtype=dtype, count=count, offset=start).reshape(shape)
+        return np.memmap(path, dtype=dtype, mode="r", offset=start, shape=(count,)).view(np.ndarray).reshape(shape)
+
+
 def text(data: bytes, what: str = "text") -> str:
     """Return UTF-8 text without a byte order mark.
 
@@ -182,15 +194,6 @@ def _nested(array: Array, convert: Any) -> Any:
     return flat.reshape(array.shape).tolist()
 
 
-def _text_of(value: str) -> str:
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        msg = f"text with half of a surrogate pair at character {error.start}"
-        raise FormatError(msg) from error
-    return value
-
-
 def expand(name: str, array: Array) -> dict[str, Any]:
     """Return an array as named values: itself, or ``name.member`` per member of a structured one.
 
@@ -204,119 +207,6 @@ def expand(name: str, array: Array) -> dict[str, Any]:
         return {name: strings(array) if array.dtype.kind in "SUT" else plain(array)}
     except FormatError as error:
         return {name: FormatError(f"{name}: {error}")}
-
-
-def from_json(item: Any) -> Any:
-    """Return a parsed JSON value as a field value: numbers and rectangular lists of them as arrays, others as is."""
-    if isinstance(item, bool | int | float):
-        return _number(item)
-    if isinstance(item, list):
-        array = _number_list(item)
-        return item if array is None else array
-    return item
-
-
-def from_python(item: Any) -> Any:
-    """Return an object of a pickle or YAML file as a field value; None stays None (absent).
-
-    Raises:
-        FormatError: it holds something that is neither number, text, list nor mapping.
-    """
-    if item is None or isinstance(item, np.ndarray):
-        return item
-    if isinstance(item, bool | int | float):
-        return _number(item)
-    if isinstance(item, bytes | bytearray):
-        return np.frombuffer(bytes(item), dtype=np.uint8)
-    if isinstance(item, list | tuple):
-        array = _number_list(item)
-        return to_json(item) if array is None else array
-    return to_json(item)
-
-
-def to_json(item: Any, depth: int = DEPTH) -> Any:
-    """Return nested Python values as JSON values: tuples as lists, number keys as text, arrays as lists.
-
-    Raises:
-        FormatError: too deep, or a value that JSON does not have (NaN, bytes, sets, integers beyond 64 bits).
-    """
-    if depth == 0:
-        msg = f"nested more than {DEPTH} deep"
-        raise FormatError(msg)
-    if item is None or isinstance(item, bool):
-        return item
-    if isinstance(item, str):
-        return _text_of(item)
-    if isinstance(item, np.ndarray | np.generic):
-        array = np.asarray(item)
-        return to_json(strings(array) if array.dtype.kind in "SU" else array.tolist(), depth - 1)
-    if isinstance(item, list | tuple):
-        return [to_json(value, depth - 1) for value in item]
-    if isinstance(item, Mapping):
-        return {_key(key): to_json(value, depth - 1) for key, value in item.items()}
-    return _json_scalar(item)
-
-
-def _json_scalar(item: Any) -> Any:
-    if isinstance(item, int) and -(1 << 63) <= item < 1 << 64:
-        return item
-    if isinstance(item, float) and math.isfinite(item):
-        return item
-    if isinstance(item, datetime.date):
-        return item.isoformat()
-    shown = repr(item)[:40] if isinstance(item, int | float) else type(item).__name__
-    msg = f"{shown} inside a list or mapping: only text, finite numbers, lists and mappings are read there"
-    raise FormatError(msg)
-
-
-def _key(key: Any) -> str:
-    if isinstance(key, str):
-        return _text_of(key)
-    if isinstance(key, bool | int | float | datetime.date):
-        return str(key)
-    msg = f"a mapping key of type {type(key).__name__}; text and numbers are read"
-    raise FormatError(msg)
-
-
-def _number(item: float) -> Array:
-    array = np.asarray(item)
-    if array.dtype.kind not in "biuf":
-        msg = f"an integer of {len(str(item))} digits; at most 64 bits are read"
-        raise FormatError(msg)
-    return array
-
-
-def _number_list(items: Any) -> Array | None:
-    """Return a rectangular list of numbers as an array, None for any other list."""
-    leaf = items
-    while isinstance(leaf, list | tuple) and leaf:
-        leaf = leaf[0]
-    if isinstance(leaf, list | tuple | str | dict) or leaf is None:
-        return None
-    try:
-        array = np.array(items)
-    except (ValueError, OverflowError, TypeError):
-        return None
-    return array if array.dtype.kind in "biuf" else None
-
-
-def parse_json(data: bytes) -> Any:
-    """Return one JSON document, strict: UTF-8, no NaN, at most 250 levels.
-
-    Raises:
-        FormatError: not JSON; says where.
-    """
-    try:
-        value = orjson.loads(data)
-        if data.count(b"[") + data.count(b"{") > _JSON_DEPTH:
-            orjson.dumps([[value]])  # it reads deeper than it writes, and every value must be written again
-    except orjson.JSONDecodeError as error:
-        msg = f"not JSON: {error}"
-        raise FormatError(msg) from error
-    except TypeError as error:
-        msg = f"not JSON that is read here: nested more than {_JSON_DEPTH} deep"
-        raise FormatError(msg) from error
-    return value
 
 
 def numbers(data: bytes) -> Array:
@@ -337,6 +227,25 @@ def numbers(data: bytes) -> Array:
     except (ValueError, DeprecationWarning) as error:
         msg = f"{_first_bad(data)!r} stands where a number is expected"
         raise FormatError(msg) from error
+
+
+def declared(column: Array, dtype: np.dtype[Any], name: str) -> Array:
+    """Return numbers that were written as text in the dtype that the file's header declares.
+
+    Shapes:
+        column: float64 (rows) or (rows, count)
+
+    Raises:
+        FormatError: it cannot hold them.
+    """
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return column.astype(dtype)
+    low, high = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max + 1)
+    if not ((column >= low) & (column < high) & (column == np.trunc(column))).all():
+        msg = f"{name} is declared {dtype} but holds other numbers"
+        raise FormatError(msg)
+    return column.astype(dtype)
 
 
 def _first_bad(data: bytes) -> str:

@@ -25,6 +25,7 @@ from datacheck.formats.limits import (
     expand,
     foreign,
     plain_type,
+    stored,
 )
 from datacheck.formats.pickle_safe import unpickle
 from datacheck.sample import Array, Container
@@ -32,7 +33,6 @@ from datacheck.sample import Array, Container
 _MAGIC = b"\x93NUMPY"
 _HEADER_BYTES = 10_000  # NumPy's own limit
 _FIRST_READ = 1 << 16  # most of 83,000 pose files end here
-_MAP_BYTES = 16 << 20  # larger arrays are mapped, not read
 _PART = re.compile(r"[<>|=]?[?biufcSUVOMm]\d*(\[[\w/]+\])?")
 _RATIO, _FLOOR_BYTES = 200, 64 << 20  # of a zip member: how far it may expand, and how large it may always be
 _SOLE = "array"  # the name of what an .npy file holds
@@ -148,12 +148,7 @@ class _Large(Container):
             raise KeyError(name)
         header, dtype = self._header, self._header.dtype
         if dtype == plain_type(dtype) and not header.fortran:
-            count = math.prod(header.shape)
-            if count * dtype.itemsize < _MAP_BYTES:
-                return _shaped(header, np.fromfile(self._path, dtype=dtype, offset=header.start))
-            with foreign("cannot map the file"):
-                mapped = np.memmap(self._path, dtype=dtype, mode="r", offset=header.start, shape=(count,))
-            return _shaped(header, mapped.view(np.ndarray))
+            return stored(self._path, dtype, header.shape, header.start)
         check_bytes(math.prod(header.shape) * dtype.itemsize, _SOLE)
         return _values(self._path.read_bytes(), name)[name]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, check_bytes, check_expansion, numbers, plain
+from datacheck.formats.limits import Values, check_bytes, check_expansion, declared, numbers, plain
 from datacheck.sample import Array
 
 _HEADER_BYTES = 64 << 10
@@ -113,20 +113,9 @@ def _ascii(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:
         raise FormatError(msg)
     rows, columns, at = found.reshape(points, width), {}, 0
     for f in fields:
-        columns[f.name] = _cast(rows[:, at : at + f.count], f)
+        columns[f.name] = declared(rows[:, at : at + f.count], f.dtype, f"field {f.name}")
         at += f.count
     return columns
-
-
-def _cast(column: Array, f: _Field) -> Array:
-    if f.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return column.astype(f.dtype)
-    limits = np.iinfo(f.dtype)
-    if not ((column >= limits.min) & (column <= limits.max) & (column == np.trunc(column))).all():
-        msg = f"field {f.name} is declared {f.dtype} but holds other numbers"
-        raise FormatError(msg)
-    return column.astype(f.dtype)
 
 
 def _binary(body: bytes, fields: list[_Field], points: int) -> dict[str, Array]:

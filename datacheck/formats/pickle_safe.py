@@ -18,7 +18,8 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, TEXT_BYTES, Values, check_bytes, expand, foreign, from_python
+from datacheck.formats.limits import DEPTH, FLOOR_BYTES, TEXT_BYTES, Values, check_bytes, expand, foreign
+from datacheck.formats.parsed import from_python
 from datacheck.sample import Array
 
 _NDARRAY = "ndarray"  # what the name numpy.ndarray stands for in here: a mark that cannot be called
@@ -183,7 +184,7 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
     if stream.tell() != len(data):
         msg = f"{len(data) - stream.tell():,} bytes follow the pickle"
         raise FormatError(msg)
-    budget = [1000 + 2 * len(data)]
+    budget = _Budget(1000 + 2 * len(data), FLOOR_BYTES + 2 * len(data))
     root = _unwrapped(root, budget, DEPTH)
     values: dict[str, Any] = {}
     if isinstance(root, dict):
@@ -194,21 +195,43 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
     return values
 
 
-def _unwrapped(item: Any, budget: list[int], depth: int) -> Any:
-    """Return `item` with records replaced by what they hold, visiting no more nodes than the bytes can pay for."""
-    budget[0] -= 1
-    if depth == 0 or budget[0] < 0:
-        msg = f"a pickle nested more than {DEPTH} deep, or far larger than its bytes"
+class _Budget:
+    """What one pickle may come to: a few bytes may name one large value a million times.
+
+    Args:
+        nodes: values and entries of lists that are visited.
+        nbytes: of texts and arrays.
+    """
+
+    def __init__(self, nodes: int, nbytes: int) -> None:
+        self.nodes, self.nbytes = nodes, nbytes
+
+    def pay(self, nodes: int, nbytes: int) -> None:
+        self.nodes -= nodes
+        self.nbytes -= nbytes
+        if self.nodes < 0 or self.nbytes < 0:
+            msg = "the pickle is far larger than its bytes: it names its values again and again"
+            raise FormatError(msg)
+
+
+def _unwrapped(item: Any, budget: _Budget, depth: int) -> Any:
+    """Return `item` with records replaced by what they hold."""
+    if depth == 0:
+        msg = f"a pickle nested more than {DEPTH} deep"
         raise FormatError(msg)
+    nbytes = (
+        len(item) if isinstance(item, str | bytes | bytearray) else item.nbytes if isinstance(item, np.ndarray) else 0
+    )
+    budget.pay(1, nbytes)
     if type(item) in {str, int, float, bool, type(None)}:
         return item
     if isinstance(item, _Record):
-        return item.value if item.objects is None else _unwrapped(item.objects, budget, depth - 1)
+        return _unwrapped(item.value if item.objects is None else item.objects, budget, depth - 1)
     if isinstance(item, dict):
         return {key: _unwrapped(value, budget, depth - 1) for key, value in item.items()}
     if isinstance(item, list | tuple):
         parts = [_unwrapped(value, budget, depth - 1) for value in item]
-        budget[0] -= sum(part.size for part in parts if isinstance(part, np.ndarray))
+        budget.pay(sum(part.size for part in parts if isinstance(part, np.ndarray)), 0)
         return parts
     return item
 

@@ -7,6 +7,7 @@ elements other than the vertices are named ``element.property``; a list property
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import Values, check_bytes, numbers, plain, triangles
+from datacheck.formats.limits import Values, check_bytes, declared, numbers, plain, triangles
 from datacheck.sample import Array
 
 _HEADER_BYTES = 64 << 10
@@ -24,6 +25,7 @@ _TYPES = {
     **{"int8": "i1", "uint8": "u1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4", "float32": "f4"},
     **{"double": "f8", "float64": "f8"},
 }
+_END = re.compile(rb"[\r\n]end_header")
 _ORDERS = {"ascii": "", "binary_little_endian": "<", "binary_big_endian": ">"}
 _GROUPS = {"points": ("x", "y", "z"), "normals": ("nx", "ny", "nz"), "colors": ("red", "green", "blue")}
 _CORNERS = {"vertex_indices", "vertex_index"}
@@ -58,11 +60,12 @@ Columns = dict[str, tuple[Array, Array | None]]  # values, and lengths of a list
 
 def _header(data: bytes) -> tuple[str, list[_Element], int]:
     """Return (byte order, elements, where the body starts)."""
-    end = data.find(b"end_header", 0, _HEADER_BYTES)
-    if not data.startswith(b"ply") or end < 0:
+    found = _END.search(data, 0, _HEADER_BYTES)
+    if not data.startswith(b"ply") or found is None:
         msg = "not a PLY file" if not data.startswith(b"ply") else f"no end_header in the first {_HEADER_BYTES:,} bytes"
         raise FormatError(msg)
-    newline = data.find(b"\n", end)
+    end = found.start()
+    newline = data.find(b"\n", found.end())
     lines = [line for line in data[:end].decode("latin1").splitlines()[1:] if line.split()]
     formats = [line.split()[1:2] for line in lines if line.split()[0] == "format"]
     order = _ORDERS.get("".join(formats[0])) if formats else None
@@ -184,7 +187,10 @@ def _ascii(tokens: Array, element: _Element, start: int) -> tuple[Columns, int]:
         raise FormatError(msg)
     if element.table:
         rows = tokens[start : start + element.count * width].reshape(element.count, width)
-        columns: Columns = {p.name: (_cast(rows[:, i], p), None) for i, p in enumerate(element.properties)}
+        columns: Columns = {
+            p.name: (declared(rows[:, i], p.dtype, f"property {p.name}"), None)
+            for i, p in enumerate(element.properties)
+        }
         return columns, start + element.count * width
     pieces: list[list[Array]] = [[] for _ in element.properties]
     at = start
@@ -192,7 +198,7 @@ def _ascii(tokens: Array, element: _Element, start: int) -> tuple[Columns, int]:
         for p, column in zip(element.properties, pieces, strict=True):
             length = 1
             if p.counts is not None:
-                length = int(tokens[at]) if at < len(tokens) and 0 <= tokens[at] <= len(tokens) else len(tokens)
+                length = _entries(float(tokens[at]), p) if at < len(tokens) else 1
                 at += 1
             column.append(tokens[at : at + length])
             at += length
@@ -200,18 +206,17 @@ def _ascii(tokens: Array, element: _Element, start: int) -> tuple[Columns, int]:
             msg = f"the rows of {element.name} end in the middle"
             raise FormatError(msg)
     joined = {p.name: _joined(p, column) for p, column in zip(element.properties, pieces, strict=True)}
-    return {p.name: (_cast(joined[p.name][0], p), joined[p.name][1]) for p in element.properties}, at
+    return {
+        p.name: (declared(joined[p.name][0], p.dtype, f"property {p.name}"), joined[p.name][1])
+        for p in element.properties
+    }, at
 
 
-def _cast(column: Array, p: _Property) -> Array:
-    if p.dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return column.astype(p.dtype)
-    limits = np.iinfo(p.dtype)
-    if not ((column >= limits.min) & (column <= limits.max) & (column == np.trunc(column))).all():
-        msg = f"property {p.name} is declared {p.dtype} but holds other numbers"
+def _entries(count: float, p: _Property) -> int:
+    if not (count >= 0 and count.is_integer()):
+        msg = f"a list of {count:g} entries ({p.name})"
         raise FormatError(msg)
-    return column.astype(p.dtype)
+    return int(count)
 
 
 # Values

@@ -18,8 +18,9 @@ from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, text
 from datacheck.sample import Array
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|(?i:nan|inf|infinity))"
-_FIRST = re.compile(rf"\s*{_NUMBER}(?:\s*[,;\s]\s*{_NUMBER})*\s*[,;]?\s*")
+# Possessive ("++"): whatever the text, a number is read in one way only, so that a long line cannot take for ever.
+_NUMBER = r"[-+]?(?:(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|(?i:nan|infinity|inf))"
+_FIRST = re.compile(rf"\s*+{_NUMBER}(?:(?:\s*+[,;]\s*+|\s++){_NUMBER})*+\s*+[,;]?\s*+")
 _WHOLE = re.compile(r"[-+\d\s]+")
 
 

@@ -12,7 +12,8 @@ import yaml
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, Values, check_bytes, foreign, from_python, to_json
+from datacheck.formats.limits import DEPTH, Values, check_bytes, foreign
+from datacheck.formats.parsed import from_python, to_json
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FILE_BYTES = 256 << 20

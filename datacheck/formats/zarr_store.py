@@ -18,17 +18,8 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import (
-    DEPTH,
-    check_bytes,
-    check_expansion,
-    expand,
-    foreign,
-    from_python,
-    parse_json,
-    plain,
-    plain_type,
-)
+from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, expand, foreign, plain, plain_type
+from datacheck.formats.parsed import from_python, parse_json
 from datacheck.sample import Array, Container
 
 _META_BYTES = 16 << 20

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from datacheck.errors import FormatError
+from datacheck.formats import limits
+from datacheck.formats.parsed import rectangular, to_json
 from datacheck.schema.model import FieldSpec
 
 Array = np.ndarray[Any, Any]
-
-_LOOSE = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
 
 
 def plain(value: Any, spec: FieldSpec, *, parsed: bool = False) -> Any:
@@ -24,25 +23,25 @@ def plain(value: Any, spec: FieldSpec, *, parsed: bool = False) -> Any:
         parsed: the value comes from a JSON text and needs no check.
 
     Returns:
-        An array (native byte order, C order, bool, integer, float or complex), a `str`, a JSON value, or None.
+        An array (little-endian, C order, bool, integer or float), a `str`, a JSON value, or None.
 
     Raises:
         FormatError: it is none of these: objects, records, text that is not UTF-8, ragged lists.
 
     Notes:
-        Arrays of text become lists. Dates become int64 in their own unit. JSON has one kind of number: integers become
-        floats where the schema declares floats.
+        Built-in formats give plain values already; this holds those of plug-ins to the same. JSON has one kind of
+        number: integers become floats where the schema declares floats.
     """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, np.ndarray | np.generic):
         return _array(np.asarray(value))
     if isinstance(value, bytes):
-        return _text(value)
+        return limits.text(value)
     if isinstance(value, bool | int | float) and not spec.is_text:
         return _cast(_array(np.asarray(value)), spec)
     if isinstance(value, list | tuple) and _numeric(spec):
-        return _cast(_rectangular(value), spec)
+        return _cast(rectangular(value), spec)
     return value if parsed else _json(value)
 
 
@@ -51,43 +50,7 @@ def _numeric(spec: FieldSpec) -> bool:
 
 
 def _array(value: Array) -> Any:
-    kind = value.dtype.kind
-    if kind == "U":
-        return value.tolist()
-    if kind == "S":
-        return _texts(value.tolist())
-    if kind in "mM":
-        value = value.view(np.dtype(np.int64).newbyteorder(value.dtype.byteorder))
-    elif kind not in "biufc":
-        what = {"O": "Python objects", "V": "records"}.get(kind, str(value.dtype))
-        msg = f"holds {what}, not numbers; export it as plain arrays"
-        raise FormatError(msg)
-    dtype = np.dtype(f"{kind}{8 if kind == 'f' else 16}") if value.dtype.char in "gG" else value.dtype.newbyteorder("=")
-    return np.asarray(value, dtype=dtype, order="C")
-
-
-def _texts(value: Any) -> Any:
-    return [_texts(item) for item in value] if isinstance(value, list) else _text(value)
-
-
-def _text(value: bytes) -> str:
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        msg = f"text is not UTF-8 at byte {error.start}"
-        raise FormatError(msg) from error
-
-
-def _rectangular(value: list[Any] | tuple[Any, ...]) -> Array:
-    try:
-        array = np.asarray(value)
-    except (ValueError, OverflowError) as error:
-        msg = "a list of lists of different lengths where an array is declared"
-        raise FormatError(msg) from error
-    if array.dtype.kind not in "biuf":
-        msg = "a list that holds more than numbers where an array is declared"
-        raise FormatError(msg)
-    return array
+    return limits.strings(value) if value.dtype.kind in "SUT" else limits.plain(value)
 
 
 def _cast(value: Any, spec: FieldSpec) -> Any:
@@ -106,11 +69,7 @@ def _json(value: Any) -> Any:
     try:
         orjson.dumps(value)
     except TypeError:
-        try:
-            return orjson.loads(orjson.dumps(value, option=_LOOSE))
-        except TypeError as error:
-            msg = f"holds what JSON cannot ({error}); export it as plain values"
-            raise FormatError(msg) from error
+        return to_json(value)
     return value
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 
 import numpy as np
 
 from datacheck.errors import FormatError
+from datacheck.formats.jsonl import lines
 from tests.formats.reading import CORPUS, read_all
 
 
@@ -54,3 +56,21 @@ def test_real_annotations_are_what_json_reads(shared_data):
     values, reference = read_all(path), json.loads(path.read_bytes())
     assert values["annotations"] == reference["annotations"]
     assert len(values["images"]) == 8
+
+
+def test_a_long_text_between_numbers_costs_its_own_length(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"mixed": [1, "x" * 20_000] + [2] * 20_000}))
+    tracemalloc.start()  # an array of texts would take 20,002 times 80 kB
+    values = read_all(tmp_path / "a.json")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 << 20
+    assert values["mixed"][1] == "x" * 20_000
+
+
+def test_a_byte_order_mark_and_space_around_change_nothing(tmp_path):
+    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"a": "b"}\n\n')
+    assert read_all(tmp_path / "a.json") == {"a": "b"}
+    (tmp_path / "lines.json").write_bytes(b'\xef\xbb\xbf{"a": 1}\n\n{"a": 2}\n')
+    assert read_all(tmp_path / "lines.json") == {"records": [{"a": 1}, {"a": 2}]}
+    assert [value for _, value in lines(tmp_path / "lines.json")] == [{"a": 1}, {"a": 2}]

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datacheck.errors import FormatError
+from datacheck.formats import jsonl
 from datacheck.formats.jsonl import lines
 from tests.formats.reading import CORPUS, read_all
 
@@ -99,3 +100,11 @@ def test_what_json_wrote_comes_back(records, newline, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(newline.join(json.dumps(r, ensure_ascii=False) for r in records).encode("utf-8", "surrogatepass"))
     assert [record for _, record in lines(path)] == records
+
+
+def test_lines_as_one_value_are_capped_by_what_they_unpack_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(jsonl, "TEXT_BYTES", 1000)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"a": 1}\n' * 112))
+    with pytest.raises(FormatError, match="1,008 bytes; at most 1,000"):
+        read_all(tmp_path / "a.jsonl.gz")
+    assert len(list(lines(tmp_path / "a.jsonl.gz"))) == 112

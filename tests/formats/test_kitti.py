@@ -28,3 +28,12 @@ def test_hints(tmp_path, count):
         np.testing.assert_array_equal(container.read("points"), data.reshape(-1, 4))
     with pytest.raises(FormatError, match=r"rows of \[7\] uint16, 14 bytes each"):
         open_container(tmp_path / "tokens.bin", Hint("uint16", (7,)))
+
+
+@pytest.mark.parametrize("rows", [10, 2_000_000])  # read, mapped
+def test_a_sweep_that_shrinks_after_it_was_opened_is_refused(tmp_path, rows):
+    np.zeros((rows, 4), "<f4").tofile(tmp_path / "a.bin")
+    with open_container(tmp_path / "a.bin") as container:
+        (tmp_path / "a.bin").write_bytes(b"\0" * 24)
+        with pytest.raises(FormatError, match="cannot be read"):
+            container.read("points")

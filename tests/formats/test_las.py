@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 import laspy
 import numpy as np
 import pytest
 
-from datacheck.errors import FormatError
+from datacheck.errors import FormatError, MissingDependencyError
 from tests.formats.reading import CORPUS, read_all
 
 
@@ -59,3 +60,10 @@ def test_garbage_ends_at_once(tmp_path, seed):
 def test_a_panic_of_the_decompressor_is_a_format_error(shared_data):
     with pytest.raises(FormatError, match="chunk table"):
         read_all(shared_data / "f_malformed/PDAL-PDAL/laz/simple-laszip-compressor-version-1.2r0.laz")
+
+
+def test_an_absent_decompressor_is_no_fault_of_the_file(monkeypatch):
+    monkeypatch.setattr(laspy.LazBackend, "detect_available", lambda: ())
+    monkeypatch.setitem(sys.modules, "lazrs", None)
+    with pytest.raises(MissingDependencyError, match=r"datacheck\[clouds\]"):
+        read_all(CORPUS / "las/y_points.laz")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import trimesh
 
+from datacheck.errors import FormatError
 from tests.formats.reading import CORPUS, read_all
 
 
@@ -58,3 +59,10 @@ def test_negative_indices_of_a_real_file(shared_data):
     values = read_all(shared_data / "f_malformed/mikedh-trimesh/negative_indices.obj")
     assert values["points"].shape == (8, 3)
     assert values["faces"].shape == (12, 3)
+
+
+@pytest.mark.parametrize("face", ["2.5 0 1 2", "nan 0 1 2", "3 0 1 1.5", "3 0 1 nan", "3 0 1 -1"])
+def test_an_off_face_counts_and_names_whole_vertices(tmp_path, face):
+    (tmp_path / "a.off").write_text(f"OFF\n3 1 0\n0 0 0\n1 0 0\n0 1 0\n{face}\n")
+    with pytest.raises(FormatError, match="a face"):
+        read_all(tmp_path / "a.off")

@@ -76,3 +76,13 @@ def test_real_clouds(shared_data):
     assert mug["points"].shape == (307200, 3)
     assert int((~np.isfinite(mug["points"]).all(axis=1)).sum()) == 97920
     assert mug["colors"].shape == (307200, 3)
+
+
+@pytest.mark.parametrize(("written", "fits"), [("18446744073709549568", True), ("18446744073709551616", False)])
+def test_ascii_numbers_are_held_to_the_declared_type(tmp_path, written, fits):
+    (tmp_path / "a.pcd").write_text(f"FIELDS t\nSIZE 8\nTYPE U\nWIDTH 1\nHEIGHT 1\nDATA ascii\n{written}\n")
+    if fits:
+        assert read_all(tmp_path / "a.pcd")["t"].tolist() == [int(written)]
+    else:
+        with pytest.raises(FormatError, match="t is declared uint64"):
+            read_all(tmp_path / "a.pcd")

@@ -132,3 +132,22 @@ def test_the_allowed_functions_cannot_be_changed():
         unpickle(b"\x80\x02cnumpy\ndtype\nN}U\x09_functionNs\x86b.")
     after = unpickle((CORPUS / "pickle/y_ho3d_2.pkl").read_bytes())
     assert before.keys() == after.keys()
+
+
+@pytest.mark.parametrize("value", [{"a": ["x" * 1_000_000] * 400}, {"b": [b"y" * 99_999] * 4000}])
+def test_one_large_value_named_again_and_again_is_refused(value):
+    with pytest.raises(FormatError, match="far larger than its bytes"):
+        unpickle(pickle.dumps(value))
+
+
+def test_one_array_under_thousands_of_names_is_refused():
+    cloud = np.zeros(250_000, ">f4")
+    with pytest.raises(FormatError, match="far larger than its bytes"):
+        unpickle(pickle.dumps({str(i): cloud for i in range(300)}))
+    assert len(unpickle(pickle.dumps({str(i): cloud for i in range(200)}))) == 200
+
+
+def test_a_giant_integer_is_refused_in_one_sentence():
+    found = unpickle(pickle.dumps({"n": 1 << 100_000, "m": 7}))
+    assert "100001 bits; at most 64" in str(found["n"])
+    assert found["m"] == 7

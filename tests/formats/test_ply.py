@@ -6,6 +6,7 @@ import numpy as np
 import plyfile
 import pytest
 
+from datacheck.errors import FormatError
 from tests.formats.reading import CORPUS, read_all
 
 GROUPS = {"points": ("x", "y", "z"), "normals": ("nx", "ny", "nz"), "colors": ("red", "green", "blue")}
@@ -58,3 +59,20 @@ def test_colors_stay_as_stored_and_alpha_is_its_own_value():
     assert values["colors"].dtype == np.uint8
     assert values["colors"][0].tolist() == [255, 128, 0]
     assert values["alpha"].tolist() == [9] * 4
+
+
+def test_a_comment_may_speak_of_the_end_of_the_header(tmp_path):
+    (tmp_path / "a.ply").write_text(
+        "ply\nformat ascii 1.0\ncomment before end_header\nelement vertex 1\n"
+        "property float x\nproperty float y\nproperty float z\nend_header\n1 2 3\n"
+    )
+    assert read_all(tmp_path / "a.ply")["points"].tolist() == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize("count", ["2.5", "-1", "nan", "inf"])
+def test_a_list_has_a_whole_number_of_entries(tmp_path, count):
+    (tmp_path / "a.ply").write_text(
+        f"ply\nformat ascii 1.0\nelement face 1\nproperty list uchar int vertex_indices\nend_header\n{count} 0 0 0\n"
+    )
+    with pytest.raises(FormatError, match="entries"):
+        read_all(tmp_path / "a.ply")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -59,3 +61,11 @@ def test_real_tables(shared_data):
     crlf = read_all(shared_data / "f_malformed/PDAL-PDAL/text/crlf_test.txt")
     assert crlf["columns"] == ["X", "Y", "Z", "Intensity"]
     assert crlf["table"].shape == (10, 4)
+
+
+@pytest.mark.parametrize("line", ["1234 " * 40 + "words", "1" + " " * 20_000 + "x", "1" * 100_000 + "x", "1,," * 20])
+def test_a_long_line_that_only_starts_like_numbers_is_text_at_once(tmp_path, line):
+    (tmp_path / "a.txt").write_text(line)
+    start = time.monotonic()
+    assert read_all(tmp_path / "a.txt") == {"text": line}
+    assert time.monotonic() - start < 1

@@ -1,0 +1,167 @@
+"""From objects that JSON, YAML and pickles give to field values: numbers and rectangular lists of them as arrays."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck.errors import FormatError
+from datacheck.formats.limits import DEPTH, strings
+from datacheck.sample import Array
+
+_JSON_DEPTH = 250  # orjson writes 254
+
+
+def from_json(item: Any) -> Any:
+    """Return a parsed JSON value as a field value: numbers and rectangular lists of them as arrays, others as is."""
+    if isinstance(item, bool | int | float):
+        return _number(item)
+    if isinstance(item, list):
+        array = _number_list(item)
+        return item if array is None else array
+    return item
+
+
+def from_python(item: Any) -> Any:
+    """Return an object of a pickle or YAML file as a field value; None stays None (absent).
+
+    Raises:
+        FormatError: it holds something that is neither number, text, list nor mapping.
+    """
+    if item is None or isinstance(item, np.ndarray):
+        return item
+    if isinstance(item, bool | int | float):
+        return _number(item)
+    if isinstance(item, bytes | bytearray):
+        return np.frombuffer(bytes(item), dtype=np.uint8)
+    if isinstance(item, list | tuple):
+        array = _number_list(item)
+        return to_json(item) if array is None else array
+    return to_json(item)
+
+
+def to_json(item: Any, depth: int = DEPTH) -> Any:
+    """Return nested Python values as JSON values: tuples as lists, number keys as text, arrays as lists.
+
+    Raises:
+        FormatError: too deep, or a value that JSON does not have (NaN, bytes, sets, integers beyond 64 bits).
+    """
+    if depth == 0:
+        msg = f"nested more than {DEPTH} deep"
+        raise FormatError(msg)
+    if item is None or isinstance(item, bool):
+        return item
+    if isinstance(item, str):
+        return _text_of(item)
+    if isinstance(item, np.ndarray | np.generic):
+        array = np.asarray(item)
+        return to_json(strings(array) if array.dtype.kind in "SU" else array.tolist(), depth - 1)
+    if isinstance(item, list | tuple):
+        return [to_json(value, depth - 1) for value in item]
+    if isinstance(item, Mapping):
+        return {_key(key): to_json(value, depth - 1) for key, value in item.items()}
+    return _json_scalar(item)
+
+
+def _text_of(value: str) -> str:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        msg = f"text with half of a surrogate pair at character {error.start}"
+        raise FormatError(msg) from error
+    return value
+
+
+def _json_scalar(item: Any) -> Any:
+    if isinstance(item, int) and -(1 << 63) <= item < 1 << 64:
+        return item
+    if isinstance(item, float) and math.isfinite(item):
+        return item
+    if isinstance(item, datetime.date):
+        return item.isoformat()
+    shown = repr(item)[:40] if isinstance(item, int | float) else type(item).__name__
+    msg = f"{shown} inside a list or mapping: only text, finite numbers, lists and mappings are read there"
+    raise FormatError(msg)
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, str):
+        return _text_of(key)
+    if isinstance(key, bool | int | float | datetime.date):
+        return str(key)
+    msg = f"a mapping key of type {type(key).__name__}; text and numbers are read"
+    raise FormatError(msg)
+
+
+def _number(item: float) -> Array:
+    array = np.asarray(item)
+    if array.dtype.kind not in "biuf":
+        msg = f"an integer of {int(item).bit_length()} bits; at most 64 are read"
+        raise FormatError(msg)
+    return array
+
+
+def _number_list(items: Any) -> Array | None:
+    """Return a rectangular list of numbers as an array, None for any other list and for one without entries."""
+    leaf = items
+    while isinstance(leaf, list | tuple) and leaf:
+        leaf = leaf[0]
+    try:
+        return None if isinstance(leaf, list | tuple) else rectangular(items)
+    except FormatError:
+        return None
+
+
+def rectangular(items: list[Any] | tuple[Any, ...]) -> Array:
+    """Return nested lists of numbers as an array.
+
+    Raises:
+        FormatError: lists of different lengths, or other things than numbers of at most 64 bits.
+    """
+    msg = "a list that holds more than numbers where an array is declared"
+    if not _only_numbers(items):  # one long text would make NumPy give every number as much room
+        raise FormatError(msg)
+    try:
+        array = np.array(items)
+    except (ValueError, OverflowError) as error:
+        uneven = "a list of lists of different lengths where an array is declared"
+        raise FormatError(uneven) from error
+    if array.dtype.kind not in "biuf":
+        raise FormatError(msg)
+    return array
+
+
+def _only_numbers(items: list[Any] | tuple[Any, ...]) -> bool:
+    if set(map(type, items)) <= {bool, int, float}:
+        return True
+    return all(_only_numbers(item) if isinstance(item, list | tuple) else _is_number(item) for item in items)
+
+
+def _is_number(item: Any) -> bool:
+    if isinstance(item, np.ndarray | np.generic):
+        return item.dtype.kind in "biuf"
+    return isinstance(item, bool | int | float)
+
+
+def parse_json(data: bytes) -> Any:
+    """Return one JSON document, strict: UTF-8, no NaN, at most 250 levels.
+
+    Raises:
+        FormatError: not JSON; says where.
+    """
+    try:
+        value = orjson.loads(data)
+        if data.count(b"[") + data.count(b"{") > _JSON_DEPTH:
+            orjson.dumps([[value]])  # it reads deeper than it writes, and every value must be written again
+    except orjson.JSONDecodeError as error:
+        msg = f"not JSON: {error}"
+        raise FormatError(msg) from error
+    except TypeError as error:
+        msg = f"not JSON that is read here: nested more than {_JSON_DEPTH} deep"
+        raise FormatError(msg) from error
+    return value
