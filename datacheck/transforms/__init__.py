@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -72,17 +72,26 @@ def step(entry: object) -> Transform:
         raise UsageError(msg) from error
 
 
-def bind(steps: Sequence[Transform], specs: Specs) -> tuple[list[Transform], dict[str, ArraySpec]]:
+def bind(
+    steps: Sequence[Transform], specs: Specs, absent: Collection[str] = ()
+) -> tuple[list[Transform], dict[str, ArraySpec]]:
     """Return the steps with what they leave to the schema filled in, and the specs behind the last of them.
+
+    Args:
+        steps: as the pipeline lists them.
+        specs: the fields that there are.
+        absent: fields that the schema declares and these data need not have: steps that list them pass over them.
 
     Raises:
         UsageError: a step cannot work on what stands before it.
     """
-    bound = []
+    bound: list[Transform] = []
     now = dict(specs)
     for one in steps:
-        bound.append(one.bind(now))
-        now = bound[-1].derive(now)
+        there = one.without(absent)
+        if there is not None:
+            bound.append(there.bind(now))
+            now = bound[-1].derive(now)
     return bound, now
 
 

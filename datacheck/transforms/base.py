@@ -7,7 +7,7 @@ the same bits on every CPU: + - * /, sqrt, sum, mean, einsum, stable sorts. Neve
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -35,12 +35,19 @@ class Transform(BaseModel, ABC):
         name: what a pipeline calls it.
         version: part of the fingerprint of every cache made with it; a changed result needs a new version.
         short: the option that a plain value sets (``select: [joints]`` for ``select: {fields: [joints]}``).
+        lists: the options that list fields to work on; fields that a split does not have are left out of them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
     name: ClassVar[str]
     version: ClassVar[int]
     short: ClassVar[str] = ""
+    lists: ClassVar[tuple[str, ...]] = ()
+
+    def without(self, absent: Collection[str]) -> Transform | None:
+        """Return the step for data without these declared fields; None where nothing is left for it to do."""
+        kept = {option: tuple(n for n in getattr(self, option) if n not in absent) for option in self.lists}
+        return None if kept.get("fields") == () else self.model_copy(update=kept) if kept else self
 
     def bind(self, specs: Specs) -> Transform:
         """Return the step with what it leaves to the schema filled in: the step that is derived, applied, identified.

@@ -29,6 +29,7 @@ class Camera(Transform):
 
     name: ClassVar[str] = "camera"
     version: ClassVar[int] = 1
+    lists: ClassVar[tuple[str, ...]] = ("fields",)
     fields: Strings
     to: Literal["opengl", "opencv"]
 

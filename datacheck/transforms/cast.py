@@ -29,6 +29,7 @@ class Cast(Transform):
 
     name: ClassVar[str] = "cast"
     version: ClassVar[int] = 1
+    lists: ClassVar[tuple[str, ...]] = ("fields",)
     fields: Strings
     to: Annotated[str, one_of(_NUMBERS, "dtype")]
     exact: bool = False

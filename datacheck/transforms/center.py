@@ -34,6 +34,7 @@ class Center(Transform):
 
     name: ClassVar[str] = "center"
     version: ClassVar[int] = 1
+    lists: ClassVar[tuple[str, ...]] = ("also",)
     field: str
     at: Literal["root", "centroid", "box", "xy"]
     joint: int = 0

@@ -33,6 +33,7 @@ class SamplePoints(Transform):
 
     name: ClassVar[str] = "sample_points"
     version: ClassVar[int] = 1
+    lists: ClassVar[tuple[str, ...]] = ("along",)
     points: str
     n: int = Field(gt=0)
     along: Strings = ()

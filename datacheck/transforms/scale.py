@@ -32,6 +32,7 @@ class Scale(Transform):
 
     name: ClassVar[str] = "scale"
     version: ClassVar[int] = 1
+    lists: ClassVar[tuple[str, ...]] = ("fields",)
     fields: Strings
     to: Annotated[str, one_of(UNITS, "unit")]
     unit: Annotated[str | None, one_of(UNITS, "unit")] = Field(default=None, alias="from")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import ClassVar
 
@@ -23,6 +24,7 @@ class Select(Transform):
     name: ClassVar[str] = "select"
     version: ClassVar[int] = 1
     short: ClassVar[str] = "fields"
+    lists: ClassVar[tuple[str, ...]] = ("fields", "drop")
     fields: Strings = ()
     drop: Strings = ()
 
@@ -32,6 +34,13 @@ class Select(Transform):
             msg = "give either fields (to keep) or drop"
             raise ValueError(msg)
         return self
+
+    def without(self, absent: Collection[str]) -> Transform | None:
+        """Return the step for data without these declared fields; None where there is nothing to drop."""
+        step = self.model_copy(update={o: tuple(n for n in getattr(self, o) if n not in absent) for o in self.lists})
+        if step.fields or step.drop:
+            return step
+        return self if self.fields else None
 
     def derive(self, specs: Specs) -> dict[str, ArraySpec]:
         """Return the kept specs."""

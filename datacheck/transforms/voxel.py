@@ -34,6 +34,7 @@ class Voxel(Transform):
 
     name: ClassVar[str] = "voxel"
     version: ClassVar[int] = 1
+    lists: ClassVar[tuple[str, ...]] = ("along",)
     points: str
     edge: float = Field(gt=0, strict=False)
     along: Strings = ()

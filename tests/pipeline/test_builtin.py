@@ -31,7 +31,8 @@ def test_a_built_in_pipeline_fits_every_split_of_its_schema(name):
     assert pipeline.name == name
     splits = {"", *(condition.removeprefix("split=") for condition in pipeline.schema.when)}
     for split in sorted(splits):
-        bound, after = bind(pipeline.steps, specs(pipeline.schema.for_split(split)))
+        schema = pipeline.schema.for_split(split)
+        bound, after = bind(pipeline.steps, specs(schema), {n for n, s in schema.stored.items() if s.absent})
         assert len(bound) == len(pipeline.steps)
         assert after
 
@@ -49,6 +50,15 @@ def test_ho3d_ends_up_in_the_opencv_frame_in_metres():
         joints = after["handJoints3D"]
         assert (joints.dtype, joints.attrs["frame"], joints.attrs["unit"]) == ("float32", "camera_opencv", "m")
         assert joints.item == ((21, 3) if split == "train" else (3,))
+
+
+@pytest.mark.parametrize("name", ["scannet", "scannetpp"])
+def test_labels_are_whole_numbers_in_every_split_that_has_them(name):
+    pipeline = load_pipeline(name)
+    for split, labels in (("train", {"segment", "semantic", "instance"}), ("test", {"segment"})):
+        schema = pipeline.schema.for_split(split)
+        _, after = bind(pipeline.steps, specs(schema), {n for n, s in schema.stored.items() if s.absent})
+        assert {n for n, s in after.items() if s.dtype == "int32"} == labels
 
 
 # ------------------------------------------------------------------------------------------------ the README

@@ -337,3 +337,23 @@ def test_numeric_steps_refuse_text_and_too_few_axes():
         bind([step({"cast": {"fields": ["name"], "to": "float32"}})], RAGGED)
     with pytest.raises(UsageError, match="needs 2"):
         bind([step({"voxel": {"points": "w", "edge": 1}})], {"w": replace(RAGGED["xyz"], item=(), dim="P")})
+
+
+def test_a_step_passes_over_listed_fields_that_the_data_do_not_have():
+    there = {"a": ArraySpec("float64", (3,), "N"), "b": ArraySpec("float64", (3,), "N")}
+
+    def left(entry, absent):
+        steps, after = bind([step(entry)], there, absent)
+        return [one.options() for one in steps], sorted(after)
+
+    cast = {"cast": {"fields": ["a", "c"], "to": "float32"}}
+    assert left(cast, {"c"}) == ([{"fields": ["a"], "to": "float32"}], ["a", "b"])
+    assert left({"cast": {"fields": "c", "to": "float32"}}, {"c"}) == ([], ["a", "b"])
+    assert left({"scale": {"fields": "c", "to": "m"}}, {"c"}) == ([], ["a", "b"])
+    assert left({"select": ["a", "c"]}, {"c"})[1] == ["a"]
+    assert left({"select": {"drop": ["a", "c"]}}, {"c"})[1] == ["b"]
+    assert left({"select": {"drop": ["c"]}}, {"c"}) == ([], ["a", "b"])
+    assert left({"center": {"field": "a", "at": "box", "also": ["b", "c"]}}, {"c"})[0][0]["also"] == ["b"]
+    for entry, absent in ((cast, ()), ({"select": "c"}, {"c"}), ({"center": {"field": "c", "at": "box"}}, {"c"})):
+        with pytest.raises(UsageError, match="no field 'c'"):
+            bind([step(entry)], there, absent)
