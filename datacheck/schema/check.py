@@ -88,7 +88,7 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
     for pattern in samples.files:
         yield from _template(pattern, ("samples", "files"), names)
     if samples.list is not None:
-        yield from _list(samples.list, names)
+        yield from _list(samples.list, samples.files, names)
     if samples.group is not None:
         yield from _template(samples.group, ("samples", "group"), [*names, "file"], path=False)
     yield from _each(samples.each, names)
@@ -110,10 +110,25 @@ def _each(each: str | None, names: list[str]) -> Iterator[Complaint]:
     yield where, f"cannot read {each!r}; allowed are line, row, /group/pattern_* and ends:path{near}"
 
 
-def _list(pattern: str, names: list[str]) -> Iterator[Complaint]:
-    where = ("samples", "list")
-    yield from _template(pattern, where, [*names, "split"])
-    if not set(names) - set(_placeholders(pattern)):
+def _allows(pattern: str, split: str) -> bool:
+    try:
+        return parse(pattern, "").allows("split", split) is not False
+    except SchemaError:
+        return True  # it has its own complaint
+
+
+def _list(lists: str | dict[str, str], files: Iterable[str], names: list[str]) -> Iterator[Complaint]:
+    where: Where = ("samples", "list")
+    if isinstance(lists, str):
+        yield from _template(lists, where, [*names, "split"])
+        used = set(_placeholders(lists))
+    else:
+        for split, path in lists.items():
+            yield from _template(path, (*where, split), ())
+            if not any(_allows(pattern, split) for pattern in files):
+                yield (*where, split), f"no pattern of files allows a split called {split!r}"
+        used = {"split"}
+    if not set(names) - used:
         yield where, "its lines fill placeholders of files that its own name does not use, and there is none"
 
 
@@ -293,7 +308,8 @@ _NO_SPLIT = "neither samples.files nor samples.list has a {split} placeholder"
 
 
 def _has_splits(schema: Schema, names: list[str]) -> bool:
-    return "split" in [*names, *_placeholders(schema.samples.list or "")]
+    lists = schema.samples.list or ""
+    return "split" in names or not isinstance(lists, str) or "split" in _placeholders(lists)
 
 
 def _whole(change: FieldSpec) -> bool:

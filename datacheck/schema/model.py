@@ -30,6 +30,7 @@ from datacheck.schema.values import (
     Classes,
     Columns,
     Interval,
+    Lists,
     MustBe,
     Range,
     Regex,
@@ -106,7 +107,7 @@ class SamplesSpec(_Model):
     """What one sample is: which files, which list names them, what each of them holds, what belongs together."""
 
     files: Strings
-    list: str | None = None
+    list: Lists | None = None
     each: str | None = None
     group: str | None = None
 

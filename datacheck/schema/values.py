@@ -145,6 +145,16 @@ def _must_be(value: object) -> object:
     raise ValueError(msg)
 
 
+def _lists(value: object) -> object:
+    paths = value.items() if isinstance(value, dict) else [("", value)]
+    if value is None or (paths and all(isinstance(part, str) for pair in paths for part in pair)):
+        return value
+    msg = (
+        f"{value!r} names no lists; write a pattern ('{{split}}.txt') or a file for each split ({{val: val_list.txt}})"
+    )
+    raise ValueError(msg)
+
+
 def _regex(value: object) -> object:
     if isinstance(value, str):
         try:
@@ -198,5 +208,6 @@ Classes = Annotated[
     int | Range | tuple[int, ...], BeforeValidator(_classes), PlainSerializer(_shows_classes, return_type=Any)
 ]
 MustBe = Annotated[bool | int, BeforeValidator(_must_be)]
+Lists = Annotated[str | dict[str, str], BeforeValidator(_lists)]
 Columns = Annotated[str, BeforeValidator(_columns)]
 Regex = Annotated[str, BeforeValidator(_regex)]

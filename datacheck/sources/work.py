@@ -125,52 +125,61 @@ class _Lists:
         self.notes: list[Note] = []
         self._lists: list[_Named] = []
         self._broken: list[str] = []
-        self._template = self._parsed()
-        if self._template is not None:
-            self._read_lists(self._template)
+        self._known = self._parsed()
+        self._names = tuple(dict.fromkeys(name for t, names in self._known for name in (*names, *t.names)))
+        self._check()
+        self._read_lists()
 
     @property
     def files(self) -> list[str]:
         """Paths of the list files."""
         return [*(names.path for names in self._lists), *self._broken]
 
-    def _parsed(self) -> Template | None:
-        text = self._schema.samples.list
-        if text is None:
-            return None
-        template = parse(text, f"{self._schema.name}, samples.list")
-        own = set(template.names)
-        if all(set(t.names) <= own for t in self._templates):
+    def _parsed(self) -> list[tuple[Template, dict[str, str]]]:
+        """Return the patterns of the lists' paths, each with the names that the schema gives to its lists."""
+        lists, where = self._schema.samples.list, f"{self._schema.name}, samples.list"
+        if isinstance(lists, str):
+            return [(parse(lists, where), {})]
+        return [(parse(path, where), {_SPLIT: split}) for split, path in (lists or {}).items()]
+
+    def _check(self) -> None:
+        if self._known and all(set(t.names) <= set(self._names) for t in self._templates):
+            template = self._known[0][0]
             msg = (
-                f"{template.where}: the lines of {text!r} have nothing to name: samples.files has no placeholder that "
-                f"the list does not use. Write a file pattern with one, for example {{split}}/{{id}}.npy"
+                f"{template.where}: the lines of {template.text!r} have nothing to name: samples.files has no placeholder "
+                f"that the list does not use. Write a file pattern with one, for example {{split}}/{{id}}.npy"
             )
             raise SchemaError(msg)
-        return template
 
-    def _read_lists(self, template: Template) -> None:
+    def _read_lists(self) -> None:
         for entry in self._listing.entries:
-            names = template.match(entry.path)
-            if names is None:
-                continue
-            if any(t.allows(name, value) is False for t in self._templates for name, value in names.items()):
-                continue  # a text file of another kind: no sample can have such a name
-            try:
-                text = locate(self._listing.root, self._listing.roots, entry.path).read_bytes().decode("utf-8-sig")
-            except (OSError, UnicodeDecodeError) as error:
-                self._broken.append(entry.path)
-                self._note(
-                    entry.path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, "")
-                )
-                continue
-            lines = [line.strip() for line in text.splitlines()]
-            self._lists.append(_Named(entry.path, names, [line for line in lines if line]))
+            for template, given in self._known:
+                found = template.match(entry.path)
+                if found is not None:
+                    self._read_list(entry.path, found | given)
+
+    def _read_list(self, path: str, names: dict[str, str]) -> None:
+        if any(t.allows(name, value) is False for t in self._templates for name, value in names.items()):
+            return  # a text file of another kind: no sample can have such a name
+        try:
+            text = locate(self._listing.root, self._listing.roots, path).read_bytes().decode("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            self._broken.append(path)
+            self._note(path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, ""))
+            return
+        lines = [line.strip() for line in text.splitlines()]
+        self._lists.append(_Named(path, names, [line for line in lines if line]))
 
     def _is_list(self, names: _Named, index: _Index) -> bool:
         """Tell a list from another text file whose name fits the pattern."""
         told = self._schema.splits.disjoint if self._schema.splits else ()
         split = names.names.get(_SPLIT, "")
-        if not names.names or split in told or f"split={split}" in self._schema.when:
+        if (
+            not names.names
+            or not isinstance(self._schema.samples.list, str)
+            or split in told
+            or f"split={split}" in self._schema.when
+        ):
             return True
         if any(t.allows(name, value) for t in self._templates for name, value in names.names.items()):
             return True
@@ -184,7 +193,7 @@ class _Lists:
 
     def choose(self, found: list[_Found]) -> list[Item]:
         """Return the items of the files that are listed, or that no list speaks of."""
-        if self._template is None:
+        if not self._known:
             return [self._item(f, f.names.get(_SPLIT, "")) for f in found]
         index = self._index(found)
         self._lists = [names for names in self._lists if self._is_list(names, index)]
@@ -202,7 +211,7 @@ class _Lists:
                 unlisted.setdefault(split, []).append(f)
         for split, files in sorted(unlisted.items()):
             name = self._expected(files[0].names)
-            if name not in self._broken and not self._hidden(name):
+            if name and name not in self._broken and not self._hidden(name):
                 self._note(name, f"no such list: all {len(files)} matching files are taken", split)
         return items
 
@@ -212,21 +221,22 @@ class _Lists:
         return name not in self._listing.by_path and here.is_file()
 
     def _expected(self, names: Mapping[str, str]) -> str:
-        assert self._template is not None
-        known = set(self._template.names) <= names.keys() and not self._template.wild
-        return self._template.fill(names) if known else self._template.text
+        """Return the path of the list that should name a sample, "" where the schema speaks of none."""
+        for template, given in self._known:
+            if names.items() >= given.items():
+                known = set(template.names) <= names.keys() and not template.wild
+                return template.fill(names) if known else template.text
+        return ""
 
     def _item(self, found: _Found, split: str) -> Item:
         return Item(found.path, split, found.names, None, self._listing.by_path[found.path].size)
 
     def _scope(self, template: Template, names: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names that a list's path and a file's path share."""
-        assert self._template is not None
-        return tuple(names[name] for name in self._template.names if name in template.names)
+        return tuple(names[name] for name in self._names if name in template.names)
 
     def _free(self, template: Template) -> list[str]:
-        assert self._template is not None
-        return [name for name in template.names if name not in self._template.names]
+        return [name for name in template.names if name not in self._names]
 
     def _index(self, found: list[_Found]) -> _Index:
         index = _Index()

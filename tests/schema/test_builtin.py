@@ -174,7 +174,7 @@ def test_scannet_groups_the_scans_of_one_room_and_scannetpp_does_not():
     schema, finer = load_schema("scannet"), load_schema("scannetpp")
     assert re.search(schema.splits.match, "scene0123_02")[0] == "0123"
     assert re.search(schema.splits.match, "0123_02")[0] == "0123"
-    assert finer.splits.match is None
+    assert re.search(finer.splits.match, "0a1b2c3d4e")[0] == "0a1b2c3d4e"
     assert finer.splits.key == "scene"
 
 

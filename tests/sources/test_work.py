@@ -162,6 +162,33 @@ def test_one_list_for_all_splits(tmp_path):
     assert said(work) == [("DC105", "val/c.npy", False, "val")]
 
 
+def test_each_split_may_have_a_list_of_its_own_name(tmp_path):
+    lists = {"train": "train_list.txt", "validation": "val_list.txt", "test": "lists/test.txt"}
+    write(tmp_path, "train/a.npy", "train/b.npy", "validation/c.npy", "test/d.npy")
+    write(tmp_path, "train_list.txt", text="a\nz\n")
+    write(tmp_path, "val_list.txt", text="c\n")
+    write(tmp_path, "val.txt", text="not a list\n")
+    work = plan(tmp_path, schema({"files": "{split}/{scene}.npy", "list": lists}))
+    assert [(i.path, i.split) for i in work.items] == [
+        ("test/d.npy", "test"), ("train/a.npy", "train"), ("validation/c.npy", "validation"),
+    ]  # fmt: skip
+    assert said(work) == [
+        ("DC105", "lists/test.txt", False, "test"),
+        ("DC105", "train/b.npy", False, "train"),
+        ("DC105", "train/z.npy", True, "train"),
+    ]
+    assert list(work.unclaimed) == ["val.txt"]
+
+
+def test_lists_may_say_the_split_of_files_in_one_folder(tmp_path):
+    write(tmp_path, "a.npy", "b.npy", "c.npy")
+    write(tmp_path, "tr.txt", text="a\n")
+    write(tmp_path, "va.txt", text="b\n")
+    work = plan(tmp_path, schema({"files": "{id}.npy", "list": {"train": "tr.txt", "val": "va.txt"}}))
+    assert [(i.path, i.split) for i in work.items] == [("a.npy", "train"), ("b.npy", "val")]
+    assert said(work) == [("DC105", "c.npy", False, "")]
+
+
 def test_other_text_files_are_no_lists(tmp_path):
     write(tmp_path, "train/a/meta/0000.pkl")
     write(tmp_path, "train.txt", text="a/0000\n")
