@@ -9,6 +9,7 @@ import pytest
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import format_of, formats, open_container, store_markers
+from datacheck.formats.limits import foreign
 from tests.formats.reading import CORPUS
 
 
@@ -70,3 +71,22 @@ def test_knowing_the_formats_imports_no_heavy_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KeyError("no array called x"), "x.h5: no array called x"),
+        (KeyError(2), "x.h5: the library that reads it fails (KeyError: 2)"),  # h5py, of numbers in VAX byte order
+        (
+            IndexError("tuple index out of range"),
+            "x.h5: the library that reads it fails (IndexError: tuple index out of",
+        ),
+        (OSError("truncated file"), "x.h5: truncated file"),
+        (MemoryError(), "x.h5: MemoryError"),
+    ],
+)
+def test_what_a_library_raises_becomes_a_sentence(error, told):
+    with pytest.raises(FormatError) as said, foreign("x.h5"):
+        raise error
+    assert str(said.value).startswith(told)
