@@ -41,9 +41,7 @@ def foreign(what: str) -> Iterator[None]:
         raise
     except BaseException as error:
         said = error.args[0] if isinstance(error, KeyError) and error.args else error
-        if isinstance(error, KeyError | IndexError) and not isinstance(
-            said, str
-        ):  # a number alone tells nobody anything
+        if isinstance(error, KeyError | IndexError) and not isinstance(said, str):  # a bare number
             said = f"the library that reads it fails ({type(error).__name__}: {said})"
         reason = " ".join(str(said).split())[:300] or type(error).__name__
         msg = f"{what}: {reason}"
