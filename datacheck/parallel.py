@@ -22,9 +22,12 @@ import tempfile
 import threading
 import time
 import traceback
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from datacheck import errors
@@ -36,6 +39,8 @@ Beat = Callable[[int], None]
 
 _COUNTER = struct.Struct("<qq")  # the item that the child is at; how often it said so
 _POLL_S = 0.2
+_WORKERS_S = 300.0  # a cluster that grows with its work may need some time for the first
+_START_S = 120.0  # what a busy machine may take to start a child and import its function
 _PR_SET_PDEATHSIG = 1
 
 
@@ -87,6 +92,7 @@ def child_main() -> None:
         answer: dict[str, Json]
         try:
             work = resolve(order["function"])
+            _COUNTER.pack_into(counter, 0, 0, next(beats))  # imports are done: from here on an item is to blame
             answer = {"payload": work(order["task"], lambda i: _COUNTER.pack_into(counter, 0, i, next(beats)))}
         except MemoryError:
             os._exit(77)  # the parent names the item
@@ -126,11 +132,9 @@ class Child:
         if self._process is None or self._process.poll() is not None:
             self.close()  # the pipes of a dead child
             environment = os.environ | dict.fromkeys(_THREADS, "1")
-            environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-            self._noise.seek(0)
-            self._noise.truncate()
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, str(self._shared), str(self._limits.memory_b)],
+            environment["PYTHONPATH"] = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
+            self._process = subprocess.Popen(  # -P: else Python looks for modules in the working directory: in the data
+                [sys.executable, "-P", "-c", _CHILD, str(self._shared), str(self._limits.memory_b)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
                 pass_fds=[self._shared], env=environment,
             )  # fmt: skip
@@ -140,6 +144,8 @@ class Child:
         """Run ``function(task, beat)`` in the child; return (answer, None) or (None, death)."""
         process = self._start()
         _COUNTER.pack_into(self._counter, 0, 0, 0)
+        self._noise.seek(0)  # the child writes at the same position
+        self._noise.truncate()
         try:
             assert process.stdin is not None
             process.stdin.writelines(encode({"function": function, "task": task}))
@@ -186,7 +192,9 @@ class Child:
                     since = time.monotonic()
                 elif self._counter[:] != sign:
                     since, sign = time.monotonic(), self._counter[:]
-                elif time.monotonic() - since > self._limits.item_s:
+                elif time.monotonic() - since > (
+                    self._limits.item_s if any(sign) else max(_START_S, self._limits.item_s)
+                ):
                     msg = f"still busy after {self._limits.item_s:g} s"
                     raise TimeoutError(msg)
         return received
@@ -258,15 +266,19 @@ def run_task(child: Child, function: str, task: dict[str, Json]) -> Outcome:
     return outcome
 
 
-_WORKER_CHILD: dict[Limits, Child] = {}
+_HERE = threading.local()
 
 
-def _on_worker(function: str, task: dict[str, Json], limits: tuple[float, int]) -> Outcome:
-    """Run a task on a Dask worker, in the one child that the worker owns."""
-    key = Limits(*limits)
-    if key not in _WORKER_CHILD:
-        _WORKER_CHILD[key] = Child(key)
-    return run_task(_WORKER_CHILD[key], function, task)
+def _on_worker(function: str, task: dict[str, Json], limits: tuple[float, int], run: str) -> Outcome:
+    """Run a task on a Dask worker, in the one child that this thread of it has for this run.
+
+    Notes:
+        A worker may have several threads, and a child answers one at a time. It may outlive many runs, and a child
+        keeps the modules of a user as they were when it imported them.
+    """
+    if getattr(_HERE, "run", "") != run:
+        _HERE.run, _HERE.child = run, Child(Limits(*limits))
+    return run_task(_HERE.child, function, task)
 
 
 def ordered_map(
@@ -313,21 +325,29 @@ def _on_dask(
         client = stack.enter_context(_client(distributed, workers, scheduler))
         ahead = 2 * max(1, workers, len(client.scheduler_info(n_workers=-1)["workers"]))
         waiting: deque[Any] = deque()
-        todo = iter(enumerate(tasks))
+        todo, run = iter(enumerate(tasks)), uuid.uuid4().hex
         while True:
             while len(waiting) < ahead and (following := next(todo, None)) is not None:
                 number, task = following
-                name = f"datacheck-{os.getpid()}-{number:08d}-{time.monotonic_ns()}"
-                call = (function, task, (limits.item_s, limits.memory_b))
-                waiting.append(client.submit(_on_worker, *call, key=name, pure=False))
+                call = (function, task, (limits.item_s, limits.memory_b), run)
+                waiting.append(client.submit(_on_worker, *call, key=f"datacheck-{run}-{number:08d}", pure=False))
             if not waiting:
                 return
-            try:
-                outcome = waiting.popleft().result()
-            except (distributed.scheduler.KilledWorker, OSError) as error:
-                msg = f"the Dask workers died: {error}. Give them more memory, or use fewer (--workers)."
-                raise StorageError(msg) from error
-            yield outcome
+            yield _result(distributed, client, waiting.popleft())
+
+
+def _result(distributed: Any, client: Any, future: Any) -> Outcome:
+    try:
+        client.wait_for_workers(1, timeout=_WORKERS_S)
+    except TimeoutError as error:
+        msg = f"{client.scheduler.address}: the scheduler has no workers. Start one: dask worker {client.scheduler.address}"
+        raise StorageError(msg) from error
+    try:
+        outcome: Outcome = future.result()
+    except (distributed.scheduler.KilledWorker, CancelledError, OSError) as error:
+        msg = f"the Dask workers died: {error}. Give them more memory, or use fewer (--workers)."
+        raise StorageError(msg) from error
+    return outcome
 
 
 @contextlib.contextmanager
