@@ -8,7 +8,6 @@ What is damaged or refused is listed, so that it cannot be missed, and raises wh
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from functools import cache
 from pathlib import Path
@@ -18,7 +17,17 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, expand, foreign, plain, plain_type, strings
+from datacheck.formats.limits import (
+    DEPTH,
+    check_bytes,
+    check_expansion,
+    expand,
+    foreign,
+    matching,
+    plain,
+    plain_type,
+    strings,
+)
 from datacheck.formats.parsed import from_python
 from datacheck.sample import Array, Container
 
@@ -165,16 +174,9 @@ class _Hdf5(Container):
         return sorted(_members(path, dtype, self._h5))
 
     def groups(self, pattern: str) -> list[str]:
-        """Return the paths of groups that match ``/data/demo_*``, sorted; ``*`` and ``?`` stay within one level."""
-        paths = [""]
+        """Return the paths of groups that match ``/data/demo_*``, sorted; ``*`` stays within one level."""
         with foreign("damaged HDF5 group"):
-            for part in pattern.strip("/").split("/"):
-                paths = [inner for path in paths for inner in self._matching(path, part)]
-        return sorted(paths)
-
-    def _matching(self, path: str, part: str) -> list[str]:
-        inner = [p for p in self._entries(path) if fnmatch.fnmatchcase(p.rpartition("/")[2], part)]
-        return [p for p in inner if self._is_group(p)]
+            return matching(pattern, self._entries, self._is_group)
 
     def _is_group(self, path: str) -> bool:
         try:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,22 @@ def plain(array: Array) -> Array:
     if array.dtype.kind == "c":
         return np.stack([array.real, array.imag], axis=-1).astype(target)
     return np.asarray(array, dtype=target, order="C")
+
+
+def matching(pattern: str, below: Callable[[str], Iterable[str]], is_group: Callable[[str], bool]) -> list[str]:
+    """Return the groups that match ``/data/demo_*``, sorted; ``*`` stays within one level, as in a schema's patterns.
+
+    Args:
+        pattern: levels with "/" between them.
+        below: the paths of what lies in a group.
+        is_group: whether a path is a group.
+    """
+    paths = [""]
+    for level in pattern.strip("/").split("/"):
+        fits = re.compile(re.escape(level).replace(r"\*", ".*"), re.DOTALL).fullmatch
+        inside = [inner for path in paths for inner in below(path) if fits(inner.rpartition("/")[2])]
+        paths = [inner for inner in inside if is_group(inner)]
+    return sorted(paths)
 
 
 def stored(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], start: int = 0) -> Array:

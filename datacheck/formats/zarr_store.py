@@ -7,7 +7,6 @@ Links inside a store are refused: a chunk could be any file of the machine.
 
 from __future__ import annotations
 
-import fnmatch
 import math
 import os
 import re
@@ -18,7 +17,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, expand, foreign, plain, plain_type
+from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, expand, foreign, matching, plain, plain_type
 from datacheck.formats.parsed import from_python, parse_json
 from datacheck.sample import Array, Container
 
@@ -162,6 +161,7 @@ class _Store(Container):
     def __init__(self, root: Path) -> None:
         self._root = root
         self._kind = _kind(root)
+        self._stored: dict[Path, tuple[int, int]] = {}
 
     def names(self) -> list[str]:
         if self._kind == "array":
@@ -231,7 +231,7 @@ class _Store(Container):
         inner, folder = self._locate(name)
         name = name.strip("/")
         try:
-            values = expand(inner or _SOLE, _decoded(folder))
+            values = expand(inner or _SOLE, self._decoded(folder))
         except FormatError as error:
             msg = f"{inner or _SOLE}: {error}"
             raise FormatError(msg) from error
@@ -248,10 +248,35 @@ class _Store(Container):
         if name.strip("/") != (inner or _SOLE):
             raise KeyError(name)
         try:
-            return plain(_decoded(folder, (start, min(stop, described.shape[0]))))
+            return plain(self._decoded(folder, (start, min(stop, described.shape[0]))))
         except FormatError as error:
             msg = f"{inner or _SOLE}: {error}"
             raise FormatError(msg) from error
+
+    def _decoded(self, folder: Path, rows: tuple[int, int] | None = None) -> Array:
+        """Return all values of one array, or its rows [start, stop)."""
+        described = _described(folder)
+        itemsize = 16 if described.dtype is None else described.dtype.itemsize
+        count = math.prod(-(-n // c) for n, c in zip(described.shape, described.chunks, strict=True))
+        if folder not in self._stored:  # it visits every chunk, and rows are asked for again and again
+            self._stored[folder] = _stored(folder, described.key)
+        stored, files = self._stored[folder]
+        check_bytes(math.prod(described.chunks) * itemsize, "one chunk", _CHUNK_BYTES)
+        shape = described.shape if rows is None else (max(0, rows[1] - rows[0]), *described.shape[1:])
+        check_expansion(math.prod(shape) * itemsize, stored, "the array")
+        if count > _CHUNKS:
+            msg = f"{count:,} chunks; at most {_CHUNKS:,} are read"
+            raise FormatError(msg)
+        if described.fill is None and files < count:
+            msg = f"{count - files:,} of {count:,} chunks are missing, and there is no fill value for them to stand for"
+            raise FormatError(msg)
+        import zarr  # noqa: PLC0415  0.2 s, for stores of this format only
+
+        with foreign("damaged Zarr array"):
+            store = zarr.storage.LocalStore(folder, read_only=True)
+            array = zarr.open_array(store, mode="r", zarr_format=described.version)
+            values = np.asarray(array[...] if rows is None else array[rows[0] : rows[1]])
+            return values.astype(str) if values.dtype.kind == "O" else values
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         described = _described(self._locate(name)[1])
@@ -273,36 +298,8 @@ class _Store(Container):
         return {key: from_python(value) for key, value in items if value is not None}
 
     def groups(self, pattern: str) -> list[str]:
-        """Return the paths of groups that match ``/data/demo_*``, sorted; ``*`` and ``?`` stay within one level."""
-        paths = [_ROOT]
-        for part in pattern.strip("/").split("/"):
-            below = [inner for path in paths for inner in self._below(path)]
-            paths = [inner for inner in below if fnmatch.fnmatchcase(inner.rpartition("/")[2], part)]
-        return sorted(inner for inner in paths if self._kind_of(inner) != "array")
-
-
-def _decoded(folder: Path, rows: tuple[int, int] | None = None) -> Array:
-    """Return all values of one array, or its rows [start, stop)."""
-    described = _described(folder)
-    itemsize = 16 if described.dtype is None else described.dtype.itemsize
-    count = math.prod(-(-n // c) for n, c in zip(described.shape, described.chunks, strict=True))
-    stored, files = _stored(folder, described.key)
-    check_bytes(math.prod(described.chunks) * itemsize, "one chunk", _CHUNK_BYTES)
-    shape = described.shape if rows is None else (max(0, rows[1] - rows[0]), *described.shape[1:])
-    check_expansion(math.prod(shape) * itemsize, stored, "the array")
-    if count > _CHUNKS:
-        msg = f"{count:,} chunks; at most {_CHUNKS:,} are read"
-        raise FormatError(msg)
-    if described.fill is None and files < count:
-        msg = f"{count - files:,} of {count:,} chunks are missing, and there is no fill value that they could stand for"
-        raise FormatError(msg)
-    import zarr  # noqa: PLC0415  0.2 s, for stores of this format only
-
-    with foreign("damaged Zarr array"):
-        store = zarr.storage.LocalStore(folder, read_only=True)
-        array = zarr.open_array(store, mode="r", zarr_format=described.version)
-        values = np.asarray(array[...] if rows is None else array[rows[0] : rows[1]])
-        return values.astype(str) if values.dtype.kind == "O" else values
+        """Return the paths of groups that match ``/data/demo_*``, sorted; ``*`` stays within one level."""
+        return matching(pattern, self._below, lambda inner: self._kind_of(inner) != "array")
 
 
 def _stored(folder: Path, key: re.Pattern[str]) -> tuple[int, int]:

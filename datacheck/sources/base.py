@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -177,17 +178,27 @@ class Source(ABC):
         """
 
     def files(self, item: Item) -> list[str]:
-        """Return every file that reading the item opens: the main one, then its companions, as listing paths.
+        """Return every file that reading the item may open: the main one, then its companions, as listing paths.
 
         A file below an extra root is written ``@name/path``.
         """
         paths = [item.path]
         for place in self.way(item.split)[0].companions:
-            if place.file is not None and set(place.file.names) <= item.names.keys():
+            assert place.file is not None
+            if set(place.file.names) <= item.names.keys():
                 path = place.file.fill(item.names)
-                if path not in paths and locate(self.root, self.roots, path).exists():
-                    paths.append(path)
-        return paths
+                paths += [path] if locate(self.root, self.roots, path).exists() else []
+            else:
+                paths += self._alike(place.file, item.names)
+        return list(dict.fromkeys(paths))
+
+    def _alike(self, template: Template, names: Mapping[str, str]) -> list[str]:
+        """Return the files that a pattern may mean where only some of its names are known (groups name the rest)."""
+        text = glob.escape(template.substitute({name: names.get(name, "\0") for name in template.names}))
+        head = text.partition("/")[0] + "/" if text.startswith("@") else ""
+        base = locate(self.root, self.roots, head)
+        found = [head + path for path in glob.glob(text.removeprefix(head).replace("\0", "*"), root_dir=base)]
+        return sorted(path for path in found if template.match(path) is not None)
 
     # ------------------------------------------------------------------------------------------ for subclasses
 

@@ -49,14 +49,13 @@ class GroupSource(Source):
             if item.keys is None and not found:
                 msg = f"holds no group like {self.schema.samples.each}"
                 raise FormatError(msg)
-            start = len(item.path) + 2
-            wanted = found if item.keys is None else {key[start:]: found.get(key[start:]) for key in item.keys}
-            for group, inner in wanted.items():
-                key = f"{item.path}:/{group}"
-                if inner is None:
-                    yield Unread(key, "DC101", f"{item.path} holds no group /{group}")
+            start = f"{item.path}:/"
+            for key in [start + group for group in found] if item.keys is None else item.keys:
+                group = key.removeprefix(start)
+                if group in found and key != group:
+                    yield self._piece(item, group, found[group], container, _below(names, group), shelf)
                 else:
-                    yield self._piece(item, group, inner, container, _below(names, group), shelf)
+                    yield Unread(key, "DC101", f"not a sample of {item.path}")
 
     def _groups(self, container: Container) -> dict[str, dict[str, str]]:
         """Return what the placeholders stand for, by group, in bytewise order."""

@@ -21,6 +21,7 @@ from datacheck.formats.base import store_markers
 
 SETTLED_NS = 2_000_000_000  # a file that changed less than this before it was seen may have changed again since
 _DEPTH = 64
+_LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
 _LEFT_OUT = frozenset({".git", ".datacheck", "__pycache__"})
 _CLUTTER = frozenset({"Thumbs.db", "desktop.ini"})
 
@@ -127,9 +128,12 @@ def target(data: Path) -> tuple[Path, str | None]:
     Raises:
         UsageError: there is nothing of that name.
     """
-    if not data.exists():
-        msg = f"{data}: no such file or folder. Check the path."
-        raise UsageError(msg)
+    try:
+        data.stat()
+    except OSError as error:  # also a name that no file system takes
+        reason = "no such file or folder" if isinstance(error, FileNotFoundError) else _reason(error)
+        msg = f"{data}: {reason}. Check the path."
+        raise UsageError(msg) from error
     if not data.is_dir() or any((data / marker).is_file() for marker in store_markers()):
         whole = data.absolute()
         return whole.parent, whole.name
@@ -190,6 +194,7 @@ class _Walk:
         self.seen_ns = seen_ns
         self.entries: list[Entry] = []
         self.skipped: list[tuple[str, str]] = []
+        self._linked = 0
         self._markers = store_markers()
         self._waiting: list[tuple[str, str, tuple[str, ...]]] = []  # (folder on disk, its path, links on the way)
 
@@ -256,9 +261,16 @@ class _Walk:
             self._add(path, entry.stat())
         elif not entry.is_dir():
             self._skip(path, "a link to a device, a socket or a pipe")
-        elif goal in links or (os.path.realpath(os.path.dirname(entry.path)) + os.sep).startswith(goal + os.sep):  # noqa: PTH120
+        elif goal in links or entry.path.startswith(goal + os.sep):
             self._skip(path, "a link that leads back to itself")
         else:
+            self._linked += 1
+            if self._linked > _LINKED:
+                msg = (
+                    f"{self.real}: its links lead to more than {_LINKED:,} folders. Remove those that lead from "
+                    f"one folder to another, or name the folder that holds the files."
+                )
+                raise UsageError(msg)
             self._waiting.append((goal, path, (*links, goal)))
 
     def _add(self, path: str, status: os.stat_result) -> None:

@@ -146,8 +146,8 @@ class _Lists:
         if self._known and all(set(t.names) <= set(self._names) for t in self._templates):
             template = self._known[0][0]
             msg = (
-                f"{template.where}: the lines of {template.text!r} have nothing to name: samples.files has no placeholder "
-                f"that the list does not use. Write a file pattern with one, for example {{split}}/{{id}}.npy"
+                f"{template.where}: the lines of {template.text!r} have nothing to name: samples.files has no "
+                "placeholder that the list does not use. Write a file pattern with one, for example {split}/{id}.npy"
             )
             raise SchemaError(msg)
 

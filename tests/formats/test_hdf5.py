@@ -146,3 +146,14 @@ def test_many_groups_are_found_without_reading_them(tmp_path):
 def test_plug_in_folders_are_not_searched():
     with open_container(DEMOS):
         assert h5py.h5pl.size() == 0
+
+
+def test_only_stars_stand_for_other_names(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for group in ("data[0]/demo_1", "data0/demo_1", "data[0]/dem?"):
+            file[f"{group}/x"] = [1.0]
+    with open_container(tmp_path / "a.h5") as container:
+        assert container.groups("/data[0]/demo_*") == ["data[0]/demo_1"]
+        assert container.groups("/data[0]/dem?") == ["data[0]/dem?"]
+        assert container.groups("/*/*_1") == ["data0/demo_1", "data[0]/demo_1"]
+        assert container.groups("/data0/demo_1/*") == []

@@ -10,6 +10,7 @@ import pytest
 import zarr
 
 from datacheck.errors import FormatError
+from datacheck.formats import zarr_store
 from datacheck.formats.base import open_container
 from tests.formats.reading import CORPUS, read_all
 
@@ -90,3 +91,25 @@ def test_one_broken_array_does_not_lose_the_others(tmp_path):
         assert container.read("meta/episode_ends").tolist() == [2, 6]
         with pytest.raises(FormatError, match=r"data/action: encoded with numcodecs\.pickle"):
             container.read("data/action")
+
+
+def test_chunks_are_visited_once_however_often_rows_are_read(tmp_path, monkeypatch):
+    array = zarr.create_array(tmp_path / "a.zarr", shape=(6,), chunks=(2,), dtype="i4")
+    array[:] = np.arange(6)
+    visits = []
+    visit = zarr_store._stored
+    monkeypatch.setattr(zarr_store, "_stored", lambda *args: visits.append(1) or visit(*args))
+    with open_container(tmp_path / "a.zarr") as container:
+        rows = [container.read_rows("array", i, i + 2).tolist() for i in (0, 2, 4)]
+    assert (rows, len(visits)) == ([[0, 1], [2, 3], [4, 5]], 1)
+
+
+def test_groups_are_groups_not_folders_of_chunks(tmp_path):
+    store = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    store.create_array(
+        "data/x", shape=(4, 4), chunks=(2, 2), dtype="i4", chunk_key_encoding={"name": "v2", "separator": "/"}
+    )[:] = 1
+    store.create_group("data/demo_1")
+    with open_container(tmp_path / "a.zarr") as container:
+        assert container.groups("/data/*") == ["data/demo_1"]
+        assert container.groups("/data/*/*") == []

@@ -164,3 +164,40 @@ def test_asking_for_one_group_reads_no_other(tmp_path, monkeypatch):
     source = open_source(schema(DEMOS, {"actions": {}, "obs/ee_pos": {}}), tmp_path, fields=frozenset({"actions"}))
     list(source.read(item(path, keys=("lift_demo.hdf5:/data/demo_1",))))
     assert asked == ["data/demo_1/actions"]
+
+
+def test_keys_of_other_files_and_absent_groups_are_answered_under_their_own_name(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5})
+    source = open_source(schema(DEMOS, {"actions": {}}), tmp_path)
+    asked = (
+        "other.hdf5:/data/demo_0",
+        "lift_demo.hdf5:/data/demo_9",
+        "x",
+        "data/demo_0",
+        "lift_demo.hdf5:/data/demo_0",
+    )
+    samples, unread = every(source, item(path, keys=asked))
+    assert list(samples) == [asked[-1]]
+    assert [u.key for u in unread] == list(asked[:-1])
+
+
+def test_companions_that_groups_name_count_as_files_of_the_item(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 1: 5})
+    (tmp_path / "masks").mkdir()
+    for name in ("lift_demo_1", "lift_demo_0", "push_demo_0", "lift_demo_x[0]"):
+        np.save(tmp_path / f"masks/{name}.npy", np.ones(5))
+    samples = DEMOS | {"each": r"/data/{demo:demo_\d+}"}
+    spec = schema(samples, {"actions": {}, "mask": {"file": "masks/{task}_{demo}.npy", "optional": True}})
+    source = open_source(spec, tmp_path)
+    assert [s["mask"].shape for s in every(source, item(path))[0].values()] == [(5,), (5,)]
+    assert source.files(item(path))[:3] == ["lift_demo.hdf5", "masks/lift_demo_0.npy", "masks/lift_demo_1.npy"]
+    assert "masks/push_demo_0.npy" not in source.files(item(path))
+    spec = schema(samples, {"mask": {"file": "{extra}/{demo}.npy"}}, roots={"extra": ""})
+    elsewhere = open_source(spec, tmp_path, {"extra": tmp_path / "masks"})
+    assert elsewhere.files(item(path)) == [
+        "lift_demo.hdf5",
+        *(f"@extra/lift_demo_{n}.npy" for n in "01"),
+        *sorted(["@extra/lift_demo_x[0].npy", "@extra/push_demo_0.npy"]),
+    ]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.errors import FormatError, UsageError
+from datacheck.sources import listing
 from datacheck.sources.listing import Entry, Listing, carry, digest_entry, list_files, locate, stat_entry, target
 
 
@@ -254,3 +255,14 @@ def test_thousands_of_files_are_listed_at_once(tmp_path):
     listing = list_files(tmp_path)
     assert time.perf_counter() - start < 0.5  # 0.01 s on an idle machine: a million files in 5 s
     assert len(listing.entries) == 2000
+
+
+def test_folders_that_link_to_one_another_do_not_list_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(listing, "_LINKED", 500)
+    for i in range(7):
+        write(tmp_path, f"{i}/a.npy")
+        for j in range(7):
+            if i != j:
+                (tmp_path / str(i) / f"to{j}").symlink_to(tmp_path / str(j))
+    with pytest.raises(UsageError, match="links lead to more than 500 folders"):
+        list_files(tmp_path)  # 13,699 paths
