@@ -197,8 +197,8 @@ class Source(ABC):
         text = glob.escape(template.substitute({name: names.get(name, "\0") for name in template.names}))
         head = text.partition("/")[0] + "/" if text.startswith("@") else ""
         base = locate(self.root, self.roots, head)
-        found = [head + path for path in glob.glob(text.removeprefix(head).replace("\0", "*"), root_dir=base)]
-        return sorted(path for path in found if template.match(path) is not None)
+        found = glob.glob(text.removeprefix(head).replace("\0", "*"), root_dir=base)  # noqa: PTH207  relative to base
+        return sorted(head + path for path in found if template.match(head + path) is not None)
 
     # ------------------------------------------------------------------------------------------ for subclasses
 
