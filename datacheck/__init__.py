@@ -14,7 +14,7 @@ _HOME = {
     "CachedDataset": "datacheck.torch",
     "Schema": "datacheck.schema",
     "load_schema": "datacheck.schema.load",
-    "scan": "datacheck.scan",
+    "scan_dataset": "datacheck.scan:scan",  # datacheck.scan is a package
     "build_cache": "datacheck.pipeline:build",  # datacheck.build is a package
     "open_cache": "datacheck.cache",
     "verify": "datacheck.cache.verify",

@@ -16,6 +16,7 @@ import click
 
 from datacheck import __version__
 from datacheck.errors import DatacheckError
+from datacheck.fsops import refused
 
 _COMMANDS = {
     "scan": "Find the broken samples of a dataset.",
@@ -109,6 +110,8 @@ def _ended(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):  # the reader of a pipe has seen enough; nothing more can be said to it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    if isinstance(error, OSError):  # a name too long, a full /dev/stdout: the machine's refusal, not a fault of ours
+        error = refused(error, error.filename or "standard output")
     if isinstance(error, DatacheckError):
         return _say(str(error), error.exit_code)
     if isinstance(error, KeyboardInterrupt):

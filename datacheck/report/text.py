@@ -86,7 +86,7 @@ def _head(report: Report, width: int) -> list[Text]:
         f"{report.run['seconds']:.1f} s" + _kept(report),
     ]
     return [
-        *_wrapped(Text(clean(named), "dim"), width, 0),
+        *_wrapped(Text(clean(named), "dim"), width, 0, 2),
         *_wrapped(Text(" · ".join(counted), "dim"), width, 0),
         Text(),
         *_wrapped(_answer(report), width, 0),
@@ -106,7 +106,8 @@ def _answer(report: Report) -> Text:
             f"all {_count(listed, 'sample')} are fit for training" if listed != 1 else "the sample is fit for training"
         )
     elif not report.valid:
-        fit = f"none of {_count(listed, 'sample')} is fit for training"
+        fit = "the sample is not" if listed == 1 else f"none of {_count(listed, 'sample')} is"
+        fit += " fit for training"
     else:
         fit = f"{unfit:,} of {_count(listed, 'sample')} {'is' if unfit == 1 else 'are'} not fit for training"
     return Text.assemble(_verdict(report), "  ", (fit, "bold"), f": {_tally(report)}")
@@ -142,7 +143,7 @@ def _block(finding: Finding, width: int) -> list[Text]:
 
 def _short(finding: Finding, width: int, *, message: int = 2, cause: int = 1, keys: int = 1) -> list[Text]:
     lines = [_title(finding, width), *_wrapped(Text(clean(finding.message)), width, 2, message)]
-    if finding.cause is not None:
+    if finding.cause is not None and finding.cause.text not in finding.message:
         said = _cause(finding.cause, finding.failed)
         lines += _wrapped(Text(f"= {clean(said)}", "cyan"), width, 2, cause)
     return [*lines, *_examples(finding, width, keys)]
@@ -261,7 +262,7 @@ def _valid(report: Report) -> str:
         said += f" ({' · '.join(parts[:8])}{' …' if len(parts) > 8 else ''})"
     samples = report.dataset["samples"]
     unread = [f"{samples[kind]:,} {kind}" for kind in ("unreadable", "skipped") if samples[kind]]
-    rest = "; the others are named in valid.json" if report.valid < listed else ""
+    rest = "; those left out are named in valid.json" if report.valid < listed else ""
     return clean(said + (f"; {', '.join(unread)}" if unread else "") + rest)
 
 

@@ -15,15 +15,12 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
-from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import UNREADABLE, Measured, Note, Rows
 
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, "Array | list[str] | Measured"]
 
-FieldMeasure = Callable[[Column, FieldSpec], Columns]
-SampleMeasure = Callable[[Block, Schema], Columns]
 Applies = Callable[[FieldSpec], bool]
 AppliesToSchema = Callable[[Schema], str]
 
@@ -153,11 +150,6 @@ class Rule:
     def doc(self) -> str:
         """The rule's page: the docstring of its judge."""
         return inspect.cleandoc(self.judge.__doc__ or "")
-
-    @property
-    def title(self) -> str:
-        """The first sentence of the page."""
-        return self.doc.split("\n", 1)[0].rstrip(".")
 
 
 def rule(code: str, name: str, severity: Severity, level: Level, **options: Any) -> Callable[[Judge], Rule]:

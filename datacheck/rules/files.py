@@ -60,14 +60,26 @@ def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
     if mask.any():
         reasons = [rows.table.reasons[int(i)] for i in rows.index[mask]]
         kinds = Counter(r.partition(" ")[2] or r for r in reasons)
-        first, count = kinds.most_common(1)[0]
-        more = f"; {counted(len(kinds) - 1, 'other reason')}" if len(kinds) > 1 else ""
         yield Failure(
             mask,
-            f"{counted(int(mask.sum()))} cannot be read: {first} ({count:,}){more}.",
+            f"{counted(int(mask.sum()))} cannot be read: {_most_common(kinds)}.",
             measured={"reasons": dict(kinds.most_common(10))},
             fix="Write or download them again, or correct the schema where the files are right.",
         )
+
+
+def _most_common(kinds: Counter[str], most: int = 3) -> str:
+    """Return the most common reasons with their counts; of many different ones what they begin with."""
+    if len(kinds) == 1:
+        return next(iter(kinds))
+    if len(kinds) > most:
+        alike = Counter[str]()
+        for reason, count in kinds.items():
+            alike[reason.partition(": ")[0]] += count
+        kinds = alike
+    said = [f"{reason} ({count:,})" for reason, count in kinds.most_common(most)]
+    more = [counted(len(kinds) - most, "other reason")] if len(kinds) > most else []
+    return "; ".join(said + more)
 
 
 @rule("DC105", "list-mismatch", Severity.ERROR, Level.DATASET, per="sample", sees="all")

@@ -20,6 +20,7 @@ Array = np.ndarray[Any, Any]
 _LEAST_BYTES = 24  # less than two positions says nothing about identity
 _NOT_CONTENT = frozenset({"id", "flag", "timestamp", "intrinsics"})
 _FIRST = ("train", "training")
+_SHOWN, _LONGEST = 3, 60
 
 
 def _mixed(keys: Array) -> Array:
@@ -128,8 +129,10 @@ def _repeats(values: Array, known: Array, rank: Array) -> Array:
     return lowest
 
 
-def _crossings(rows: Rows, values: Array, known: Array, schema: Schema, words: str) -> Iterator[Failure]:
-    """Yield per split the rows whose value stands in an earlier split too."""
+def _crossings(
+    rows: Rows, values: Array, known: Array, schema: Schema, words: str, *, named: bool = False
+) -> Iterator[Failure]:
+    """Yield per split the rows whose value stands in an earlier split too; `named`: the values mean something."""
     order, rank = _ranks(rows, schema)
     known = known & (rank >= 0)
     lowest = _repeats(values, known, rank)
@@ -140,14 +143,31 @@ def _crossings(rows: Rows, values: Array, known: Array, schema: Schema, words: s
         total = int((known & (rank == place)).sum())
         others = listed(order[int(i)] for i in np.unique(lowest[mask]))
         whole = int(mask.sum()) >= 0.9 * total
+        pairs = _shared(rows, values, mask, known & (rank < place)) if named else []
+        more = len(np.unique(values[mask])) - _SHOWN
+        pairs += [f"{counted(more, 'other key')}"] if named and more > 0 else []
         yield Failure(
             mask,
-            f"{split} {words} {others}: {int(mask.sum()):,} of its {counted(total)}.",
+            f"{split} {words} {others}: {'; '.join([f'{int(mask.sum()):,} of its {counted(total)}', *pairs])}.",
             measured={"shared": int(mask.sum()), "of": total, "split": split},
             cause=Cause(f"{split} is {others} again", "same-split", explains=int(mask.sum())) if whole else None,
             fix=f"Take them out of {split}, or split again by what they share.",
             kind=split,
         )
+
+
+def _shared(rows: Rows, values: Array, here: Array, there: Array) -> list[str]:
+    """Return what two sides share, and where it first stands on each: ``SiBF1: evaluation/SiBF10 and train/SiBF11``."""
+    said = []
+    for key in np.unique(values[here])[:_SHOWN].tolist():
+        first, other = (int(np.flatnonzero(side & (values == key))[0]) for side in (here, there))
+        said.append(f"{key[:_LONGEST]}: {_where(rows, first)} and {_where(rows, other)}")
+    return said
+
+
+def _where(rows: Rows, place: int) -> str:
+    one = rows.where(np.arange(len(rows)) == place)
+    return f"{one.splits[0]}/{one.groups[0]}" if one.groups[0] else one.keys[0]
 
 
 @rule(
@@ -236,7 +256,7 @@ def group_leak(rows: Rows, case: Case) -> Iterator[Failure]:
     known = rows.measured("split_key")
     if known.any():
         keys = rows["split_key"].astype(str)
-        yield from _crossings(rows, keys, known & (keys != ""), case.schema, "shares keys with")
+        yield from _crossings(rows, keys, known & (keys != ""), case.schema, "shares keys with", named=True)
 
 
 @rule(

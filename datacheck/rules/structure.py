@@ -111,8 +111,6 @@ def shape_or_dtype(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     if "dtype" not in rows:
         return
-    if "dtype" not in rows:
-        return
     spec, found = case.spec, rows["dtype"]
     text = where_text(found, lambda name: name in {"text", "json"})
     if spec.is_text or spec.role is not None or spec.shape is not None:
@@ -157,7 +155,7 @@ def _of_shape(rows: Rows, case: Case, text: Array) -> Iterator[Failure]:
                 wrong |= (dims[:, axis] != size) & ~text
     if wrong.any():
         shapes = Counter(_shape(rows, int(i)) for i in np.flatnonzero(wrong))
-        most = [f"{shape} ({count:,})" for shape, count in shapes.most_common()]
+        most = [f"{shape} ({count:,})" if len(shapes) > 1 else shape for shape, count in shapes.most_common()]
         yield Failure(
             wrong,
             f"{those(wrong, 'have')} shape {listed(most)}; {shows(wanted)} is declared.",

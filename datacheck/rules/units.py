@@ -219,8 +219,6 @@ def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     if "p99" not in rows:
         return
-    if "p99" not in rows:
-        return
     known, p99, most = rows.measured("p99"), rows["p99"], float(case.options["turn"])
     if case.spec.unit == "deg":
         if known.any() and 0 < float(p99[known].max()) < most:

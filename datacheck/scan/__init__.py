@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from datacheck.scan.measuring import Progress
-from datacheck.scan.runner import FailOn, Request, ScanRun, run_scan
+from datacheck.scan.runner import FailOn, Request, ScanRun, listed, run_scan
 from datacheck.schema.model import Schema
-from datacheck.sources import list_files, matches
-from datacheck.sources.listing import target
+from datacheck.sources import matches
 
 __all__ = ["FailOn", "Progress", "Request", "ScanRun", "run_scan", "scan", "schema_for"]
 
@@ -43,22 +40,11 @@ def schema_for(data: Path, name: str | Path | None) -> Schema:
     """Return the schema of that name or file; for None the built-in one whose file patterns fit the data.
 
     Raises:
-        UsageError: there is no such schema, or none or several fit.
+        UsageError: there is no such schema; the data are missing or empty, or none or several fit.
     """
     from datacheck.schema.load import choose_schema, load_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
     if name is not None:
         return load_schema(name)
-    root, only = target(data)
-    listing = list_files(root, only=only)
+    listing = listed(data)
     return choose_schema(lambda schema: matches(schema, listing))
-
-
-class _Callable(ModuleType):
-    """`datacheck.scan` is this package and the function: which one a name means must not depend on import order."""
-
-    def __call__(self, *args: Any, **options: Any) -> ScanRun:
-        return scan(*args, **options)
-
-
-sys.modules[__name__].__class__ = _Callable

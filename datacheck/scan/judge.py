@@ -14,7 +14,7 @@ from datacheck.errors import UsageError
 from datacheck.finding import Failure, Finding, RuleVerdict, Severity, Verdict
 from datacheck.rules.base import Case, Skip
 from datacheck.scan.select import Choice, in_order_of_need, targets
-from datacheck.schema.model import Schema
+from datacheck.schema.model import ANY, Schema
 from datacheck.table import CHECKED, Note, Table
 
 Array = np.ndarray[Any, Any]
@@ -44,16 +44,23 @@ class Judged:
 
 @dataclass(eq=False)
 class _Trial:
-    """One rule on its way to a verdict; masks are over the table's rows."""
+    """One rule on its way to a verdict; masks are over the table's rows.
+
+    Args:
+        readable: some sample could be read.
+        expected: the schema says that samples hold what the rule judges: no optional field, none that it does not list.
+    """
 
     choice: Choice
     checked: Array
     failed: Array
+    readable: bool
     skipped: dict[str, Array] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     crashes: list[dict[str, str]] = field(default_factory=list)
     allowed: list[str] = field(default_factory=list)
     unseen: dict[str, Array] = field(default_factory=dict)
+    expected: bool = False
     waived: int = 0
     used: set[str] = field(default_factory=set)
 
@@ -73,8 +80,8 @@ class _Trial:
             verdict = choice.verdict
             why.append(choice.why)
         elif not self.checked.any():
-            verdict = Verdict.SKIP
-            why += self.unseen or [_nothing_judged(self)]
+            verdict, reasons = _nothing_judged(self)
+            why += reasons
         else:
             verdict = Verdict.PASS
         skipped = {code: int(mask.sum()) for code, mask in sorted(self.skipped.items())}
@@ -84,9 +91,15 @@ class _Trial:
         )  # fmt: skip
 
 
-def _nothing_judged(trial: _Trial) -> str:
+def _nothing_judged(trial: _Trial) -> tuple[Verdict, list[str]]:
     codes = [code for code, mask in sorted(trial.skipped.items()) if mask.any()]
-    return f"every sample that it would judge fails {', '.join(codes)}" if codes else "no sample holds what it judges"
+    if trial.unseen:
+        return Verdict.SKIP, list(trial.unseen)
+    if codes:
+        return Verdict.SKIP, [f"every sample that it would judge fails {', '.join(codes)}"]
+    if not trial.readable:
+        return Verdict.SKIP, ["no sample could be read"]
+    return (Verdict.SKIP if trial.expected else Verdict.NOT_APPLICABLE), ["no sample holds what it judges"]
 
 
 def _mask(mask: Array, index: Array) -> Array:
@@ -169,6 +182,7 @@ class _Court:
         self.findings: dict[str, list[Finding]] = {}
         self.by_split = _by_split(table, notes)
         self.schemas = {split: schema.for_split(split) for split in self.by_split}
+        self.readable = bool((table.status == CHECKED).any())
         self.present: dict[str, Array] = {}
         for column, measured in table.columns.items():
             name = column.rpartition(":")[0]
@@ -177,7 +191,8 @@ class _Court:
 
     def hear(self, choice: Choice) -> _Trial:
         """Return the rule's trial: every judge call made, findings drawn."""
-        trial = _Trial(choice, np.zeros(len(self.table), bool), np.zeros(len(self.table), bool))
+        nothing = np.zeros(len(self.table), bool)
+        trial = _Trial(choice, nothing, nothing.copy(), self.readable)
         if choice.verdict is None:
             for split, schema, index in self._spans(choice):
                 for name, spec in targets(choice.rule, schema):
@@ -195,6 +210,7 @@ class _Court:
 
     def _judge(self, trial: _Trial, split: str, case: Case, index: Array) -> None:
         rule = trial.choice.rule
+        trial.expected |= rule.per == "sample" or _promised(case)
         if rule.sees == "checked":
             index = index[self.table.status[index] == CHECKED]
         if rule.per == "field":
@@ -263,16 +279,23 @@ class _Court:
             if not len(rows):
                 return
         finding = _finding(trial.choice, self.table, split, name, index, rows, order, failure)
-        if finding.severity is not Severity.INFO:
+        if (failure.severity or trial.choice.rule.severity) is Severity.ERROR:  # a warning must not hide an error
             by_field = self.failing.setdefault(trial.choice.rule.code, {})
             for affected in {name, *failure.extra}:
                 by_field.setdefault(affected, np.zeros(len(self.table), bool))[rows] = True
+        if finding.severity is not Severity.INFO:
             allow = trial.choice.settings.allow
             if len(rows) and len(rows) <= allow * len(index):
                 trial.allowed.append(f"{len(rows):,} of {len(index):,} fail, {allow:.3g} of them allowed")
                 return
             trial.failed[rows] = True
         trial.findings.append(finding)
+
+
+def _promised(case: Case) -> bool:
+    part = case.schema.part_of(case.name)
+    spec = case.spec if part is None else case.schema.fields[part[0]]
+    return case.name != ANY and not spec.optional
 
 
 def _by_split(table: Table, notes: Sequence[Note]) -> dict[str, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -197,6 +197,11 @@ def _shared(names: Sequence[str], listed: Mapping[str, Entry]) -> list[str]:
     return [entry.path if (entry := listed.get(name)) is not None else name for name in names]
 
 
-def with_entries(listing: Listing, entries: Mapping[str, Entry]) -> Listing:
-    """Return the listing with these files as they were when they were read."""
-    return replace(listing, entries=[entries.get(entry.path, entry) for entry in listing.entries])
+def with_entries(listing: Listing, entries: Mapping[str, Entry], used: Collection[str]) -> Listing:
+    """Return the listing with these files as they were when they were read; with digests of files in use only.
+
+    Notes:
+        A file that only an earlier scan read keeps no digest: the listing's own must not depend on earlier scans.
+    """
+    known = (entries.get(entry.path, entry) for entry in listing.entries)
+    return replace(listing, entries=[e if e.path in used else e._replace(digest=None) for e in known])

@@ -99,11 +99,11 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
     """
     began = time.time()
     root, only = target(request.data)
-    schema = schema.placed(request.roots, root)
+    declared, schema = schema, schema.placed(request.roots, root)
     choices = choose_rules(schema, catalogue())
     measures = measures_of(choices)
     place = history.place_of(schema, root, only, request.roots, request.output)
-    listing = list_files(root, request.roots, only)
+    listing = listed(request.data, request.roots)
     work = _planned(schema, listing, request.data)
     key = history.measured_key(schema, measures)
     journal = history.Journal(place, key)
@@ -118,7 +118,8 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
             schema, root, request.roots, [m.name for m in measures], request.workers, request.scheduler, request.limits
         )
         fresh = measure(job, source, listing, todo, journal, progress, len(kept.items))
-        listing = with_entries(kept.listing, fresh.entries)
+        items = {**kept.items, **fresh.items}
+        listing = with_entries(kept.listing, fresh.entries, {file for files in items.values() for file in files})
         before = len(kept.items), sum(map(len, kept.tables))
         table = concatenate([*kept.tables, *fresh.tables, *_missing(work)])
         kept.tables.clear()
@@ -127,19 +128,30 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         choices = [history.comparable(choice, last) for choice in choices]
         judged = judge(table, schema, choices, notes, list(fresh.crashes.values()))
         undeclared = sorted(kept.undeclared | fresh.undeclared)
-        facts = Facts(schema, request.data, listing, work, began, *before, undeclared, fresh.deaths)
+        facts = Facts(declared, request.data, listing, work, began, *before, undeclared, fresh.deaths)
         report = report_of(facts, request.command, request.fail_on, table, judged)
-        items = {**kept.items, **fresh.items}
-        listed = history.listing_json(listing, report.dataset["digest"], key, items, undeclared)
-        folder = _write(report, table, judged, listed, place, journal)
+        files = history.listing_json(listing, report.dataset["digest"], key, items, undeclared)
+        folder = _write(report, table, judged, files, place, journal)
     return ScanRun(replace(report, folder=str(folder)), table, listing, work, judged.valid, judged.codes)
 
 
-def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
+def listed(data: Path, roots: Mapping[str, Path] | None = None) -> Listing:
+    """Return the files of a dataset.
+
+    Raises:
+        UsageError: the data or an extra folder are missing, or the data are empty.
+    """
+    root, only = target(data)
+    listing = list_files(root, roots, only)
     if not listing.entries:
-        skipped = f" ({len(listing.skipped)} are no regular files)" if listing.skipped else ""
-        msg = f"{data}: holds no files{skipped}. Check the path."
+        path, reason = listing.skipped[0] if listing.skipped else ("", "")
+        left_out = f" that can be scanned ({len(listing.skipped):,} left out; {path}: {reason})" if path else ""
+        msg = f"{data}: holds no files{left_out}. Check the path."
         raise UsageError(msg)
+    return listing
+
+
+def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
     work = plan_work(schema, listing)
     if not work.items and not any(note.missing for note in work.notes):
         patterns = ", ".join(schema.samples.files)

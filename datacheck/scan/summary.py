@@ -89,11 +89,13 @@ def report_of(facts: Facts, command: str, fail_on: str, table: Table, judged: Ju
 
 def _unchecked(facts: Facts, table: Table, judged: Judged) -> Iterable[str]:
     yield from _skipped_samples(table)
+    unseen: dict[str, list[str]] = {}
     for verdict in judged.verdicts:
-        if verdict.verdict is Verdict.SKIP:
-            yield f"{verdict.code} {verdict.name}: {verdict.why}"
-        elif verdict.unseen:
-            yield f"{verdict.code} {verdict.name}: {'; '.join(verdict.unseen)}"
+        why = verdict.why if verdict.verdict is Verdict.SKIP else "; ".join(verdict.unseen)
+        if why:
+            unseen.setdefault(why, []).append(f"{verdict.code} {verdict.name}")
+    for why, rules in unseen.items():
+        yield f"{', '.join(rules)}: {why}"
     if facts.undeclared and ANY not in facts.schema.fields:
         yield _undeclared(facts.undeclared)
     if facts.work.unclaimed:

@@ -41,6 +41,7 @@ def failing(monkeypatch):
         (MissingDependencyError("x"), 3), (DatacheckError("x"), 4), (OutOfSpaceError("x"), 5),
         (NondeterministicBuildError("x"), 6), (CorruptionError("x"), 7), (KeyboardInterrupt(), 130),
         (cli.Terminated(), 143), (RuntimeError("x"), 4), (MemoryError(), 4),
+        (OSError(36, "File name too long", "n"), 3), (OSError(28, "No space left on device"), 5),
     ],
 )  # fmt: skip
 def test_every_exception_has_its_exit_code_and_no_traceback_is_shown(failing, capsys, error, code):

@@ -74,7 +74,10 @@ def test_the_schema_that_was_chosen_is_said(here, place):
     ("args", "said"),
     [
         (["nowhere"], "nowhere: no such file or folder"),
+        (["n" * 300], "nnn: file name too long"),
         (["empty", "--schema", "files"], "empty: holds no files"),
+        (["empty"], "empty: holds no files. Check the path."),
+        (["hidden"], "holds no files that can be scanned (1 left out; .x: hidden"),
         (["data"], "--schema files"),
         (["data", "--schema", "hod3"], "'hod3'"),
         (["data", "--schema", "broken.yaml"], "broken.yaml:4: not valid YAML"),
@@ -88,6 +91,8 @@ def test_the_schema_that_was_chosen_is_said(here, place):
 )
 def test_a_wrong_request_is_one_message_and_exit_2(here, place, args, said):
     (place / "empty").mkdir()
+    (place / "hidden").mkdir()
+    (place / "hidden/.x").touch()
     plain = (place / "plain.yaml").read_text()
     (place / "broken.yaml").write_text("datacheck: 1\nname: x\nfields: [1,\n")
     (place / "typo.yaml").write_text(plain.replace("role:", "roel:").lstrip("\n"))

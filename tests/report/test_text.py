@@ -58,6 +58,13 @@ def test_the_first_lines_answer_whether_one_can_train_on_it():
     warned = report(finding(severity=Severity.WARNING))
     assert text(warned)[3] == "OK  all 1,200 samples are fit for training: 0 errors, 1 warning"
     assert text(report(listed=1))[3] == "OK  the sample is fit for training: nothing found"
+    alone = report(finding(failed=1, of=1), listed=1)
+    assert text(alone)[3] == "FAIL  the sample is not fit for training: 1 error, 0 warnings"
+
+
+def test_a_cause_that_the_message_names_already_is_not_said_twice():
+    said = finding(message="3 samples are centred on the root.", cause=Cause("centred on the root", explains=3))
+    assert not any(line.startswith("  =") for line in text(report(said)))
 
 
 def test_a_block_has_measured_and_expected_cause_keys_and_fix():

@@ -41,6 +41,34 @@ def test_unreadable_rows_go_to_the_rule_of_their_code_and_the_rest_to_dc101():
         "DC101": ("a", "d", "e"), "DC105": ("b",), "DC701": ("c",),
     }  # fmt: skip
     assert found["DC101"].measured["reasons"] == {"truncated": 2, "something new": 1}
+    assert found["DC101"].message == "3 samples cannot be read: truncated (2); something new (1)."
+
+
+def test_many_different_reasons_are_told_by_what_they_begin_with():
+    schema = schema_of("fields: {x: {role: value, shape: [2]}}")
+    reasons = [f"not an .npy file: it starts with {i}" for i in range(5)] + ["a: 1", "b", "c", "c", "d", "e"]
+    samples = [("", f"{i:02d}\0DC101 {reason}") for i, reason in enumerate(reasons)]
+    (finding,) = judged(schema, measured(schema, samples)).findings
+    said = "not an .npy file (5); c (2); a (1); 3 other reasons"
+    assert finding.message == f"11 samples cannot be read: {said}."
+
+
+def test_a_leak_names_what_both_splits_share_and_where():
+    schema = """
+    samples: {files: "*", group: "{seq}"}
+    fields: {x: {role: value, shape: [8]}}
+    splits: {key: seq, disjoint: [train, val]}
+    """
+    rng = np.random.default_rng(0)
+    rows = [("train", "ABF10", "ABF1"), ("val", "ABF11", "ABF1"), ("val", "ABF11", "ABF1"), ("val", "SM1", "SM1")]
+    samples = [
+        (split, Piece(f"{split}/{seq}/{i}", {"x": rng.normal(size=8)}, Origin(""), seq, {"split_key": key}))
+        for i, (split, seq, key) in enumerate(rows)
+    ]
+    (finding,) = findings(schema, samples)
+    assert (finding.code, finding.failed) == ("DC802", 2)
+    said = "2 of its 3 samples; ABF1: val/ABF11 and train/ABF10"
+    assert finding.message == f"val shares keys with train: {said}."
 
 
 def test_files_that_no_list_names_are_a_warning_about_the_dataset():

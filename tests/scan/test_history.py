@@ -6,8 +6,9 @@ import pytest
 from datacheck.errors import UsageError
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
-from datacheck.scan import history
+from datacheck.scan import Request, history, run_scan
 from datacheck.scan.select import choose_rules, measures_of
+from datacheck.schema.load import parse_schema
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Entry, Listing
 from datacheck.table import concatenate
@@ -244,3 +245,20 @@ def test_a_second_scan_of_the_same_data_works_in_a_folder_of_its_own(in_tmp):
     with (one := journal_for(in_tmp)).held(), (two := journal_for(in_tmp)).held():
         assert one.folder != two.folder
         assert str(os.getpid()) in two.folder.name
+
+
+def test_the_digest_of_a_schema_does_not_say_where_its_data_lie(tmp_path, monkeypatch):
+    schema = parse_schema(
+        "datacheck: 1\nname: chats\nroots: {extra: more}\nsamples: {files: '{id}.jsonl', each: line}\n"
+        "tokenizer: {path: model}\n"
+        "fields:\n  text: {role: text}\n  other: {file: '{extra}/{id}.npy', optional: true}\n"
+    )
+    digests = set()
+    for name in ("one", "two"):
+        (tmp_path / name / "more").mkdir(parents=True)
+        (tmp_path / name / "a.jsonl").write_text('{"text": "a b"}\n')
+        monkeypatch.chdir(tmp_path / name)
+        for roots in ({}, {"extra": tmp_path / name / "more"}):
+            run = run_scan(schema, Request(tmp_path / name, roots, output=tmp_path / f"{name}-out"))
+            digests.add(run.report.schema["digest"])
+    assert digests == {schema.digest}

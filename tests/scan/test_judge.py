@@ -79,9 +79,28 @@ def test_a_rule_may_see_all_rows():
 def test_rows_where_the_field_was_not_measured_are_not_judged():
     judged = run(make_table("abc", x__max=[20, None, 3]), make_rule())
     assert (judged.findings[0].failed, judged.findings[0].of) == (1, 2)
-    nothing = run(make_table("abc"), make_rule())
-    assert verdict_of(nothing).verdict is Verdict.SKIP
-    assert "no sample holds" in verdict_of(nothing).why
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "verdict", "why"),
+    [
+        ({}, 0, Verdict.SKIP, "no sample holds"),
+        ({"optional": True}, 0, Verdict.NOT_APPLICABLE, "no sample holds"),
+        ({"optional": True}, 1, Verdict.SKIP, "no sample could be read"),
+    ],
+)
+def test_a_rule_that_finds_nothing_to_judge_is_skipped_where_the_schema_promises_it(spec, status, verdict, why):
+    table = make_table("abc", status=[status] * 3, reasons=["DC101 cut"] * 3 if status else None)
+    said = verdict_of(run(table, make_rule(), schema=make_schema({"x": spec})))
+    assert said.verdict is verdict
+    assert why in said.why
+
+
+def test_a_warning_hides_no_error_of_a_rule_that_needs_its_own():
+    early = make_rule("DC100", judge=above(severity=Severity.WARNING), defaults={"limit": 5})
+    judged = run(make_table("ab", x__max=[1, 20]), early, make_rule(needs=("DC100",)))
+    assert [(f.code, f.hides) for f in judged.findings] == [("DC900", {}), ("DC100", {})]
+    assert judged.valid.tolist() == [True, False]
 
 
 def test_a_rule_does_not_judge_what_a_needed_rule_has_failed_and_the_finding_says_so():

@@ -87,12 +87,6 @@ def truncate(path: Path) -> None:
     path.write_bytes(data[: len(data) // 2])
 
 
-def drop_line(path: Path, line: str) -> None:
-    """Remove a line from a text file."""
-    kept = [text for text in path.read_text(encoding="utf-8").splitlines() if text != line]
-    path.write_text("".join(f"{text}\n" for text in kept), encoding="utf-8")
-
-
 def add_lines(path: Path, lines: Sequence[str]) -> None:
     """Append lines to a text file."""
     with path.open("a", encoding="utf-8") as file:

@@ -1,0 +1,106 @@
+"""Scanning after random edits says what scanning everything anew says, whatever earlier scans have seen."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from datacheck.scan import Request, run_scan
+from datacheck.scan.store import result, valid
+from datacheck.schema.load import parse_schema
+
+LISTED = """
+datacheck: 1
+name: listed
+samples: {files: "{split:train|val}/{seq}/{id}.npy", list: "{split}.txt", group: "{seq}"}
+fields:
+  x: {role: points, shape: [P, 3], size: 0.5..2, at: array}
+  label: {role: class, shape: [P], classes: 5, file: "labels/{id}.npy", optional: true}
+splits: {key: seq, disjoint: [train, val]}
+"""
+JUDGED_AGAINST_THE_LAST = "DC108"
+
+
+def write(folder, rng):
+    for split, seq in (("train", "a"), ("train", "b"), ("val", "c")):
+        (folder / split / seq).mkdir(parents=True)
+        for i in range(4):
+            points = rng.uniform(-0.4, 0.4, (30, 3)).astype(np.float32)
+            np.save(folder / split / seq / f"{seq}{i}.npy", points)
+    (folder / "labels").mkdir()
+    for i in range(4):
+        np.save(folder / f"labels/a{i}.npy", rng.integers(0, 5, 30))
+    for split in ("train", "val"):
+        names = sorted(path.relative_to(folder / split).with_suffix("") for path in folder.glob(f"{split}/*/*.npy"))
+        (folder / f"{split}.txt").write_text("".join(f"{name}\n" for name in names))
+
+
+def edit(folder, rng):
+    """Change one thing; return what, for the message of a failure."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    one, other = (files[int(i)] for i in rng.integers(0, len(files), 2))
+    names = folder / f"{rng.choice(['train', 'val'])}.txt"
+    lines = names.read_text(errors="replace").splitlines() if names.exists() else []
+    kind = str(rng.choice(["remove", "swap", "copy", "cut", "flip", "touch", "unlist", "list"]))
+    if kind == "remove":
+        one.unlink()
+    elif kind == "swap" and one != other:
+        shutil.copy(one, other)
+    elif kind == "copy":
+        shutil.copy(one, one.with_name(f"{one.stem}x{one.suffix}"))
+    elif kind == "cut":
+        one.write_bytes(one.read_bytes()[: int(rng.integers(0, one.stat().st_size + 1))])
+    elif kind == "flip" and one.stat().st_size:
+        data = bytearray(one.read_bytes())
+        data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
+        one.write_bytes(data)
+    elif kind == "touch":
+        os.utime(one)
+    elif kind == "unlist" and lines:
+        names.write_text("".join(f"{line}\n" for line in lines[1:]))
+    elif kind == "list":
+        names.write_text("".join(f"{line}\n" for line in [*lines, *lines[:1], f"a/new{rng.integers(9)}"]))
+    return f"{kind} {one.relative_to(folder)}"
+
+
+def settle(folder, rng):
+    """Make what was written just now look as if it had been there for long."""
+    for path in folder.rglob("*"):
+        if path.is_file() and path.stat().st_mtime > 1_500_000_000:
+            os.utime(path, (int(rng.integers(1_000_000_000, 1_400_000_000)),) * 2)
+
+
+def said(run):
+    """Everything a scan says but for what is about the run itself, and about changes since the one before."""
+    report = result(run.report)
+    samples = report["dataset"]["samples"]
+    assert samples["listed"] == samples["checked"] + samples["unreadable"] + samples["skipped"] == len(run.table)
+    out = valid(run.report, run.table, run.codes)
+    assert out["samples"] - out["valid"] == len(out["excluded"])
+    findings = [f for f in report["findings"] if f["rule"] != JUDGED_AGAINST_THE_LAST]
+    rules = {code: rule for code, rule in report["rules"].items() if code != JUDGED_AGAINST_THE_LAST}
+    table = run.table
+    columns = {
+        name: [v if there else None for v, there in zip(c.values.tolist(), c.present.tolist(), strict=True)]
+        for name, c in table.columns.items()
+        if c.present.any()
+    }
+    rows = [table.keys, table.files, table.splits, table.groups, table.status.tolist(), table.reasons]
+    return report["dataset"], findings, rules, report["unchecked"], out, rows, columns
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_scan_after_edits_says_what_a_scan_from_scratch_says(in_tmp, seed):
+    rng = np.random.default_rng(seed)
+    data, schema = in_tmp / "data", parse_schema(LISTED)
+    write(data, rng)
+    kept = 0
+    for step in range(5):
+        done = [edit(data, rng) for _ in range(3)] if step else []
+        settle(data, rng)
+        again = run_scan(schema, Request(data))
+        anew = run_scan(schema, Request(data, output=in_tmp / "anew", rehash=True))
+        assert repr(said(again)) == repr(said(anew)), done
+        kept += again.report.run["kept_files"]
+    assert kept > 20
