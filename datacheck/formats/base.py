@@ -37,8 +37,6 @@ class Format:
         open: ``(path, hint) -> Container``; raises `FormatError` for bytes that are not of this format.
         magic: first bytes, for files without a known suffix.
         directory: names of files that make a folder one container (Zarr).
-        extra: the extra that brings its library, "" for none.
-        library: the module that `extra` brings, to say so before any file is opened.
     """
 
     name: str
@@ -46,8 +44,6 @@ class Format:
     open: Callable[[Path, Hint], Container]
     magic: tuple[bytes, ...] = ()
     directory: tuple[str, ...] = ()
-    extra: str = ""
-    library: str = ""
 
 
 @cache

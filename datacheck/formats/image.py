@@ -60,4 +60,4 @@ def _open(path: Path, hint: Hint) -> Container:
 
 _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 _SUFFIXES = (".jpeg", ".tiff", ".webp", ".png", ".jpg", ".bmp", ".tif", ".ppm", ".pgm")
-IMAGE = Format("image", _SUFFIXES, _open, magic=_MAGIC, extra="images", library="PIL")
+IMAGE = Format("image", _SUFFIXES, _open, magic=_MAGIC)

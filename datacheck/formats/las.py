@@ -85,4 +85,4 @@ def _open(path: Path, hint: Hint) -> Values:
     return Values(values)
 
 
-LAS = Format("las", (".copc.laz", ".las", ".laz"), _open, magic=(b"LASF",), extra="clouds", library="laspy")
+LAS = Format("las", (".copc.laz", ".las", ".laz"), _open, magic=(b"LASF",))

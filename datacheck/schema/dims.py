@@ -50,8 +50,3 @@ def parse_shape(value: object) -> object:
 def shows(dims: Sequence[object]) -> str:
     """Return a shape as a person writes it."""
     return "[" + ", ".join(map(str, dims)) + "]"
-
-
-def matches(dims: Sequence[Dim], shape: Sequence[int]) -> bool:
-    """Tell whether `shape` has the declared rank and the declared sizes (names match any size)."""
-    return len(dims) == len(shape) and all(isinstance(d, str) or d == s for d, s in zip(dims, shape, strict=True))
