@@ -6,7 +6,6 @@ import importlib
 import importlib.metadata
 import importlib.util
 import pkgutil
-from types import ModuleType
 from typing import Any, TypeVar
 
 from datacheck.errors import MissingDependencyError, UsageError
@@ -23,30 +22,36 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
 
     Notes:
         Modules in name order, objects in order of definition; an object that a module only imports counts once.
+
+    Raises:
+        UsageError: a plug-in cannot be loaded.
     """
     parent = importlib.import_module(package)
-    modules = [importlib.import_module(f"{package}.{m.name}") for m in sorted(_modules(parent), key=lambda m: m.name)]
+    names = sorted(module.name for module in pkgutil.iter_modules(parent.__path__))
+    modules = [importlib.import_module(f"{package}.{name}") for name in names]
     found: list[Kind] = []
     for module in modules:
         for value in vars(module).values():
             if isinstance(value, kind) and not any(value is known for known in found):
                 found.append(value)
     for entry in sorted(importlib.metadata.entry_points(group=package), key=lambda e: e.name):
-        value = entry.load()
+        try:
+            value = entry.load()
+        except Exception as error:
+            msg = (
+                f"the plug-in {entry.name} ({entry.value}) for {package} cannot be loaded: {error}. Mend or remove it."
+            )
+            raise UsageError(msg) from error
         if isinstance(value, kind):
             found.append(value)
     return found
-
-
-def _modules(parent: ModuleType) -> list[pkgutil.ModuleInfo]:
-    return list(pkgutil.iter_modules(parent.__path__))
 
 
 def resolve(name: str) -> Any:
     """Return the object named ``module:attribute``.
 
     Raises:
-        UsageError: the module or the attribute does not exist.
+        UsageError: the module or the attribute does not exist, or importing the module fails.
     """
     module_name, _, attribute = name.partition(":")
     try:
@@ -55,6 +60,9 @@ def resolve(name: str) -> Any:
             value = getattr(value, part)
     except (ImportError, AttributeError) as error:
         msg = f"{name}: {error}. Names are written module:function."
+        raise UsageError(msg) from error
+    except Exception as error:  # whatever the module of a user raises when it is imported
+        msg = f"{name}: the module cannot be imported: {type(error).__name__}: {error}. Mend it."
         raise UsageError(msg) from error
     return value
 
