@@ -196,7 +196,9 @@ class _Lists:
         if not self._known:
             return [self._item(f, f.names.get(_SPLIT, "")) for f in found]
         index = self._index(found)
-        self._lists = [names for names in self._lists if self._is_list(names, index)]
+        others = [names.path for names in self._lists if not self._is_list(names, index)]
+        self._lists = [names for names in self._lists if names.path not in others]
+        other = f" ({others[0]} has such a name, but no line of it names a file here)" if others else ""
         listed = self._hold_against(index)
         covered = {(n, self._scope(t, names.names)) for names in self._lists for n, t in enumerate(self._templates)}
         items, unlisted = [], dict[str, list[_Found]]()
@@ -212,7 +214,7 @@ class _Lists:
         for split, files in sorted(unlisted.items()):
             name = self._expected(files[0].names)
             if name and name not in self._broken and not self._hidden(name):
-                self._note(name, f"no such list: all {len(files)} matching files are taken", split)
+                self._note(name, f"no such list{other}: all {len(files)} matching files are taken", split)
         return items
 
     def _hidden(self, name: str) -> bool:

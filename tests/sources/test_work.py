@@ -189,6 +189,15 @@ def test_lists_may_say_the_split_of_files_in_one_folder(tmp_path):
     assert said(work) == [("DC105", "c.npy", False, "")]
 
 
+def test_a_list_whose_lines_fit_no_file_is_told(tmp_path):
+    write(tmp_path, "a.npy")
+    write(tmp_path, "train.txt", text="a.npy\n")
+    (note,) = plan(tmp_path, schema({"files": "{id}.npy", "list": "{split}.txt"})).notes
+    assert note.reason == (
+        "no such list (train.txt has such a name, but no line of it names a file here): all 1 matching files are taken"
+    )
+
+
 def test_other_text_files_are_no_lists(tmp_path):
     write(tmp_path, "train/a/meta/0000.pkl")
     write(tmp_path, "train.txt", text="a/0000\n")
