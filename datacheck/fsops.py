@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +55,8 @@ def write_file(path: Path, parts: bytes | memoryview | list[bytes | memoryview],
         OutOfSpaceError: the device or quota is full; the temporary file is removed.
         StorageError: any other refusal of the operating system.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    # not the process number: two containers that write the same shard may have the same
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.partial")
     try:
         with _guarded(path):
             with open(temporary, "wb", buffering=0) as file:  # noqa: PTH123  raw, so that short writes are ours

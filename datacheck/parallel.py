@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import logging
 import mmap
 import os
 import selectors
@@ -162,7 +163,7 @@ class Child:
         if "crash" in answer:
             return None, Death(self._item(task), answer["crash"], crash=True)
         if "raised" in answer:
-            raise _exception(answer["raised"], answer["text"])
+            raise getattr(errors, answer["raised"], StorageError)(answer["text"])
         return answer["payload"], None
 
     def at(self) -> int:
@@ -230,12 +231,6 @@ def _ended(code: int | None, words: str) -> str:
     if code is not None and code < 0:
         return f"the parser was killed by {signal.Signals(-code).name}" + (f" ({words})" if words else "")
     return f"the parser ended with status {code}" + (f" ({words})" if words else "")
-
-
-def _exception(name: str, text: str) -> DatacheckError:
-    kind = getattr(errors, name, StorageError)
-    raised: DatacheckError = kind(text)
-    return raised
 
 
 # ---------------------------------------------------------------------------------------------- tasks
@@ -337,17 +332,22 @@ def _on_dask(
 
 
 def _result(distributed: Any, client: Any, future: Any) -> Outcome:
-    try:
-        client.wait_for_workers(1, timeout=_WORKERS_S)
-    except TimeoutError as error:
-        msg = f"{client.scheduler.address}: the scheduler has no workers. Start one: dask worker {client.scheduler.address}"
-        raise StorageError(msg) from error
-    try:
-        outcome: Outcome = future.result()
-    except (distributed.scheduler.KilledWorker, CancelledError, OSError) as error:
-        msg = f"the Dask workers died: {error}. Give them more memory, or use fewer (--workers)."
-        raise StorageError(msg) from error
-    return outcome
+    while True:
+        try:
+            outcome: Outcome = future.result(timeout=_WORKERS_S)
+        except TimeoutError as error:
+            if not client.scheduler_info()["workers"]:
+                address = client.scheduler.address
+                msg = f"{address}: the scheduler has had no workers for a while. Start one: dask worker {address}"
+                raise StorageError(msg) from error
+        except CancelledError as error:
+            msg = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
+            raise StorageError(msg) from error
+        except (distributed.scheduler.KilledWorker, OSError) as error:
+            msg = f"the Dask workers died: {error}. Give them more memory, or use fewer (--workers)."
+            raise StorageError(msg) from error
+        else:
+            return outcome
 
 
 @contextlib.contextmanager
@@ -365,6 +365,7 @@ def _client(distributed: Any, workers: int, scheduler: str | None) -> Iterator[A
             stack.enter_context(cluster)
             yield stack.enter_context(distributed.Client(cluster))
             return
+        stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL))  # what is wrong, we say
         try:
             client = distributed.Client(scheduler, timeout="10s")
         except (OSError, TimeoutError, ValueError) as error:
@@ -381,6 +382,8 @@ def _apart() -> Iterator[None]:
     main.update(dict.fromkeys(known))
     ours = threading.current_thread() is threading.main_thread()  # elsewhere signals are another's business
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ours else None
+    safe = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"  # as -P of a child
     try:
         yield
     except RuntimeError as error:
@@ -389,4 +392,6 @@ def _apart() -> Iterator[None]:
     finally:
         if ours:
             signal.signal(signal.SIGINT, before)
+        if safe is None:
+            del os.environ["PYTHONSAFEPATH"]
         main.update(known)

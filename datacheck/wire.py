@@ -13,19 +13,29 @@ FRAME = struct.Struct("<QQ")  # bytes of JSON, bytes of arrays
 
 
 def encode(value: Json) -> list[bytes | memoryview]:
-    """Return a frame in pieces: JSON with the arrays taken out, then their bytes."""
+    """Return a frame in pieces: JSON with the arrays taken out, then their bytes.
+
+    Notes:
+        The first line names the key that stands for an array: one that no dict of `value` has.
+    """
     arrays: list[np.ndarray[Any, Any]] = []
+    mark = "$array"
 
     def default(item: object) -> object:
         if isinstance(item, np.ndarray) and not item.dtype.hasobject:
             arrays.append(np.ascontiguousarray(item))
-            return {"$array": len(arrays) - 1, "dtype": item.dtype.str, "shape": list(item.shape)}
+            return {mark: len(arrays) - 1, "dtype": item.dtype.str, "shape": list(item.shape)}
         if isinstance(item, np.generic):
             return item.item()
         msg = f"{type(item).__name__} cannot be sent between processes"
         raise TypeError(msg)
 
-    head = json.dumps(value, default=default).encode()
+    text = json.dumps(value, default=default)
+    while text.count(f'"{mark}"') != len(arrays):  # names come from the data, too
+        mark += "$"
+        arrays.clear()
+        text = json.dumps(value, default=default)
+    head = f"{mark}\n{text}".encode()
     body = [array.reshape(-1).view(np.uint8).data for array in arrays if array.nbytes]
     return [FRAME.pack(len(head), sum(map(len, body))), head, *body]
 
@@ -35,10 +45,11 @@ def decode(frame: bytes | bytearray) -> Json:
     head_size, _ = FRAME.unpack_from(frame)
     view = memoryview(frame)[FRAME.size :]
     place = head_size
+    mark, _, text = str(view[:head_size], "utf-8").partition("\n")
 
     def hook(item: dict[str, Any]) -> Any:
         nonlocal place
-        if "$array" not in item:
+        if mark not in item:
             return item
         dtype = np.dtype(item["dtype"])
         count = int(np.prod(item["shape"], dtype=np.int64))
@@ -46,4 +57,4 @@ def decode(frame: bytes | bytearray) -> Json:
         place += count * dtype.itemsize
         return array
 
-    return json.loads(str(view[:head_size], "utf-8"), object_hook=hook)
+    return json.loads(text, object_hook=hook)

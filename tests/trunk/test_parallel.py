@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck.errors import FormatError, StorageError, UsageError
-from datacheck.parallel import Limits, ordered_map
+from datacheck.parallel import Child, Limits, _result, ordered_map, run_task
 from datacheck.wire import decode, encode
 
 
@@ -79,6 +80,14 @@ def test_a_frame_gives_back_values_and_arrays(value, array):
     assert back["array"].shape == array.shape
 
 
+@pytest.mark.parametrize("name", ["$array", "$array$", '"$array"'])
+def test_a_name_from_the_data_is_never_taken_for_an_array(name):
+    value = {name: np.arange(3), "inner": [{name: 0, "dtype": "<f8", "shape": [9]}], "text": name}
+    back = decode(b"".join(encode(value)))
+    np.testing.assert_array_equal(back[name], [0, 1, 2])
+    assert (back["inner"], back["text"]) == (value["inner"], name)
+
+
 def test_objects_are_never_sent():
     with pytest.raises(TypeError, match="between processes"):
         encode({"x": np.array([object()])})
@@ -139,6 +148,55 @@ def test_dask_workers_give_the_same_outcomes_in_the_same_order():
 def test_a_scheduler_that_does_not_answer_is_said():
     with pytest.raises(StorageError, match="no Dask scheduler answers"):
         run(["a"], scheduler="tcp://127.0.0.1:1")
+
+
+def test_a_worker_with_many_threads_mixes_nothing_up_and_each_run_has_children_of_its_own():
+    import distributed
+
+    options = {"n_workers": 1, "threads_per_worker": 4, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options, silence_logs=50) as cluster:
+        outcomes = [run(*([f"{n}"] for n in range(24)), scheduler=cluster.scheduler_address) for _ in range(2)]
+    assert [[done(o) for o in some] for some in outcomes] == [[[f"{n}"] for n in range(24)]] * 2
+    first, second = ({o.payloads[0]["pid"] for o in some} for some in outcomes)
+    assert first.isdisjoint(second)  # an old child would still have the old modules of a user
+
+
+def test_a_scheduler_without_workers_is_said(monkeypatch):
+    import distributed
+
+    monkeypatch.setattr("datacheck.parallel._WORKERS_S", 0.2)
+    options = {"n_workers": 0, "processes": False, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**options) as cluster, pytest.raises(StorageError, match="no workers"):
+        run(["a"], scheduler=cluster.scheduler_address)
+
+
+def test_a_lost_scheduler_is_said():
+    class Lost:
+        def result(self, timeout):
+            raise CancelledError
+
+    import distributed
+
+    with pytest.raises(StorageError, match="connection to the Dask scheduler was lost"):
+        _result(distributed, None, Lost())
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_child_imports_what_lies_in_the_working_directory(tmp_path, monkeypatch, workers):
+    for name in ("uuid", "xxhash", "numpy", "random", "multiprocessing"):
+        (tmp_path / f"{name}.py").write_text(f"open('{tmp_path}/executed', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    assert [done(o) for o in run(["a"], ["b"], workers=workers)] == [["a"], ["b"]]
+    assert not (tmp_path / "executed").exists()
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
+def test_what_a_task_prints_is_not_kept_for_the_next():
+    child = Child(Limits())
+    for _ in range(3):
+        run_task(child, WORK, {"items": ["noise"]})
+        assert child._noise.seek(0, os.SEEK_END) == len(b"a library prints here")
+    child.close()
 
 
 def test_no_child_outlives_the_map():
