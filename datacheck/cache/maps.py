@@ -12,6 +12,7 @@ import re
 import sys
 import weakref
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -151,6 +152,17 @@ class MappedRows:
         return self._bytes[start : start + self._grid.chunk_bytes]
 
 
+class _Descriptor:
+    """An open file; closed when nobody holds it any more."""
+
+    def __init__(self, path: Path) -> None:
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)
+
+
 class ReadRows:
     """Rows through positioned reads, for file systems where a map could lose its file.
 
@@ -160,20 +172,14 @@ class ReadRows:
 
     def __init__(self, grid: Grid, files: Sequence[Path]) -> None:
         self._grid, self._files = grid, files
-        self._open: dict[int, Any] = {}
-
-    def _file(self, g: int) -> int:
-        if g not in self._open:
-            if len(self._open) >= _OPEN_FILES:
-                self._open.pop(next(iter(self._open))).close()
-            self._open[g] = self._files[g].open("rb", buffering=0)
-        return int(self._open[g].fileno())
+        # a thread that reads holds what it reads, so that another's read cannot close (and reuse) its descriptor
+        self._file = lru_cache(_OPEN_FILES)(lambda g: _Descriptor(files[g]))
 
     def _read(self, g: int, offset: int, view: memoryview) -> None:
         try:
             file = self._file(g)
             while len(view):
-                size = os.preadv(file, [view], offset)
+                size = os.preadv(file.number, [view], offset)
                 if size == 0:
                     msg = f"{self._files[g]}: ends too early. Rebuild the cache: datacheck cache build"
                     raise CorruptionError(msg)
@@ -201,10 +207,6 @@ class ReadRows:
         raw = bytearray(self._grid.chunk_bytes)
         self._read(g, j * self._grid.chunk_bytes, memoryview(raw))
         return raw
-
-    def __del__(self) -> None:
-        for file in self._open.values():
-            file.close()
 
 
 class ForeignRows:

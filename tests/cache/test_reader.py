@@ -409,3 +409,21 @@ def test_counts_and_origins(tmp_path):
     assert cache.codes("sample/000000") == ["DC301"]
     assert cache.codes("sample/000002") == []
     assert read_manifest(folder).format == 1
+
+
+def test_a_file_that_is_read_stays_open_while_others_push_it_out(tmp_path, monkeypatch):
+    """Else the descriptor of one thread's read could be closed and reused by another's: rows of the wrong file."""
+    monkeypatch.setattr(maps, "_OPEN_FILES", 1)
+    grid = layout.Grid("int64", (8, 2), 4, 1)
+    for g in range(2):
+        np.full((4, 2), g).tofile(tmp_path / f"{g}")
+    rows = maps.ReadRows(grid, [tmp_path / "0", tmp_path / "1"])
+    held = rows._file(0)
+    out = np.empty((2, 2), np.int64)
+    rows.take(np.array([5, 1]), out)
+    assert out.tolist() == [[1, 1], [0, 0]]
+    assert os.pread(held.number, 8, 0) == bytes(8)
+    number = held.number
+    del held, rows
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(number)
