@@ -19,11 +19,12 @@ import numpy as np
 from datacheck import fsops, transforms
 from datacheck.build.fingerprint import fingerprint
 from datacheck.build.finish import Facts, Finish
-from datacheck.build.plan import Plan, Samples, cut, estimate, own_dims, resolve
+from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored
 from datacheck.build.seen import Seen
 from datacheck.build.writer import spec_as
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.manifest import Manifest, read_manifest
+from datacheck.digest import digest_value
 from datacheck.errors import CorruptionError, DatacheckError, NondeterministicBuildError, StorageError, UsageError
 from datacheck.finding import Tick
 from datacheck.parallel import Limits, Outcome, ordered_map
@@ -112,7 +113,7 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], str]:
     if not after:
         msg = f"split {split}: no field is left to store. Look at the transforms and at fields: in the schema"
         raise UsageError(msg)
-    specs = own_dims(after)
+    specs = stored(after)
     plan = cut(split, samples, specs, estimate(before, specs, job.seen, samples))
     key = fingerprint(job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()})
     return plan, steps, key
@@ -254,6 +255,7 @@ def _tasks(job: Job, plan: Plan, steps: Sequence[Transform], folder: Path) -> It
         "root": os.path.abspath(job.root),  # noqa: PTH100  links stay links
         "roots": {name: os.path.abspath(path) for name, path in sorted(job.roots.items())},  # noqa: PTH100
         "steps": [step.as_dict() for step in steps],
+        "identities": [digest_value(step.identity()) for step in steps],
         "paths": list(job.paths),
         "specs": {name: spec_as(spec) for name, spec in plan.specs.items()},
         "samples": len(plan.samples),

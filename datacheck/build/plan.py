@@ -59,9 +59,6 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str,
         seen: what was found.
         valid: bool (samples): those whose word counts; where none is valid, all count.
 
-    Raises:
-        UsageError: a field has an axis of size 0, which no cache holds.
-
     Notes:
         What the schema declares stands. What it leaves open is what most valid samples have, ties to the smaller
         sizes; an undeclared dtype is the smallest that holds all of theirs; an undeclared first axis is fixed where
@@ -76,7 +73,6 @@ def resolve(schema: Schema, seen: Mapping[str, Seen], valid: Array) -> dict[str,
         counted = present & valid if (present & valid).any() else present
         if counted.any():
             specs[name] = _resolved(name, declared, seen[name], counted, complete=bool(present[valid].all()))
-    _check_paths(specs)
     return specs
 
 
@@ -95,9 +91,6 @@ def _resolved(name: str, declared: FieldSpec | None, seen: Seen, counted: Array,
     dtype = spec.dtype if spec.dtype not in {None, "text", "json"} else _common_dtype(s.dtype for _, s in found)
     lengths = seen.length[counted & np.isin(seen.which, [i for i, s in enumerate(seen.signatures) if s.rank == rank])]
     dim, item = _axes(name, spec, rank, found, lengths)
-    if 0 in item:
-        msg = f"{name}: an axis of size 0 ({list(item)}) cannot be stored. Leave the field out: transforms: select"
-        raise UsageError(msg)
     return ArraySpec(str(dtype), item, dim, "array", optional, attrs)
 
 
@@ -131,19 +124,23 @@ def _common_dtype(dtypes: Iterable[str]) -> str:
     return layout.zarr_type(name)
 
 
-def _check_paths(specs: Mapping[str, ArraySpec]) -> None:
-    for name in specs:
+# ---------------------------------------------------------------------------------------------- shards and tasks
+
+
+def stored(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
+    """Return the specs as the format wants them: by name, every text and JSON field on a dimension of its own.
+
+    Raises:
+        UsageError: a field has an axis of size 0, or lies inside another: no cache holds these.
+    """
+    for name, spec in specs.items():
+        if 0 in spec.item:
+            msg = f"{name}: an axis of size 0 ({list(spec.item)}) cannot be stored. Leave it out: transforms: select"
+            raise UsageError(msg)
         inside = next((other for other in specs if other.startswith(name + "/")), None)
         if inside is not None:
             msg = f"a cache cannot hold both {name} and {inside}. Leave one out or rename it: at: in the schema"
             raise UsageError(msg)
-
-
-# ---------------------------------------------------------------------------------------------- shards and tasks
-
-
-def own_dims(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
-    """Return the specs with every text and JSON field on a dimension of its own, as the format wants it."""
     return {n: s if s.kind == "array" else replace(s, dim=layout.text_dim(n)) for n, s in sorted(specs.items())}
 
 

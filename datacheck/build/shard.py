@@ -19,8 +19,8 @@ from datacheck.transforms.cast import cast, fits, lost
 
 Array = np.ndarray[Any, Any]
 
-# The only places where orjson's text (sorted keys) differs from canonical JSON: exponents and negative zero.
-_NOT_CANONICAL = re.compile(rb"[0-9][eE]|-0\.0")
+# The only places where orjson's text (sorted keys) differs from canonical JSON: exponents, 0.00001, negative zero.
+_NOT_CANONICAL = re.compile(rb"[0-9][eE]|0\.0000|-0\.0")
 
 
 class Room:

@@ -17,6 +17,7 @@ import xxhash
 from datacheck import fsops, transforms
 from datacheck.build.shard import Room, Shard
 from datacheck.cache import layout
+from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec, Origin
 from datacheck.schema.model import Schema
@@ -34,22 +35,25 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[dict[str, Any]]:
     """Make the shards of a task (see `parallel.run_task`).
 
     Args:
-        task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), paths (folders of user functions),
-            specs (by field), samples (in the split), k, folder (of the unfinished cache), items: one per shard:
-            number, keys, reads (`Item.as_dict` with keys, files with size and times).
+        task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities (digest of each step as it
+            was when the build was planned), paths (folders of user functions), specs (by field), samples (in the
+            split), k, folder (of the unfinished cache), items: one per shard: number, keys, reads (`Item.as_dict` with
+            keys, files with size and times).
         beat: called with a shard's place in the task.
 
     Returns:
         One record per shard: see `_written`.
 
     Raises:
-        UsageError: a source file changed since it was scanned, or a user's function failed.
+        UsageError: a source file changed since it was scanned, or a step since the build was planned, or is another
+            one on this machine; or a user's function failed.
         OutOfSpaceError: the disk is full.
     """
     find_in(task["paths"])
     root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(Schema.model_validate(task["schema"]), root, roots)
     steps = [transforms.step(entry) for entry in task["steps"]]
+    _as_planned(steps, task["identities"])
     specs = {name: spec_from(data) for name, data in task["specs"].items()}
     done, room = [], Room()
     for place, order in enumerate(task["items"]):
@@ -60,6 +64,14 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[dict[str, Any]]:
             _unchanged(root, roots, read["files"])
         done.append(_written(shard, order["g"], task))
     return done
+
+
+def _as_planned(steps: Sequence[Transform], identities: Sequence[str]) -> None:
+    for one, planned in zip(steps, identities, strict=True):
+        if digest_value(one.identity()) != planned:
+            name = next(iter(one.as_dict()))
+            msg = f"{name}: its files changed during the build, or are others on this worker. Nothing was published."
+            raise UsageError(msg)
 
 
 def spec_as(spec: ArraySpec) -> list[Any]:

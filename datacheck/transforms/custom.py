@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from datacheck.digest import digest_file
+from datacheck.digest import canonical_json, digest_file
 from datacheck.errors import UsageError
 from datacheck.registry import resolve
 from datacheck.sample import ArraySpec, Block, Kind, Piece, stack
 from datacheck.schema.model import FieldSpec
 from datacheck.schema.values import Strings
 from datacheck.transforms.base import InvalidSample, Refusal, Result, Specs, Transform
+
+_ADDED: list[str] = []  # to sys.path, by `find_in`
 
 
 class Custom(Transform):
@@ -85,6 +89,11 @@ class Custom(Transform):
             if not isinstance(made, Block) or made.keys != block.keys:
                 msg = f"{self.use}: a function of blocks returns a Block with the same keys, not {type(made).__name__}"
                 raise UsageError(msg)
+            for name, column in made.fields.items():
+                rows = len(column.values) if column.lengths is None else int(column.lengths.sum())
+                if len(column) != len(block) or rows != len(column.values):
+                    msg = f"{self.use}: the column {name} does not hold the rows of {len(block)} samples"
+                    raise UsageError(msg)
             return [made], []
         return self._by_sample(block)
 
@@ -100,7 +109,7 @@ class Custom(Transform):
             if not isinstance(made, Mapping):
                 msg = f"{self.use}: a function of samples returns a mapping of fields, not {type(made).__name__}"
                 raise UsageError(msg)
-            values = {name: _plain(value) for name, value in made.items()}
+            values = {name: self._plain(name, value) for name, value in made.items()}
             pieces.append(Piece(sample.key, values, sample.origin, block.groups[i] if block.groups else ""))
         return stack(pieces, block.split), refused
 
@@ -114,22 +123,44 @@ class Custom(Transform):
             msg = f"{self.use}: {said} (at sample {key}). Mend the function, or let it raise InvalidSample."
             raise UsageError(msg) from error
 
+    def _plain(self, name: str, value: Any) -> Any:
+        """Return text and JSON values as they are, anything else as a C-order little-endian array."""
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, list | dict):
+            try:
+                canonical_json(value)
+            except (TypeError, ValueError) as error:
+                msg = f"{self.use}: {name}: {error}"
+                raise UsageError(msg) from error
+            return value
+        array = np.asarray(value)
+        return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
+
     def _takes_blocks(self) -> bool:
         first = next(iter(inspect.signature(self._function).parameters), "")
         return typing.get_type_hints(self._function).get(first) is Block
 
 
-def find_in(folders: Iterable[str]) -> None:
-    """Let ``module:function`` find modules in these folders too, after all other places."""
-    sys.path.extend(folder for folder in folders if folder not in sys.path)
+def find_in(folders: Sequence[str]) -> None:
+    """Let ``module:function`` find modules in these folders too, after all other places.
+
+    Notes:
+        What an earlier call added is taken back: two pipelines may each have a ``steps.py`` beside them.
+    """
+    gone = [folder for folder in _ADDED if folder not in folders]
+    for name in [name for name, module in sys.modules.items() if _lies_in(gone, name, module)]:
+        del sys.modules[name]
+    sys.path[:] = [folder for folder in sys.path if folder not in gone]
+    _ADDED[:] = [folder for folder in folders if folder in _ADDED or folder not in sys.path]
+    sys.path.extend(folder for folder in _ADDED if folder not in sys.path)
+    importlib.invalidate_caches()
 
 
-def _plain(value: Any) -> Any:
-    """Return text and JSON values as they are, anything else as a C-order little-endian array."""
-    if value is None or isinstance(value, str | list | dict):
-        return value
-    array = np.asarray(value)
-    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
+def _lies_in(folders: Sequence[str], name: str, module: ModuleType) -> bool:
+    top = name.partition(".")[0]
+    file = getattr(sys.modules.get(top, module), "__file__", None)
+    return any(file in {f"{folder}/{top}.py", f"{folder}/{top}/__init__.py"} for folder in folders)
 
 
 def _declared(where: str, name: str, spec: FieldSpec) -> ArraySpec:

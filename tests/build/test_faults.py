@@ -14,6 +14,7 @@ import pytest
 
 from datacheck.build.builder import build_cache
 from datacheck.build.writer import write_shards
+from datacheck.errors import UsageError
 from tests.build.make import job_of, schema_of, tree
 
 FIELDS = {"x": {"role": "points", "shape": [1000, 3], "dtype": "float32"}, "n": {"role": "value", "shape": ["T"]}}
@@ -142,6 +143,23 @@ def test_a_late_task_cannot_touch_a_published_cache(data, tmp_path, monkeypatch)
         write_shards(orders[0], lambda _: None)
     assert tree(built.path) == golden
     assert [p.name for p in built.path.parent.iterdir()] == [built.path.name]
+
+
+def test_a_step_that_changes_during_the_build_publishes_nothing(data, tmp_path, monkeypatch):
+    from datacheck.build import builder
+
+    ordered_map = builder.ordered_map
+
+    def edited(function, tasks, **options):
+        tasks = list(tasks)
+        (tmp_path / "slow_step.py").write_text("def slow(sample):\n    return {**sample.fields}\n")
+        return ordered_map(function, tasks, **options)
+
+    monkeypatch.setattr(builder, "ordered_map", edited)
+    job = job_of(schema_of(FIELDS), data, steps=["slow_step:slow"], paths=[str(tmp_path)])
+    with pytest.raises(UsageError, match=r"slow_step:slow: .* changed during the build"):
+        build_cache(job, tmp_path / "out")
+    assert not [p for p in (tmp_path / "out").rglob("*") if p.is_file()]
 
 
 def test_a_task_gives_the_same_files_twice(data, tmp_path, monkeypatch):

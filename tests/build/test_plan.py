@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from datacheck.build.fingerprint import fingerprint
-from datacheck.build.plan import Plan, Samples, cut, estimate, own_dims, resolve
+from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored
 from datacheck.build.seen import Seen, Signature, measured, of_blocks, of_table, signature
 from datacheck.cache import layout
 from datacheck.errors import UsageError
@@ -88,16 +88,16 @@ def test_text_has_a_dimension_of_its_own():
     found = layout_of({"role": "text"}, "a", "bb")
     assert (found.dtype, found.dim, found.kind) == ("uint8", layout.text_dim("f"), "text")
     assert layout_of({"role": "chat"}, [1], [2]).kind == "json"
-    renamed = own_dims({"t": ArraySpec("uint8", (), "whatever", "text")})
+    renamed = stored({"t": ArraySpec("uint8", (), "whatever", "text")})
     assert renamed["t"].dim == layout.text_dim("t")
 
 
 def test_what_no_cache_holds_is_refused_in_words():
     with pytest.raises(UsageError, match=r"f: an axis of size 0 .* select"):
-        layout_of({"shape": ["T", "W"]}, zeros(4, 0))
+        stored({"f": layout_of({"shape": ["T", "W"]}, zeros(4, 0))})
     both = {"obs": seen_of(zeros(1)), "obs/pose": seen_of(zeros(1))}
     with pytest.raises(UsageError, match="both obs and obs/pose"):
-        resolve(schema_of({"*": {}}), both, np.ones(1, bool))
+        stored(resolve(schema_of({"*": {}}), both, np.ones(1, bool)))
 
 
 # ------------------------------------------------------------------------------------------- seen

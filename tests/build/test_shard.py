@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from datacheck.build.shard import Shard
 from datacheck.build.writer import chunk_digests
 from datacheck.cache import layout
+from datacheck.digest import canonical_json
 from datacheck.sample import ArraySpec, Origin, Piece, stack
 
 SPECS = {
@@ -79,3 +80,20 @@ def test_a_shard_without_samples_has_no_rows():
     assert shard.reasons == {0: "the source did not give it"}
     assert len(rows.padded("x", 8)) == 0
     assert rows.sample_digests().tolist() == [0]
+
+
+NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.floats(1e-7, 1e-3)
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.lists(JSON.map(lambda value: [value]), min_size=1, max_size=3))
+def test_json_is_stored_as_canonical_json(values):
+    (block,) = stack([Piece(f"{i}", {"j": value}, Origin("f")) for i, value in enumerate(values)])
+    shard = Shard([f"{i}" for i in range(len(values))], {"j": ArraySpec("uint8", (), "fields.j", "json")})
+    shard.put(block)
+    stored = bytes(shard.close().padded("j", 1))
+    assert stored.rstrip(b"\0") == b"".join(canonical_json(value) for value in values)

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from datacheck.errors import UsageError
+from datacheck.registry import resolve
 from datacheck.sample import ArraySpec, Origin, Piece, stack
 from datacheck.transforms import bind, run, step
+from datacheck.transforms.custom import find_in
 
 SPECS = {"x": ArraySpec("float32", (3,), "P")}
 
@@ -32,6 +34,9 @@ def broken(sample):
 
 def wrong(sample):
     return 3
+
+def uneven(block: Block) -> Block:
+    return with_columns(block, {"x": Column(np.ones((1, 3), np.float32), np.array([1]))})
 
 def shortened(block: Block) -> Block:
     return Block(block.keys[1:], {}, block.origins[1:])
@@ -105,3 +110,38 @@ def test_text_may_come_out(mine):
     _, after = bind([step({"mine_steps:double": {"fields": {"t": {"role": "text"}}, "drop": ["x"]}})], SPECS)
     assert list(after) == ["t"]
     assert after["t"].kind == "text"
+
+
+def test_a_block_whose_columns_do_not_hold_its_samples_is_refused(mine):
+    (one,), _ = bind([step("mine_steps:uneven")], SPECS)
+    with pytest.raises(UsageError, match="the column x does not hold the rows of 3 samples"):
+        run([one], blocks())
+
+
+@pytest.mark.parametrize("source", ["def f(:\n", "1 / 0\n"])
+def test_a_module_that_cannot_be_imported_is_said(tmp_path, monkeypatch, source):
+    (tmp_path / "bad_steps.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"bad_steps:f: the module cannot be imported: (Syntax|ZeroDivision)Error"):
+        bind([step("bad_steps:f")], SPECS)[0][0].identity()
+
+
+def test_two_pipelines_may_have_modules_of_one_name(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own_steps.py").write_text(f"def f(sample):\n    return {name!r}\n")
+    before = list(sys.path)
+    for name in ("one", "two", "one"):
+        find_in([str(tmp_path / name)])
+        assert resolve("own_steps:f")(None) == name
+    find_in([])
+    assert sys.path == before
+    with pytest.raises(UsageError, match="own_steps"):
+        resolve("own_steps:f")
+
+
+def test_json_that_has_no_json_form_is_refused(mine):
+    (mine.parent / "mine_steps.py").write_text("def bad(sample):\n    return {'x': {'v': float('nan')}}\n")
+    (one,), _ = bind([step("mine_steps:bad")], SPECS)
+    with pytest.raises(UsageError, match="x: nan has no canonical JSON form"):
+        run([one], blocks())
