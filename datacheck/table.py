@@ -84,7 +84,7 @@ class Table:
     def as_wire(self) -> dict[str, Any]:
         """Return the table as JSON values and arrays (what `parallel.encode` takes)."""
         columns = {
-            name: [m.values.tolist() if m.values.dtype.hasobject else m.values, m.present]
+            name: [_packed(m.values.tolist()) if m.values.dtype.hasobject else m.values, m.present]
             for name, m in self.columns.items()
         }
         texts = {name: _packed(getattr(self, name)) for name in _TEXTS}
@@ -98,7 +98,7 @@ class Table:
         texts = {name: _unpacked(data["texts"][name]) for name in _TEXTS}
         texts["files"] = texts["files"] or list(texts["keys"])
         columns = {
-            name: Measured(np.array(values, dtype=object) if isinstance(values, list) else values, present)
+            name: Measured(np.array(_unpacked(values), dtype=object) if isinstance(values, list) else values, present)
             for name, (values, present) in data["columns"].items()
         }
         return Table(**texts, status=data["status"], nbytes=data["nbytes"], columns=columns)

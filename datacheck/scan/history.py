@@ -9,7 +9,7 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from datacheck.scan.select import Choice, variants
 from datacheck.scan.store import LISTING, NAMES, RESULT, SAMPLES, read_table
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item
-from datacheck.sources.listing import Entry, Listing, carry
+from datacheck.sources.listing import Entry, Listing, carried
 from datacheck.table import Note, Table, concatenate
 from datacheck.wire import decode, encode
 
@@ -66,7 +66,7 @@ class Past:
     Args:
         listing: files as they were, with digests.
         key: its `measured_key`.
-        items: the files that each item's rows came from.
+        items: the files that each item's rows came from; none where that is the item's own file alone.
         table: those rows.
         undeclared: fields met that the schema does not list.
         when: when the scan began, "" for parts of an interrupted one.
@@ -115,28 +115,44 @@ def keep(
     kept = Kept(listing)
     wanted = {(item.path, item.split): item for item in items}
     for past in pasts:
-        known = {e.path: e.digest for e in carry(listing, past.listing).entries if e.digest is not None}
+        known = carried(listing, past.listing)
         kept.listing = kept.listing.with_digests(known)
         if past.key != key:
             continue
         slots = {
-            slot
-            for slot, files in past.items.items()
-            if slot in wanted and slot not in kept.items
-            and all(file in known for file in files) and files_of(wanted[slot]) == list(files)
+            slot: tuple(files)
+            for slot, item in wanted.items()
+            if slot in past.items and slot not in kept.items
+            and (files := files_of(item)) == list(past.items[slot] or [item.path])
+            and all(file in known for file in files)
         }  # fmt: skip
         if slots:
             kept.undeclared.update(past.undeclared)
             kept.tables.append(_rows_of(past.table, slots))
-            kept.items |= {slot: past.items[slot] for slot in slots}
+            shared(kept.tables[-1], listing)
+            kept.items |= slots
     return kept
 
 
-def _rows_of(table: Table, slots: set[Slot]) -> Table:
+def changed_only(past: Past, listing: Listing) -> Past:
+    """Return of a past scan what `changes` needs to know: files whose content may be another now."""
+    known = listing.by_path
+    entries = [e for e in past.listing.entries if e.path in known and known[e.path].digest != e.digest]
+    return replace(past, listing=replace(past.listing, entries=entries), items={}, table=Table())
+
+
+def _rows_of(table: Table, slots: Collection[Slot]) -> Table:
     mask = np.fromiter(
         (slot in slots for slot in zip(table.files, table.splits, strict=True)), dtype=bool, count=len(table)
     )
     return table if mask.all() else table.take(np.flatnonzero(mask))
+
+
+def shared(table: Table, listing: Listing) -> None:
+    """Let a table's keys and files be the texts that the listing holds already: one for each file, not four."""
+    known = listing.by_path
+    for names in (table.keys, table.files):
+        names[:] = [entry.path if (entry := known.get(name)) is not None else name for name in names]
 
 
 def comparable(choice: Choice, past: Past | None) -> Choice:
@@ -271,7 +287,7 @@ def last_finished(place: Place) -> Past | None:
             when = orjson.loads((folder / RESULT).read_bytes())["run"]["started"]
             items = said["items"]
             paths = zip(items["path"], items["split"], items["files"], strict=True)
-            slots = {(path, split): [path] if files is None else files for path, split, files in paths}
+            slots = {(path, split): files or () for path, split, files in paths}
             return Past(
                 Listing.from_dict(said), said["measured"], slots, read_table(folder / SAMPLES), said["undeclared"], when
             )

@@ -11,7 +11,7 @@ from typing import Any
 
 from datacheck.finding import Tick
 from datacheck.parallel import Death, Limits, Outcome, ordered_map
-from datacheck.scan.history import Journal, Slot
+from datacheck.scan.history import Journal, Slot, shared
 from datacheck.scan.worker import digested, unread_rows
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item, Source, Unread
@@ -105,7 +105,7 @@ def measure(
         with closing(outcomes):  # type: ignore[type-var]
             for outcome in outcomes:
                 for part in _parts(job, source, outcome):
-                    samples += _take(done, part, listing.by_path, journal)
+                    samples += _take(done, part, listing, journal)
                 files += len(outcome.task["items"])
                 nbytes += sum(item["nbytes"] for item in outcome.task["items"])
                 tell()
@@ -171,15 +171,15 @@ def _seen(job: Job, files: Sequence[str]) -> list[list[Any]]:
     return [list(digested(job.root, job.roots, entry)) for entry in found if entry is not None]
 
 
-def _take(done: Measured, part: Mapping[str, Any], listed: Mapping[str, Entry], journal: Journal) -> int:
+def _take(done: Measured, part: Mapping[str, Any], listing: Listing, journal: Journal) -> int:
     if part["items"]:
         journal.add(part)
-    table = Table.from_wire(part["table"])
-    table.files = _shared(table.files, listed)
-    table.keys = _shared(table.keys, listed)
+    table, listed = Table.from_wire(part["table"]), listing.by_path
+    shared(table, listing)
     done.tables.append(table)
-    for path, split, files in part["items"]:
-        done.items[_shared([path], listed)[0], split] = tuple(_shared(files, listed))
+    for _, split, files in part["items"]:
+        own = tuple(listed[file].path if file in listed else file for file in files)
+        done.items[own[0], split] = own
     for said in part["entries"]:
         entry, before = Entry(*said), listed.get(said[0])
         if before is not None and before[1:5] == entry[1:5]:
@@ -190,11 +190,6 @@ def _take(done: Measured, part: Mapping[str, Any], listed: Mapping[str, Entry], 
     for crash in part["crashes"]:
         done.crashes.setdefault(crash["measure"], crash)
     return len(table)
-
-
-def _shared(names: Sequence[str], listed: Mapping[str, Entry]) -> list[str]:
-    """Return names as the objects that the listing holds already: one text per file, not four."""
-    return [entry.path if (entry := listed.get(name)) is not None else name for name in names]
 
 
 def with_entries(listing: Listing, entries: Mapping[str, Entry], used: Collection[str]) -> Listing:

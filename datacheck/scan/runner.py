@@ -112,15 +112,17 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         pasts = [] if request.rehash else [p for p in (journal.parts(root), last) if p is not None]
         source = open_source(schema, root, request.roots)
         kept = history.keep(listing, work.items, source.files, key, pasts)
-        pasts, last = [], last and replace(last, table=Table())  # rows that are not kept can go
+        pasts, last = [], last and history.changed_only(last, kept.listing)  # what is kept need not be held twice
         todo = [item for item in work.items if (item.path, item.split) not in kept.items]
         job = Job(
             schema, root, request.roots, [m.name for m in measures], request.workers, request.scheduler, request.limits
         )
         fresh = measure(job, source, listing, todo, journal, progress, len(kept.items))
-        items = {**kept.items, **fresh.items}
-        listing = with_entries(kept.listing, fresh.entries, {file for files in items.values() for file in files})
         before = len(kept.items), sum(map(len, kept.tables))
+        kept.items |= fresh.items
+        used = {file for files in kept.items.values() for file in files}
+        listing = kept.listing = with_entries(kept.listing, fresh.entries, used)
+        fresh.entries.clear()
         table = concatenate([*kept.tables, *fresh.tables, *_missing(work)])
         kept.tables.clear()
         fresh.tables.clear()
@@ -130,7 +132,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         undeclared = sorted(kept.undeclared | fresh.undeclared)
         facts = Facts(declared, request.data, listing, work, began, *before, undeclared, fresh.deaths)
         report = report_of(facts, request.command, request.fail_on, table, judged)
-        files = history.listing_json(listing, report.dataset["digest"], key, items, undeclared)
+        files = history.listing_json(listing, report.dataset["digest"], key, kept.items, undeclared)
         folder = _write(report, table, judged, files, place, journal)
     return ScanRun(replace(report, folder=str(folder)), table, listing, work, judged.valid, judged.codes)
 

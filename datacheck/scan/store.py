@@ -117,6 +117,7 @@ def table_bytes(table: Table) -> Any:
             writer = pq.ParquetWriter(sink, batch.schema, compression="zstd")
         writer.write_table(batch)
     writer.close()
+    pa.default_memory_pool().release_unused()
     return memoryview(sink.getvalue())
 
 
@@ -146,23 +147,32 @@ def _arrow_column(pa: Any, values: Array, absent: Array) -> Any:
 
 def read_table(path: Path) -> Table:
     """Return the table that `table_bytes` made."""
+    import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    texts = [name for name in _FIXED if name not in {"key", "nbytes"}]
-    stored = pq.read_table(path, memory_map=True, read_dictionary=texts)
     status = {text: number for number, text in _STATUS.items()}
-    keys = stored["key"].to_pylist()
-    return Table(
-        keys=keys, files=_texts(stored["file"], keys), inner=_texts(stored["inner"]), splits=_texts(stored["split"]),
-        groups=_texts(stored["group"]), reasons=_texts(stored["reason"]), nbytes=stored["nbytes"].to_numpy(),
-        status=np.array([status[text] for text in _texts(stored["status"])], dtype=np.int8),
-        columns={name: _measured(stored[name]) for name in stored.column_names if name not in _FIXED},
-    )  # fmt: skip
+    dictionaries = [name for name in _FIXED if name not in {"key", "nbytes"}]
+    with pq.ParquetFile(path, memory_map=True, read_dictionary=dictionaries) as stored:
+
+        def column(name: str) -> Any:  # one after the other: all of them at once take several times the memory
+            return stored.read(columns=[name])[name]
+
+        keys: list[str] = column("key").to_pylist()
+        files = _texts(column("file"))
+        table = Table(
+            keys=keys, files=list(keys) if files == keys else files, inner=_texts(column("inner")),
+            splits=_texts(column("split")), groups=_texts(column("group")), reasons=_texts(column("reason")),
+            status=np.array([status[text] for text in _texts(column("status"))], dtype=np.int8),
+            nbytes=column("nbytes").to_numpy(),
+            columns={name: _measured(column(name)) for name in stored.schema_arrow.names if name not in _FIXED},
+        )  # fmt: skip
+    pa.default_memory_pool().release_unused()
+    return table
 
 
-def _texts(column: Any, same: Sequence[str] = ()) -> list[str]:
-    """Return a column of texts, equal ones as one object, also with those of `same`."""
-    known = {text: text for text in same}
+def _texts(column: Any) -> list[str]:
+    """Return a column of texts, equal ones as one object."""
+    known: dict[str, str] = {}
     found: list[str] = []
     for chunk in column.chunks:
         words = [known.setdefault(word, word) for word in chunk.dictionary.to_pylist()]
@@ -176,7 +186,9 @@ def _measured(chunked: Any) -> Measured:
     array = chunked.chunk(0) if chunked.num_chunks == 1 else chunked.combine_chunks()
     present = array.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_string(array.type):
-        return Measured(np.array(array.fill_null("").to_pylist(), dtype=object), present)
+        texts = array.fill_null("").dictionary_encode()
+        words = np.array(texts.dictionary.to_pylist(), dtype=object)
+        return Measured(words[texts.indices.to_numpy(zero_copy_only=False)], present)
     if pa.types.is_fixed_size_list(array.type):
         flat = array.values.slice(array.offset * array.type.list_size, len(array) * array.type.list_size)
         flat = flat.fill_null(_zero(flat.type))

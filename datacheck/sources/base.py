@@ -28,7 +28,7 @@ BLOCK_BYTES = 64 << 20
 BLOCK_SAMPLES = 4096
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Item:
     """One file (or store) to read: the unit of work, of child death and of reuse. JSON both ways.
 

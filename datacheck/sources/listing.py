@@ -104,8 +104,8 @@ class Listing:
         )
 
 
-def carry(new: Listing, old: Listing) -> Listing:
-    """Return `new` with the digests of files that have not changed since `old`.
+def carried(new: Listing, old: Listing) -> dict[str, str]:
+    """Return the digests, by path, of files of `new` that have not changed since `old`.
 
     Notes:
         Unchanged means: equal size, mtime, ctime and inode, and `old` saw the file at least 2 s after its mtime. Within
@@ -119,7 +119,7 @@ def carry(new: Listing, old: Listing) -> Listing:
             continue
         if before.seen_ns >= before.mtime_ns + SETTLED_NS:
             digests[entry[0]] = before.digest
-    return new.with_digests(digests)
+    return digests
 
 
 def target(data: Path) -> tuple[Path, str | None]:

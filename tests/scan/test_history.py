@@ -103,6 +103,14 @@ def test_changed_content_is_noted_with_the_split_of_its_item():
     assert history.changes(new, None, []) == []
 
 
+def test_a_change_that_an_interrupted_scan_has_read_is_still_a_change():
+    last = past(entry("a", digest="1"), entry("b", digest="2"), entry("c", digest="3"), entry("gone", digest="4"))
+    new = listing(entry("a", digest="1"), entry("b", digest="9"), entry("c"))
+    rest = history.changed_only(last, new)
+    assert [e.path for e in rest.listing.entries] == ["b", "c"]
+    assert [note.key for note in history.changes(new, rest, [])] == ["b"]
+
+
 def measured_key(schema):
     return history.measured_key(schema, measures_of(choose_rules(schema, catalogue())))
 

@@ -36,32 +36,40 @@ def write(folder, rng):
         (folder / f"{split}.txt").write_text("".join(f"{name}\n" for name in names))
 
 
+def cut(path, rng):
+    path.write_bytes(path.read_bytes()[: int(rng.integers(0, path.stat().st_size + 1))])
+
+
+def flip(path, rng):
+    data = bytearray(path.read_bytes())
+    for place in rng.integers(0, max(1, len(data)), min(1, len(data))):
+        data[int(place)] ^= 1 << int(rng.integers(8))
+    path.write_bytes(data)
+
+
+EDITS = {
+    "remove": lambda path, rng, other: path.unlink(),
+    "swap": lambda path, rng, other: path != other and shutil.copy(path, other),
+    "copy": lambda path, rng, other: shutil.copy(path, path.with_name(f"{path.stem}x{path.suffix}")),
+    "cut": lambda path, rng, other: cut(path, rng),
+    "flip": lambda path, rng, other: flip(path, rng),
+    "touch": lambda path, rng, other: os.utime(path),
+}
+
+
 def edit(folder, rng):
-    """Change one thing; return what, for the message of a failure."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    one, other = (files[int(i)] for i in rng.integers(0, len(files), 2))
+    """Change one file, or the lines of one list; return what, for the message of a failure."""
+    kind = str(rng.choice([*EDITS, "unlist", "list"]))
+    if kind in EDITS:
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        one, other = (files[int(i)] for i in rng.integers(0, len(files), 2))
+        EDITS[kind](one, rng, other)
+        return f"{kind} {one.relative_to(folder)}"
     names = folder / f"{rng.choice(['train', 'val'])}.txt"
     lines = names.read_text(errors="replace").splitlines() if names.exists() else []
-    kind = str(rng.choice(["remove", "swap", "copy", "cut", "flip", "touch", "unlist", "list"]))
-    if kind == "remove":
-        one.unlink()
-    elif kind == "swap" and one != other:
-        shutil.copy(one, other)
-    elif kind == "copy":
-        shutil.copy(one, one.with_name(f"{one.stem}x{one.suffix}"))
-    elif kind == "cut":
-        one.write_bytes(one.read_bytes()[: int(rng.integers(0, one.stat().st_size + 1))])
-    elif kind == "flip" and one.stat().st_size:
-        data = bytearray(one.read_bytes())
-        data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
-        one.write_bytes(data)
-    elif kind == "touch":
-        os.utime(one)
-    elif kind == "unlist" and lines:
-        names.write_text("".join(f"{line}\n" for line in lines[1:]))
-    elif kind == "list":
-        names.write_text("".join(f"{line}\n" for line in [*lines, *lines[:1], f"a/new{rng.integers(9)}"]))
-    return f"{kind} {one.relative_to(folder)}"
+    lines = lines[1:] if kind == "unlist" else [*lines, *lines[:1], f"a/new{rng.integers(9)}"]
+    names.write_text("".join(f"{line}\n" for line in lines))
+    return f"{kind} {names.name}"
 
 
 def settle(folder, rng):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from datacheck.errors import FormatError, UsageError
 from datacheck.sources import listing
-from datacheck.sources.listing import Entry, Listing, carry, digest_entry, list_files, locate, stat_entry, target
+from datacheck.sources.listing import Entry, Listing, carried, digest_entry, list_files, locate, stat_entry, target
 
 
 def write(root: Path, *paths: str, data: bytes = b"x") -> None:
@@ -215,23 +215,23 @@ def entry(**changes) -> Entry:
     return Entry(**(base | {"digest": "d" * 32} | changes))
 
 
-def carried(old: Entry, new: Entry) -> str | None:
-    root = Path("/data")
-    return carry(Listing(root, [new]), Listing(root, [old])).entries[0].digest
+def kept(old: Entry, new: Entry) -> str | None:
+    root, new = Path("/data"), Listing(Path("/data"), [new])
+    return new.with_digests(carried(new, Listing(root, [old]))).entries[0].digest
 
 
 def test_a_digest_is_carried_when_nothing_changed():
-    assert carried(entry(), entry(digest=None, seen_ns=10**18)) == "d" * 32
+    assert kept(entry(), entry(digest=None, seen_ns=10**18)) == "d" * 32
 
 
 @pytest.mark.parametrize("change", [{"size": 6}, {"mtime_ns": 1}, {"ctime_ns": 1}, {"inode": 8}, {"path": "y"}])
 def test_a_digest_is_not_carried_when_anything_changed(change):
-    assert carried(entry(), entry(digest=None, **change)) is None
+    assert kept(entry(), entry(digest=None, **change)) is None
 
 
 def test_a_digest_is_not_carried_within_two_seconds_of_the_write():
-    assert carried(entry(seen_ns=10**10 + 2 * 10**9 - 1), entry(digest=None)) is None
-    assert carried(entry(seen_ns=10**10 + 2 * 10**9), entry(digest=None)) == "d" * 32
+    assert kept(entry(seen_ns=10**10 + 2 * 10**9 - 1), entry(digest=None)) is None
+    assert kept(entry(seen_ns=10**10 + 2 * 10**9), entry(digest=None)) == "d" * 32
 
 
 def test_a_listing_survives_json(tmp_path):
