@@ -299,5 +299,6 @@ def _publish(folder: Path, target: Path, manifest: Manifest) -> bool:
             )
             raise NondeterministicBuildError(msg) from error
         return True
-    fsops.sync_directory(target.parent)
+    for created in target.parents[:3]:  # split, pipeline, out
+        fsops.sync_directory(created)
     return False

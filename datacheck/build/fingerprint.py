@@ -14,6 +14,7 @@ from datacheck.schema.model import Schema
 from datacheck.transforms.base import Transform
 
 KEY_DIGITS = 16
+VALUES = 1  # one more whenever datacheck makes other values of the same files: no older cache is taken for a new one
 
 
 def fingerprint(
@@ -37,6 +38,7 @@ def fingerprint(
     """
     said = {
         "format": layout.FORMAT,
+        "values": VALUES,
         "pipeline": pipeline,
         "schema": _said(schema),
         "split": plan.split,

@@ -125,12 +125,12 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
     """
     found = _DIGEST.search(raw)
     said = _json(raw)
-    if said is not None and isinstance(said.get("format"), int) and said["format"] > layout.FORMAT:
-        msg = f"{origin}: cache format {said['format']}; this datacheck reads format {layout.FORMAT}. Update datacheck."
-        raise UsageError(msg)
     if said is None or found is None or digest_bytes(raw[: found.start()] + raw[found.end() :]) != found[1].decode():
         msg = f"{origin}: damaged, its own digest does not match. Rebuild the cache: datacheck cache build"
         raise CorruptionError(msg)
+    if said["format"] > layout.FORMAT:
+        msg = f"{origin}: cache format {said['format']}; this datacheck reads format {layout.FORMAT}. Update datacheck."
+        raise UsageError(msg)
     files = {path: (int(size), str(digest)) for path, (size, digest) in said["files"].items()}
     return Manifest(files, said["content_root"], found[1].decode(), said["format"])
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from multiprocessing.context import get_spawning_popen
 from pathlib import Path
 from typing import Any, Literal
 
@@ -70,7 +72,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         self._path = choose_cache(Path(path), split)
         self._transform, self._policy, self._seed, self._windows_asked = transform, on_invalid, int(seed), windows
         self._verify, self._io = verify, io
-        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # persistent workers see set_epoch
+        # memory that forks share, so that persistent workers see set_epoch
+        self._epoch = torch.frombuffer(mmap.mmap(-1, 8), dtype=torch.int64)
         self.fields = tuple(self.cache.fields) if fields is None else tuple(fields)
         unknown = [name for name in self.fields if name not in self.cache.fields]
         if unknown:
@@ -85,6 +88,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>"
 
     def __getstate__(self) -> dict[str, Any]:
+        if get_spawning_popen() is not None:  # on its way to a spawned worker: it shares by /dev/shm only
+            self._epoch.share_memory_()
         state = {name: value for name, value in self.__dict__.items() if name not in {"cache", "_items", "windows"}}
         return state | {"_verify": "touch" if self._verify == "full" else self._verify}
 

@@ -239,6 +239,15 @@ def test_persistent_workers_see_a_new_epoch(dirty, context):
     del loader
 
 
+def test_shared_memory_files_are_needed_for_spawned_workers_only(dirty, monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "share_memory_", None)  # as in a container with a full /dev/shm
+    data = CachedDataset(dirty, fields=["label"])
+    data.set_epoch(3)
+    (batch,) = list(DataLoader(data, batch_size=11))
+    assert batch["label"].tolist() == [data.substituted(i) for i in range(11)]
+    assert pickle.loads(pickle.dumps(data)).epoch == 3  # noqa: S301  our own bytes
+
+
 def test_a_pickled_dataset_is_small_and_serves_the_same(dirty):
     data = CachedDataset(dirty, fields=FIXED, seed=5)
     raw = pickle.dumps(data)

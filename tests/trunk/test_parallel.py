@@ -145,7 +145,8 @@ def test_dask_workers_give_the_same_outcomes_in_the_same_order():
     assert [[d.item for d in o.deaths] for o in there] == [["segfault"], [], []]
 
 
-def test_a_scheduler_that_does_not_answer_is_said():
+def test_a_scheduler_that_does_not_answer_is_said(monkeypatch):
+    monkeypatch.setattr("datacheck.parallel._CONNECT_S", 0.5)
     with pytest.raises(StorageError, match="no Dask scheduler answers"):
         run(["a"], scheduler="tcp://127.0.0.1:1")
 
