@@ -37,6 +37,16 @@ def _guarded(path: str | os.PathLike[str]) -> Iterator[None]:
         raise refused(error, path) from error
 
 
+def check_writable(path: Path) -> None:
+    """Raise `StorageError` where `path` could not be made or written into; changes nothing."""
+    place = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not place.is_dir():
+        raise refused(NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), place)
+    if not os.access(place, os.W_OK | os.X_OK):
+        msg = f"{place}: nothing can be written there. Choose another folder, or change its permissions."
+        raise StorageError(msg)
+
+
 def make_directory(path: Path, *, exist_ok: bool = True) -> None:
     """Create `path` and its parents."""
     with _guarded(path):

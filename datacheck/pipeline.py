@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from datacheck import transforms
+from datacheck import fsops, transforms
 from datacheck.build.builder import Built, Job, Progress, build_cache
 from datacheck.build.plan import Samples
 from datacheck.build.seen import Seen, measured, of_table, survey
@@ -168,6 +168,7 @@ def build(
 
     Raises:
         UsageError: something asked for does not exist or does not fit, or a file changed during the build.
+        StorageError: `out` cannot be written to: said before the scan.
         OutOfSpaceError: the disk is full; nothing was published.
         NondeterministicBuildError: the same inputs were built before, with other content.
     """
@@ -179,11 +180,12 @@ def build(
         msg = f"pipeline {chosen.name} does not say where the data are: --data DIR"
         raise UsageError(msg)
     places = {**chosen.roots, **{name: Path(path) for name, path in (roots or {}).items()}}
+    target = Path(out) if out is not None else chosen.out or Path("cache")
+    fsops.check_writable(target)
     if run is None:
         run = run_scan(chosen.schema, Request(folder, places, workers, scheduler), progress)
     _judged_by_all(run)
     workers = workers or (1 if run.listing.nbytes < _LARGE else os.cpu_count() or 1)
-    target = Path(out) if out is not None else chosen.out or Path("cache")
     jobs = [job_of(chosen, run, name, workers, scheduler) for name in _splits(chosen, run.table, split)]
     return [build_cache(job, target, workers=workers, scheduler=scheduler, progress=progress) for job in jobs]
 

@@ -53,3 +53,14 @@ def test_a_real_file_size_limit_is_out_of_space(tmp_path):
 def test_a_missing_folder_is_said(tmp_path):
     with pytest.raises(StorageError, match="no such file"):
         fsops.write_file(tmp_path / "no" / "x", b"")
+
+
+def test_a_place_that_cannot_be_written_is_known_before_the_work(tmp_path, monkeypatch):
+    fsops.check_writable(tmp_path / "a/b")
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="file: not a directory"):
+        fsops.check_writable(tmp_path / "file/b")
+    monkeypatch.setattr(fsops.os, "access", lambda path, mode: False)  # as on a disk mounted read-only
+    with pytest.raises(StorageError, match="nothing can be written there"):
+        fsops.check_writable(tmp_path / "a/b")
