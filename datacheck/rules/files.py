@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +18,7 @@ from datacheck.table import Rows
 Array = np.ndarray[Any, Any]
 
 _OTHERS = ("DC105", "DC701")  # rules of their own that judge unreadable rows
+_LEAST = 8  # numbers that are 0 together by no accident: a force at rest or a single position are fewer
 _NOT_DATA = frozenset({
     "flag", "mask", "segment", "class", "instance", "reward", "id", "faces", "timestamp", "tokens", "labels",
 })  # fmt: skip
@@ -87,7 +89,7 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     """The list of a split and the files on disk do not name the same samples.
 
     What:
-        Each line of ``samples: {list: ...}`` has its file (error), and each matching file is in a list (warning).
+        Each line of ``samples: {list: ...}`` has its file (error); each matching file is in one list, once (warning).
     Why it matters:
         Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
     Measure:
@@ -122,15 +124,18 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
             kind="missing",
             fix="Restore the files, or take their names off the list.",
         )
-    extra = [note.key for note in case.notes if not note.missing]
-    if extra:
+    reasons: dict[str, list[str]] = {}
+    for note in case.notes:
+        if not note.missing:
+            reasons.setdefault(note.reason, []).append(note.key)
+    for reason, keys in sorted(reasons.items()):
         yield Failure(
             np.zeros(len(rows), bool),
-            f"no list names {counted(len(extra), 'file')} of the pattern: {listed(sorted(extra))}.",
-            measured={"unlisted": len(extra), "first": sorted(extra)[:10]},
+            f"{counted(len(keys), 'name')} ({listed(sorted(keys))}): {reason}.",
+            measured={"names": len(keys), "first": sorted(keys)[:10]},
             severity=Severity.WARNING,
-            kind="unlisted",
-            fix="Add them to a list, or move them out of the folder.",
+            kind=re.split(r"[:,]| in ", reason)[0],  # without the path that follows
+            fix="Correct the list, or move what it does not name out of the folder.",
         )
 
 
@@ -183,11 +188,11 @@ def _signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[str], Array]:
     """Return what tells a sample that nobody recorded.
 
     Shapes:
-        data: int (rows): declared float fields with values
+        data: int (rows): declared float fields with values; 0 for a sample of fewer than 8 numbers: they may well be 0
         zero: int (rows): those that are 0 throughout
         flags: names of the fields that must have one value, and wrong: bool (flags, rows) where they have another
     """
-    data, zero = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    data, zero, size = (np.zeros(len(rows), np.int64) for _ in range(3))
     flags: list[str] = []
     wrong: list[Array] = []
     for name, spec in sorted(schema.stored.items()):
@@ -202,7 +207,19 @@ def _signs(rows: Rows, schema: Schema) -> tuple[Array, Array, list[str], Array]:
             known &= where_text(rows[f"{name}:dtype"], lambda dtype: dtype.startswith("float"))
             data += known
             zero += known & (low == 0) & (high == 0)
-    return data, zero, flags, np.array(wrong, dtype=bool).reshape(len(flags), len(rows))
+            size += np.where(known, _size(rows, name), 0)
+    return np.where(size < _LEAST, 0, data), zero, flags, np.array(wrong, dtype=bool).reshape(len(flags), len(rows))
+
+
+def _size(rows: Rows, name: str) -> Array:
+    """Return how many numbers a field holds: int64 (rows)."""
+    if f"{name}:dims" not in rows:
+        return np.ones(len(rows), np.int64)
+    dims = rows[f"{name}:dims"].astype(np.int64)
+    dims[np.arange(dims.shape[1]) >= rows[f"{name}:ndim"][:, None]] = (
+        1  # what stands behind the last axis means nothing
+    )
+    return np.asarray(dims.prod(axis=1))
 
 
 @rule(
@@ -213,7 +230,8 @@ def placeholder_sample(rows: Rows, case: Case) -> Iterator[Failure]:
     """A sample was written in place of one that failed: all zeros, or with its error flag set.
 
     What:
-        Every declared float field of the file itself is zero throughout, or a field with ``must_be`` says otherwise.
+        Every declared float field of the file itself is zero throughout (8 numbers or more), or a field with
+        ``must_be`` says otherwise.
     Why it matters:
         Training learns from zeros without any message. Everything else that such a sample breaks is hidden here.
     Measure:

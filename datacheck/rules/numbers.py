@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those
+from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
 from datacheck.rules.measures import finite, form, is_numeric, numbers, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
@@ -215,7 +215,7 @@ def _marked(rows: Rows, mask: Array, stat: str, words: str, severity: Severity |
     needs=("DC109", "DC122", "DC221"), applies=lambda s: s.role in _STEERED and s.columns is None,
     defaults={"spread": 1e-8, "samples": 2, "splits": ("", "train", "training")},
 )  # fmt: skip
-def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure]:
+def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     """A dimension never changes, in no sample.
 
     What:
@@ -248,9 +248,15 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         LeRobot issue 3280: 11 constant dimensions in one dataset; wall-x issue 113: NaN actions.
     """
-    known = rows.measured("min")
-    split = rows.table.splits[int(rows.index[0])] if len(rows) else ""
-    if int(known.sum()) < max(1, int(case.options["samples"])) or split not in case.options["splits"]:
+    known, splits, least = rows.measured("min"), case.options["splits"], max(1, int(case.options["samples"]))
+    if not known.any():
+        return
+    if not set(rows.splits) & set(splits):
+        if not set(rows.table.splits) & set(splits):
+            yield Skip(known, f"no split is called {' or '.join(filter(None, splits))} (option splits)")
+        return
+    if int(known.sum()) < least:
+        yield Skip(known, f"fewer than {counted(least)}")
         return
     low, high = rows["min"][known].min(axis=0), rows["max"][known].max(axis=0)
     flat = high - low <= float(case.options["spread"]) * np.maximum(1, np.abs(low))

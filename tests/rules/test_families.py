@@ -72,10 +72,37 @@ def test_a_leak_names_what_both_splits_share_and_where():
 
 
 def test_files_that_no_list_names_are_a_warning_about_the_dataset():
-    note = Note("DC105", "train/extra.pkl", "in no list")
+    note = Note("DC105", "train/extra.pkl", "no list names this file, so it is not read")
     (finding,) = findings("fields: {x: {role: value, shape: [2]}}", pieces({"x": np.ones(2)}), [note])
-    assert (finding.severity, finding.failed, finding.kind) == ("warning", 0, "unlisted")
-    assert "train/extra.pkl" in finding.message
+    assert (finding.severity, finding.failed, finding.kind) == ("warning", 0, "no list names this file")
+    assert finding.message == "1 name (train/extra.pkl): no list names this file, so it is not read."
+
+
+def test_a_line_that_stands_twice_is_not_called_a_file_without_a_line():
+    notes = [
+        Note("DC105", "b", "stands more than once in train.txt"),
+        Note("DC105", "a", "stands more than once in train.txt"),
+        Note("DC105", "x", "no list names this file, so it is not read"),
+    ]
+    found = findings("fields: {x: {role: value, shape: [2]}}", pieces({"x": np.ones(2)}), notes)
+    assert [f.message for f in found] == [
+        "1 name (x): no list names this file, so it is not read.",
+        "2 names (a, b): stands more than once in train.txt.",
+    ]
+
+
+def test_a_few_numbers_that_are_zero_are_no_placeholder():
+    schema = "fields: {f: {role: value, shape: [3]}, t: {role: value, shape: [T, 2], optional: true}}"
+    rng = np.random.default_rng(0)
+    samples = pieces({"f": rng.normal(size=3)}, {"f": np.zeros(3)}, {"f": np.zeros(3), "t": np.zeros((3, 2))})
+    assert [(f.code, f.examples) for f in findings(schema, samples)] == [("DC109", ("s002",))]
+
+
+def test_constant_dimensions_are_not_passed_where_no_split_is_the_training_split():
+    schema = schema_of("fields: {a: {role: action, shape: [T, 2]}}")
+    samples = pieces(*[{"a": np.c_[np.arange(9.0) + i, np.ones(9)]} for i in range(3)], splits=["trn", "trn", "val"])
+    said = next(v for v in judged(schema, measured(schema, samples)).verdicts if v.code == "DC223")
+    assert (said.verdict, said.why) == ("skip", "no split is called train or training (option splits)")
 
 
 def test_a_placeholder_hides_all_that_follows_from_it():
