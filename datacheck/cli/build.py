@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from datacheck.cli.scan import roots_of
+from datacheck.cli.scan import root_option, scheduler_option, workers_option
 from datacheck.report.words import bytes_said
 
 if TYPE_CHECKING:
@@ -27,22 +27,10 @@ what is there already is not built again.
 @click.argument("pipeline", metavar="PIPELINE|SCHEMA")
 @click.option("--data", type=click.Path(path_type=Path), metavar="DIR", help="The data. Default: as the pipeline says.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The folder of caches. Default: cache.")
-@click.option(
-    "--root",
-    "roots",
-    metavar="NAME=DIR",
-    multiple=True,
-    callback=roots_of,
-    help="An extra folder that the schema names (meshes, for instance). May be repeated.",
-)
+@root_option
 @click.option("--split", metavar="NAME", help="Build this split only.")
-@click.option(
-    "--workers",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Worker processes. Default: one for small data, one per core for large.",
-)
-@click.option("--scheduler", metavar="ADDRESS", help="Use the workers of this Dask scheduler (tcp://host:8786).")
+@workers_option
+@scheduler_option
 def build(pipeline: str, **options: Any) -> None:  # fmt: skip
     """Scan, build, say what was built."""
     from datacheck.pipeline import build as build_caches

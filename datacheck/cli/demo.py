@@ -37,15 +37,12 @@ def demo(ctx: click.Context, system: str | None, out: Path | None, seed: int, ke
     with its code, nothing else was called an error, and no broken sample reached the model.
     """
     from datacheck.demo.course import needs
-    from datacheck.fsops import refused
 
     systems = [system] if system else list(_SYSTEMS)
     needs(systems)
     folder = _folder(out, systems)
     try:
         differs = _courses(folder, systems, seed)
-    except OSError as error:
-        raise refused(error, error.filename or folder) from error
     finally:
         if out is None and not keep:
             shutil.rmtree(folder, ignore_errors=True)

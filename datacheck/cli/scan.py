@@ -21,7 +21,7 @@ Leaves .datacheck/latest/ behind:
 """
 
 
-def roots_of(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
+def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
     """Return the folders of ``--root NAME=DIR``."""
     del ctx, param
     roots = {}
@@ -34,26 +34,33 @@ def roots_of(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
     return roots
 
 
-@click.command("scan", help=_HELP)
-@click.argument("data", type=click.Path(path_type=Path))
-@click.option(
-    "--schema", metavar="NAME|FILE", help="Built-in schema or YAML file. Default: the built-in one that fits."
-)
-@click.option(
+root_option = click.option(
     "--root",
     "roots",
     metavar="NAME=DIR",
     multiple=True,
-    callback=roots_of,
+    callback=_roots,
     help="An extra folder that the schema names (meshes, for instance). May be repeated.",
 )
-@click.option(
+workers_option = click.option(
     "--workers",
     type=click.IntRange(1),
     metavar="N",
     help="Worker processes. Default: one for small data, one per core for large.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Use the workers of this Dask scheduler (tcp://host:8786).")
+scheduler_option = click.option(
+    "--scheduler", metavar="ADDRESS", help="Use the workers of this Dask scheduler (tcp://host:8786)."
+)
+
+
+@click.command("scan", help=_HELP)
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--schema", metavar="NAME|FILE", help="Built-in schema or YAML file. Default: the built-in one that fits."
+)
+@root_option
+@workers_option
+@scheduler_option
 @click.option(
     "--output",
     type=click.Path(path_type=Path),

@@ -10,7 +10,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
-from datacheck.rules.measures import is_numeric, of_role, reduced
+from datacheck.rules.measures import flat, is_numeric, of_role, reduced
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Range, Schema
 from datacheck.table import Measured, Rows
@@ -53,10 +53,7 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
     """
     if not is_numeric(column):
         return {}
-    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
-    lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
-    values = column.values.reshape(-1)
-    values = values.astype(np.uint8) if values.dtype.kind == "b" else values
+    values, lengths = flat(column)
     ignored, good = _one_of(values, spec.ignore), _in_classes(values, spec)
     negative = (values < 0) & ~ignored & ~good
     mark = _one_of(values, _MARKS) & ~ignored & ((spec.classes is None) | ~good)

@@ -65,6 +65,19 @@ def reduced(ufunc: np.ufunc, rows: Array, lengths: Array | None) -> Array:
     return out
 
 
+def flat(column: Column) -> tuple[Array, Array]:
+    """Return every number of a field, booleans as uint8, and how many there are of each sample.
+
+    Shapes:
+        values: any (numbers)
+        lengths: int64 (samples)
+    """
+    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
+    lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
+    values = column.values.reshape(-1)
+    return (values.astype(np.uint8) if values.dtype.kind == "b" else values), lengths
+
+
 def norms(vectors: Array) -> Array:
     """Return the lengths of vectors, components first, in float64: the same bits however many there are."""
     total = np.zeros(vectors.shape[1:])
@@ -272,9 +285,8 @@ def turn(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if not is_numeric(column):
         return {}
-    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
-    lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
-    values = np.abs(column.values.reshape(-1).astype(np.float64))
+    values, lengths = flat(column)
+    values = np.abs(values.astype(np.float64))
     return {
         "p99": Measured(quantile(values, lengths, 0.99), lengths > 0),
         "peak": Measured(reduced(np.maximum, values, lengths), lengths > 0),

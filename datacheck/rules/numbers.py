@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
-from datacheck.rules.measures import finite, form, is_numeric, numbers, reduced
+from datacheck.rules.measures import finite, flat, form, is_numeric, numbers, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
 from datacheck.table import Measured, Rows
@@ -279,10 +279,7 @@ def extent(column: Column, spec: FieldSpec) -> Columns:
     """
     if not is_numeric(column):
         return {}
-    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
-    lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
-    values = column.values.reshape(-1)
-    values = values.astype(np.uint8) if values.dtype.kind == "b" else values
+    values, lengths = flat(column)
     marks = (*spec.sentinels, *spec.ignore)
     if marks or not spec.finite:
         values = values.astype(np.float64)
