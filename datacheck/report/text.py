@@ -135,7 +135,7 @@ def _tally(report: Report) -> str:
 def _block(finding: Finding, width: int) -> list[Text]:
     lines = _short(finding, width, message=4, cause=3, keys=3)
     if finding.hides:
-        lines += _entry("hides", Text(f"not judged on these samples: {_hidden(finding)}", "dim"), width, most=1)
+        lines += _entry("hides", Text(f"{_hidden(finding)}: not judged on these samples", "dim"), width, most=1)
     if finding.fix:
         lines += _entry("fix", Text(clean(finding.fix)), width, most=3)
     return lines

@@ -77,7 +77,9 @@ def _most_common(kinds: Counter[str], most: int = 3) -> str:
     if len(kinds) > most:
         alike = Counter[str]()
         for reason, count in kinds.items():
-            alike[reason.partition(": ")[0]] += count
+            head, _, rest = reason.partition(": ")
+            value = f"{head}: {rest.partition(': ')[0]}"  # a reason about one value begins with its name
+            alike[head if " " in head or not rest else value] += count
         kinds = alike
     said = [f"{reason} ({count:,})" for reason, count in kinds.most_common(most)]
     more = [counted(len(kinds) - most, "other reason")] if len(kinds) > most else []

@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.digest import digest64
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import is_numeric, positions
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
@@ -306,7 +306,7 @@ def exact_duplicate(rows: Rows, case: Case) -> Iterator[Failure]:
     if copy.sum() > float(case.options["share"]) * int(known.sum()):
         yield Failure(
             copy,
-            f"copies of an earlier sample: {int(copy.sum()):,} of {counted(int(known.sum()))}.",
+            f"{those(copy, 'repeat')} what an earlier one holds.",
             measured={"copies": int(copy.sum())},
             severity=Severity(severity),
             fix="Drop the later copies, or say duplicates: {exact: off} where they are meant.",

@@ -76,7 +76,7 @@ def test_a_block_has_measured_and_expected_cause_keys_and_fix():
         "  size 156 m (median of the 37), allowed 0.02..0.4 m.",
         "  = probably millimetres: x0.001 (explains 36 of 37); or inches",
         "    train.h5:/300  train.h5:/301  train.h5:/302  … 34 more",
-        "  hides not judged on these samples: DC203 (2), DC304",
+        "  hides DC203 (2), DC304: not judged on these samples",
         "  fix   Declare unit: mm.",
     ]
     assert all(len(line) <= 100 for line in lines)

@@ -46,11 +46,12 @@ def test_unreadable_rows_go_to_the_rule_of_their_code_and_the_rest_to_dc101():
 
 def test_many_different_reasons_are_told_by_what_they_begin_with():
     schema = schema_of("fields: {x: {role: value, shape: [2]}}")
-    reasons = [f"not an .npy file: it starts with {i}" for i in range(5)] + ["a: 1", "b", "c", "c", "d", "e"]
+    reasons = [f"not an .npy file: it starts with {i}" for i in range(5)]
+    reasons += ["a: 1", "a: 1: x", "b", "c", "c", "c", "d", "e"]
     samples = [("", f"{i:02d}\0DC101 {reason}") for i, reason in enumerate(reasons)]
     (finding,) = judged(schema, measured(schema, samples)).findings
-    said = "not an .npy file (5); c (2); a (1); 3 other reasons"
-    assert finding.message == f"11 samples cannot be read: {said}."
+    said = "not an .npy file (5); c (3); a: 1 (2); 3 other reasons"
+    assert finding.message == f"13 samples cannot be read: {said}."
 
 
 def test_a_leak_names_what_both_splits_share_and_where():
