@@ -68,6 +68,7 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     tables += [unread_rows(found, todo[number].path, todo[number].split) for number, found in unread.items()]
     table = concatenate(tables)
     spoiled = {file for file, entry in before.items() if _stamp(stat_entry(root, file, roots)) != _stamp(entry)}
+    spoiled.update(item.path for item in todo if _resized(item, before.get(item.path)))
     table = _honest(table, schema, list(zip(todo, files, strict=True)), spoiled)
     entries = [entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled]
     return {
@@ -84,6 +85,11 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
 
 def _stamp(entry: Entry | None) -> tuple[int, ...] | None:
     return None if entry is None else entry[1:5]
+
+
+def _resized(item: Item, entry: Entry | None) -> bool:
+    """Return whether a file was written between listing and reading: its rows say so, and are not for the next scan."""
+    return entry is not None and item.nbytes not in (0, entry.size)
 
 
 def digested(root: Path, roots: Mapping[str, Path], entry: Entry) -> Entry:

@@ -105,6 +105,16 @@ def test_what_was_measured_of_a_file_that_changed_meanwhile_is_thrown_away(folde
     assert "b.npy" not in [e[0] for e in payload["entries"]]
 
 
+def test_a_file_that_grew_after_it_was_listed_is_read_again_by_the_next_scan(folder):
+    task = task_for(folder, "a.npy", "b.npy")
+    np.save(folder / "b.npy", np.zeros((9, 3), np.float32))
+    payload = measure_items(task, lambda i: None)
+    table = Table.from_wire(payload["table"])
+    assert table.status.tolist() == [CHECKED, UNREADABLE]
+    assert "scan again" in table.reasons[1]
+    assert [e[0] for e in payload["entries"]] == ["a.npy"]  # no digest of b.npy: its row cannot be kept
+
+
 def test_an_item_without_a_sample_is_said(tmp_path):
     import h5py
 
