@@ -15,7 +15,7 @@ from types import FrameType
 import click
 
 from datacheck import __version__
-from datacheck.errors import DatacheckError
+from datacheck.errors import DatacheckError, UsageError
 from datacheck.fsops import refused
 
 _COMMANDS = {
@@ -92,13 +92,24 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line; return the exit code, whatever happens."""
+    given = sys.argv[1:] if args is None else list(args)
     try:
-        with datacheck.make_context("datacheck", sys.argv[1:] if args is None else list(args)) as context:
+        _check_text(given)
+        with datacheck.make_context("datacheck", given) as context:
             datacheck.invoke(context)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last place that can turn it into a message
         return _ended(error)
     return 0
+
+
+def _check_text(args: list[str]) -> None:
+    for arg in args:
+        if any(
+            "\udc80" <= sign <= "\udcff" for sign in arg
+        ):  # a byte that Python could not decode; no JSON can hold it
+            msg = f"{os.fsencode(arg)!r}: is not UTF-8. Rename it, or name it through a link."
+            raise UsageError(msg)
 
 
 def _ended(error: BaseException) -> int:
@@ -111,7 +122,8 @@ def _ended(error: BaseException) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if isinstance(error, OSError):  # a name too long, a full /dev/stdout: the machine's refusal, not a fault of ours
-        error = refused(error, error.filename or "standard output")
+        gone = isinstance(error, FileNotFoundError)  # without a name: os.getcwd
+        error = refused(error, error.filename or ("the working folder" if gone else "standard output"))
     if isinstance(error, DatacheckError):
         return _say(str(error), error.exit_code)
     if isinstance(error, KeyboardInterrupt):

@@ -19,19 +19,19 @@ Array = np.ndarray[Any, Any]
 
 @rule(
     "DC124", "too-few-points", Severity.ERROR, Level.SAMPLE, measures=(form,), needs=("DC109", "DC122"),
-    applies=lambda spec: spec.role == "points" and spec.min_points is not None,
+    applies=lambda spec: spec.role == "points",
 )  # fmt: skip
 def too_few_points(rows: Rows, case: Case) -> Iterator[Failure]:
-    """A cloud has fewer points than the schema asks for.
+    """A cloud has fewer points than the schema asks for, or none.
 
     What:
-        A field of role points has at least ``min_points`` points.
+        A field of role points has at least ``min_points`` points; one where the schema says nothing.
     Why it matters:
         Sampling 20,000 points out of 5 repeats each of them 4,000 times; no surface is left to learn from.
     Measure:
         Size of the first axis.
     When it is wrong:
-        Small clouds are meant: lower ``min_points``.
+        Small clouds are meant: lower ``min_points``. Empty ones are meant: switch the rule off.
     Options:
         none
     Bad::
@@ -53,15 +53,17 @@ def too_few_points(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         A Lyft sweep of 5 points in the tests of mmdetection3d.
     """
-    least = case.spec.min_points
-    if least is None or "dims" not in rows:
+    least = case.spec.min_points or 1
+    if "dims" not in rows:
         return
     count = rows["dims"][:, 0]
     few = rows.measured("dims") & (count < least)
     if few.any():
         yield Failure(
             few,
-            f"{those(few, 'have')} fewer than {least:,} points; the smallest has {int(count[few].min()):,}.",
+            f"{those(few, 'have')} fewer than {least:,} points; the smallest has {int(count[few].min()):,}."
+            if least > 1
+            else f"{those(few, 'have')} no points.",
             measured={"smallest": int(count[few].min())},
             expected={"min_points": least},
             fix="Leave them out, or sample the surface again.",

@@ -250,8 +250,7 @@ def _causes(rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec)
         first = rows[column["refused"]][refused][0]
         yield _untrained(refused, f"the chat template refuses {counted(int(refused.sum()))} ({first})", "refused", spec)
     if lost.any():
-        text = f"{those(lost, 'have')} no {spec.start!r} in their tokens: an answer that begins with a space?"
-        yield _untrained(lost, text.rstrip("?"), "marker", spec)
+        yield _untrained(lost, f"{those(lost, 'have')} no {spec.start!r} in their tokens", "marker", spec)
     if long.any():
         tokens = int(np.median(rows[column["marker"]][long]))
         text = (
@@ -260,11 +259,18 @@ def _causes(rows: Rows, few: Array, column: dict[str, str], spec: TokenizerSpec)
         yield _untrained(long, text, "long", spec)
 
 
+_FIX = {
+    "long": "Drop them, or raise max_length.",
+    "marker": "Declare what your template writes before an answer, tokenizer: {start: ...}; "
+    "where that is right, answers begin with a space: mend them.",
+}
+
+
 def _untrained(mask: Array, text: str, kind: str, spec: TokenizerSpec) -> Failure:
     return Failure(
         mask,
         f"{text}: nothing is supervised.",
         expected={"max_length": spec.max_length},
-        fix="Drop them, or raise max_length." if kind == "long" else "Repair or drop them.",
+        fix=_FIX.get(kind, "Repair or drop them."),
         kind=kind,
     )

@@ -53,6 +53,16 @@ def test_every_exception_has_its_exit_code_and_no_traceback_is_shown(failing, ca
     assert len(shown.err.splitlines()) == 1
 
 
+def test_a_name_that_no_result_can_hold_is_refused(capsys):
+    assert cli.run(["scan", "d\udcff"]) == 2
+    assert capsys.readouterr().err == ("datacheck: b'd\\xff': is not UTF-8. Rename it, or name it through a link.\n")
+
+
+def test_a_working_folder_that_is_gone_is_said(failing, capsys):
+    assert failing(FileNotFoundError(2, "No such file or directory")) == 3
+    assert capsys.readouterr().err.startswith("datacheck: the working folder: no such file or directory.")
+
+
 def test_the_traceback_of_a_fault_of_ours_is_in_a_file(failing, capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     failing(ZeroDivisionError("division\nby zero"))

@@ -94,6 +94,18 @@ def test_an_empty_cloud_is_reported_once():
     assert codes(scan(text)[0]) == ["DC124"]
 
 
+def test_a_cloud_without_points_is_found_where_the_schema_names_no_fewest():
+    text = """
+    schema: {fields: {p: {role: points, shape: [P, 3], size: 0..100}}}
+    samples:
+      - {n: 2, p: {box: [30, 3]}}
+      - {p: {normal: [0, 3]}}
+      - {p: {box: [2, 3]}}
+    """
+    found_, _ = scan(text)
+    assert [(f.code, f.failed, f.message) for f in found_.findings] == [("DC124", 1, "1 sample has no points.")]
+
+
 def test_one_point_of_a_small_cloud_may_be_the_origin_two_may_not():
     cloud = np.random.default_rng(4).standard_normal((40, 3))
     one, two = cloud.copy(), cloud.copy()
