@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
 from datacheck.errors import UsageError
 from datacheck.registry import discover
-from datacheck.sample import ArraySpec, Block
+from datacheck.sample import ArraySpec, Block, Column
 from datacheck.schema.values import meant
-from datacheck.transforms.base import Refusal, Specs, Transform
+from datacheck.transforms.base import Array, Refusal, Result, Specs, Transform, refuse, samples_of
 from datacheck.transforms.custom import Custom
 
 
@@ -96,10 +97,50 @@ def bind(
 
 
 def run(steps: Sequence[Transform], block: Block) -> tuple[list[Block], list[Refusal]]:
-    """Return what the steps make of a block, one after the other, and every sample refused on the way."""
+    """Return what the steps make of a block, one after the other, and every sample refused on the way.
+
+    Notes:
+        A sample whose values were finite and are not any more is refused: no scan sees what a step makes.
+    """
     blocks, refused = [block], []
     for one in steps:
         results = [one.apply(b) for b in blocks]
         blocks = [b for made, _ in results for b in made]
         refused += [r for _, some in results for r in some]
+    if steps:
+        allowed = {n for one in steps if isinstance(one, Custom) for n, spec in one.fields.items() if not spec.finite}
+        results = [_finite(made, block, allowed) for made in blocks]
+        blocks = [b for made, _ in results for b in made]
+        refused += [r for _, some in results for r in some]
     return blocks, refused
+
+
+def _finite(made: Block, source: Block, allowed: Collection[str]) -> Result:
+    """Return the block without the samples in which the steps made NaN or infinity."""
+    own = {id(column) for column in source.fields.values()}
+    fresh = {n: c for n, c in made.fields.items() if n not in allowed and id(c) not in own}
+    spoiled = {name: bad for name, column in fresh.items() if (bad := _not_finite(column)).any()}
+    if not spoiled:
+        return [made], []
+    before = np.logical_or.reduce([_not_finite(column) for column in source.fields.values()])
+    known = {key for key, bad in zip(source.keys, before, strict=True) if bad}
+    new = np.logical_or.reduce([*spoiled.values()]) & [key not in known for key in made.keys]
+
+    def reason(i: int) -> str:
+        name = next(name for name, bad in spoiled.items() if bad[i])
+        return f"{name}: holds NaN or infinity, which the data do not: a step of the pipeline made it"
+
+    return refuse(made, new, reason)
+
+
+def _not_finite(column: Column) -> Array:
+    """Return bool (samples): whether a sample holds a float that is not finite."""
+    values = column.values
+    if values.dtype.kind not in "fc":
+        return np.zeros(len(column), bool)
+    with np.errstate(all="ignore"):
+        total = values.sum(dtype=np.result_type(values.dtype, np.float64))
+    if np.isfinite(total):
+        return np.zeros(len(column), bool)
+    bad: Array = ~np.isfinite(values)
+    return samples_of(np.logical_or.reduce(bad.reshape(len(values), -1), axis=1), column)

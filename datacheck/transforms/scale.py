@@ -99,7 +99,7 @@ def ratio(old: str, new: str) -> Fraction | float:
 
 
 def _times(values: Array, factor: Fraction | float) -> Array:
-    with np.errstate(over="ignore"):  # a float16 in millimetres may become infinite; the rules see that
+    with np.errstate(over="ignore"):  # a float16 in millimetres may become infinite; `run` refuses it
         wide = values.astype(np.float64)
         over, under = (factor.numerator, factor.denominator) if isinstance(factor, Fraction) else (factor, 1)
         return (wide * over / under).astype(values.dtype)

@@ -57,6 +57,10 @@ def blocks():
     return stack([Piece(f"k{i}", {"x": np.ones((i, 3), np.float32)}, Origin("f")) for i in range(3)])[0]
 
 
+def pieces(made):
+    return [Piece(s.key, s.fields, s.origin) for b in made for s in b]
+
+
 def test_a_function_of_samples(mine):
     entry = {"mine_steps:double": {"with": {"times": 3}, "fields": {"n": {"shape": [], "dtype": "int64"}}}}
     steps, after = bind([step(entry)], SPECS)
@@ -138,6 +142,20 @@ def test_two_pipelines_may_have_modules_of_one_name(tmp_path):
     assert sys.path == before
     with pytest.raises(UsageError, match="own_steps"):
         resolve("own_steps:f")
+
+
+@pytest.mark.parametrize(("spec", "served"), [({}, ["k0", "k2"]), ({"finite": False}, ["k0", "k1", "k2"])])
+def test_a_sample_in_which_a_function_made_nan_is_refused(mine, spec, served):
+    source = "import numpy as np\ndef log(sample):\n    return {'x': np.log(sample.fields['x'])}\n"
+    (mine.parent / "mine_steps.py").write_text(source)
+    start = stack([Piece(k, {"x": np.full((1, 3), v, np.float32)}, Origin("f")) for k, v in [("k0", 1), ("k1", 0)]])
+    start = stack([*pieces(start), Piece("k2", {"x": np.array([[np.inf, 1, 1]], np.float32)}, Origin("f"))])
+    fields = {"x": {"shape": ["P", 3], "dtype": "float32", **spec}}
+    steps, _ = bind([step({"mine_steps:log": {"fields": fields}})], SPECS)
+    with np.errstate(divide="ignore"):
+        made, refused = run(steps, start[0])
+    assert [s.key for b in made for s in b] == served  # k2 was infinite before: that is for the scan to say
+    assert [key for key, _ in refused] == ([] if spec else ["k1"])
 
 
 def test_json_that_has_no_json_form_is_refused(mine):
