@@ -93,7 +93,7 @@ def short_episode(rows: Rows, case: Case) -> Iterator[Failure]:
         if odd.any():
             yield Failure(
                 odd,
-                f"{those(odd, 'have')} {int(np.median(steps[odd])):,} steps (median), allowed {episode.length}.",
+                f"{those(odd, 'have')} {int(np.median(steps[odd])):,} steps (median); {episode.length} is allowed.",
                 measured={"steps": int(np.median(steps[odd]))},
                 expected={"length": str(episode.length)},
                 fix="Leave them out, or widen episode: {length: ...}.",
