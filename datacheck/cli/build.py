@@ -47,7 +47,7 @@ def described(one: Built) -> Iterator[str]:
     invalid, missing = one.made - one.valid, one.samples - one.made
     yield f"{one.path}{' (unchanged: it was built before)' if one.reused else ''}"
     counts = f"{one.valid:,} valid, {invalid:,} invalid, {missing:,} not made"
-    yield f"    {one.samples:,} samples: {counts}; {bytes_said(one.nbytes)}"
+    yield f"    {one.samples:,} sample{'' if one.samples == 1 else 's'}: {counts}; {bytes_said(one.nbytes)}"
     if one.moved is not None:
         yield f"    a damaged cache stood in its place; it lies in {one.moved}"
     yield from _refused(one.not_made)
@@ -55,7 +55,8 @@ def described(one: Built) -> Iterator[str]:
 
 def _refused(not_made: Sequence[tuple[str, str]]) -> Iterator[str]:
     if not_made:
-        yield f"    {len(not_made):,} readable samples do not fit the cache or were refused by a transform:"
+        who = "1 readable sample does" if len(not_made) == 1 else f"{len(not_made):,} readable samples do"
+        yield f"    {who} not fit the cache, or a transform refused {'it' if len(not_made) == 1 else 'them'}:"
     for key, reason in not_made[:_SHOWN]:
         yield f"        {key}: {reason}"
     if len(not_made) > _SHOWN:
