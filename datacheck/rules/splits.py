@@ -21,6 +21,7 @@ _LEAST_BYTES = 24  # less than two positions says nothing about identity
 _NOT_CONTENT = frozenset({"id", "flag", "timestamp", "intrinsics"})
 _FIRST = ("train", "training")
 _SHOWN, _LONGEST = 3, 60
+_PIECE = 1 << 18  # points digested at a time
 
 
 def _mixed(keys: Array) -> Array:
@@ -43,14 +44,22 @@ def _cloud(column: Column) -> Array | None:
     out = np.zeros(len(lengths), np.uint64)
     stops = np.cumsum(lengths)
     for i in np.flatnonzero(lengths):
-        points = xyz[:, stops[i] - lengths[i] : stops[i]].astype(np.float64)
-        low, high = points.min(axis=1), points.max(axis=1)
-        size = float(np.sqrt(((high - low) ** 2).sum())) or 1.0
-        x, y, z = np.round(points * (1e5 / size)).astype(np.int64).view(np.uint64)
-        rows = _mixed(x * np.uint64(0x9E3779B97F4A7C15) ^ _mixed(y) ^ _mixed(z * np.uint64(0xD1B54A32D192ED03)))
-        total = np.array([rows.sum(dtype=np.uint64), np.bitwise_xor.reduce(rows), np.uint64(len(rows))])
+        points = xyz[:, stops[i] - lengths[i] : stops[i]]
+        extent = points.max(axis=1).astype(np.float64) - points.min(axis=1)
+        size = float(np.sqrt((extent**2).sum())) or 1.0
+        total = np.array([0, 0, lengths[i]], np.uint64)
+        for start in range(0, int(lengths[i]), _PIECE):  # the whole cloud in float64 would be many times its size
+            rows = _row_keys(points[:, start : start + _PIECE].astype(np.float64) * (1e5 / size))
+            total[:1] += rows.sum(dtype=np.uint64)  # a slice: an array wraps around in silence, a number warns
+            total[1] ^= np.bitwise_xor.reduce(rows)
         out[i] = digest64(total.tobytes())
     return out
+
+
+def _row_keys(cells: Array) -> Array:
+    """Return one stirred uint64 per point of rounded float64 coordinates (3, points)."""
+    x, y, z = np.round(cells).astype(np.int64).view(np.uint64)
+    return _mixed(x * np.uint64(0x9E3779B97F4A7C15) ^ _mixed(y) ^ _mixed(z * np.uint64(0xD1B54A32D192ED03)))
 
 
 def _plain(column: Column) -> Array:

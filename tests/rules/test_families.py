@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from datacheck.rules import splits
 from datacheck.rules.episodes import RATIOS, motion, timing
 from datacheck.rules.frames import projection
 from datacheck.rules.numbers import marks
@@ -411,3 +412,12 @@ def test_clean_codes_stay_silent_over_a_whole_clean_schema():
     samples = pieces(*({"x": rng.normal(size=(30, 3)), "label": rng.integers(0, 5, 30)} for _ in range(20)))
     schema = "fields: {x: {role: points, shape: [P, 3]}, label: {role: class, shape: [P], classes: 5}}"
     assert codes(judged(schema_of(schema), measured(schema_of(schema), samples))) == []
+
+
+def test_a_cloud_of_many_pieces_has_the_digest_of_its_points_in_any_order(monkeypatch):
+    points = np.random.default_rng(5).random((5_000, 3))
+    whole = splits._cloud(Column.of([points]))
+    monkeypatch.setattr(splits, "_PIECE", 7)
+    np.testing.assert_array_equal(splits._cloud(Column.of([points[::-1].copy()])), whole)
+    points[17, 2] += 0.01
+    assert splits._cloud(Column.of([points]))[0] != whole[0]
