@@ -40,5 +40,7 @@ def test_nothing_is_drawn_where_nobody_would_see_it(monkeypatch, name, value):
 
 
 def test_a_scan_of_nothing_new_does_not_divide_by_zero():
-    with progress_bar(Console(file=io.StringIO(), force_terminal=True)) as tell:
+    drawn = io.StringIO()
+    with progress_bar(Console(file=drawn, force_terminal=True)) as tell:
         tell(Tick(0, 0, 0, 0, 0, 100))
+    assert "0/0 files" in drawn.getvalue()
