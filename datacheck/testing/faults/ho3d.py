@@ -53,22 +53,22 @@ def _rewrite(site: Site, keys: list[str], change: Callable[[Array], Array | None
         (site.folder / key).write_bytes(dumps(record))
 
 
-def _sequence(code: str, what: str, change: Callable[[Array], Array]) -> Callable[[Site], list[Planted]]:
+def _sequence(name: str, code: str, what: str, change: Callable[[Array], Array]) -> Fault:
     def plant(site: Site) -> list[Planted]:
         keys = _whole(site)
         _rewrite(site, keys, change)
         return [Planted(tuple(keys), code, what)]
 
-    return plant
+    return Fault(name, "ho3d", code, plant)
 
 
-def _frame(code: str, what: str, change: Callable[[Array], Array | None]) -> Callable[[Site], list[Planted]]:
+def _frame(name: str, code: str, what: str, change: Callable[[Array], Array | None]) -> Fault:
     def plant(site: Site) -> list[Planted]:
         key = _one(site)
         _rewrite(site, [key], change)
         return [Planted((key,), code, what)]
 
-    return plant
+    return Fault(name, "ho3d", code, plant)
 
 
 def _nan_joint(joints: Array) -> Array:
@@ -113,17 +113,15 @@ def _leaked_camera(site: Site) -> list[Planted]:
 
 
 FAULTS = (
-    Fault("joints-in-mm", "ho3d", "DC201", _sequence("DC201", "joints in millimetres", lambda j: j * 1000)),
-    Fault("root-relative", "ho3d", "DC301", _sequence("DC301", "joints relative to the wrist", lambda j: j - j[0])),
-    Fault("opencv-camera", "ho3d", "DC303", _sequence("DC303", "joints in an OpenCV camera", lambda j: j * _FLIP)),
-    Fault("tips-rolled", "ho3d", "DC605", _sequence("DC605", "fingertips in thumb-last order", _rolled_tips)),
+    _sequence("joints-in-mm", "DC201", "joints in millimetres", lambda j: j * 1000),
+    _sequence("root-relative", "DC301", "joints relative to the wrist", lambda j: j - j[0]),
+    _sequence("opencv-camera", "DC303", "joints in an OpenCV camera", lambda j: j * _FLIP),
+    _sequence("tips-rolled", "DC605", "fingertips in thumb-last order", _rolled_tips),
     Fault("leaked-camera", "ho3d", "DC802", _leaked_camera),
-    Fault(
-        "collapsed-joints", "ho3d", "DC602", _frame("DC602", "21 copies of the wrist", lambda j: j[:1].repeat(21, 0))
-    ),
-    Fault("nan-joint", "ho3d", "DC221", _frame("DC221", "one joint is NaN", _nan_joint)),
-    Fault("no-joints", "ho3d", "DC121", _frame("DC121", "handJoints3D is None", lambda j: None)),
-    Fault("twenty-joints", "ho3d", "DC122", _frame("DC122", "20 joints", lambda j: j[:20].copy())),
+    _frame("collapsed-joints", "DC602", "21 copies of the wrist", lambda j: j[:1].repeat(21, 0)),
+    _frame("nan-joint", "DC221", "one joint is NaN", _nan_joint),
+    _frame("no-joints", "DC121", "handJoints3D is None", lambda j: None),
+    _frame("twenty-joints", "DC122", "20 joints", lambda j: j[:20].copy()),
     Fault("truncated-pickle", "ho3d", "DC101", _truncated),
     Fault("missing-pickle", "ho3d", "DC105", _missing),
 )

@@ -36,9 +36,7 @@ def _replace(group: h5py.Group, demo: Demo) -> None:
         group.create_dataset(name, data=value)
 
 
-def _edit(
-    code: str, what: str, change: Callable[[Demo], None], *, keep_count: bool = False
-) -> Callable[[Site], list[Planted]]:
+def _edit(name: str, code: str, what: str, change: Callable[[Demo], None], *, keep_count: bool = False) -> Fault:
     def plant(site: Site) -> list[Planted]:
         key = site.pick(_demos(site))[0]
         path, _, inner = key.partition(":")
@@ -50,7 +48,7 @@ def _edit(
                 _recount(file, inner, len(demo["actions"]))
         return [Planted((key,), code, what)]
 
-    return plant
+    return Fault(name, "libero", code, plant)
 
 
 def _recount(file: h5py.File, inner: str, steps: int) -> None:
@@ -133,14 +131,14 @@ def _dead_action(site: Site) -> list[Planted]:
 FAULTS = (
     Fault("truncated-file", "libero", "DC101", _truncated),
     Fault("dead-action", "libero", "DC223", _dead_action),
-    Fault("short-demo", "libero", "DC501", _edit("DC501", f"a demo of {SHORT} steps", _short)),
-    Fault("six-actions", "libero", "DC122", _edit("DC122", "actions of 6 numbers", _six_numbers)),
-    Fault("no-ee-pos", "libero", "DC121", _edit("DC121", "obs/ee_pos is missing", _no_position)),
-    Fault("idle-demo", "libero", "DC504", _edit("DC504", "nothing moves for 70 % of a demo", _idle)),
-    Fault("joints-in-degrees", "libero", "DC202", _edit("DC202", "joint angles in degrees", _degrees)),
-    Fault("nan-action", "libero", "DC221", _edit("DC221", "one action is NaN", _nan_action)),
-    Fault("minus-one-positions", "libero", "DC222", _edit("DC222", "15 positions are -1 -1 -1", _minus_one)),
-    Fault("positions-in-mm", "libero", "DC201", _edit("DC201", "hand positions in millimetres", _millimetres)),
-    Fault("one-row-less", "libero", "DC123", _edit("DC123", "joint_states has a step less", _one_row_less)),
+    _edit("short-demo", "DC501", f"a demo of {SHORT} steps", _short),
+    _edit("six-actions", "DC122", "actions of 6 numbers", _six_numbers),
+    _edit("no-ee-pos", "DC121", "obs/ee_pos is missing", _no_position),
+    _edit("idle-demo", "DC504", "nothing moves for 70 % of a demo", _idle),
+    _edit("joints-in-degrees", "DC202", "joint angles in degrees", _degrees),
+    _edit("nan-action", "DC221", "one action is NaN", _nan_action),
+    _edit("minus-one-positions", "DC222", "15 positions are -1 -1 -1", _minus_one),
+    _edit("positions-in-mm", "DC201", "hand positions in millimetres", _millimetres),
+    _edit("one-row-less", "DC123", "joint_states has a step less", _one_row_less),
     Fault("duplicate-demo", "libero", "DC803", _duplicate),
 )

@@ -24,25 +24,23 @@ def _pick(site: Site, name: str) -> int:
     return int(chosen.rpartition(":")[2])
 
 
-def _bytes(name: str, code: str, what: str, change: Callable[[bytes], bytes]) -> Callable[[Site], list[Planted]]:
+def _bytes(file: str, name: str, code: str, what: str, change: Callable[[bytes], bytes]) -> Fault:
     def plant(site: Site) -> list[Planted]:
-        lines, number = _lines(site, name), _pick(site, name)
+        lines, number = _lines(site, file), _pick(site, file)
         lines[number] = change(lines[number])
-        (site.folder / name).write_bytes(b"".join(lines))
-        return [Planted((key(name, number),), code, what)]
+        (site.folder / file).write_bytes(b"".join(lines))
+        return [Planted((key(file, number),), code, what)]
 
-    return plant
+    return Fault(name, "minimind", code, plant)
 
 
-def _record(
-    name: str, code: str, what: str, change: Callable[[dict[str, Any]], None]
-) -> Callable[[Site], list[Planted]]:
+def _record(file: str, name: str, code: str, what: str, change: Callable[[dict[str, Any]], None]) -> Fault:
     def rewrite(line: bytes) -> bytes:
         record = json.loads(line)
         change(record)
         return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
-    return _bytes(name, code, what, rewrite)
+    return _bytes(file, name, code, what, rewrite)
 
 
 def _not_utf8(line: bytes) -> bytes:
@@ -78,24 +76,14 @@ def _duplicate(name: str) -> Callable[[Site], list[Planted]]:
 
 
 FAULTS = (
-    Fault(
-        "bad-json",
-        "minimind",
-        "DC701",
-        _bytes(SFT, "DC701", "half of a line is missing", lambda b: b[: len(b) // 2] + b"\n"),
-    ),
-    Fault("not-utf8", "minimind", "DC701", _bytes(SFT, "DC701", "a line that is not UTF-8", _not_utf8)),
-    Fault("no-answer", "minimind", "DC702", _record(SFT, "DC702", "a conversation without an answer", _no_answer)),
-    Fault("long-prompt", "minimind", "DC702", _record(SFT, "DC702", "a prompt longer than the context", _long_prompt)),
-    Fault("no-conversation", "minimind", "DC121", _record(SFT, "DC121", "conversations is null", _null_chat)),
+    _bytes(SFT, "bad-json", "DC701", "half of a line is missing", lambda b: b[: len(b) // 2] + b"\n"),
+    _bytes(SFT, "not-utf8", "DC701", "a line that is not UTF-8", _not_utf8),
+    _record(SFT, "no-answer", "DC702", "a conversation without an answer", _no_answer),
+    _record(SFT, "long-prompt", "DC702", "a prompt longer than the context", _long_prompt),
+    _record(SFT, "no-conversation", "DC121", "conversations is null", _null_chat),
     Fault("duplicate-chat", "minimind", "DC803", _duplicate(SFT)),
-    Fault(
-        "bad-json-pretrain",
-        "minimind",
-        "DC701",
-        _bytes(PRETRAIN, "DC701", "a line without its end", lambda b: b[:-3] + b"\n"),
-    ),
-    Fault("null-text", "minimind", "DC121", _record(PRETRAIN, "DC121", "text is null", _null_text)),
+    _bytes(PRETRAIN, "bad-json-pretrain", "DC701", "a line without its end", lambda b: b[:-3] + b"\n"),
+    _record(PRETRAIN, "null-text", "DC121", "text is null", _null_text),
     Fault("duplicate-text", "minimind", "DC803", _duplicate(PRETRAIN)),
-    Fault("bad-json-dpo", "minimind", "DC701", _bytes(DPO, "DC701", "an empty object cut open", lambda b: b"{\n")),
+    _bytes(DPO, "bad-json-dpo", "DC701", "an empty object cut open", lambda b: b"{\n"),
 )

@@ -30,9 +30,7 @@ def save(site: Site, key: str, cloud: Array) -> None:
     _truth(site, key).write_text("\n".join(map(str, labels.tolist())) + "\n", encoding="utf-8")
 
 
-def _edit(
-    code: str, what: str, change: Callable[[Array, np.random.Generator], None]
-) -> Callable[[Site], list[Planted]]:
+def _edit(name: str, code: str, what: str, change: Callable[[Array, np.random.Generator], None]) -> Fault:
     def plant(site: Site) -> list[Planted]:
         key = _victim(site)
         cloud = np.load(site.folder / key)
@@ -40,7 +38,7 @@ def _edit(
         save(site, key, cloud)
         return [Planted((key,), code, what)]
 
-    return plant
+    return Fault(name, "scannetpp", code, plant)
 
 
 def _no_instances(cloud: Array, rng: np.random.Generator) -> None:
@@ -113,16 +111,14 @@ def _copied_to_validation(site: Site) -> list[Planted]:
 
 
 FAULTS = (
-    Fault("no-instances", "scannetpp", "DC402", _edit("DC402", "no point has an instance", _no_instances)),
-    Fault(
-        "only-dropped-classes", "scannetpp", "DC402", _edit("DC402", "every instance is wall or floor", _only_dropped)
-    ),
-    Fault("too-small-instances", "scannetpp", "DC402", _edit("DC402", "no instance has over 5 points", _too_small)),
+    _edit("no-instances", "DC402", "no point has an instance", _no_instances),
+    _edit("only-dropped-classes", "DC402", "every instance is wall or floor", _only_dropped),
+    _edit("too-small-instances", "DC402", "no instance has over 5 points", _too_small),
     Fault("captions-of-another-scene", "scannetpp", "DC402", _no_captions),
-    Fault("unknown-class", "scannetpp", "DC404", _edit("DC404", "an instance of class 150", _unknown_class)),
-    Fault("other-ignore-label", "scannetpp", "DC405", _edit("DC405", "-1 where -100 is declared", _other_ignore)),
-    Fault("points-in-mm", "scannetpp", "DC201", _edit("DC201", "points in millimetres", _millimetres)),
-    Fault("nan-point", "scannetpp", "DC221", _edit("DC221", "one point is NaN", _nan_point)),
+    _edit("unknown-class", "DC404", "an instance of class 150", _unknown_class),
+    _edit("other-ignore-label", "DC405", "-1 where -100 is declared", _other_ignore),
+    _edit("points-in-mm", "DC201", "points in millimetres", _millimetres),
+    _edit("nan-point", "DC221", "one point is NaN", _nan_point),
     Fault("label-rows-differ", "scannetpp", "DC123", _rows_differ),
     Fault("truncated-scene", "scannetpp", "DC101", _truncated),
     Fault("copied-to-validation", "scannetpp", "DC801", _copied_to_validation),

@@ -31,9 +31,7 @@ def _victim(site: Site, split: str = "train") -> str:
     return site.pick(names(site, f"{split}/*.npy"))[0]
 
 
-def _edit(
-    code: str, what: str, change: Callable[[Record, np.random.Generator], None]
-) -> Callable[[Site], list[Planted]]:
+def _edit(name: str, code: str, what: str, change: Callable[[Record, np.random.Generator], None]) -> Fault:
     def plant(site: Site) -> list[Planted]:
         key = _victim(site)
         record = _read(site.folder / key)
@@ -41,7 +39,7 @@ def _edit(
         _write(site.folder / key, record)
         return [Planted((key,), code, what)]
 
-    return plant
+    return Fault(name, "sceneleap", code, plant)
 
 
 def _millimetres(record: Record, rng: np.random.Generator) -> None:
@@ -139,13 +137,13 @@ def _changed_byte(site: Site) -> list[Planted]:
 
 
 FAULTS = (
-    Fault("grasps-in-mm", "sceneleap", "DC201", _edit("DC201", "palm positions in millimetres", _millimetres)),
-    Fault("joints-in-degrees", "sceneleap", "DC202", _edit("DC202", "hand joints in degrees", _degrees)),
-    Fault("nan-row", "sceneleap", "DC221", _edit("DC221", "one grasp is NaN", _nan_row)),
-    Fault("minus-one-rows", "sceneleap", "DC222", _edit("DC222", "a sixth of the grasps is -1", _minus_one_rows)),
-    Fault("zero-placeholder", "sceneleap", "DC109", _edit("DC109", "an object of zeros after an exception", _zeros)),
-    Fault("one-column-less", "sceneleap", "DC122", _edit("DC122", "grasps of 22 numbers", _one_column_less)),
-    Fault("no-object-pose", "sceneleap", "DC121", _edit("DC121", "obj_pose is missing", _no_pose)),
+    _edit("grasps-in-mm", "DC201", "palm positions in millimetres", _millimetres),
+    _edit("joints-in-degrees", "DC202", "hand joints in degrees", _degrees),
+    _edit("nan-row", "DC221", "one grasp is NaN", _nan_row),
+    _edit("minus-one-rows", "DC222", "a sixth of the grasps is -1", _minus_one_rows),
+    _edit("zero-placeholder", "DC109", "an object of zeros after an exception", _zeros),
+    _edit("one-column-less", "DC122", "grasps of 22 numbers", _one_column_less),
+    _edit("no-object-pose", "DC121", "obj_pose is missing", _no_pose),
     Fault("truncated-file", "sceneleap", "DC101", _truncated),
     Fault("garbage-file", "sceneleap", "DC101", _garbage),
     Fault("duplicate-file", "sceneleap", "DC803", _duplicate),
