@@ -1,42 +1,45 @@
-"""Write docs/rules.md: the page of every rule, as its docstring says it, without the examples that are its tests."""
+"""Write docs/rules/: a page for every rule, as its docstring says it, and a table of all of them."""
 
-import re
 from pathlib import Path
 
+from datacheck.report.pages import first_sentence, markdown
 from datacheck.rules import catalogue
-from datacheck.rules.base import Rule
 
-PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
+FOLDER = Path(__file__).parents[1] / "docs" / "rules"
 HEAD = """# Rules
 
-Written by `python scripts/make_rules.py` from the rules themselves. A schema sets severity, `allow`, `ignore` and the
-options of a rule under `rules:`, see [schemas/README.md](../schemas/README.md#rules). `result.json` names all options
-in force.
+Written by `python scripts/make_rules.py` from the rules themselves; `datacheck explain DC201` prints a page,
+`datacheck rules` the table. A schema sets severity, `allow`, `ignore` and the options of a rule under `rules:`, see
+[schemas/README.md](../../schemas/README.md#rules). `result.json` names all options in force.
 
-| code | name | severity | what is wrong |
-| --- | --- | --- | --- |
+The examples are tests: each *Bad* one raises its own rule and no other, each *Good* one raises nothing. Their samples
+are written in a small language of their own: `{box: [50, 3], size: 1.5}` is a cloud of 50 points that is 1.5 across,
+`n: 8` repeats a sample.
+
+| code | name | severity | per | what is wrong |
+| --- | --- | --- | --- | --- |
 """
 
 
-def page() -> str:
-    """Return the text of docs/rules.md."""
+def pages() -> dict[str, str]:
+    """Return the files of docs/rules by name."""
     rules = list(catalogue().values())
-    rows = [f"| [{r.code}](#{r.code.lower()}-{r.name}) | {r.name} | {r.severity.value} | {_first(r)} |" for r in rules]
-    return HEAD + "\n".join(rows) + "\n" + "".join(map(_entry, rules))
+    rows = [
+        f"| [{r.code}]({r.code}.md) | {r.name} | {r.severity.value} | {r.level.value} | {first_sentence(r)} |\n"
+        for r in rules
+    ]
+    return {"README.md": HEAD + "".join(rows)} | {f"{r.code}.md": markdown(r) for r in rules}
 
 
-def _first(rule: Rule) -> str:
-    return rule.doc.partition("\n")[0]
-
-
-def _entry(rule: Rule) -> str:
-    parts = re.split(r"^(\S.*?):+$", rule.doc, flags=re.MULTILINE)
-    said = {head: body for head, body in zip(parts[1::2], parts[2::2], strict=True) if head not in {"Bad", "Good"}}
-    lines = [f"- **{head}** {text}" for head, body in said.items() if (text := " ".join(body.split())) != "none"]
-    hidden = f" Not judged on samples that fail {', '.join(rule.needs)}." if rule.needs else ""
-    text = f"\n## {rule.code} {rule.name}\n\n{_first(rule)}{hidden}\n\n" + "\n".join(lines) + "\n"
-    return text.replace("``", "`")
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    made = pages()
+    for old in FOLDER.glob("*.md"):
+        if old.name not in made:
+            old.unlink()
+    for name, text in made.items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    main()

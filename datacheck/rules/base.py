@@ -15,12 +15,15 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
+from datacheck.sample import Sample
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import UNREADABLE, Measured, Note, Rows
 
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, "Array | list[str] | Measured"]
 
+Depth = Literal["structure", "numeric", "deep"]  # what must be read: headers, values, also pixels and second reads
+DEPTHS: tuple[Depth, ...] = ("structure", "numeric", "deep")
 Applies = Callable[[FieldSpec], bool]
 AppliesToSchema = Callable[[Schema], str]
 
@@ -39,6 +42,8 @@ class Measure:
         undeclared: also run for fields that the schema does not list (``"*"``); the columns are then added up over
             those fields under the name ``*``, and the text column ``worst`` names the field with the largest `worst`.
         worst: the column that decides which undeclared field is named.
+        depth: the shallowest scan in which it runs: "structure" needs shapes and dtypes only, "numeric" values, "deep"
+            pixels, or more time than a daily scan should take.
     """
 
     name: str
@@ -50,6 +55,7 @@ class Measure:
     outside: Callable[[Schema], Any] = lambda schema: None
     undeclared: bool = False
     worst: str = ""
+    depth: Depth = "numeric"
 
     def settings(self, schema: Schema) -> dict[str, Any]:
         """Return what the rows depend on besides the file's bytes: JSON values, part of their key."""
@@ -79,6 +85,20 @@ def measure(
 
 
 @dataclass(frozen=True, eq=False)
+class Pairs:
+    """What was measured of pairs of samples in a second read.
+
+    Shapes:
+        first, second: int64 (pairs), positions within the judged rows
+        values: float64 (pairs) by name, NaN where a sample could not be read again
+    """
+
+    first: Array
+    second: Array
+    values: Mapping[str, Array]
+
+
+@dataclass(frozen=True, eq=False)
 class Case:
     """What a judge is given besides the rows.
 
@@ -88,6 +108,8 @@ class Case:
         spec: its declaration (an empty one for undeclared fields).
         options: the rule's defaults with the schema's ``rules:`` block over them.
         notes: what the listing knows about this rule's code.
+        reference: the same rows of the run to compare with, or None where none was named.
+        pairs: what the second read found, for a rule that names pairs; None where it was not done.
     """
 
     schema: Schema
@@ -95,6 +117,8 @@ class Case:
     spec: FieldSpec
     options: Mapping[str, Any]
     notes: tuple[Note, ...] = ()
+    reference: Rows | None = None
+    pairs: Pairs | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +135,8 @@ class Skip:
 
 
 Judge = Callable[[Rows, Case], Iterable["Failure | Skip"]]
+Pairing = Callable[[Rows, Case], Array]
+Compare = Callable[[Sample, Sample, Case], Mapping[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +156,10 @@ class Rule:
         defaults: options with their default values.
         span: rows a judge call sees: "split" (each split on its own, default) or "all" (every split at once).
         sees: "checked": rows that could be read (default); "all": also unreadable and skipped ones.
+        depth: the shallowest scan in which it runs, where that is deeper than its measurements say.
+        pairs, compare: for a rule that needs two samples' arrays at once: which pairs (int64 (pairs, 2), positions
+            within the rows, at most 10,000), and what to measure of each; `Case.pairs` then holds the answers.
+        compares: it needs `Case.reference` and does not apply without one.
     """
 
     code: str
@@ -145,6 +175,10 @@ class Rule:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     span: Literal["split", "all"] = "split"
     sees: Literal["checked", "all"] = "checked"
+    depth: Depth = "structure"
+    pairs: Pairing | None = None
+    compare: Compare | None = None
+    compares: bool = False
 
     @property
     def doc(self) -> str:

@@ -23,6 +23,26 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "distance": _PLACED,
     "near": _PLACED,
     "centered": frozenset({"points", "joints"}),
+    "centered_on": frozenset({"points", "joints"}),
+    "up": frozenset({"points"}),
+    "extrinsics": frozenset({"points", "joints", "depth"}),
+    "scale": frozenset({"depth"}),
+    "origin": frozenset({"image"}),
+    "robot": frozenset({"joint_angle", "action"}),
+    "max_speed": frozenset({"position", "joint_angle", "rotvec", "action"}),
+    "drives": frozenset({"action", "gripper"}),
+    "lag": frozenset({"action", "gripper"}),
+    "values": frozenset({"gripper", "value", "done", "reward"}),
+    "posed_by": frozenset({"points"}),
+    "rests": frozenset({"points"}),
+    "indexes": frozenset({"faces"}),
+    "encloses": frozenset({"boxes"}),
+    "annotates": frozenset({"captions", "boxes", "id"}),
+    "encodes": frozenset({"ground_truth"}),
+    "share": frozenset({"mask"}),
+    "preferred_over": frozenset({"chat", "text"}),
+    "label_of": frozenset({"labels"}),
+    "shift": frozenset({"labels"}),
     "frame": _PLACED | {"normal", "depth", "rotvec", "quaternion", "transform"},
     "intrinsics": SPATIAL_ROLES | {"depth", "image"},
     "image_size": SPATIAL_ROLES | {"depth", "image", "intrinsics"},
@@ -212,8 +232,23 @@ def _shapes(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
             yield (*where, "columns"), f"{width} columns are named, but the last axis of the shape is {last}"
 
 
+_NAMES_FIELD: Mapping[str, frozenset[str]] = {
+    "near": _PLACED,
+    "intrinsics": frozenset({"intrinsics"}),
+    "extrinsics": frozenset({"transform"}),
+    "centered_on": _PLACED,
+    "posed_by": frozenset({"pose", "transform"}),
+    "drives": frozenset({"position", "joint_angle", "rotvec", "pose", "gripper", "value"}),
+    "indexes": frozenset({"points"}),
+    "encloses": frozenset({"points"}),
+    "annotates": frozenset({"instance"}),
+    "preferred_over": frozenset({"chat", "text"}),
+    "label_of": frozenset({"tokens"}),
+}
+
+
 def _references(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
-    for key, roles in (("near", _PLACED), ("intrinsics", frozenset({"intrinsics"}))):
+    for key, roles in _NAMES_FIELD.items():
         other = getattr(spec, key)
         if other is None:
             continue

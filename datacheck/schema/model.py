@@ -23,7 +23,7 @@ from pydantic import (
 
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
-from datacheck.schema.units import CENTRES, FRAMES, ROLES, SKELETONS, UNITS
+from datacheck.schema.units import CENTRES, FRAMES, ROBOTS, ROLES, SKELETONS, UNITS
 from datacheck.schema.values import (
     DTYPES,
     Axis,
@@ -53,10 +53,22 @@ Ints = Annotated[tuple[int, ...], BeforeValidator(as_tuple)]
 Floats = Annotated[tuple[float, ...], BeforeValidator(as_tuple)]
 Count = Annotated[int, Field(gt=0)]
 Level = Literal["error", "warning", "info", "off"]
+Pair = Annotated[tuple[str, str], BeforeValidator(as_tuple)]
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+
+
+class StatsSpec(_Model):
+    """What a normaliser believes of a field: numbers per column, said here or read from a JSON or YAML file."""
+
+    file: str | None = None
+    at: str | None = None
+    mean: Floats = ()
+    std: Floats = ()
+    min: Floats = ()
+    max: Floats = ()
 
 
 class FieldSpec(_Model):
@@ -76,12 +88,30 @@ class FieldSpec(_Model):
     distance: Interval | None = None
     finite: bool = True
     centered: Annotated[str | None, one_of(CENTRES, "centre"), BeforeValidator(word_no)] = None
+    centered_on: str | None = None
     frame: Annotated[str | None, one_of(FRAMES, "frame")] = None
+    up: Literal["x", "y", "z", "-x", "-y", "-z"] | None = None
     intrinsics: str | None = None
+    extrinsics: str | None = None
+    scale: Annotated[float, Field(gt=0)] | None = None
+    origin: Literal["top_left", "bottom_left"] | None = None
     image_size: Annotated[tuple[Count, Count], BeforeValidator(as_tuple)] | None = None
     skeleton: Annotated[str | None, one_of(SKELETONS, "skeleton")] = None
+    robot: Annotated[str | None, one_of(ROBOTS, "robot")] = None
+    max_speed: Annotated[float, Field(gt=0)] | None = None
+    drives: str | None = None
+    lag: int | None = None
+    values: Floats = ()
     order: Literal["wxyz", "xyzw"] | None = None
     near: str | None = None
+    posed_by: str | None = None
+    rests: Interval | None = None
+    indexes: str | None = None
+    encloses: str | None = None
+    annotates: str | None = None
+    encodes: Pair | None = None
+    share: Interval | None = None
+    stats: StatsSpec | None = None
     ignore: Ints = ()
     sentinels: Floats = ()
     classes: Classes | None = None
@@ -90,6 +120,9 @@ class FieldSpec(_Model):
     must_be: MustBe | None = None
     speakers: Strings = ()
     train_on: str | None = None
+    preferred_over: str | None = None
+    label_of: str | None = None
+    shift: Literal[0, 1] | None = None
     min_trained_tokens: Count | None = None
 
     @property
@@ -110,6 +143,7 @@ class SamplesSpec(_Model):
     list: Lists | None = None
     each: str | None = None
     group: str | None = None
+    masks: str | None = None
 
 
 class EpisodeSpec(_Model):
@@ -195,9 +229,10 @@ class SplitsSpec(_Model):
 
 
 class DuplicatesSpec(_Model):
-    """How exact copies of a sample are judged."""
+    """How exact copies of a sample are judged, and from which similarity (0 to 1) on two samples are near copies."""
 
     exact: Annotated[Level, BeforeValidator(word_off)] = "warning"
+    near: Share | None = None
 
 
 class RuleSpec(_Model):
@@ -268,6 +303,7 @@ class Schema(_Model):
     splits: SplitsSpec | None = None
     when: dict[str, dict[str, Change]] = Field(default_factory=dict)
     rules: dict[str, Annotated[RuleSpec, BeforeValidator(_rule)]] = Field(default_factory=dict)
+    checks: Strings = ()
 
     @property
     def digest(self) -> str:

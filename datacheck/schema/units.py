@@ -17,11 +17,13 @@ CENTRES: frozenset[str] = frozenset({"no", "root", "centroid", "box", "xy"})
 
 SKELETONS: frozenset[str] = frozenset({"mano21_ho3d", "mano21_openpose"})  # their bones are known to the rules
 
+ROBOTS: frozenset[str] = frozenset({"panda", "leap"})  # their joint limits are known to the rules
+
 SPATIAL_ROLES: frozenset[str] = frozenset({"points", "joints", "position"})
 ROLES: frozenset[str] = SPATIAL_ROLES | {
     "pose", "rotvec", "quaternion", "transform", "action", "joint_angle", "image", "depth", "color", "normal",
     "segment", "class", "instance", "mask", "flag", "intrinsics", "text", "chat", "tokens", "labels", "faces",
-    "shape", "timestamp", "reward", "value", "captions", "id",
+    "shape", "timestamp", "reward", "value", "captions", "id", "gripper", "done", "boxes", "video", "ground_truth",
 }  # fmt: skip
 
 

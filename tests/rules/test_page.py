@@ -1,20 +1,29 @@
-"""docs/rules.md says what the rules say."""
+"""docs/rules says what the rules say."""
 
 import runpy
 
-
-def test_the_page_of_the_rules_is_up_to_date(repository):
-    made = runpy.run_path(str(repository / "scripts" / "make_rules.py"))
-    said = (repository / "docs" / "rules.md").read_text(encoding="utf-8")
-    assert said == made["page"](), "run python scripts/make_rules.py"
+from datacheck.report.pages import plain, sections
+from datacheck.rules import catalogue
 
 
-def test_every_option_of_every_rule_is_on_it(repository):
-    from datacheck.rules import catalogue
+def test_the_pages_of_the_rules_are_up_to_date(repository):
+    made = runpy.run_path(str(repository / "scripts" / "make_rules.py"))["pages"]()
+    folder = repository / "docs" / "rules"
+    assert {p.name for p in folder.iterdir()} == set(made), "run python scripts/make_rules.py"
+    for name, text in made.items():
+        assert (folder / name).read_text(encoding="utf-8") == text, f"{name}: run python scripts/make_rules.py"
 
-    sections = (repository / "docs" / "rules.md").read_text(encoding="utf-8").split("\n## ")[1:]
-    pages = dict(zip((text[:5] for text in sections), sections, strict=True))
-    assert sorted(pages) == sorted(catalogue())
+
+def test_every_option_of_every_rule_is_on_its_page():
     for code, rule in catalogue().items():
-        options = pages[code].partition("- **Options** ")[2]
-        assert all(f"{name}:" in options for name in rule.defaults), code
+        assert all(f"{name}:" in sections(rule)["Options"] for name in rule.defaults), code
+
+
+def test_a_page_on_the_terminal_keeps_to_its_width_and_says_everything():
+    for code, rule in catalogue().items():
+        page = plain(rule, 80)
+        examples = sections(rule)["Bad"] + sections(rule)["Good"]
+        assert page.startswith(f"{code} {rule.name}")
+        assert all(len(line) <= 80 or line.strip() in examples for line in page.splitlines()[1:]), code
+        words = " ".join(page.split())
+        assert all(text.split()[0].replace("``", "`") in words for text in sections(rule).values()), code

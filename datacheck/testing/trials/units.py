@@ -1,0 +1,39 @@
+"""Units: clouds, hands and joints in another unit than declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+
+_GRASPED = {"fields": {"xyz": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.02..0.6"}}}
+
+
+def _clouds(rng: np.random.Generator) -> Samples:
+    """Objects that a hand can hold, 6 to 30 cm across."""
+    sizes = np.exp(rng.uniform(np.log(0.06), np.log(0.3), 300))
+    return [
+        sample(f"s{i:04d}", {"xyz": (rng.uniform(-0.5, 0.5, (60, 3)) * s / np.sqrt(3) + 0.2).astype(np.float32)})
+        for i, s in enumerate(sizes)
+    ]
+
+
+def _scaled(share: float) -> Callable[[Samples, float, np.random.Generator], Sequence[str]]:
+    def plant(samples: Samples, factor: float, rng: np.random.Generator) -> Sequence[str]:
+        places = some(samples, share, rng, least=3)
+        for place in places:
+            split, piece = samples[place]
+            samples[place] = split, changed(piece, xyz=piece.fields["xyz"] * np.float32(factor))
+        return [samples[place][1].key for place in places]
+
+    return plant
+
+
+_KINDS = {1000.0: "mm", 100.0: "cm", 1 / 0.0254: "in"}
+_FACTORS = (Size("x39.37 (inches)", 1 / 0.0254), Size("x100 (cm)", 100.0), Size("x1000 (mm)", 1000.0))
+SCALED_SOME = Trial(
+    "one-percent-scaled", "DC201", _GRASPED, _clouds, _scaled(0.01), _FACTORS, cause=lambda f: _KINDS[f]
+)
+SCALED_ALL = Trial("all-scaled", "DC201", _GRASPED, _clouds, _scaled(1.0), _FACTORS, cause=lambda f: _KINDS[f])
