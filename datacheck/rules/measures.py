@@ -9,7 +9,7 @@ import numpy as np
 from datacheck.rules.base import Columns, measure
 from datacheck.rules.skeletons import SKELETONS, Skeleton
 from datacheck.sample import Block, Column
-from datacheck.schema.model import FieldSpec, Schema
+from datacheck.schema.model import FieldSpec, Range, Schema
 from datacheck.table import Measured
 
 Array = np.ndarray[Any, Any]
@@ -76,6 +76,30 @@ def flat(column: Column) -> tuple[Array, Array]:
     lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
     values = column.values.reshape(-1)
     return (values.astype(np.uint8) if values.dtype.kind == "b" else values), lengths
+
+
+def one_of(values: Array, numbers: tuple[int, ...]) -> Array:
+    """Tell which values are one of a few numbers."""
+    found = np.zeros(values.shape, bool)
+    for number in numbers:
+        found |= values == number
+    return found
+
+
+def in_classes(values: Array, spec: FieldSpec) -> Array:
+    """Tell which values are classes: whole numbers of 0 or more, of the declared ones where there are any."""
+    whole = values == np.floor(values) if values.dtype.kind == "f" else np.ones(values.shape, bool)
+    declared = spec.classes
+    if declared is None:
+        found = values >= 0
+    elif isinstance(declared, int):
+        found = (values >= 0) & (values < declared)
+    elif isinstance(declared, Range):
+        low, high = declared.low, declared.high
+        found = (values >= (-np.inf if low is None else low)) & (values <= (np.inf if high is None else high))
+    else:
+        found = np.isin(values, declared)
+    return np.asarray(found & whole & ~one_of(values, spec.ignore), dtype=bool)
 
 
 def norms(vectors: Array) -> Array:
