@@ -82,6 +82,12 @@ scheduler_option = click.option(
     show_default=True,
     help="From which severity on the exit code is 1.",
 )
+@click.option(
+    "--reference",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="A finished run of other or earlier data (.datacheck/latest) to compare with: rules DC901 to DC903.",
+)
 @click.option("--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged.")
 @click.pass_context
 def scan(ctx: click.Context, /, data: Path, schema: str | None, form: str, **options: Any) -> None:

@@ -97,6 +97,10 @@ class Pairs:
     second: Array
     values: Mapping[str, Array]
 
+    def of(self, name: str) -> Array:
+        """Return what was measured under a name; NaN where nothing was."""
+        return self.values.get(name, np.full(len(self.first), np.nan))
+
 
 @dataclass(frozen=True, eq=False)
 class Case:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.finding import Failure, Finding, RuleVerdict, Severity, Verdict
 from datacheck.rules.base import Case, Skip
+from datacheck.scan.pairs import SecondRead, second_read
+from datacheck.scan.reference import Reference
 from datacheck.scan.select import Choice, in_order_of_need, targets
 from datacheck.schema.model import ANY, Schema
 from datacheck.table import CHECKED, Note, Table
@@ -112,7 +114,7 @@ def _mask(mask: Array, index: Array) -> Array:
 
 def judge(
     table: Table, schema: Schema, choices: Sequence[Choice], notes: Sequence[Note] = (),
-    crashes: Sequence[Mapping[str, str]] = (),
+    crashes: Sequence[Mapping[str, str]] = (), reference: Table | None = None, second: SecondRead | None = None,
 ) -> Judged:  # fmt: skip
     """Run every chosen rule over the table.
 
@@ -122,11 +124,13 @@ def judge(
         choices: from `choose_rules`.
         notes: what the listing knows; a rule sees those with its code.
         crashes: measurements that failed: measure, key, traceback.
+        reference: all rows of the run to compare with.
+        second: reads samples again for rules over pairs; without it they see no pairs.
 
     Raises:
         UsageError: a waiver matches no failing sample.
     """
-    court = _Court(table, schema, notes)
+    court = _Court(table, schema, notes, reference, second)
     trials = {choice.rule.code: court.hear(choice) for choice in in_order_of_need(choices)}
     for trial in trials.values():
         names = {m.name for m in trial.choice.rule.measures}
@@ -176,8 +180,11 @@ def _invalid(table: Table, findings: Sequence[Finding]) -> list[tuple[str, ...]]
 class _Court:
     """Hears one rule after the other and remembers which rows failed which, for the rules that come later."""
 
-    def __init__(self, table: Table, schema: Schema, notes: Sequence[Note]) -> None:
+    def __init__(
+        self, table: Table, schema: Schema, notes: Sequence[Note], reference: Table | None, second: SecondRead | None
+    ) -> None:
         self.table, self.schema, self.notes = table, schema, notes
+        self.second, self.before = second, None if reference is None else Reference(reference)
         self.failing: dict[str, dict[str, Array]] = {}
         self.findings: dict[str, list[Finding]] = {}
         self.by_split = _by_split(table, notes)
@@ -192,6 +199,8 @@ class _Court:
     def hear(self, choice: Choice) -> _Trial:
         """Return the rule's trial: every judge call made, findings drawn."""
         nothing = np.zeros(len(self.table), bool)
+        if choice.rule.compares and self.before is None and choice.verdict is None:
+            choice = replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no --reference given")
         trial = _Trial(choice, nothing, nothing.copy(), self.readable)
         if choice.verdict is None:
             for split, schema, index in self._spans(choice):
@@ -221,9 +230,13 @@ class _Court:
         if not len(index) and not notes:
             return
         trial.checked[index] = True
-        case = Case(case.schema, case.name, case.spec, case.options, notes)
+        rows = self.table.rows(index, case.name)
+        before = None if self.before is None or not rule.compares else self.before.rows(rule, case.name, split)
+        case = replace(case, notes=notes, reference=before)
         try:
-            for said in rule.judge(self.table.rows(index, case.name), case):
+            if rule.pairs is not None and self.second is not None:
+                case = second_read(rule, case, split, rows, self.second)
+            for said in rule.judge(rows, case):
                 if isinstance(said, Skip):
                     self._skip(trial, index, said)
                 else:

@@ -19,6 +19,8 @@ from datacheck.rules import catalogue
 from datacheck.scan import history, store
 from datacheck.scan.judge import Judged, judge
 from datacheck.scan.measuring import Job, Progress, measure, with_entries
+from datacheck.scan.pairs import Rereader
+from datacheck.scan.reference import read_reference
 from datacheck.scan.select import choose_rules, measures_of
 from datacheck.scan.summary import Facts, report_of
 from datacheck.scan.worker import unread_rows
@@ -67,6 +69,7 @@ class Request:
         fail_on: from which severity on the exit code is 1.
         command: how the scan was asked for, for the record.
         limits: of each item.
+        reference: folder of a finished run to compare with.
     """
 
     data: Path
@@ -78,6 +81,7 @@ class Request:
     fail_on: FailOn = "error"
     command: str = ""
     limits: Limits = field(default_factory=Limits)
+    reference: Path | None = None
 
 
 def run_scan(schema: Schema, request: Request, progress: Progress | None = None) -> ScanRun:
@@ -89,7 +93,8 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         progress: called after each task.
 
     Raises:
-        UsageError: the data are missing or empty, the schema fits none of them, an option or a waiver is wrong.
+        UsageError: the data are missing or empty, the schema fits none of them, an option, a waiver or the reference
+            is wrong.
         OutOfSpaceError: the results do not fit on the disk.
         StorageError: the disk or the Dask cluster refuses.
         KeyboardInterrupt: the user stopped it; finished parts are kept, and its notes say so.
@@ -100,6 +105,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
     began = time.time()
     root, only = target(request.data)
     declared, schema = schema, schema.placed(request.roots, root)
+    reference = None if request.reference is None else read_reference(request.reference, schema)
     choices = choose_rules(schema, catalogue())
     measures = measures_of(choices)
     place = history.place_of(schema, root, only, request.roots, request.output)
@@ -128,7 +134,8 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         fresh.tables.clear()
         notes = [*work.notes, *history.changes(listing, last, work.items)]
         choices = [history.comparable(choice, last) for choice in choices]
-        judged = judge(table, schema, choices, notes, list(fresh.crashes.values()))
+        second = Rereader(job, work.items)
+        judged = judge(table, schema, choices, notes, list(fresh.crashes.values()), reference, second)
         undeclared = sorted(kept.undeclared | fresh.undeclared)
         facts = Facts(declared, request.data, listing, work, began, *before, undeclared, fresh.deaths)
         report = report_of(facts, request.command, request.fail_on, table, judged)

@@ -10,12 +10,16 @@ import numpy as np
 from datacheck.errors import DatacheckError
 from datacheck.finding import Verdict
 from datacheck.rules import catalogue
-from datacheck.sample import Piece, stack
+from datacheck.rules.base import Case, Rule
+from datacheck.sample import Piece, Sample, stack
 from datacheck.scan.bench import Bench
 from datacheck.scan.judge import Judged, judge
+from datacheck.scan.pairs import gathered
 from datacheck.scan.select import choose_rules, measures_of
 from datacheck.schema.model import Schema
-from datacheck.table import CHECKED, Note, Table, concatenate
+from datacheck.table import CHECKED, Note, Rows, Table, concatenate
+
+Array = np.ndarray[Any, Any]
 
 
 def schema_of(said: Mapping[str, Any]) -> Schema:
@@ -46,13 +50,39 @@ def measure_pieces(schema: Schema, pieces: Sequence[tuple[str, Piece]]) -> Table
     return concatenate(tables)
 
 
-def scan_pieces(schema: Schema, pieces: Sequence[tuple[str, Piece]], notes: Sequence[Note] = ()) -> Judged:
-    """Return what the whole catalogue says of samples in memory.
+class Reader:
+    """Compares samples in memory, as a scan's second read does with samples in files."""
+
+    def __init__(self, pieces: Sequence[tuple[str, Piece]]) -> None:
+        self._samples = {(split, p.key): Sample(p.key, p.fields, p.origin) for split, p in pieces}
+
+    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> dict[str, Array]:
+        """Return what `Rule.compare` says of each pair."""
+        del split
+        assert rule.compare is not None
+        both = [self._samples[slot] for slot in zip(rows.splits, rows.keys, strict=True)]
+        told = [(n, rule.compare(both[a], both[b], case)) for n, (a, b) in enumerate(pairs.tolist())]
+        return gathered(len(pairs), iter(told))
+
+
+def scan_pieces(
+    schema: Schema, pieces: Sequence[tuple[str, Piece]], notes: Sequence[Note] = (), *,
+    reference: Sequence[tuple[str, Piece]] | None = None,
+) -> Judged:  # fmt: skip
+    """Return what the whole catalogue says of samples in memory, as the deepest scan would.
+
+    Args:
+        schema: what they promise.
+        pieces: (split, sample).
+        notes: what a listing would know of them.
+        reference: the samples of an earlier version to compare with.
 
     Raises:
         DatacheckError: a measurement or a judge failed.
     """
-    found = judge(measure_pieces(schema, pieces), schema, choose_rules(schema, catalogue()), notes)
+    before = None if reference is None else measure_pieces(schema, reference)
+    table, choices = measure_pieces(schema, pieces), choose_rules(schema, catalogue())
+    found = judge(table, schema, choices, notes, reference=before, second=Reader(pieces))
     crashed = [v for v in found.verdicts if v.verdict is Verdict.CRASH]
     if crashed:
         raise DatacheckError(found.crashes[0]["traceback"])

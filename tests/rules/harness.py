@@ -24,6 +24,7 @@ from datacheck.scan.judge import Judged, judge
 from datacheck.scan.select import choose_rules, measures_of
 from datacheck.schema.model import Schema
 from datacheck.table import CHECKED, UNREADABLE, Note, Table, concatenate
+from datacheck.testing.memory import Reader
 from datacheck.testing.synth.hand import articulated
 
 ORDERS = {
@@ -143,20 +144,24 @@ def _unread(split: str, said: str) -> Table:
     return Table([key], [key], [""], [split], [""], np.array([UNREADABLE], np.int8), [reason], np.zeros(1, np.int64))
 
 
-def judged(schema: Schema, table: Table, notes: list[Note] = ()) -> Judged:
-    """Judge a table with every rule of the catalogue."""
-    found = judge(table, schema, choose_rules(schema, catalogue()), notes)
+def judged(schema: Schema, table: Table, notes: list[Note] = (), *, reference=None, pieces=()) -> Judged:
+    """Judge a table with every rule of the catalogue; `pieces` are what its second read sees."""
+    samples = [(split, piece) for split, piece in pieces if not isinstance(piece, str)]
+    choices = choose_rules(schema, catalogue())
+    found = judge(table, schema, choices, notes, reference=reference, second=Reader(samples))
     assert found.crashes == [], found.crashes[0]["traceback"]
     return found
 
 
 def scan(text: str) -> tuple[Judged, Table]:
-    """Scan the samples of a YAML text (keys: schema, samples, listing)."""
+    """Scan the samples of a YAML text (keys: schema, samples, listing, reference: the samples to compare with)."""
     data = yaml.safe_load(text)
     schema = schema_of(data.get("schema", {}))
-    table = measured(schema, pieces_of(data["samples"]))
+    pieces = pieces_of(data["samples"])
+    table = measured(schema, pieces)
     notes = [Note(**note) for note in data.get("listing", [])]
-    return judged(schema, table, notes), table
+    before = measured(schema, pieces_of(data["reference"])) if "reference" in data else None
+    return judged(schema, table, notes, reference=before, pieces=pieces), table
 
 
 def codes(found: Judged, *, severities: tuple[str, ...] = ("error", "warning", "info")) -> list[str]:

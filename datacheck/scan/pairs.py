@@ -1,0 +1,191 @@
+"""The second read: samples that a rule names in pairs are read again in expendable children and compared.
+
+A task is a batch of pairs in file order, so that a file is opened once for all its samples of the batch; memory is
+bounded by the samples' sizes, which the first read has told.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from datacheck.parallel import Outcome, ordered_map
+from datacheck.rules import catalogue
+from datacheck.rules.base import Case, Pairs, Rule
+from datacheck.sample import Sample
+from datacheck.scan.history import Slot
+from datacheck.scan.measuring import Job
+from datacheck.schema.model import Schema
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Unread
+from datacheck.table import Rows
+
+Array = np.ndarray[Any, Any]
+
+MOST_PAIRS = 10_000
+TASK_BYTES = 64 << 20
+_FEW_TASKS = 4  # sooner done than a cluster has started
+_COMPARE = "datacheck.scan.pairs:compare_items"
+
+
+class SecondRead(Protocol):
+    """Reads the samples of pairs again and compares them: values by name, float64 (pairs), NaN where that failed."""
+
+    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+        """Return what `Rule.compare` says of each pair."""
+
+
+def second_read(rule: Rule, case: Case, split: str, rows: Rows, read: SecondRead) -> Case:
+    """Return the case with the pairs that a rule asks for.
+
+    Raises:
+        ValueError: the rule names no pairs of rows.
+    """
+    assert rule.pairs is not None
+    wanted = np.asarray(rule.pairs(rows, case), dtype=np.int64).reshape(-1, 2)[:MOST_PAIRS]
+    if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(rows)):
+        msg = f"the rule asks for pair {wanted.max(axis=0).tolist()} of {len(rows)} rows"
+        raise ValueError(msg)
+    values = read(rule, case, split, rows, wanted) if len(wanted) else {}
+    return replace(case, pairs=Pairs(wanted[:, 0], wanted[:, 1], values))
+
+
+def gathered(count: int, found: Iterator[tuple[int, Mapping[str, float]]]) -> dict[str, Array]:
+    """Return (number, values) pairs as one array per name, NaN where nothing came."""
+    columns: dict[str, Array] = {}
+    for number, values in found:
+        for name, value in values.items():
+            columns.setdefault(name, np.full(count, np.nan))[number] = value
+    return columns
+
+
+class Rereader:
+    """A `SecondRead` of samples in files.
+
+    Args:
+        job: how the files are read.
+        items: what there is to read.
+    """
+
+    def __init__(self, job: Job, items: Sequence[Item]) -> None:
+        self._job = job
+        self._items: dict[Slot, Item] = {(item.path, item.split): item for item in items}
+
+    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> dict[str, Array]:
+        """Return what `Rule.compare` says of each pair; a sample that cannot be read again gives NaN.
+
+        Raises:
+            RuntimeError: `Rule.compare` raised; the text is its traceback.
+        """
+        job = self._job
+        task = {
+            "schema": job.schema.as_dict(), "root": str(job.root.absolute()),
+            "roots": {name: str(path.absolute()) for name, path in job.roots.items()},
+            "rule": rule.code, "name": case.name, "split": split, "options": dict(case.options),
+        }  # fmt: skip
+        tasks = [task | {"items": batch} for batch in self._batches(rows, pairs)]
+        asked = job.workers or (1 if len(tasks) <= _FEW_TASKS else os.cpu_count() or 1)
+        workers = max(1, min(asked, len(tasks)))
+        outcomes = ordered_map(_COMPARE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits)
+        with closing(outcomes):  # type: ignore[type-var]
+            return gathered(len(pairs), _told(outcomes))
+
+    def _batches(self, rows: Rows, pairs: Array) -> Iterator[list[dict[str, Any]]]:
+        """Yield pairs in file order, in batches whose samples fit into memory together."""
+        table = rows.table
+        places = rows.index[pairs]
+        slots = [tuple((table.files[int(i)], table.splits[int(i)]) for i in pair) for pair in places]
+        batch: list[dict[str, Any]] = []
+        held: set[int] = set()
+        size = 0
+        for number in sorted(range(len(pairs)), key=lambda n: (slots[n], n)):
+            if any(slot not in self._items for slot in slots[number]):
+                continue
+            fresh = {int(i) for i in places[number]} - held
+            weight = sum(int(table.nbytes[i]) for i in fresh)
+            if batch and size + weight > TASK_BYTES:
+                yield batch
+                batch, held, size = [], set(), 0
+                fresh = {int(i) for i in places[number]}
+                weight = sum(int(table.nbytes[i]) for i in fresh)
+            held |= fresh
+            size += weight
+            sides = [
+                replace(self._items[slot], keys=(table.keys[int(i)],)).as_dict()
+                for slot, i in zip(slots[number], places[number], strict=True)
+            ]
+            batch.append({"number": number, "sides": sides})
+        if batch:
+            yield batch
+
+
+def _told(outcomes: Iterator[Outcome]) -> Iterator[tuple[int, Mapping[str, float]]]:
+    for outcome in outcomes:
+        for payload in outcome.payloads:
+            if payload["crash"]:
+                raise RuntimeError(payload["crash"])
+            yield from payload["values"]
+
+
+# ------------------------------------------------------------------------------------------------ child
+
+
+def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
+    """Read the samples of pairs and compare them (see `parallel.run_task`).
+
+    Args:
+        task: schema (`Schema.as_dict`), root, roots, rule (code), name (field), split (of the judged rows), options,
+            items (number of the pair, its two sides as `Item.as_dict` with one key each).
+        beat: called with a pair's place before its samples are touched.
+
+    Returns:
+        values: (number, values by name) of the pairs whose samples could be read; crash: traceback, or "".
+    """
+    schema, rule = Schema.model_validate(task["schema"]), catalogue()[task["rule"]]
+    assert rule.compare is not None
+    judged = schema.for_split(task["split"]) if task["split"] else schema
+    case = Case(judged, task["name"], judged.spec(task["name"]), task["options"])
+    roots = {name: Path(path) for name, path in task["roots"].items()}
+    source = open_source(schema, Path(task["root"]), roots, fields=frozenset({case.name}) if case.name else None)
+    samples: dict[tuple[Slot, str], Sample] = {}
+    for place, item in _asked(task["items"]):
+        beat(place)
+        for got in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
+            if not isinstance(got, Unread):
+                samples |= {((item.path, item.split), sample.key): sample for sample in got}
+    values: list[tuple[int, dict[str, float]]] = []
+    for place, pair in enumerate(task["items"]):
+        beat(place)
+        sides = [samples.get(((side["path"], side["split"]), side["keys"][0])) for side in pair["sides"]]
+        if sides[0] is None or sides[1] is None:
+            continue
+        try:
+            told = rule.compare(sides[0], sides[1], case)
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001  the rule's crash verdict
+            return {"values": [], "crash": traceback.format_exc()}
+        values.append((pair["number"], {name: float(value) for name, value in told.items()}))
+    return {"values": values, "crash": ""}
+
+
+def _asked(pairs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, Item]]:
+    """Yield each file once, with all keys that are asked of it, and the place of the first pair that needs it."""
+    first: dict[Slot, int] = {}
+    items: dict[Slot, dict[str, Any]] = {}
+    keys: dict[Slot, set[str]] = {}
+    for place, pair in enumerate(pairs):
+        for side in pair["sides"]:
+            slot = (side["path"], side["split"])
+            first.setdefault(slot, place)
+            items.setdefault(slot, side)
+            keys.setdefault(slot, set()).update(side["keys"])
+    for slot, place in first.items():
+        yield place, Item.from_dict(items[slot] | {"keys": sorted(keys[slot])})
