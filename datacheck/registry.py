@@ -6,11 +6,16 @@ import importlib
 import importlib.metadata
 import importlib.util
 import pkgutil
+import sys
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, TypeVar
 
 from datacheck.errors import MissingDependencyError, UsageError
 
 Kind = TypeVar("Kind")
+
+_ADDED: list[str] = []  # to sys.path, by `find_in`
 
 
 def discover(package: str, kind: type[Kind]) -> list[Kind]:
@@ -65,6 +70,27 @@ def resolve(name: str) -> Any:
         msg = f"{name}: the module cannot be imported: {type(error).__name__}: {error}. Mend it."
         raise UsageError(msg) from error
     return value
+
+
+def find_in(folders: Sequence[str]) -> None:
+    """Let ``module:function`` find modules in these folders too, after all other places.
+
+    Notes:
+        What an earlier call added is taken back: two pipelines may each have a ``steps.py`` beside them.
+    """
+    gone = [folder for folder in _ADDED if folder not in folders]
+    for name in [name for name, module in sys.modules.items() if _lies_in(gone, name, module)]:
+        del sys.modules[name]
+    sys.path[:] = [folder for folder in sys.path if folder not in gone]
+    _ADDED[:] = [folder for folder in folders if folder in _ADDED or folder not in sys.path]
+    sys.path.extend(folder for folder in _ADDED if folder not in sys.path)
+    importlib.invalidate_caches()
+
+
+def _lies_in(folders: Sequence[str], name: str, module: ModuleType) -> bool:
+    top = name.partition(".")[0]
+    file = getattr(sys.modules.get(top, module), "__file__", None)
+    return any(file in {f"{folder}/{top}.py", f"{folder}/{top}/__init__.py"} for folder in folders)
 
 
 def require(module: str, extra: str) -> Any:

@@ -28,10 +28,10 @@ from datacheck.digest import digest_value
 from datacheck.errors import CorruptionError, DatacheckError, NondeterministicBuildError, StorageError, UsageError
 from datacheck.finding import Tick
 from datacheck.parallel import Limits, Outcome, ordered_map
+from datacheck.registry import find_in
 from datacheck.schema.model import Schema
 from datacheck.sources.listing import Entry
 from datacheck.transforms.base import Transform
-from datacheck.transforms.custom import find_in
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[Tick], None]

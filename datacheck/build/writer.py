@@ -19,13 +19,13 @@ from datacheck.build.shard import Room, Shard
 from datacheck.cache import layout
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
+from datacheck.registry import find_in
 from datacheck.sample import ArraySpec, Origin
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import stat_entry
 from datacheck.transforms.base import Transform
-from datacheck.transforms.custom import find_in
 
 Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]

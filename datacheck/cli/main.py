@@ -18,10 +18,13 @@ from datacheck import __version__
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.fsops import refused
 
-_COMMANDS = {
-    "scan": "Find the broken samples of a dataset.",
-    "cache": "Build, check and list caches.",
-    "demo": "See the whole way on synthetic data with planted faults.",
+_COMMANDS = {  # name: its module in datacheck.cli, its line in the help
+    "scan": ("scan", "Find the broken samples of a dataset."),
+    "explain": ("rules", "Say what a rule checks, why it matters and what to do."),
+    "rules": ("rules", "List the rules, or what a schema makes of them."),
+    "schema": ("schema", "Check a schema file."),
+    "cache": ("cache", "Build, check and list caches."),
+    "demo": ("demo", "See the whole way on synthetic data with planted faults."),
 }
 
 
@@ -40,25 +43,18 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import one command."""
         del ctx
-        if cmd_name == "scan":
-            from datacheck.cli.scan import scan
+        from datacheck.registry import resolve
 
-            return scan
-        if cmd_name == "cache":
-            from datacheck.cli.cache import cache
-
-            return cache
-        if cmd_name == "demo":
-            from datacheck.cli.demo import demo
-
-            return demo
-        return None
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = resolve(f"datacheck.cli.{_COMMANDS[cmd_name][0]}:{cmd_name}")
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, said) for name, (_, said) in _COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -95,13 +95,13 @@ def scan(ctx: click.Context, /, data: Path, schema: str | None, form: str, **opt
     from datacheck.report.json import result_bytes
     from datacheck.report.progress import progress_bar
     from datacheck.report.text import print_report
-    from datacheck.scan import Request, run_scan, schema_for
+    from datacheck.scan import Request, paths_of, run_scan, schema_for
 
     chosen = schema_for(data, schema)
     if schema is None:
         click.echo(f"schema {chosen.name} (its file patterns fit; choose another with --schema)", err=True)
     command = shlex.join(["datacheck", *sys.argv[1:]])
-    request = Request(data, command=command, **options)
+    request = Request(data, command=command, paths=paths_of(schema), **options)
     with progress_bar() as progress:
         run = run_scan(chosen, request, progress)
     if form == "json":

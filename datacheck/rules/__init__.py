@@ -7,6 +7,8 @@ from functools import cache
 from datacheck.errors import DatacheckError
 from datacheck.registry import discover
 from datacheck.rules.base import Rule
+from datacheck.rules.checks import check_rules
+from datacheck.schema.model import Schema
 
 
 @cache
@@ -23,3 +25,8 @@ def catalogue() -> dict[str, Rule]:
             raise DatacheckError(msg)
         found[rule.code] = rule
     return dict(sorted(found.items()))
+
+
+def rules_for(schema: Schema) -> dict[str, Rule]:
+    """Return every rule that may judge a dataset: the catalogue, and the schema's own checks."""
+    return catalogue() | check_rules(schema)

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from datacheck.rules import rules_for
 from datacheck.scan.measuring import Progress
 from datacheck.scan.runner import FailOn, Request, ScanRun, listed, run_scan
+from datacheck.scan.select import complaints
+from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
 
@@ -33,7 +36,14 @@ def scan(
     """
     folders = {name: Path(folder) for name, folder in (roots or {}).items()}
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(data), schema)
-    return run_scan(chosen, Request(Path(data), folders, **options), progress)
+    paths = options.pop("paths", None) or paths_of(None if isinstance(schema, Schema) else schema)
+    return run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
+
+
+def paths_of(schema: str | Path | None) -> list[str]:
+    """Return where a schema's own checks are looked for: beside its file, then in the working folder."""
+    beside = [str(Path(schema).resolve().parent)] if schema is not None and Path(schema).is_file() else []
+    return [*beside, str(Path.cwd())]
 
 
 def schema_for(data: Path, name: str | Path | None) -> Schema:
@@ -45,6 +55,10 @@ def schema_for(data: Path, name: str | Path | None) -> Schema:
     from datacheck.schema.load import choose_schema, load_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
     if name is not None:
-        return load_schema(name)
+        return load_schema(name, _rule_complaints)
     listing = listed(data)
     return choose_schema(lambda schema: matches(schema, listing))
+
+
+def _rule_complaints(schema: Schema) -> list[Complaint]:
+    return list(complaints(schema, rules_for(schema)))

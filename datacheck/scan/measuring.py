@@ -38,6 +38,7 @@ class Job:
         workers: processes; None: one for small data, one per core for large.
         scheduler: address of a Dask scheduler to use instead.
         limits: of each item.
+        paths: folders in which a user's own modules are found.
     """
 
     schema: Schema
@@ -47,6 +48,7 @@ class Job:
     workers: int | None = None
     scheduler: str | None = None
     limits: Limits = field(default_factory=Limits)
+    paths: Sequence[str] = ()
 
 
 @dataclass(eq=False)
@@ -136,6 +138,7 @@ def _task(job: Job, items: Sequence[Item]) -> dict[str, Any]:
         "roots": {name: str(path.absolute()) for name, path in job.roots.items()},
         "measures": list(job.measures),
         "items": [item.as_dict() for item in items],
+        "paths": list(job.paths),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,8 @@ from datacheck.errors import UsageError
 from datacheck.finding import Report
 from datacheck.formats.base import formats
 from datacheck.parallel import Limits
-from datacheck.rules import catalogue
+from datacheck.registry import find_in
+from datacheck.rules import rules_for
 from datacheck.scan import history, store
 from datacheck.scan.judge import Judged, judge
 from datacheck.scan.measuring import Job, Progress, measure, with_entries
@@ -70,6 +71,7 @@ class Request:
         command: how the scan was asked for, for the record.
         limits: of each item.
         reference: folder of a finished run to compare with.
+        paths: folders in which the schema's own checks are found (that of the schema's file, the working folder).
     """
 
     data: Path
@@ -82,6 +84,7 @@ class Request:
     command: str = ""
     limits: Limits = field(default_factory=Limits)
     reference: Path | None = None
+    paths: Sequence[str] = ()
 
 
 def run_scan(schema: Schema, request: Request, progress: Progress | None = None) -> ScanRun:
@@ -106,7 +109,8 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
     root, only = target(request.data)
     declared, schema = schema, schema.placed(request.roots, root)
     reference = None if request.reference is None else read_reference(request.reference, schema)
-    choices = choose_rules(schema, catalogue())
+    find_in(request.paths)
+    choices = choose_rules(schema, rules_for(schema))
     measures = measures_of(choices)
     place = history.place_of(schema, root, only, request.roots, request.output)
     listing = listed(request.data, request.roots)
@@ -121,8 +125,9 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         pasts, last = [], last and history.changed_only(last, kept.listing)  # what is kept need not be held twice
         todo = [item for item in work.items if (item.path, item.split) not in kept.items]
         job = Job(
-            schema, root, request.roots, [m.name for m in measures], request.workers, request.scheduler, request.limits
-        )
+            schema, root, request.roots, [m.name for m in measures], request.workers, request.scheduler, request.limits,
+            request.paths,
+        )  # fmt: skip
         fresh = measure(job, source, listing, todo, journal, progress, len(kept.items))
         before = len(kept.items), sum(map(len, kept.tables))
         kept.items |= fresh.items

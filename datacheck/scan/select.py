@@ -10,7 +10,9 @@ from typing import Any
 from datacheck.errors import UsageError
 from datacheck.finding import Severity, Verdict
 from datacheck.rules.base import Measure, Rule
+from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import ANY, FieldSpec, RuleSpec, Schema
+from datacheck.schema.values import meant
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,22 +46,39 @@ def choose_rules(schema: Schema, rules: Mapping[str, Rule]) -> list[Choice]:
     Raises:
         UsageError: the ``rules:`` block names a rule or an option that does not exist, or gives it a wrong value.
     """
-    for code in schema.rules:
-        if code not in rules:
-            raise UsageError(_unknown_rule(schema, code, rules))
+    for where, said in complaints(schema, rules):
+        msg = f"schema {schema.name}, {'.'.join(map(str, where))}: {said}"
+        raise UsageError(msg)
     return [_choose(schema, rule) for _, rule in sorted(rules.items())]
 
 
-def _unknown_rule(schema: Schema, code: str, rules: Mapping[str, Rule]) -> str:
-    named = [rule.code for rule in rules.values() if rule.name == code]
-    near = named or get_close_matches(code, list(rules), n=1)
-    hint = f"Did you mean {near[0]} ({rules[near[0]].name})?" if near else f"Known are {', '.join(rules)}."
-    return f"schema {schema.name}, rules: there is no rule {code!r}. {hint}"
+def complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Complaint]:
+    """Yield what is wrong with the ``rules:`` block: (key, sentence)."""
+    for code, settings in schema.rules.items():
+        if code not in rules:
+            yield ("rules", code), _unknown_rule(code, rules)
+            continue
+        rule = rules[code]
+        for name, value in (settings.model_extra or {}).items():
+            where = ("rules", code, name)
+            if name not in rule.defaults:
+                near = meant(name, [*rule.defaults, "severity", "allow", "ignore", "reason"])
+                known = near or f"; known are {', '.join(rule.defaults) or 'none'}"
+                yield where, f"{rule.name} has no option {name!r}{known}"
+            elif _like(value, rule.defaults[name]) is _WRONG:
+                yield where, f"{value!r} is not what this option takes; its default is {rule.defaults[name]!r}"
+
+
+def _unknown_rule(code: str, rules: Mapping[str, Rule]) -> str:
+    near = [r.code for r in rules.values() if r.name == code] or get_close_matches(code, list(rules), n=1)
+    hint = f"Did you mean {near[0]} ({rules[near[0]].name})?" if near else "datacheck rules lists them."
+    return f"there is no rule {code!r}. {hint}"
 
 
 def _choose(schema: Schema, rule: Rule) -> Choice:
     settings = schema.rules.get(rule.code, RuleSpec())
-    options = _options(schema, rule, settings)
+    given = {name: _like(value, rule.defaults[name]) for name, value in (settings.model_extra or {}).items()}
+    options = dict(rule.defaults) | given
     if settings.severity == "off":
         return Choice(rule, settings, options, Verdict.OFF, settings.reason or "switched off in the schema")
     reasons = []
@@ -77,21 +96,12 @@ def variants(schema: Schema) -> list[Schema]:
     return [schema, *(schema.for_split(split) for split in splits)]
 
 
-def _options(schema: Schema, rule: Rule, settings: RuleSpec) -> dict[str, Any]:
-    given = dict(settings.model_extra or {})
-    where = f"schema {schema.name}, rules.{rule.code}"
-    for name, value in given.items():
-        if name not in rule.defaults:
-            near = get_close_matches(name, [*rule.defaults, "severity", "allow", "ignore", "reason"], n=1)
-            known = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(rule.defaults) or 'none'}"
-            msg = f"{where}: {rule.name} has no option {name!r}; {known}"
-            raise UsageError(msg)
-        given[name] = _like(value, rule.defaults[name], f"{where}.{name}")
-    return dict(rule.defaults) | given
+_WRONG = object()
 
 
-def _like(value: Any, default: Any, where: str) -> Any:
-    if default is None or (type(value) is type(default) and not isinstance(value, str)):
+def _like(value: Any, default: Any) -> Any:
+    """Return an option's value as its default is (a share for ``0.5%``, a tuple for a list), else `_WRONG`."""
+    if default is None or type(value) is type(default):
         return value
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -99,13 +109,10 @@ def _like(value: Any, default: Any, where: str) -> Any:
         try:
             return float(value[:-1]) / 100
         except ValueError:
-            pass
-    if isinstance(default, str) and isinstance(value, str):
-        return value
+            return _WRONG
     if isinstance(default, tuple) and isinstance(value, list):
         return tuple(value)
-    msg = f"{where}: {value!r} is not what this option takes; its default is {default!r}"
-    raise UsageError(msg)
+    return _WRONG
 
 
 def targets(rule: Rule, schema: Schema) -> Iterator[tuple[str, FieldSpec]]:

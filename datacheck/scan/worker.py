@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.rules import catalogue
+from datacheck.registry import find_in
+from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
 from datacheck.sample import Block
 from datacheck.scan.bench import Bench
@@ -25,16 +26,17 @@ Array = np.ndarray[Any, Any]
 _UNDECLARED_KEPT = 50
 
 
-def known_measures() -> dict[str, Measure]:
-    """Return every measurement that a rule of the catalogue needs, by name."""
-    return {m.name: m for rule in catalogue().values() for m in rule.measures}
+def known_measures(schema: Schema) -> dict[str, Measure]:
+    """Return every measurement that a rule needs, by name."""
+    return {m.name: m for rule in rules_for(schema).values() for m in rule.measures}
 
 
 def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read and measure items (see `parallel.run_task`).
 
     Args:
-        task: schema (`Schema.as_dict`), root, roots, items (`Item.as_dict`), measures (names).
+        task: schema (`Schema.as_dict`), root, roots, items (`Item.as_dict`), measures (names), paths (of a user's
+            own modules).
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
@@ -44,7 +46,8 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     schema = Schema.model_validate(task["schema"])
     root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(schema, root, roots)
-    known = known_measures()
+    find_in(task.get("paths", ()))
+    known = known_measures(schema)
     bench = Bench(schema, [known[name] for name in task["measures"]])
     todo = [Item.from_dict(data) for data in task["items"]]
     files = [source.files(item) for item in todo]

@@ -354,5 +354,8 @@ def _whole(change: FieldSpec) -> bool:
 
 def _rules(schema: Schema) -> Iterator[Complaint]:
     for code in schema.rules:
-        if not re.fullmatch(r"DC\d{3}", code):
+        if not re.fullmatch(r"[A-Z]{2,8}\d{3}", code) and code not in schema.checks:
             yield ("rules", code), f"cannot read {code!r}; a rule is named by its code, for example DC221"
+    for name in schema.checks:
+        if not re.fullmatch(r"[^\W\d][\w.]*:[^\W\d]\w*", name):
+            yield ("checks",), f"cannot read {name!r}; a check is written package.module:function"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from datacheck.schema.values import meant
 __all__ = ["builtin", "choose_schema", "dump_schema", "load_schema", "parse_schema", "read_yaml", "shipped", "to_model"]
 
 Kind = Literal["schemas", "pipelines"]
+Also = Callable[[Schema], Iterable[Complaint]]
 
 MAX_BYTES = 1 << 20
 MAX_NODES = 10_000
@@ -52,31 +53,34 @@ def builtin(kind: Kind = "schemas") -> list[str]:
     return sorted(path.stem for path in shipped(kind).glob("*.yaml"))
 
 
-def load_schema(name_or_path: str | Path) -> Schema:
+def load_schema(name_or_path: str | Path, also: Also = lambda schema: ()) -> Schema:
     """Return a built-in schema by its name, or the schema of a file by its path.
+
+    Args:
+        name_or_path: of the schema.
+        also: what else is wrong with a schema, for those who know more than the language (which rules there are).
 
     Raises:
         SchemaError: no such name or file, or the file is wrong: every fault with line, key and what is allowed.
     """
     path = find(str(name_or_path), "schemas")
-    return parse_schema(read_text(path), str(path))
+    return parse_schema(read_text(path), str(path), also)
 
 
-def parse_schema(text: str, origin: str = "<schema>") -> Schema:
+def parse_schema(text: str, origin: str = "<schema>", also: Also = lambda schema: ()) -> Schema:
     """Return the schema written in `text`.
 
     Args:
         text: YAML.
         origin: the file's path: it stands in messages, and ``extends:`` paths are relative to its folder.
+        also: as of `load_schema`.
 
     Raises:
         SchemaError: as `load_schema`.
     """
     data, lines = _extended(*read_yaml(text, origin), origin, ())
-    if "checks" in data:
-        refuse([(("checks",), "user checks are not supported by this version; remove the key")], lines)
     schema = to_model(Schema, data, lines, also=("extends",))
-    refuse(check(schema), lines)
+    refuse([*check(schema), *also(schema)], lines)
     return schema
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.errors import DatacheckError
 from datacheck.finding import Verdict
-from datacheck.rules import catalogue
+from datacheck.rules import rules_for
 from datacheck.rules.base import Case, Rule
 from datacheck.sample import Piece, Sample, stack
 from datacheck.scan.bench import Bench
@@ -33,7 +33,7 @@ def measure_pieces(schema: Schema, pieces: Sequence[tuple[str, Piece]]) -> Table
     Raises:
         DatacheckError: a measurement failed.
     """
-    bench = Bench(schema, measures_of(choose_rules(schema, catalogue())))
+    bench = Bench(schema, measures_of(choose_rules(schema, rules_for(schema))))
     tables = []
     for split in sorted({split for split, _ in pieces}):
         for block in stack([piece for s, piece in pieces if s == split], split):
@@ -81,7 +81,7 @@ def scan_pieces(
         DatacheckError: a measurement or a judge failed.
     """
     before = None if reference is None else measure_pieces(schema, reference)
-    table, choices = measure_pieces(schema, pieces), choose_rules(schema, catalogue())
+    table, choices = measure_pieces(schema, pieces), choose_rules(schema, rules_for(schema))
     found = judge(table, schema, choices, notes, reference=before, second=Reader(pieces))
     crashed = [v for v in found.verdicts if v.verdict is Verdict.CRASH]
     if crashed:

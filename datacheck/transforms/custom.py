@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,8 +19,6 @@ from datacheck.sample import ArraySpec, Block, Kind, Piece, stack
 from datacheck.schema.model import FieldSpec
 from datacheck.schema.values import Strings
 from datacheck.transforms.base import InvalidSample, Refusal, Result, Specs, Transform
-
-_ADDED: list[str] = []  # to sys.path, by `find_in`
 
 
 class Custom(Transform):
@@ -140,27 +135,6 @@ class Custom(Transform):
     def _takes_blocks(self) -> bool:
         first = next(iter(inspect.signature(self._function).parameters), "")
         return typing.get_type_hints(self._function).get(first) is Block
-
-
-def find_in(folders: Sequence[str]) -> None:
-    """Let ``module:function`` find modules in these folders too, after all other places.
-
-    Notes:
-        What an earlier call added is taken back: two pipelines may each have a ``steps.py`` beside them.
-    """
-    gone = [folder for folder in _ADDED if folder not in folders]
-    for name in [name for name, module in sys.modules.items() if _lies_in(gone, name, module)]:
-        del sys.modules[name]
-    sys.path[:] = [folder for folder in sys.path if folder not in gone]
-    _ADDED[:] = [folder for folder in folders if folder in _ADDED or folder not in sys.path]
-    sys.path.extend(folder for folder in _ADDED if folder not in sys.path)
-    importlib.invalidate_caches()
-
-
-def _lies_in(folders: Sequence[str], name: str, module: ModuleType) -> bool:
-    top = name.partition(".")[0]
-    file = getattr(sys.modules.get(top, module), "__file__", None)
-    return any(file in {f"{folder}/{top}.py", f"{folder}/{top}/__init__.py"} for folder in folders)
 
 
 def _declared(where: str, name: str, spec: FieldSpec) -> ArraySpec:

@@ -30,7 +30,7 @@ def test_a_share_may_be_written_in_percent():
     [
         ({"DC9000": {}}, r"no rule 'DC9000'. Did you mean DC900 \(too-large\)"),
         ({"too-large": {}}, r"no rule 'too-large'. Did you mean DC900"),
-        ({"DC900": {"limt": 3}}, r"rules.DC900: too-large has no option 'limt'; did you mean 'limit'"),
+        ({"DC900": {"limt": 3}}, r"rules.DC900.limt: too-large has no option 'limt'. Did you mean 'limit'"),
         ({"DC900": {"limit": "many"}}, r"rules.DC900.limit: 'many' is not what this option takes"),
         ({"DC900": {"limit": True}}, r"rules.DC900.limit: True"),
         ({"DC900": {"limit": "x%"}}, r"rules.DC900.limit: 'x%'"),

@@ -32,7 +32,7 @@ def folder(tmp_path):
 
 
 def test_rows_come_with_the_digest_and_the_state_of_every_file(folder):
-    payload, table, beats = run(folder, "a.npy", "b.npy", measures=sorted(known_measures()))
+    payload, table, beats = run(folder, "a.npy", "b.npy", measures=sorted(known_measures(make_schema({"x": {}}))))
     assert (table.keys, table.files, table.status.tolist()) == (["a.npy", "b.npy"], ["a.npy", "b.npy"], [CHECKED] * 2)
     assert table.nbytes.tolist() == [24, 24]
     entries = [Entry(*e) for e in payload["entries"]]
@@ -98,7 +98,7 @@ def test_what_was_measured_of_a_file_that_changed_meanwhile_is_thrown_away(folde
         return entry._replace(mtime_ns=entry.mtime_ns + seen.count(path)) if path == "b.npy" else entry
 
     monkeypatch.setattr(worker, "stat_entry", restless)
-    payload, table, _ = run(folder, "a.npy", "b.npy", "c.npy", measures=sorted(known_measures()))
+    payload, table, _ = run(folder, "a.npy", "b.npy", "c.npy", measures=sorted(known_measures(make_schema({"x": {}}))))
     assert table.status.tolist() == [CHECKED, UNREADABLE, CHECKED]
     assert "changed while it was read" in table.reasons[1]
     assert not any(c.present[1] for c in table.columns.values())
@@ -132,7 +132,7 @@ def test_rows_that_lack_a_measurement_are_not_for_keeping(folder, monkeypatch):
     def broken(column, spec):
         raise RuntimeError(column)
 
-    monkeypatch.setattr(worker, "known_measures", lambda: {"broken": Measure("broken", 1, "field", broken)})
+    monkeypatch.setattr(worker, "known_measures", lambda schema: {"broken": Measure("broken", 1, "field", broken)})
     payload, table, _ = run(folder, "a.npy", measures=["broken"])
     assert payload["items"] == []
     assert payload["crashes"][0]["measure"] == "broken"

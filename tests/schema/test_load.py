@@ -191,10 +191,18 @@ def test_a_bare_off_and_no_are_accepted_where_they_are_words_of_the_language():
     assert schema.fields["p"].centered == "no"
 
 
-def test_user_checks_say_that_they_are_not_supported():
-    assert refused(FOUR_LINES + "checks: [mine:check]\n") == [
-        "s.yaml:5, checks: user checks are not supported by this version; remove the key"
+def test_a_check_that_names_no_function_is_refused():
+    assert refused(FOUR_LINES + "checks: [mine.check]\n") == [
+        "s.yaml:5, checks: cannot read 'mine.check'; a check is written package.module:function"
     ]
+
+
+def test_what_else_is_wrong_with_a_schema_is_said_at_its_line():
+    with pytest.raises(SchemaError) as caught:
+        parse_schema(
+            FOUR_LINES + "rules:\n  DC999: off\n", "s.yaml", lambda schema: [(("rules", "DC999"), "no such rule")]
+        )
+    assert str(caught.value) == "s.yaml:6, rules.DC999: no such rule"
 
 
 @given(st.text(max_size=60))

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.registry import resolve
+from datacheck.registry import find_in, resolve
 from datacheck.sample import ArraySpec, Origin, Piece, stack
 from datacheck.transforms import bind, run, step
-from datacheck.transforms.custom import find_in
 
 SPECS = {"x": ArraySpec("float32", (3,), "P")}
 

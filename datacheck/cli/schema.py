@@ -1,0 +1,31 @@
+"""``datacheck schema``: look at a schema file without data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.group("schema")
+def schema() -> None:
+    """Check a schema file."""
+
+
+@schema.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Check FILE: every fault with its line, what is allowed there, and what was probably meant."""
+    from datacheck.finding import Verdict
+    from datacheck.rules import rules_for
+    from datacheck.scan import schema_for
+    from datacheck.scan.select import choose_rules
+
+    found = schema_for(file, file)
+    choices = choose_rules(found, rules_for(found))
+    running = sum(choice.verdict is None for choice in choices)
+    off = ", ".join(choice.rule.code for choice in choices if choice.verdict is Verdict.OFF)
+    click.echo(
+        f"{file}: schema {found.name} is well formed: {len(found.fields)} fields, {running} of {len(choices)} rules run"
+        f"{', off: ' + off if off else ''} (datacheck rules --schema {file} lists them)"
+    )
