@@ -1,11 +1,27 @@
-"""The training side: CachedDataset and its collate functions. Reaches the cache and nothing of the builder."""
+"""The training side: CachedDataset and its collate functions. Reaches the cache and nothing of the builder.
 
-from datacheck.registry import require
+Each name is imported when it is first used: `audit` runs where there is no PyTorch.
+"""
 
-require("torch", "torch")  # one clear line where PyTorch is absent
+from __future__ import annotations
 
-from datacheck.cache.windows import Windows  # noqa: E402  after the check
-from datacheck.torch.collate import collate_pad, collate_ragged  # noqa: E402
-from datacheck.torch.dataset import CachedDataset  # noqa: E402
+from typing import Any
 
-__all__ = ["CachedDataset", "Windows", "collate_pad", "collate_ragged"]
+from datacheck.registry import require, resolve
+
+_HOME = {
+    "CachedDataset": "datacheck.torch.dataset",
+    "Windows": "datacheck.cache.windows",
+    "collate_pad": "datacheck.torch.collate",
+    "collate_ragged": "datacheck.torch.collate",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        require("torch", "torch")  # one clear line where PyTorch is absent
+        return resolve(f"{_HOME[name]}:{name}")
+    msg = f"module 'datacheck.torch' has no attribute {name!r}"
+    raise AttributeError(msg)

@@ -1,0 +1,251 @@
+"""One expendable process, from both sides: it runs functions by name under limits of time and memory, and may die.
+
+The child keeps a counter in shared memory that says which item of its task it is at, so that when it dies or hangs the
+culprit is known at once. Started with `subprocess`, never forked: nothing of the parent's state can decide a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import mmap
+import os
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from datacheck import errors
+from datacheck.errors import DatacheckError, StorageError
+from datacheck.registry import resolve
+from datacheck.wire import FRAME, Json, decode, encode
+
+_COUNTER = struct.Struct("<qq")  # the item that the child is at; how often it said so
+_POLL_S = 0.2
+_PR_SET_PDEATHSIG = 1
+_NO_MEMORY = 77
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one child may use.
+
+    Args:
+        item_s: seconds without a sign of life; a child that is silent for longer is killed.
+        memory_b: bytes of address space beyond what the interpreter starts with.
+    """
+
+    item_s: float = 60.0
+    memory_b: int = 8 << 30
+
+
+@dataclass(frozen=True)
+class Death:
+    """An item that killed or hung its child, or an exception that the task's function did not handle."""
+
+    item: Json
+    how: str
+    crash: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a child is.
+
+    Args:
+        arguments: of the interpreter; they must come to `serve`.
+        name: what it is called when it dies.
+        environment: variables besides the parent's own.
+        start_s: seconds that it may take to start and to import its function.
+        limited: under its memory limit from the start; else the function limits itself (`limit_memory`).
+    """
+
+    arguments: tuple[str, ...]
+    name: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    start_s: float = 120.0
+    limited: bool = True
+
+
+# -P: else Python looks for modules in the working directory: in the data
+PARSER = Program(("-P", "-c", "from datacheck.child import serve; serve()"), "the parser")
+
+# ---------------------------------------------------------------------------------------------- inside
+
+
+def serve() -> None:
+    """Serve tasks from standard input until it closes."""
+    orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)  # a library that prints to standard output must not break the frames
+    counter = mmap.mmap(int(sys.argv[1]), _COUNTER.size)
+    if memory := int(sys.argv[2]):
+        limit_memory(memory)
+    end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    beats = itertools.count(1)
+    while head := orders.read(FRAME.size):
+        order = decode(head + orders.read(sum(FRAME.unpack(head))))
+        answer: dict[str, Json]
+        try:
+            work = resolve(order["function"])
+            _COUNTER.pack_into(counter, 0, 0, next(beats))  # imports are done: from here on an item is to blame
+            answer = {"payload": work(order["task"], lambda i: _COUNTER.pack_into(counter, 0, i, next(beats)))}
+        except MemoryError:
+            os._exit(_NO_MEMORY)  # the parent names the item
+        except DatacheckError as error:
+            answer = {"raised": type(error).__name__, "text": str(error)}
+        except Exception:  # noqa: BLE001  the parent reports it as a crash with this traceback
+            answer = {"crash": traceback.format_exc()}
+        answers.writelines(encode(answer))
+        answers.flush()
+
+
+def limit_memory(limit: int) -> None:
+    """Allow this process so many bytes of address space beyond what it has now."""
+    import resource  # noqa: PLC0415  not on every platform, needed in children only
+
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def end_with_parent() -> None:
+    """Let this process never outlive its parent, however that ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+# ---------------------------------------------------------------------------------------------- outside
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+# Blocks come and go at the same size: giving their memory back each time cost a fifth of a build (glibc only).
+_ALLOCATION = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(256 << 20))
+
+
+class Child:
+    """One expendable process and the way to talk to it; started on first use, restarted after a death."""
+
+    def __init__(self, limits: Limits, program: Program = PARSER) -> None:
+        self._limits, self._program = limits, program
+        self._process: subprocess.Popen[bytes] | None = None
+        self._shared = os.memfd_create("datacheck-counter")
+        os.ftruncate(self._shared, _COUNTER.size)
+        self._counter = mmap.mmap(self._shared, _COUNTER.size)
+        self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self.close()  # the pipes of a dead child
+            program, memory = self._program, self._limits.memory_b
+            environment = _ALLOCATION | os.environ | dict.fromkeys(_THREADS, "1") | dict(program.environment)
+            environment["PYTHONPATH"] = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
+            self._process = subprocess.Popen(
+                [sys.executable, *program.arguments, str(self._shared), str(memory if program.limited else 0)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
+                pass_fds=[self._shared], env=environment,
+            )  # fmt: skip
+        return self._process
+
+    def run(self, function: str, task: dict[str, Json]) -> tuple[Json, Death | None]:
+        """Run ``function(task, beat)`` in the child; return (answer, None) or (None, death)."""
+        process = self._start()
+        _COUNTER.pack_into(self._counter, 0, 0, 0)
+        self._noise.seek(0)  # the child writes at the same position
+        self._noise.truncate()
+        try:
+            assert process.stdin is not None
+            process.stdin.writelines(encode({"function": function, "task": task}))
+            process.stdin.flush()
+            frame = self._receive(process)
+        except (BrokenPipeError, EOFError):
+            process.wait()
+            return None, Death(self._item(task), _ended(self._program.name, process.returncode, self._last_words()))
+        except TimeoutError as error:
+            self.close()
+            return None, Death(self._item(task), str(error))
+        answer = decode(frame)
+        del frame
+        if "crash" in answer:
+            return None, Death(self._item(task), answer["crash"], crash=True)
+        if "raised" in answer:
+            raise getattr(errors, answer["raised"], StorageError)(answer["text"])
+        return answer["payload"], None
+
+    def at(self) -> int:
+        """Return the item that the child is at."""
+        return int(_COUNTER.unpack_from(self._counter, 0)[0])
+
+    def _item(self, task: dict[str, Json]) -> Json:
+        items = task.get("items") or [None]
+        return items[min(self.at(), len(items) - 1)]
+
+    def _receive(self, process: subprocess.Popen[bytes]) -> bytearray:
+        assert process.stdout is not None
+        pipe = process.stdout.fileno()
+        received = bytearray()
+        wanted = FRAME.size
+        since, sign = time.monotonic(), self._counter[:]
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while len(received) < wanted:
+                if selector.select(_POLL_S):
+                    piece = os.read(pipe, 1 << 20)
+                    if not piece:
+                        raise EOFError
+                    received += piece
+                    if wanted == FRAME.size and len(received) >= wanted:
+                        wanted += sum(FRAME.unpack_from(received))
+                    since = time.monotonic()
+                elif self._counter[:] != sign:
+                    since, sign = time.monotonic(), self._counter[:]
+                elif process.poll() is not None:  # a process of its own may still hold the pipe open
+                    raise EOFError
+                elif time.monotonic() - since > (allowed := self._allowed(started=any(sign))):
+                    msg = f"still busy after {allowed:g} s"
+                    raise TimeoutError(msg)
+        return received
+
+    def _allowed(self, *, started: bool) -> float:
+        return self._limits.item_s if started else max(self._program.start_s, self._limits.item_s)
+
+    def _last_words(self) -> str:
+        self._noise.seek(0, os.SEEK_END)
+        self._noise.seek(max(0, self._noise.tell() - 2000))
+        lines = self._noise.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:200] if lines else ""
+
+    def close(self) -> None:
+        """End the process; safe to call twice."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+            self._process = None
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+            self._noise.close()
+            self._counter.close()
+            os.close(self._shared)
+
+
+def _ended(name: str, code: int | None, words: str) -> str:
+    if code == _NO_MEMORY:
+        return "needs more memory than a sample may take"
+    killed = code is not None and code < 0
+    how = f"was killed by {signal.Signals(-(code or 0)).name}" if killed else f"ended with status {code}"
+    return f"{name} {how}" + (f" ({words})" if words else "")
