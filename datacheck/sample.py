@@ -19,6 +19,8 @@ import orjson
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["array", "text", "json"]
+Depth = Literal["structure", "numeric", "deep"]  # what must be read: headers, values, also pixels and second reads
+DEPTHS: tuple[Depth, ...] = ("structure", "numeric", "deep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,31 @@ class Container(ABC):
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Peeked:
+    """An array of which only shape and dtype are known: its values were not read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> Peeked:
+        """Return rows of the first axis."""
+        return Peeked((len(range(*rows.indices(len(self)))), *self.shape[1:]), self.dtype)
+
+    @property
+    def array(self) -> Array:
+        """Zeros of this shape and dtype that take no memory."""
+        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
+
+
 @dataclass(frozen=True, eq=False)
 class Column:
     """One field of every sample of a block.
@@ -86,11 +113,16 @@ class Column:
     Shapes:
         values: any (rows, *item), the samples' rows one after another; (samples,) where `lengths` is None
         lengths: int64 (samples) [rows], None for a scalar per sample
+
+    Args:
+        kind: how the values are to be understood.
+        peeked: only shapes and dtype are known; the values are zeros that take no memory.
     """
 
     values: Array
     lengths: Array | None = None
     kind: Kind = "array"
+    peeked: bool = False
 
     @cached_property
     def starts(self) -> Array:
@@ -149,13 +181,17 @@ class Column:
             place = np.arange(len(self.values)) - np.repeat(self.starts, self.lengths)
             lengths = np.clip(self.lengths, start, stop) - start
             values = self.values[(place >= start) & (place < stop)]
-            return Column(values, None if stop - start == 1 and bool((lengths == 1).all()) else lengths, self.kind)
+            single = stop - start == 1 and bool((lengths == 1).all())
+            return Column(values, None if single else lengths, self.kind, self.peeked)
         values = self.values[..., start:stop]
-        return Column(values[..., 0] if stop - start == 1 and values.ndim > 1 else values, self.lengths, self.kind)
+        values = values[..., 0] if stop - start == 1 and values.ndim > 1 else values
+        return Column(values, self.lengths, self.kind, self.peeked)
 
     def take(self, indices: Sequence[int] | Array) -> Column:
         """Return the column of the samples at `indices`, in that order."""
         index = np.asarray(indices, dtype=np.int64)
+        if self.peeked:
+            return _unread(self.values, None if self.lengths is None else self.lengths[index], len(index))
         if self.lengths is None:
             return Column(self.values[index], None, self.kind)
         parts = [self[int(i)] for i in index]
@@ -168,12 +204,21 @@ class Column:
         first = samples[0]
         if isinstance(first, str):
             return _encoded([s.encode("utf-8", "surrogatepass") for s in samples], "text")
+        if isinstance(first, Peeked):
+            rows = None if first.ndim == 0 else np.array([len(s) for s in samples], dtype=np.int64)
+            return _unread((Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples))
         if not isinstance(first, np.ndarray):
             return _encoded([orjson.dumps(s, option=orjson.OPT_SORT_KEYS) for s in samples], "json", list(samples))
         if first.ndim == 0:
             return Column(np.stack(samples))
         lengths = np.fromiter((len(s) for s in samples), dtype=np.int64, count=len(samples))
         return Column(first if len(samples) == 1 else np.concatenate(samples), lengths)
+
+
+def _unread(like: Array, lengths: Array | None, count: int) -> Column:
+    """Return the column of `count` samples that were only peeked at, with the dtype and the rows' shape of `like`."""
+    rows = count if lengths is None else int(lengths.sum())
+    return Column(Peeked((rows, *like.shape[1:]), like.dtype).array, lengths, peeked=True)
 
 
 def _encoded(texts: list[bytes], kind: Kind, objects: list[Any] | None = None) -> Column:
@@ -193,6 +238,8 @@ def signature(value: Any) -> tuple[Any, ...]:
             value.ndim,
             value.shape[1:],
         )
+    if isinstance(value, Peeked):
+        return ("peeked", value.dtype.str, value.ndim, value.shape[1:])
     return ("text",) if isinstance(value, str) else ("json",)
 
 
@@ -242,6 +289,7 @@ class Block:
         origins: one per sample.
         split: the split that all samples of the block belong to, or "".
         groups: the group of each sample (a sequence, a room), or "".
+        unread: fields that the samples have too, and whose values were not read.
     """
 
     keys: list[str]
@@ -250,6 +298,7 @@ class Block:
     split: str = ""
     groups: list[str] = field(default_factory=list)
     facts: dict[str, Column] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -88,6 +88,13 @@ scheduler_option = click.option(
     metavar="RUN",
     help="A finished run of other or earlier data (.datacheck/latest) to compare with: rules DC901 to DC903.",
 )
+@click.option(
+    "--level",
+    type=click.Choice(["structure", "numeric", "deep"]),
+    default="numeric",
+    show_default=True,
+    help="How deep to read: headers only, all values but pixels, everything.",
+)
 @click.option("--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged.")
 @click.pass_context
 def scan(ctx: click.Context, /, data: Path, schema: str | None, form: str, **options: Any) -> None:

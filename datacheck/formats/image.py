@@ -15,6 +15,8 @@ from datacheck.sample import Container
 
 _PIXELS = 179_000_000  # Pillow's own limit for an error
 _KINDS = ("PNG", "JPEG", "MPO", "BMP", "PPM", "TIFF", "WEBP")
+_ENDS = {"JPEG": b"\xff\xd9", "MPO": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}
+_TAIL = 64 << 10
 _CHANNELS = {"1": 1, "L": 1, "P": 1, "I": 1, "F": 1, "LA": 2, "PA": 2, "RGB": 3, "YCbCr": 3, "LAB": 3, "HSV": 3}
 _TYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2", "I;16B": "<u2", "I;16L": "<u2"}
 
@@ -23,6 +25,7 @@ class _Image(Container):
     """An image whose header was read; the pixels are decoded when they are asked for."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._pillow = require("PIL.Image", "images")
         with foreign("damaged image"):
             self._image = self._pillow.open(path, formats=_KINDS)
@@ -38,16 +41,33 @@ class _Image(Container):
     def read(self, name: str) -> Any:
         if name != "image":
             raise KeyError(name)
+        self._check_end()
         with foreign("damaged image"):
             return plain(np.asarray(self._image))
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         if name != "image":
             raise KeyError(name)
+        self._check_end()
         width, height = self._image.size
         mode = self._image.mode
         channels = 1 if mode.startswith("I;16") else _CHANNELS.get(mode, 4)
         return (height, width, *([channels] if channels > 1 else [])), _TYPES.get(mode, "|u1")
+
+    def _check_end(self) -> None:
+        """See that a JPEG or PNG file has its end mark: who peeks would not notice that pixels are missing.
+
+        Notes:
+            Some cameras append data of their own, so the mark may stand anywhere in the last 64 KB.
+        """
+        mark = _ENDS.get(self._image.format or "")
+        if mark is None:
+            return
+        with self._path.open("rb") as file:
+            file.seek(max(2, self._path.stat().st_size - _TAIL))
+            if mark not in file.read():
+                msg = "truncated image: it has no end mark"
+                raise FormatError(msg)
 
     def close(self) -> None:
         self._image.close()

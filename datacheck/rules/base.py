@@ -15,15 +15,13 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
-from datacheck.sample import Sample
+from datacheck.sample import DEPTHS, Depth, Sample
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import UNREADABLE, Measured, Note, Rows
 
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, "Array | list[str] | Measured"]
 
-Depth = Literal["structure", "numeric", "deep"]  # what must be read: headers, values, also pixels and second reads
-DEPTHS: tuple[Depth, ...] = ("structure", "numeric", "deep")
 Applies = Callable[[FieldSpec], bool]
 AppliesToSchema = Callable[[Schema], str]
 
@@ -183,6 +181,11 @@ class Rule:
     pairs: Pairing | None = None
     compare: Compare | None = None
     compares: bool = False
+
+    @property
+    def needed(self) -> Depth:
+        """The shallowest scan in which it runs: the deepest of its own depth and its measurements'."""
+        return max((self.depth, *(m.depth for m in self.measures)), key=DEPTHS.index)
 
     @property
     def doc(self) -> str:

@@ -158,7 +158,7 @@ def components(column: Column, spec: FieldSpec) -> tuple[Array, Array | None, Ar
     return np.ascontiguousarray(values.reshape(len(values), count).T), lengths, fits
 
 
-@measure("form", applies=lambda spec: True)
+@measure("form", applies=lambda spec: True, depth="structure")
 def form(column: Column, spec: FieldSpec) -> Columns:
     """Shape and dtype of each sample: `dims` (axes), `ndim`, `dtype`."""
     del spec

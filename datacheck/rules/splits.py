@@ -86,11 +86,14 @@ def content(block: Block, schema: Schema) -> Columns:
     them. Identifiers, flags, time stamps and intrinsics do not count; samples of less than 24 bytes have no row.
     """
     stored = schema.stored
-    actions = [n for n in sorted(block.fields) if n in stored and stored[n].role == "action"]
-    names = actions or [n for n in sorted(block.fields) if n not in stored or stored[n].role not in _NOT_CONTENT]
+    fields = sorted({*block.fields, *block.unread})
+    actions = [n for n in fields if n in stored and stored[n].role == "action"]
+    names = actions or [n for n in fields if n not in stored or stored[n].role not in _NOT_CONTENT]
     clouds = [n for n in names if n in stored and stored[n].role == "points"]
     along = {stored[n].ragged for n in clouds} - {None}
     names = [n for n in names if n in clouds or n not in stored or stored[n].ragged not in along]
+    if block.unread.intersection(names):
+        return {}  # without its pixels nobody knows whether a sample is another one again
     total, size = np.zeros(len(block), np.uint64), np.zeros(len(block), np.int64)
     for name in names:
         column = block.fields[name]
@@ -104,7 +107,7 @@ def content(block: Block, schema: Schema) -> Columns:
     return {"content": Measured(total.view(np.int64), size >= _LEAST_BYTES)}
 
 
-@measure("identity", per="sample", uses=("splits",))
+@measure("identity", per="sample", uses=("splits",), depth="structure")
 def identity(block: Block, schema: Schema) -> Columns:
     """What samples must not share across splits: `split_key`, text ("" where nothing is known)."""
     del schema

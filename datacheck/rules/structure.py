@@ -19,7 +19,7 @@ from datacheck.table import Measured, Rows
 Array = np.ndarray[Any, Any]
 
 
-@measure("missing", per="sample", uses=("fields.optional", "fields.absent", "attrs"))
+@measure("missing", per="sample", uses=("fields.optional", "fields.absent", "attrs"), depth="structure")
 def missing(block: Block, schema: Schema) -> Columns:
     """Names of the declared fields and attributes that the samples lack: `missing`, joined by ", "."""
     wanted = [name for name, spec in schema.stored.items() if not spec.optional and not spec.absent]
@@ -190,7 +190,7 @@ def _of_dtype(found: Array, declared: str, text: Array) -> Iterator[Failure]:
             )
 
 
-@measure("attributes", per="sample", uses=("attrs",))
+@measure("attributes", per="sample", uses=("attrs",), depth="structure")
 def attributes(block: Block, schema: Schema) -> Columns:
     """Sizes that files state in attributes: ``attr/<name>`` for each declared one that is a whole number."""
     columns: dict[str, Measured] = {}

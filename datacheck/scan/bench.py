@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ Array = np.ndarray[Any, Any]
 
 _NUMERIC = "biuf"
 _WIDEST = 64
+NOT_READ = " (not read)"  # behind the name of an undeclared field of which only shape and dtype are known
 
 
 class Bench:
@@ -45,10 +47,17 @@ class Bench:
         schema = self._schema_of(block.split)
         columns: dict[str, Measured] = {}
         fields = list(_declared(block, schema))
+        read = {name: column for name, column in block.fields.items() if not column.peeked}
+        seen = (
+            block
+            if len(read) == len(block.fields)
+            else replace(block, fields=read, unread=frozenset(block.fields.keys() - read))
+        )
         for measure in self._measures:
             try:
                 if measure.per == "sample":
-                    columns |= _named("", measure.function(block, schema), len(block))
+                    given = block if measure.depth == "structure" else seen
+                    columns |= _named("", measure.function(given, schema), len(block))
                     continue
                 for name, column, spec in fields:
                     if _applies(measure, column, spec):
@@ -67,7 +76,7 @@ class Bench:
 
     def _undeclared(self, block: Block, schema: Schema) -> dict[str, Measured]:
         rest = {name: column for name, column in block.fields.items() if name not in schema.fields}
-        self.undeclared.update(rest)
+        self.undeclared.update(name + NOT_READ if column.peeked else name for name, column in rest.items())
         spec = schema.fields.get(ANY, FieldSpec())
         columns: dict[str, Measured] = {}
         for measure in self._measures:
@@ -104,9 +113,10 @@ def _applies(measure: Measure, column: Column, spec: FieldSpec) -> bool:
     """Tell whether a measurement can see a column: declared as its kind, and really of that kind.
 
     Notes:
-        Text where numbers are declared is for the rule about dtypes to report; arithmetic on its bytes would be noise.
+        Of a column that was only peeked at there are shapes and a dtype to measure. Text where numbers are declared is
+        for the rule about dtypes to report; arithmetic on its bytes would be noise.
     """
-    if not measure.applies(spec):
+    if not measure.applies(spec) or (column.peeked and measure.depth != "structure"):
         return False
     numeric = column.kind == "array" and column.values.dtype.kind in _NUMERIC
     if numeric == (not spec.is_text):

@@ -22,9 +22,11 @@ from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.finding import Verdict
 from datacheck.rules.base import Measure
+from datacheck.sample import Depth
 from datacheck.scan.select import Choice, variants
 from datacheck.scan.store import LISTING, NAMES, RESULT, SAMPLES, read_table
-from datacheck.schema.model import Schema
+from datacheck.schema.model import ANY, Schema
+from datacheck.schema.pixels import pixels
 from datacheck.sources.base import Item
 from datacheck.sources.listing import Entry, Listing, carried
 from datacheck.table import Note, Table, concatenate
@@ -37,12 +39,13 @@ _READING = ("at", "file", "columns", "shape", "dtype", "absent")  # what of a de
 Slot = tuple[str, str]  # an item's path and split
 
 
-def measured_key(schema: Schema, measures: Sequence[Measure]) -> str:
+def measured_key(schema: Schema, measures: Sequence[Measure], level: Depth = "deep") -> str:
     """Return the digest of everything besides the files' bytes that decides what rows hold; no thresholds.
 
     Args:
         schema: the schema in force.
         measures: what is measured.
+        level: how deep the scan reads; it counts only where another level would read something else.
     """
     said = schema.as_dict()
     parts: list[Any] = [
@@ -56,7 +59,8 @@ def measured_key(schema: Schema, measures: Sequence[Measure]) -> str:
             for name, spec in variant.as_dict().get("fields", {}).items()
         }
         parts.append([fields, [m.settings(variant) for m in measures]])
-    return digest_value([parts, sorted(schema.when)])
+    alike = level != "structure" and all(v.stored and ANY not in v.fields and not pixels(v) for v in variants(schema))
+    return digest_value([parts, sorted(schema.when), "" if alike else level])
 
 
 @dataclass(frozen=True, eq=False)

@@ -155,7 +155,7 @@ def _worst_first(finding: Finding) -> tuple[Any, ...]:
 def _check_waivers(schema: Schema, trials: Mapping[str, _Trial]) -> None:
     for code, settings in schema.rules.items():
         stale = [key for key in settings.ignore if key not in trials[code].used]
-        if stale and trials[code].choice.verdict is not Verdict.OFF:
+        if stale and trials[code].choice.verdict not in {Verdict.OFF, Verdict.SKIP}:
             msg = (
                 f"schema {schema.name}, rules.{code}.ignore: {stale[0]!r} matches no sample that fails {code}"
                 f"{f' (nor do {len(stale) - 1} more)' if len(stale) > 1 else ''}. Remove the waiver."
@@ -204,7 +204,7 @@ class _Court:
         trial = _Trial(choice, nothing, nothing.copy(), self.readable)
         if choice.verdict is None:
             for split, schema, index in self._spans(choice):
-                for name, spec in targets(choice.rule, schema):
+                for name, spec in targets(choice.rule, schema, choice.level):
                     self._judge(trial, split, Case(schema, name, spec, choice.options), index)
         self.findings[choice.rule.code] = trial.findings
         return trial

@@ -11,6 +11,7 @@ from typing import Any
 
 from datacheck.finding import Tick
 from datacheck.parallel import Death, Limits, Outcome, ordered_map
+from datacheck.sample import Depth
 from datacheck.scan.history import Journal, Slot, shared
 from datacheck.scan.worker import digested, unread_rows
 from datacheck.schema.model import Schema
@@ -35,6 +36,7 @@ class Job:
     Args:
         schema, root, roots: what to read and how.
         measures: names of the measurements.
+        level: how deep to read.
         workers: processes; None: one for small data, one per core for large.
         scheduler: address of a Dask scheduler to use instead.
         limits: of each item.
@@ -45,6 +47,7 @@ class Job:
     root: Path
     roots: Mapping[str, Path]
     measures: Sequence[str]
+    level: Depth = "numeric"
     workers: int | None = None
     scheduler: str | None = None
     limits: Limits = field(default_factory=Limits)
@@ -137,6 +140,7 @@ def _task(job: Job, items: Sequence[Item]) -> dict[str, Any]:
         "root": str(job.root.absolute()),
         "roots": {name: str(path.absolute()) for name, path in job.roots.items()},
         "measures": list(job.measures),
+        "level": job.level,
         "items": [item.as_dict() for item in items],
         "paths": list(job.paths),
     }

@@ -8,7 +8,8 @@ from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.rules import catalogue, rules_for
-from datacheck.rules.base import DEPTHS, Depth, Rule
+from datacheck.rules.base import Rule
+from datacheck.sample import Depth
 from datacheck.scan.select import choose_rules, targets
 from datacheck.schema.model import FieldSpec, Range, Schema
 from datacheck.schema.units import ROLES
@@ -39,11 +40,6 @@ class Entry:
         }  # fmt: skip
 
 
-def depth_of(rule: Rule) -> Depth:
-    """Return the shallowest scan in which a rule can judge: as deep as itself and its measurements."""
-    return max((rule.depth, *(m.depth for m in rule.measures)), key=DEPTHS.index)
-
-
 def entries(family: str | None = None, role: str | None = None, schema: Schema | None = None) -> list[Entry]:
     """Return the rules in code order.
 
@@ -66,7 +62,7 @@ def entries(family: str | None = None, role: str | None = None, schema: Schema |
     if role is not None:
         found = [r for r in found if _looks_at(r, role)]
     said = {} if schema is None else _runs(schema)
-    return [Entry(rule, depth_of(rule), said.get(rule.code, "")) for rule in found]
+    return [Entry(rule, rule.needed, said.get(rule.code, "")) for rule in found]
 
 
 def _module(rule: Rule) -> str:

@@ -17,6 +17,7 @@ from datacheck.formats.base import formats
 from datacheck.parallel import Limits
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
+from datacheck.sample import Depth
 from datacheck.scan import history, store
 from datacheck.scan.judge import Judged, judge
 from datacheck.scan.measuring import Job, Progress, measure, with_entries
@@ -72,6 +73,7 @@ class Request:
         limits: of each item.
         reference: folder of a finished run to compare with.
         paths: folders in which the schema's own checks are found (that of the schema's file, the working folder).
+        level: how deep to read: "structure" headers only, "numeric" all values but pixels, "deep" everything.
     """
 
     data: Path
@@ -85,6 +87,7 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     reference: Path | None = None
     paths: Sequence[str] = ()
+    level: Depth = "numeric"
 
 
 def run_scan(schema: Schema, request: Request, progress: Progress | None = None) -> ScanRun:
@@ -110,12 +113,12 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
     declared, schema = schema, schema.placed(request.roots, root)
     reference = None if request.reference is None else read_reference(request.reference, schema)
     find_in(request.paths)
-    choices = choose_rules(schema, rules_for(schema))
-    measures = measures_of(choices)
+    choices = choose_rules(schema, rules_for(schema), request.level)
+    measures = measures_of(choices, request.level)
     place = history.place_of(schema, root, only, request.roots, request.output)
     listing = listed(request.data, request.roots)
     work = _planned(schema, listing, request.data)
-    key = history.measured_key(schema, measures)
+    key = history.measured_key(schema, measures, request.level)
     journal = history.Journal(place, key)
     with journal.held():
         last = history.last_finished(place)
@@ -125,8 +128,8 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         pasts, last = [], last and history.changed_only(last, kept.listing)  # what is kept need not be held twice
         todo = [item for item in work.items if (item.path, item.split) not in kept.items]
         job = Job(
-            schema, root, request.roots, [m.name for m in measures], request.workers, request.scheduler, request.limits,
-            request.paths,
+            schema, root, request.roots, [m.name for m in measures], request.level, request.workers, request.scheduler,
+            request.limits, request.paths,
         )  # fmt: skip
         fresh = measure(job, source, listing, todo, journal, progress, len(kept.items))
         before = len(kept.items), sum(map(len, kept.tables))
@@ -142,7 +145,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         second = Rereader(job, work.items)
         judged = judge(table, schema, choices, notes, list(fresh.crashes.values()), reference, second)
         undeclared = sorted(kept.undeclared | fresh.undeclared)
-        facts = Facts(declared, request.data, listing, work, began, *before, undeclared, fresh.deaths)
+        facts = Facts(declared, request.data, listing, work, began, *before, undeclared, fresh.deaths, request.level)
         report = report_of(facts, request.command, request.fail_on, table, judged)
         files = history.listing_json(listing, report.dataset["digest"], key, kept.items, undeclared)
         folder = _write(report, table, judged, files, place, journal)

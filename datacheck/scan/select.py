@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.finding import Severity, Verdict
 from datacheck.rules.base import Measure, Rule
+from datacheck.sample import DEPTHS, Depth
 from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import ANY, FieldSpec, RuleSpec, Schema
+from datacheck.schema.pixels import pixels
 from datacheck.schema.values import meant
 
 
@@ -23,8 +25,10 @@ class Choice:
         rule: the rule.
         settings: its entry in the schema's ``rules:`` block, or an empty one.
         options: the rule's defaults with the schema's over them.
-        verdict: OFF or NOT_APPLICABLE for a rule that does not run, else None.
+        verdict: OFF, NOT_APPLICABLE or SKIP (the scan does not read what it needs) for a rule that does not run, else
+            None.
         why: the reason for that verdict.
+        level: how deep the scan reads.
     """
 
     rule: Rule
@@ -32,6 +36,7 @@ class Choice:
     options: Mapping[str, Any]
     verdict: Verdict | None = None
     why: str = ""
+    level: Depth = "deep"
 
     @property
     def severity(self) -> Severity:
@@ -40,8 +45,13 @@ class Choice:
         return Severity(given) if given not in {None, "off"} else self.rule.severity
 
 
-def choose_rules(schema: Schema, rules: Mapping[str, Rule]) -> list[Choice]:
+def choose_rules(schema: Schema, rules: Mapping[str, Rule], level: Depth = "deep") -> list[Choice]:
     """Return a choice for every rule, in code order.
+
+    Args:
+        schema: the schema in force.
+        rules: the catalogue.
+        level: how deep the scan reads.
 
     Raises:
         UsageError: the ``rules:`` block names a rule or an option that does not exist, or gives it a wrong value.
@@ -49,7 +59,7 @@ def choose_rules(schema: Schema, rules: Mapping[str, Rule]) -> list[Choice]:
     for where, said in complaints(schema, rules):
         msg = f"schema {schema.name}, {'.'.join(map(str, where))}: {said}"
         raise UsageError(msg)
-    return [_choose(schema, rule) for _, rule in sorted(rules.items())]
+    return [_choose(schema, rule, level) for _, rule in sorted(rules.items())]
 
 
 def complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Complaint]:
@@ -75,7 +85,7 @@ def _unknown_rule(code: str, rules: Mapping[str, Rule]) -> str:
     return f"there is no rule {code!r}. {hint}"
 
 
-def _choose(schema: Schema, rule: Rule) -> Choice:
+def _choose(schema: Schema, rule: Rule, level: Depth) -> Choice:
     settings = schema.rules.get(rule.code, RuleSpec())
     given = {name: _like(value, rule.defaults[name]) for name, value in (settings.model_extra or {}).items()}
     options = dict(rule.defaults) | given
@@ -85,9 +95,19 @@ def _choose(schema: Schema, rule: Rule) -> Choice:
     for variant in variants(schema):
         why = rule.unless(variant) or ("" if any(targets(rule, variant)) else "no declared field is of that kind")
         if not why:
-            return Choice(rule, settings, options)
+            return _at(level, Choice(rule, settings, options, level=level), schema)
         reasons.append(why)
     return Choice(rule, settings, options, Verdict.NOT_APPLICABLE, reasons[0])
+
+
+def _at(level: Depth, choice: Choice, schema: Schema) -> Choice:
+    """Return the choice of a rule that applies, out of play where the scan does not read what it needs."""
+    needed = choice.rule.needed
+    if DEPTHS.index(needed) <= DEPTHS.index(level):
+        if any(any(targets(choice.rule, variant, level)) for variant in variants(schema)):
+            return choice
+        needed = "deep"
+    return replace(choice, verdict=Verdict.SKIP, why=f"needs --level {needed}")
 
 
 def variants(schema: Schema) -> list[Schema]:
@@ -115,8 +135,12 @@ def _like(value: Any, default: Any) -> Any:
     return _WRONG
 
 
-def targets(rule: Rule, schema: Schema) -> Iterator[tuple[str, FieldSpec]]:
+def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple[str, FieldSpec]]:
     """Yield what a rule judges: ("", empty) for whole samples, else each declared field that it applies to.
+
+    Args:
+        rule, schema: what judges, and by what.
+        level: how deep the scan reads; where it reads no pixels, only rules that need no values judge them.
 
     Notes:
         Fields in name order; then ``*``, all undeclared fields together, for a rule whose measurement covers them.
@@ -124,7 +148,11 @@ def targets(rule: Rule, schema: Schema) -> Iterator[tuple[str, FieldSpec]]:
     if rule.per == "sample":
         yield "", FieldSpec()
         return
+    unread = pixels(schema) if level != "deep" and rule.needed != "structure" else frozenset()
     for name, spec in sorted(schema.fields.items()):
+        part = schema.part_of(name)
+        if (name if part is None else part[0]) in unread:
+            continue
         if name != ANY and not spec.absent and rule.applies(spec):
             yield name, spec
     rest = schema.fields.get(ANY, FieldSpec())
@@ -132,14 +160,14 @@ def targets(rule: Rule, schema: Schema) -> Iterator[tuple[str, FieldSpec]]:
         yield ANY, rest
 
 
-def measures_of(choices: Sequence[Choice]) -> list[Measure]:
-    """Return the measurements of all rules that are not switched off, each once, by name.
+def measures_of(choices: Sequence[Choice], level: Depth = "deep") -> list[Measure]:
+    """Return the measurements of all rules that are not switched off, each once, by name; none beyond the level.
 
     Notes:
         Also those of rules that do not apply yet: a range that is declared later is then judged without reading data.
     """
     found = {m.name: m for choice in choices if choice.verdict is not Verdict.OFF for m in choice.rule.measures}
-    return [found[name] for name in sorted(found)]
+    return [found[name] for name in sorted(found) if DEPTHS.index(found[name].depth) <= DEPTHS.index(level)]
 
 
 def in_order_of_need(choices: Sequence[Choice]) -> list[Choice]:

@@ -11,13 +11,17 @@ from pathlib import Path, PurePosixPath
 
 from datacheck import __version__
 from datacheck.finding import Report, Verdict
+from datacheck.sample import Depth
+from datacheck.scan.bench import NOT_READ
 from datacheck.scan.judge import Judged
 from datacheck.schema.model import ANY, Schema
+from datacheck.schema.pixels import pixels
 from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Table
 
 _NAMED = 3
+_RULES = 6  # as many are named by code and name
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +37,7 @@ class Facts:
         kept_files, kept_samples: how many come from an earlier scan.
         undeclared: fields met that the schema does not list.
         deaths: files on which the reading code itself failed.
+        level: how deep the scan read.
     """
 
     schema: Schema
@@ -44,6 +49,7 @@ class Facts:
     kept_samples: int
     undeclared: Sequence[str]
     deaths: Sequence[dict[str, str]]
+    level: Depth = "numeric"
 
 
 def report_of(facts: Facts, command: str, fail_on: str, table: Table, judged: Judged) -> Report:
@@ -55,6 +61,7 @@ def report_of(facts: Facts, command: str, fail_on: str, table: Table, judged: Ju
         "seconds": round(time.time() - facts.began, 3),
         "version": __version__,
         "command": command,
+        "level": facts.level,
         "fail_on": fail_on,
         "kept_files": facts.kept_files,
         "kept_samples": facts.kept_samples,
@@ -95,9 +102,14 @@ def _unchecked(facts: Facts, table: Table, judged: Judged) -> Iterable[str]:
         if why:
             unseen.setdefault(why, []).append(f"{verdict.code} {verdict.name}")
     for why, rules in unseen.items():
-        yield f"{', '.join(rules)}: {why}"
-    if facts.undeclared and ANY not in facts.schema.fields:
-        yield _undeclared(facts.undeclared)
+        some = rules if len(rules) <= _RULES else [rule.partition(" ")[0] for rule in rules]
+        yield f"{', '.join(some)}: {why}"
+    unread = [name for name in sorted(pixels(facts.schema)) if f"{name}:ndim" in table.columns]
+    if unread and facts.level == "numeric":
+        yield f"pixels of {', '.join(unread)}: only shape and dtype were read; --level deep also compares by them"
+    undeclared = [n for n in facts.undeclared if ANY not in facts.schema.fields or n.endswith(NOT_READ)]
+    if undeclared:
+        yield _undeclared(undeclared)
     if facts.work.unclaimed:
         yield _unclaimed(facts.work.unclaimed)
     if facts.listing.skipped:

@@ -18,7 +18,7 @@ from datacheck.scan.bench import Bench
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
-from datacheck.sources.listing import Entry, digest_entry, stat_entry
+from datacheck.sources.listing import NOT_WHOLE, Entry, digest_entry, stat_entry
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, concatenate
 
 Array = np.ndarray[Any, Any]
@@ -35,8 +35,8 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     """Read and measure items (see `parallel.run_task`).
 
     Args:
-        task: schema (`Schema.as_dict`), root, roots, items (`Item.as_dict`), measures (names), paths (of a user's
-            own modules).
+        task: schema (`Schema.as_dict`), root, roots, level, items (`Item.as_dict`), measures (names), paths (of
+            a user's own modules).
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
@@ -45,7 +45,7 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     """
     schema = Schema.model_validate(task["schema"])
     root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
-    source = open_source(schema, root, roots)
+    source = open_source(schema, root, roots, level=task["level"])
     find_in(task.get("paths", ()))
     known = known_measures(schema)
     bench = Bench(schema, [known[name] for name in task["measures"]])
@@ -77,7 +77,10 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     return {
         "table": table.as_wire(),
         "items": [[i.path, i.split, f] for i, f in zip(todo, files, strict=True) if i.path not in bench.failed],
-        "entries": [list(digested(root, roots, entry)) for entry in entries],
+        "entries": [
+            list(entry._replace(digest=NOT_WHOLE) if entry.path in source.partly else digested(root, roots, entry))
+            for entry in entries
+        ],
         "crashes": list(bench.crashes.values()),
         "undeclared": sorted(bench.undeclared)[:_UNDECLARED_KEPT],
     }

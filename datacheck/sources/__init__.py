@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from datacheck.errors import SchemaError
+from datacheck.sample import Depth
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item, Source, Unread, Work
 from datacheck.sources.files import FileSource
@@ -22,14 +23,16 @@ __all__ = [
 
 
 def open_source(
-    schema: Schema, root: Path, roots: Mapping[str, Path] | None = None, *, fields: frozenset[str] | None = None
-) -> Source:
+    schema: Schema, root: Path, roots: Mapping[str, Path] | None = None, *, fields: frozenset[str] | None = None,
+    level: Depth = "deep",
+) -> Source:  # fmt: skip
     """Return the way in which a schema's files hold samples, as ``samples.each`` says.
 
     Args:
         schema: the dataset's promise.
         root, roots: the data folder, and extra folders by name.
-        fields: read only these fields; None reads all. (A scan that needs no images leaves them out.)
+        fields: read only these fields; None reads all.
+        level: how deep a scan reads: "structure" only headers where the format has them, "numeric" no pixels.
 
     Raises:
         SchemaError: ``samples.each`` or a pattern is malformed.
@@ -51,4 +54,4 @@ def open_source(
             f"('/data/demo_*'), and ends of episodes ('ends:meta/episode_ends')"
         )
         raise SchemaError(msg)
-    return kind(schema, root, roots or {}, fields)
+    return kind(schema, root, roots or {}, fields, level)

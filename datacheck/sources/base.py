@@ -15,7 +15,7 @@ from typing import Any
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import Hint, open_container
-from datacheck.sample import Block, Column, Container, Origin, Piece, stack
+from datacheck.sample import Block, Column, Container, Depth, Origin, Peeked, Piece, stack
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.facts import About, Facts
@@ -88,6 +88,10 @@ class Source(ABC):
         schema: the dataset's promise.
         root, roots: the data folder and the extra ones by name.
         fields: read only these fields; None reads all that the schema lists.
+        level: how deep a scan reads, see `FieldMap`.
+
+    Attributes:
+        partly: listing paths of files whose values were not all read, for that reason.
 
     Raises:
         SchemaError: the schema's patterns do not fit together.
@@ -95,12 +99,15 @@ class Source(ABC):
     """
 
     def __init__(
-        self, schema: Schema, root: Path, roots: Mapping[str, Path], fields: frozenset[str] | None = None
-    ) -> None:
+        self, schema: Schema, root: Path, roots: Mapping[str, Path], fields: frozenset[str] | None = None,
+        level: Depth = "deep",
+    ) -> None:  # fmt: skip
         self.schema = schema.placed(roots)
         self.root = root
         self.roots = dict(roots)
+        self.partly: set[str] = set()
         self._fields = fields
+        self._level = level
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
         check_roots(self.schema, self.roots)
         self.way("")
@@ -117,7 +124,7 @@ class Source(ABC):
             templates = file_templates(schema)
             names = {name for t in templates for name in t.names} | {*self.inner_names, "split"}
             facts = Facts(schema, names, unique=not any(t.wild for t in templates))
-            self._maps[split] = FieldMap(schema, self._fields), facts
+            self._maps[split] = FieldMap(schema, self._fields, self._level), facts
         return self._maps[split]
 
     # ------------------------------------------------------------------------------------------ reading
@@ -222,7 +229,14 @@ class Source(ABC):
                 missing[f"absent/{place.name}"] = lacking
             else:
                 values[place.name] = value
+                if isinstance(value, Peeked) and place.file is not None:
+                    self.partly.add(place.file.fill(names))
         return missing
+
+    def left_out(self, path: str, values: Values) -> None:
+        """Note a file some of whose values were only peeked at."""
+        if self._level != "deep" and any(isinstance(value, Peeked) for value in values.values()):
+            self.partly.add(path)
 
     def facts(
         self, item: Item, about: About, values: Values, attrs: Mapping[str, Any] | None = None

@@ -13,12 +13,13 @@ import numpy as np
 
 from datacheck.errors import FormatError, SchemaError, UsageError
 from datacheck.formats.base import Hint, open_container
-from datacheck.sample import Container
+from datacheck.sample import Container, Depth, Peeked
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.schema.patterns import Template, parse
+from datacheck.schema.pixels import pixels
 from datacheck.schema.values import parse_columns
 from datacheck.sources.listing import locate
-from datacheck.sources.values import plain
+from datacheck.sources.values import Look, always, like_pixels, plain, read_value
 
 Values = dict[str, Any]
 
@@ -33,12 +34,14 @@ class Place:
         name, spec: the field.
         at: its name inside the file; a leading "/" leaves the sample's group.
         file: pattern of the companion file that holds it, None for the sample's own file.
+        look: whether its header is enough, None: read it.
     """
 
     name: str
     spec: FieldSpec
     at: str
     file: Template | None = None
+    look: Look | None = None
 
     @property
     def hint(self) -> Hint:
@@ -55,11 +58,14 @@ class FieldMap:
     Args:
         schema: with the split's ``when:`` block applied.
         only: read just these fields; None reads all.
+        level: how deep a scan reads: "structure" only headers where the format has them, "numeric" no pixels.
     """
 
-    def __init__(self, schema: Schema, only: frozenset[str] | None = None) -> None:
+    def __init__(self, schema: Schema, only: frozenset[str] | None = None, level: Depth = "deep") -> None:
         self.schema = schema
         self.only = only
+        self.level = level
+        self._pixels = pixels(schema)
         self.declared = schema.stored
         self.everything = not self.declared or ANY in schema.fields  # values that the schema does not list, too
         places = [place for name in sorted(self.declared) if (place := self._place(name)) is not None]
@@ -74,10 +80,22 @@ class FieldMap:
         file = companion_template(self.schema, name)
         if file is not None and spec.at:
             parse(spec.at, f"{self.schema.name}, fields.{name}.at", path=False)
-        return Place(name, spec, spec.at if spec.at is not None else "" if file else name, file)
+        return Place(name, spec, spec.at if spec.at is not None else "" if file else name, file, self.look(name))
 
     def _asked(self, name: str) -> bool:
         return self.only is None or name in self.only or name == (self.schema.splits and self.schema.splits.key)
+
+    def look(self, name: str) -> Look | None:
+        """Return whether a field's header is enough at this level, None where its values are needed.
+
+        Notes:
+            Of a field that the schema does not list, only the header tells whether it holds pixels.
+        """
+        if self.level == "deep" or name == (self.schema.splits and self.schema.splits.key):
+            return None
+        if self.level == "structure" or name in self._pixels:
+            return always
+        return None if name in self.declared else like_pixels
 
     @cached_property
     def columns(self) -> dict[str, tuple[int, int]]:
@@ -133,18 +151,19 @@ class FieldMap:
             FormatError: a value is damaged or of a kind that is refused; the message names the field.
         """
         if self.columns:
-            return self._cut(_only_table(container, prefix))
+            looks = [self.look(name) for name in self.columns]
+            return self._cut(_only_table(container, prefix, None if None in looks else always))
         values: Values = {}
         for field, spec, name in self.found(container, prefix, names):
-            value = read_value(container, name, spec, field)
+            value = read_value(container, name, spec, field, self.look(field))
             if value is not None:
                 values[field] = value
         return values
 
     def _cut(self, table: Any) -> Values:
         width = max(stop for _, stop in self.columns.values())
-        if not isinstance(table, np.ndarray) or table.ndim != 2 or table.shape[1] > width:
-            shape = list(table.shape) if isinstance(table, np.ndarray) else "no array"
+        if not isinstance(table, np.ndarray | Peeked) or table.ndim != 2 or table.shape[1] > width:
+            shape = list(table.shape) if isinstance(table, np.ndarray | Peeked) else "no array"
             msg = f"columns: found {shape}, the schema declares [N, {width}] or fewer columns"
             raise FormatError(msg)
         values: Values = {}
@@ -152,8 +171,7 @@ class FieldMap:
             declared = self.schema.fields.get(name)
             wanted = self.everything if declared is None else not declared.absent
             if wanted and self._asked(name) and stop <= table.shape[1]:
-                part = table[:, start] if stop - start == 1 else table[:, start:stop]
-                values[name] = np.ascontiguousarray(part)
+                values[name] = _part(table, start, stop)
         return values
 
     def of_record(self, record: Any) -> Values:
@@ -190,6 +208,12 @@ class FieldMap:
     def drop_unasked(self, values: Values) -> Values:
         """Return the fields without those that were read for the split key alone."""
         return values if self.only is None else {n: v for n, v in values.items() if n in self.only}
+
+
+def _part(table: Any, start: int, stop: int) -> Any:
+    if isinstance(table, Peeked):
+        return Peeked((len(table), *([] if stop - start == 1 else [stop - start])), table.dtype)
+    return np.ascontiguousarray(table[:, start] if stop - start == 1 else table[:, start:stop])
 
 
 def companion_template(schema: Schema, name: str) -> Template | None:
@@ -269,35 +293,16 @@ class Shelf:
             return None, path
         try:
             container = self._container(path, place.hint)
-            value = _inside(container, at, place.spec) if at else _whole(container, place)
+            value = _inside(container, at, place) if at else _whole(container, place)
         except FormatError as error:
             msg = f"{path}: {error}"
             raise FormatError(msg, error.code) from error
         return value, "" if value is not None else f"{path}, {at}" if at else path
 
 
-def read_value(container: Container, name: str, spec: FieldSpec, field: str) -> Any:
-    """Return one plain value, None where there is none; damage is told with the field's name."""
-    try:
-        return plain(container.read(name), spec)
-    except KeyError:
-        return None
-    except OSError as error:
-        raise FormatError(f"{field}: {error.strerror or error}".removeprefix(": ")) from error
-    except FormatError as error:
-        if not field:
-            raise
-        raise FormatError(_of_field(str(error), name, field), error.code) from error
-
-
-def _of_field(reason: str, name: str, field: str) -> str:
-    """Return a reason with the field's name in front, in place of the container's own name for it."""
-    head, colon, rest = reason.partition(": ")
-    return f"{field}: {rest if colon and (name == head or name.startswith((f'{head}/', f'{head}.'))) else reason}"
-
-
-def _inside(container: Container, at: str, spec: FieldSpec) -> Any:
-    value = read_value(container, at, spec, "")
+def _inside(container: Container, at: str, place: Place) -> Any:
+    spec = place.spec
+    value = read_value(container, at, spec, "", place.look)
     head, _, rest = at.partition("/")
     if value is not None or not rest:
         return value
@@ -308,9 +313,9 @@ def _inside(container: Container, at: str, spec: FieldSpec) -> Any:
 def _whole(container: Container, place: Place) -> Any:
     names = _names(container)
     if len(names) == 1 and not (place.spec.is_text and names[0] not in {"text", "records", "value"}):
-        return read_value(container, names[0], place.spec, "")
+        return read_value(container, names[0], place.spec, "", place.look)
     if place.name in names:
-        return read_value(container, place.name, place.spec, "")
+        return read_value(container, place.name, place.spec, "", place.look)
     if place.spec.is_text:
         return plain({name: container.read(name) for name in names}, place.spec)
     some = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
@@ -326,12 +331,12 @@ def _names(container: Container, prefix: str = "") -> list[str]:
     return [name for name in names if name.startswith(prefix)]
 
 
-def _only_table(container: Container, prefix: str) -> Any:
+def _only_table(container: Container, prefix: str, look: Look | None) -> Any:
     names = _names(container, prefix)
     if len(names) != 1:
         msg = f"columns: found {len(names)} values in the file, the schema cuts the columns of its only one"
         raise FormatError(msg)
-    return read_value(container, names[0], FieldSpec(), "columns")
+    return read_value(container, names[0], FieldSpec(), "columns", look)
 
 
 def _dig(record: Mapping[str, Any], at: str) -> Any:

@@ -27,6 +27,7 @@ class FileSource(Source):
         fields, facts = self.way(item.split)
         with self.opened(item, fields.hint) as container:
             values = fields.read(container)
+            self.left_out(item.path, values)
             attrs = container.attrs() if self.schema.attrs else {}
         about = About(item.path, item.path, "", item.names, item.nbytes)
         try:

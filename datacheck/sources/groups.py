@@ -80,6 +80,7 @@ class GroupSource(Source):
         about = About(key, item.path, "" if inner else f"/{group}", known, item.nbytes)
         try:
             values = fields.read(container, f"{group}/", names)
+            self.left_out(item.path, values)
             absent = self.with_companions(values, item, known, shelf)
             attrs = container.attrs(group) if self.schema.attrs else {}
             told, label = self.facts(item, about, values, attrs)

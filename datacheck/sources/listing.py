@@ -19,6 +19,7 @@ from datacheck.digest import digest_file, digest_value
 from datacheck.errors import FormatError, UsageError
 from datacheck.formats.base import store_markers
 
+NOT_WHOLE = ""  # in place of a digest
 SETTLED_NS = 2_000_000_000  # a file that changed less than this before it was seen may have changed again since
 _DEPTH = 64
 _LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
@@ -34,7 +35,7 @@ class Entry(NamedTuple):
         size: bytes; of a Zarr folder the sum over its files.
         mtime_ns, ctime_ns: times; of a Zarr folder the newest of everything in it.
         seen_ns: when the walk that found it began.
-        digest: xxh3_128 of its bytes, None until someone has read it.
+        digest: xxh3_128 of its bytes, `NOT_WHOLE` where a scan read only a part of it, None until someone has read it.
     """
 
     path: str

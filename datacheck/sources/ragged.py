@@ -10,8 +10,8 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.sample import Column, Container
 from datacheck.schema.model import FieldSpec
-from datacheck.sources.fields import read_value
 from datacheck.sources.strips import Array, Span, Strips, StripSource
+from datacheck.sources.values import read_value
 
 
 class RaggedSource(StripSource):

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.sample import Block, Column, Container
+from datacheck.sample import Block, Column, Container, Peeked
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import BLOCK_BYTES, BLOCK_SAMPLES, Item, Part, Source, Unread
-from datacheck.sources.fields import FieldMap, Shelf, Values, read_value
+from datacheck.sources.fields import FieldMap, Shelf, Values
 from datacheck.sources.lines import numbered, numbers_of
-from datacheck.sources.values import plain, weigh
+from datacheck.sources.values import plain, read_value, weigh
 
 Array = np.ndarray[Any, Any]
 Span = tuple[int, int]
@@ -36,6 +37,7 @@ class Strips:
 
     def __init__(self, container: Container, fields: FieldMap, companions: Values) -> None:
         self._container = container
+        self._look = fields.look
         self.values: dict[str, Any] = dict(companions)
         self.deferred: dict[str, tuple[FieldSpec, str]] = {}  # large arrays: read when they are cut
         self.lengths: dict[str, int] = {}
@@ -54,12 +56,14 @@ class Strips:
             shape, dtype = self._container.peek(name)
         except KeyError:
             return
+        look = self._look(field)
         sliced = type(self._container).read_rows is not Container.read_rows
-        if sliced and len(shape) and int(np.prod(shape, dtype=np.float64)) * np.dtype(dtype).itemsize > _WHOLE_BYTES:
+        large = len(shape) and int(np.prod(shape, dtype=np.float64)) * np.dtype(dtype).itemsize > _WHOLE_BYTES
+        if sliced and large and (look is None or not look(Peeked(tuple(shape), np.dtype(dtype)))):
             self.deferred[field] = (spec, name)
             self.lengths[field] = shape[0]
         else:
-            value = read_value(self._container, name, spec, field)
+            value = read_value(self._container, name, spec, field, look)
             if value is not None:
                 self.values[field] = value
 
@@ -100,6 +104,8 @@ class Strips:
             parts = [self.values[field][a:b] for a, b in merged]
         if len(parts) == 1:
             return parts[0]
+        if isinstance(parts[0], Peeked):
+            return Peeked((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
         if isinstance(parts[0], list):
             return [row for part in parts for row in part]
         return np.concatenate(parts)
@@ -119,7 +125,7 @@ class Strips:
 
 
 def _long(value: Any) -> bool:
-    return isinstance(value, list) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    return isinstance(value, list) or (isinstance(value, np.ndarray | Peeked) and value.ndim > 0)
 
 
 def _rows(value: Any, field: str) -> int:
@@ -165,6 +171,7 @@ class StripSource(Source):
             companions: Values = {}
             facts = self.with_companions(companions, item, item.names, shelf)
             strips = Strips(container, fields, companions)
+            self.left_out(item.path, strips.values)
             spans = self.spans(container, strips)
             numbers: Sequence[int] = range(len(spans))
             if item.keys is None and not spans:
@@ -184,8 +191,13 @@ class StripSource(Source):
         self, item: Item, strips: Strips, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
     ) -> Block:
         lengths = np.array([stop - start for start, stop in spans], dtype=np.int64)
-        fields = {name: self.column(strips.cut(name, spans), lengths) for name in sorted(strips.lengths)}
+        fields = {name: self._column(strips.cut(name, spans), lengths) for name in sorted(strips.lengths)}
         return self.block(item, [numbered(item.path, n) for n in numbers], spans, fields, extra)
+
+    def _column(self, value: Any, lengths: Array) -> Column:
+        if isinstance(value, Peeked):
+            return replace(self.column(value.array, lengths), peeked=True)
+        return self.column(value, lengths)
 
 
 def per_sample(values: list[Any]) -> Column:

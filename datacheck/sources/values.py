@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import orjson
 
+from datacheck.errors import FormatError
 from datacheck.formats import limits
 from datacheck.formats.parsed import rectangular, to_json
+from datacheck.sample import Container, Peeked
 from datacheck.schema.model import FieldSpec
 
 Array = np.ndarray[Any, Any]
+Look = Callable[[Peeked], bool]  # of a header: whether it is enough
+
+_MOST_BYTES = 1 << 50  # of an array that is only peeked at: thousands of them still have a size
 
 
 def plain(value: Any, spec: FieldSpec, *, parsed: bool = False) -> Any:
@@ -73,10 +80,65 @@ def _json(value: Any) -> Any:
     return value
 
 
+def always(seen: Peeked) -> bool:
+    """Take every header for enough."""
+    del seen
+    return True
+
+
+def like_pixels(seen: Peeked) -> bool:
+    """Tell whether an array looks like images: uint8 with 3 axes or more."""
+    return seen.dtype == np.uint8 and seen.ndim >= 3
+
+
+def read_value(container: Container, name: str, spec: FieldSpec, field: str, look: Look | None = None) -> Any:
+    """Return one plain value, None where there is none; damage is told with the field's name.
+
+    Args:
+        container, name: where it is.
+        spec, field: what it is to be.
+        look: where its header is enough it is `Peeked`; None reads it.
+    """
+    try:
+        if look is not None and (seen := _peeked(container, name)) is not None and look(seen):
+            return seen
+        return plain(container.read(name), spec)
+    except KeyError:
+        return None
+    except OSError as error:
+        raise FormatError(f"{field}: {error.strerror or error}".removeprefix(": ")) from error
+    except FormatError as error:
+        if not field:
+            raise
+        raise FormatError(_of_field(str(error), name, field), error.code) from error
+
+
+def _peeked(container: Container, name: str) -> Peeked | None:
+    """Return what the header says of an array, None for texts, JSON and formats without headers."""
+    if type(container).peek is Container.peek:
+        return None
+    shape, dtype = container.peek(name)
+    if dtype in {"text", "json"} or np.dtype(dtype).kind not in "biuf":
+        return None
+    seen = Peeked(tuple(int(n) for n in shape), np.dtype(dtype))
+    if math.prod(seen.shape) * seen.dtype.itemsize > _MOST_BYTES:
+        msg = f"an array of shape {list(seen.shape)}"
+        raise FormatError(msg)
+    return seen
+
+
+def _of_field(reason: str, name: str, field: str) -> str:
+    """Return a reason with the field's name in front, in place of the container's own name for it."""
+    head, colon, rest = reason.partition(": ")
+    return f"{field}: {rest if colon and (name == head or name.startswith((f'{head}/', f'{head}.'))) else reason}"
+
+
 def weigh(value: Any) -> int:
     """Return about how many bytes a plain value takes."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, str):
         return len(value)
+    if isinstance(value, Peeked):
+        return 0
     return len(orjson.dumps(value)) if isinstance(value, dict | list) else 8

@@ -15,7 +15,8 @@ from tests.scan.conftest import make_schema
 def task_for(root, *paths, schema=None, measures=()):
     schema = schema or make_schema({"x": {}})
     items = [Item(p, "", {}, None, (root / p).stat().st_size).as_dict() for p in paths]
-    return {"schema": schema.as_dict(), "root": str(root), "roots": {}, "items": items, "measures": list(measures)}
+    said = {"schema": schema.as_dict(), "root": str(root), "roots": {}, "items": items}
+    return said | {"measures": list(measures), "level": "numeric"}
 
 
 def run(root, *paths, **options):

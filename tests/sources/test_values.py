@@ -11,8 +11,7 @@ from hypothesis.extra import numpy as npst
 from datacheck.errors import FormatError
 from datacheck.sample import Container
 from datacheck.schema.model import FieldSpec
-from datacheck.sources.fields import read_value
-from datacheck.sources.values import plain, weigh
+from datacheck.sources.values import plain, read_value, weigh
 
 ANY = FieldSpec()
 

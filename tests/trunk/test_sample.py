@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.sample import Column, Origin, Peeked, Piece, stack
 
 
 def piece(key, **fields):
@@ -67,3 +67,34 @@ def test_a_part_of_vectors_without_rows_is_cut_from_each_sample():
     np.testing.assert_array_equal(pose.stacked(), [[3, 4, 5, 6], [13, 14, 15, 16]])
     assert column.slice_items(0, 1).lengths is None
     np.testing.assert_array_equal(column.slice_items(2, 3).values, [2, 12])
+
+
+@given(lengths, st.lists(st.integers(0, 3), max_size=2), st.sampled_from(["uint8", "float32"]), st.data())
+def test_what_was_peeked_at_stacks_as_the_values_would(lengths, item, dtype, data):
+    real = Column.of([np.zeros((n, *item), dtype) for n in lengths])
+    seen = Column.of([Peeked((n, *item), np.dtype(dtype)) for n in lengths])
+    pick = data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=4))
+    for mine, other in ((real, seen), (real.take(pick), seen.take(pick))):
+        assert other.peeked
+        assert not mine.peeked
+        assert (other.values.shape, other.values.dtype) == (mine.values.shape, mine.values.dtype)
+        assert other.lengths.tolist() == mine.lengths.tolist()
+        assert not any(other.values.strides)
+
+
+def test_scalars_that_were_peeked_at_have_no_rows():
+    seen = Column.of([Peeked((), np.dtype("f4"))] * 3)
+    assert (len(seen), seen.lengths, seen.values.shape) == (3, None, (3,))
+
+
+def test_a_part_of_a_peeked_column_is_peeked():
+    whole = Column.of([Peeked((4, 7), np.dtype("f4"))])
+    assert whole.slice_items(0, 3).peeked
+    assert whole.slice_items(0, 3).shape(0) == (4, 3)
+    assert whole.slice_items(6, 7).shape(0) == (4,)
+
+
+def test_peeked_values_and_read_ones_do_not_share_a_block():
+    pieces = [Piece("a", {"x": Peeked((2,), np.dtype("f4"))}, Origin("a"))]
+    pieces.append(Piece("b", {"x": np.zeros(2, np.float32)}, Origin("b")))
+    assert [block.keys for block in stack(pieces)] == [["a"], ["b"]]
