@@ -95,6 +95,12 @@ scheduler_option = click.option(
     show_default=True,
     help="How deep to read: headers only, all values but pixels, everything.",
 )
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Known findings (datacheck baseline RUN) that are not told again; new samples always are.",
+)
 @click.option("--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged.")
 @click.pass_context
 def scan(ctx: click.Context, /, data: Path, schema: str | None, form: str, **options: Any) -> None:

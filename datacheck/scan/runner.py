@@ -19,8 +19,10 @@ from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.sample import Depth
 from datacheck.scan import history, store
+from datacheck.scan.baseline import apply as apply_baseline
+from datacheck.scan.baseline import read as read_baseline
 from datacheck.scan.judge import Judged, judge
-from datacheck.scan.measuring import Job, Progress, measure, with_entries
+from datacheck.scan.measuring import Job, Measured, Progress, measure, with_entries
 from datacheck.scan.pairs import Rereader
 from datacheck.scan.reference import read_reference
 from datacheck.scan.select import choose_rules, measures_of
@@ -72,6 +74,7 @@ class Request:
         command: how the scan was asked for, for the record.
         limits: of each item.
         reference: folder of a finished run to compare with.
+        baseline: file of known findings, which are not told again.
         paths: folders in which the schema's own checks are found (that of the schema's file, the working folder).
         level: how deep to read: "structure" headers only, "numeric" all values but pixels, "deep" everything.
     """
@@ -86,6 +89,7 @@ class Request:
     command: str = ""
     limits: Limits = field(default_factory=Limits)
     reference: Path | None = None
+    baseline: Path | None = None
     paths: Sequence[str] = ()
     level: Depth = "numeric"
 
@@ -112,6 +116,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
     root, only = target(request.data)
     declared, schema = schema, schema.placed(request.roots, root)
     reference = None if request.reference is None else read_reference(request.reference, schema)
+    baseline = None if request.baseline is None else read_baseline(request.baseline)
     find_in(request.paths)
     choices = choose_rules(schema, rules_for(schema), request.level)
     measures = measures_of(choices, request.level)
@@ -133,23 +138,33 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         )  # fmt: skip
         fresh = measure(job, source, listing, todo, journal, progress, len(kept.items))
         before = len(kept.items), sum(map(len, kept.tables))
-        kept.items |= fresh.items
-        used = {file for files in kept.items.values() for file in files}
-        listing = kept.listing = with_entries(kept.listing, fresh.entries, used)
-        fresh.entries.clear()
-        table = concatenate([*kept.tables, *fresh.tables, *_missing(work)])
-        kept.tables.clear()
-        fresh.tables.clear()
+        table = _joined(kept, fresh, work)
+        listing = kept.listing
         notes = [*work.notes, *history.changes(listing, last, work.items)]
         choices = [history.comparable(choice, last) for choice in choices]
-        second = Rereader(job, work.items)
-        judged = judge(table, schema, choices, notes, list(fresh.crashes.values()), reference, second)
+        crashes = list(fresh.crashes.values())
+        judged = judge(table, schema, choices, notes, crashes, reference, Rereader(job, work.items))
+        judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)
         undeclared = sorted(kept.undeclared | fresh.undeclared)
-        facts = Facts(declared, request.data, listing, work, began, *before, undeclared, fresh.deaths, request.level)
+        facts = Facts(
+            declared, request.data, listing, work, began, *before, undeclared, fresh.deaths, request.level, silenced
+        )
         report = report_of(facts, request.command, request.fail_on, table, judged)
         files = history.listing_json(listing, report.dataset["digest"], key, kept.items, undeclared)
         folder = _write(report, table, judged, files, place, journal)
     return ScanRun(replace(report, folder=str(folder)), table, listing, work, judged.valid, judged.codes)
+
+
+def _joined(kept: history.Kept, fresh: Measured, work: Work) -> Table:
+    """Return the rows of all samples, and let `kept` have the files and items of both; what was joined is let go."""
+    kept.items |= fresh.items
+    used = {file for files in kept.items.values() for file in files}
+    kept.listing = with_entries(kept.listing, fresh.entries, used)
+    fresh.entries.clear()
+    table = concatenate([*kept.tables, *fresh.tables, *_missing(work)])
+    kept.tables.clear()
+    fresh.tables.clear()
+    return table
 
 
 def listed(data: Path, roots: Mapping[str, Path] | None = None) -> Listing:

@@ -38,6 +38,7 @@ class Facts:
         undeclared: fields met that the schema does not list.
         deaths: files on which the reading code itself failed.
         level: how deep the scan read.
+        silenced: what a baseline hides, and which of its entries match nothing any more.
     """
 
     schema: Schema
@@ -50,6 +51,7 @@ class Facts:
     undeclared: Sequence[str]
     deaths: Sequence[dict[str, str]]
     level: Depth = "numeric"
+    silenced: Sequence[str] = ()
 
 
 def report_of(facts: Facts, command: str, fail_on: str, table: Table, judged: Judged) -> Report:
@@ -96,6 +98,7 @@ def report_of(facts: Facts, command: str, fail_on: str, table: Table, judged: Ju
 
 def _unchecked(facts: Facts, table: Table, judged: Judged) -> Iterable[str]:
     yield from _skipped_samples(table)
+    yield from facts.silenced
     unseen: dict[str, list[str]] = {}
     for verdict in judged.verdicts:
         why = verdict.why if verdict.verdict is Verdict.SKIP else "; ".join(verdict.unseen)

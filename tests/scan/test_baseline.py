@@ -1,0 +1,119 @@
+"""A baseline hides what is known, never a new sample, and says which of its entries are stale."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.errors import UsageError
+from datacheck.finding import Finding, Level, Severity, Verdict
+from datacheck.scan import Request, baseline, run_scan
+from datacheck.scan.judge import Judged
+from datacheck.schema.load import parse_schema
+from tests.scan.conftest import make_table
+
+SCHEMA = """
+datacheck: 1
+name: plain
+samples: {files: "*.npy"}
+fields: {x: {role: value, shape: [4], range: -100..100}}
+rules: {DC108: off}    # the files of these tests change on purpose
+"""
+
+
+@pytest.fixture
+def place(in_tmp):
+    (in_tmp / "data").mkdir()
+    for i in range(10):
+        write(in_tmp, i, np.random.default_rng(i).normal(size=4))
+    return in_tmp
+
+
+def write(place, number, values):
+    path = place / f"data/{number}.npy"
+    np.save(path, np.asarray(values))
+    os.utime(path, (1e9, 1e9 + number))
+
+
+def run(place, known=None):
+    return run_scan(parse_schema(SCHEMA), Request(place / "data", baseline=known))
+
+
+def made(place, run_):
+    path = place / "baseline.json"
+    path.write_bytes(baseline.make(run_.report.findings, run_.table, "plain", "2026-11-20", "old rig"))
+    return path
+
+
+def test_what_is_known_is_not_told_again_and_stays_invalid(place):
+    write(place, 3, [500, 0, 0, 1])
+    first = run(place)
+    assert first.report.exit_code == 1
+    again = run(place, made(place, first))
+    assert (again.report.findings, again.report.exit_code, again.report.valid) == ([], 0, 9)
+    verdict = next(v for v in again.report.verdicts if v.code == "DC224")
+    assert (verdict.verdict, verdict.failed) == (Verdict.PASS, 1)
+    assert "1 failing samples known to the baseline" in verdict.why
+    excluded = json.loads((place / ".datacheck/latest/valid.json").read_text())["excluded"]
+    assert excluded == {"3.npy": ["DC224"]}
+
+
+def test_a_new_sample_is_told_with_its_own_examples(place):
+    write(place, 3, [500, 0, 0, 1])
+    known = made(place, run(place))
+    write(place, 5, [0, 900, 0, 1])
+    (found,) = run(place, known).report.findings
+    assert (found.examples, found.rows.tolist()) == (("5.npy",), [5])
+    assert found.message.endswith("1 of these 2 samples are known to the baseline.")
+
+
+def test_another_rule_about_a_known_sample_is_told(place):
+    write(place, 3, [500, 0, 0, 1])
+    known = made(place, run(place))
+    write(place, 3, [np.nan, 0, 0, 1])
+    assert [f.code for f in run(place, known).report.findings] == ["DC221"]
+
+
+def test_entries_that_match_nothing_any_more_are_reported(place):
+    write(place, 3, [500, 0, 0, 1])
+    known = made(place, run(place))
+    write(place, 3, [0.5, 0, 0, 1])
+    said = [line for line in run(place, known).report.unchecked if "baseline" in line]
+    assert said == [f"DC005 baseline {known}: DC224 x: 1 of its 1 samples no longer fail: make it again"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("", "is no baseline"), ("[]", "is no baseline"), ('{"format": "x", "schema": "s", "known": {}}', "'x'"),
+     ('{"format": "datacheck.baseline/1", "known": {}}', "schema")],
+)  # fmt: skip
+def test_a_file_that_is_no_baseline_is_refused(place, text, said):
+    path = place / "b.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        run(place, path)
+    with pytest.raises(UsageError, match="no such file"):
+        run(place, place / "none.json")
+
+
+@given(st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)))
+def test_exactly_the_samples_that_a_baseline_does_not_hold_are_told(before, now):
+    table = make_table([f"k{i}" for i in range(10)])
+
+    def judged(rows):
+        rows = np.array(sorted(rows), dtype=np.int64)
+        found = Finding("DC900", "x", Severity.ERROR, Level.SAMPLE, ("f",), "bad.", rows, 10)
+        return Judged([], [found] if len(rows) else [], [], np.ones(10, bool), [()] * 10)
+
+    data = baseline.make(judged(before).findings, table, "s", "", "")
+    known = baseline.Baseline("b", "s", {
+        (code, name): frozenset(keys) for code, fields in json.loads(data)["known"].items()
+        for name, keys in fields.items()
+    })  # fmt: skip
+    found, said = baseline.apply(known, judged(now), table)
+    told = set().union(*(f.rows.tolist() for f in found.findings))
+    assert told == now - before
+    assert any("no longer fail" in line for line in said) == bool(before - now)
