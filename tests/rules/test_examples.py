@@ -17,7 +17,7 @@ from tests.rules.harness import codes, scan, schema_of
 FAMILIES = {
     "files": "10", "structure": "12", "clouds": "12", "units": "20", "numbers": "22", "frames": "30", "instances": "40",
     "labels": "40", "annotations": "40", "masks": "40", "episodes": "50", "streams": "50", "speed": "50",
-    "filters": "50", "joints": "60", "tokens": "70", "splits": "80",
+    "filters": "50", "joints": "60", "tokens": "70", "splits": "80", "versions": "90", "drift": "90",
 }  # fmt: skip
 SECTIONS = ["What:", "Why it matters:", "Measure:", "When it is wrong:", "Options:", "Bad::", "Good::", "Fix:",
             "Reference:"]  # fmt: skip

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from datacheck.rules import splits
+from datacheck.rules import content as contents
+from datacheck.rules.content import content
 from datacheck.rules.episodes import RATIOS, motion, timing
 from datacheck.rules.frames import projection
 from datacheck.rules.numbers import marks
-from datacheck.rules.splits import content
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Note
@@ -416,8 +416,8 @@ def test_clean_codes_stay_silent_over_a_whole_clean_schema():
 
 def test_a_cloud_of_many_pieces_has_the_digest_of_its_points_in_any_order(monkeypatch):
     points = np.random.default_rng(5).random((5_000, 3))
-    whole = splits._cloud(Column.of([points]))
-    monkeypatch.setattr(splits, "_PIECE", 7)
-    np.testing.assert_array_equal(splits._cloud(Column.of([points[::-1].copy()])), whole)
+    whole = contents._cloud(Column.of([points]))
+    monkeypatch.setattr(contents, "_PIECE", 7)
+    np.testing.assert_array_equal(contents._cloud(Column.of([points[::-1].copy()])), whole)
     points[17, 2] += 0.01
-    assert splits._cloud(Column.of([points]))[0] != whole[0]
+    assert contents._cloud(Column.of([points]))[0] != whole[0]

@@ -46,6 +46,8 @@ class Trial:
         cause: the `Cause.kind` (or else `Failure.kind`) that must be named, "" where none is promised; a callable
             gives it for the value of a size.
         also: codes that may rightly be raised with it.
+        reference: makes the earlier version that the data are compared with, another for every generator; None:
+            there is none.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Trial:
     sizes: tuple[Size, ...]
     cause: str | Callable[[float], str] = ""
     also: frozenset[str] = field(default_factory=frozenset)
+    reference: Callable[[np.random.Generator], Samples] | None = None
 
 
 def some(samples: Samples, share: float, rng: np.random.Generator, least: int = 1) -> list[int]:

@@ -1,0 +1,391 @@
+"""Rules against another run of the same schema, all samples together: what is distributed otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rules.base import Case, Columns, Skip, listed, measure, rule, shown
+from datacheck.rules.groupwise import (
+    Permutations,
+    discovery_rates,
+    histograms,
+    pooled_sd,
+    total_variation,
+    wasserstein,
+)
+from datacheck.rules.measures import flat, form, is_numeric, numbers, of_role, place, turn
+from datacheck.sample import Column
+from datacheck.schema.model import FieldSpec, Range
+from datacheck.table import Measured, Rows
+
+Array = np.ndarray[Any, Any]
+
+_MOST_GROUPS = 1000  # of each side
+_MOST_ROWS = 50_000
+_SEED = 20_260_102
+_WIDEST = 16
+_NO_SCALARS = frozenset({"ndim", "bad_row", "classes"})
+_NAMES = frozenset({"class", "segment", "instance", "id", "flag", "labels", "tokens"})  # numbers that are no amounts
+_IN_UNIT = frozenset({"min", "max", "box", "middle", "centroid", "first", "norm", "near", "p99", "peak", "bone"})
+_COUNTED = {"unit": "group", "permutations": 199, "false_discoveries": 0.05, "groups": 10}
+
+
+# ------------------------------------------------------------------------------------------------ groups
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """Some groups of one side, the same in every run: at most 1,000, with at most 50,000 samples.
+
+    Args:
+        rows: their samples.
+        units: int64 (samples): the number of each one's group.
+        count: groups looked at; `total`: groups there are.
+    """
+
+    rows: Rows
+    units: Array
+    count: int
+    total: int
+
+
+def _side(rows: Rows, unit: str) -> _Side:
+    names = rows.groups if unit == "group" else []
+    if any(names):
+        numbers_of: dict[str, int] = {}
+        units = np.array(
+            [numbers_of.setdefault(name or f"\0{n}", len(numbers_of)) for n, name in enumerate(names)], dtype=np.int64
+        )
+        total = len(numbers_of)
+    else:
+        units, total = np.arange(len(rows)), len(rows)
+    rng = np.random.Generator(np.random.PCG64(_SEED))
+    keep = np.ones(len(rows), bool)
+    if total > _MOST_GROUPS:
+        chosen = np.zeros(total, bool)
+        chosen[rng.choice(total, _MOST_GROUPS, replace=False)] = True
+        keep = chosen[units]
+    if keep.sum() > _MOST_ROWS:
+        kept = np.flatnonzero(keep)
+        share = np.zeros(len(rows), bool)
+        share[kept[rng.choice(len(kept), _MOST_ROWS, replace=False)]] = True
+        keep = share
+    _, units = np.unique(units[keep], return_inverse=True)
+    return _Side(rows.where(keep), units.reshape(-1), int(units.max()) + 1 if len(units) else 0, total)
+
+
+def _too_few(rows: Rows, sides: list[_Side], least: int) -> Skip | None:
+    if min(side.total for side in sides) >= least:
+        return None
+    now, then = (side.total for side in sides)
+    reason = (
+        f"not enough groups to compare: {now:,} here and {then:,} in the reference, {least} are needed on each side"
+    )
+    return Skip(np.ones(len(rows), bool), reason)
+
+
+def _looked_at(sides: list[_Side]) -> str:
+    some = any(side.count < side.total for side in sides)
+    said = [f"{side.count:,}{f' of {side.total:,}' if side.count < side.total else ''}" for side in sides]
+    return f"{said[0]} groups here, {said[1]} in the reference{' (drawn once, always the same)' if some else ''}"
+
+
+@dataclass(eq=False)
+class _Feature:
+    """One scalar of the samples, on both sides."""
+
+    field: str
+    name: str
+    unit: str
+    now: Array
+    then: Array
+    effect: float
+    counts: Array
+    positions: Array
+    p_value: float = 1.0
+    rate: float = 1.0
+
+
+def _features(sides: list[_Side], case: Case) -> Iterator[_Feature]:
+    """Yield every scalar that both sides have, with its distance in standard deviations."""
+    for column in sorted(sides[0].rows.table.columns):
+        owner, _, stat = column.rpartition(":")
+        field = owner.removeprefix(":")
+        if field not in case.schema.fields or stat in _NO_SCALARS or column not in sides[1].rows:
+            continue
+        if stat in {"min", "max"} and case.schema.fields[field].role in _NAMES:
+            continue
+        values = [side.rows[column] for side in sides]
+        if any(v.dtype.kind not in "biuf" for v in values) or {v.ndim for v in values} not in ({1}, {2}):
+            continue
+        width = min(v.shape[1] if v.ndim > 1 else 1 for v in values)
+        known = [side.rows.measured(column) for side in sides]
+        for part in range(width if width <= _WIDEST else 0):
+            if stat == "dims" and part:
+                continue
+            one = [v.astype(np.float64) if v.ndim == 1 else v[:, part].astype(np.float64) for v in values]
+            name = "length" if stat == "dims" else stat if width == 1 else f"{stat} of component {part}"
+            unit = (case.schema.fields[field].unit or "") if stat in _IN_UNIT else ""
+            found = _feature(sides, one, known, int(case.options["groups"]))
+            if found is not None:
+                yield _Feature(field, name, unit, *found)
+
+
+def _feature(
+    sides: list[_Side], values: list[Array], known: list[Array], least: int
+) -> tuple[Array, Array, float, Array, Array] | None:
+    with np.errstate(all="ignore"):  # numbers of 1e300 have no standard deviation: nothing is said of them
+        known = [k & np.isfinite(v) for k, v in zip(known, values, strict=True)]
+        if any(len(np.unique(s.units[k])) < least for s, k in zip(sides, known, strict=True)):
+            return None
+        now, then = (v[k] for v, k in zip(values, known, strict=True))
+        scale = pooled_sd(now, then)
+        if not (np.isfinite(scale) and scale > 0):
+            return None
+        units = np.concatenate([sides[0].units[known[0]], sides[0].count + sides[1].units[known[1]]])
+        counts, positions = histograms(np.concatenate([now, then]) / scale, units, sides[0].count + sides[1].count)
+        halves = counts[: sides[0].count].sum(axis=0), counts[sides[0].count :].sum(axis=0)
+        return now, then, float(wasserstein(positions)(*halves)), counts, positions
+
+
+def _dealt(sides: list[_Side]) -> Permutations:
+    return Permutations(np.arange(sum(side.count for side in sides)) < sides[0].count)
+
+
+@rule(
+    "DC902", "distribution-drift", Severity.WARNING, Level.DATASET, per="sample",
+    measures=(form, numbers, place, turn), needs=("DC109", "DC201", "DC202", "DC221", "DC222"), compares=True,
+    defaults=_COUNTED | {"effect": 0.2},
+)  # fmt: skip
+def distribution_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+    """A field is distributed otherwise than in the reference run.
+
+    What:
+        Lengths, extremes, positions, sizes, angles and whatever else is measured of each sample, field by field,
+        against the same split of the reference.
+    Why it matters:
+        Another camera, another crop, another robot calibration: each sample is fine, the dataset is another one.
+    Measure:
+        W1 / sd: the area between the two cumulative distributions over the standard deviation within the sides. Groups
+        (episodes, scenes; samples where there are none) are permuted between the sides, at least 199 times; q by
+        Benjamini and Hochberg over all measures. Of more than 1,000 groups or 50,000 samples a side as many are drawn,
+        always the same.
+    When it is wrong:
+        The change is meant: take the new run as reference.
+    Options:
+        effect: standard deviations that the distributions may lie apart (0.2).
+        false_discoveries: expected share of chance among what is reported (0.05).
+        permutations: fewest permutations (199).
+        groups: fewest groups on each side; with fewer nothing is judged (10).
+        unit: ``group``, or ``sample`` where samples of one group are independent (lines of a file).
+    Bad::
+
+        schema: {fields: {xyz: {role: points, shape: [P, 3], unit: m}}, rules: {DC901: off}}
+        samples:
+          - {n: 12, xyz: {box: [50, 3], at: [0, 0, 0.5]}}
+        reference:
+          - {n: 12, xyz: {box: [50, 3], at: [0, 0, 0.1]}}
+
+    Good::
+
+        schema: {fields: {xyz: {role: points, shape: [P, 3], unit: m}}, rules: {DC901: off}}
+        samples:
+          - {n: 12, xyz: {box: [50, 3], at: [0, 0, 0.1]}}
+        reference:
+          - {n: 12, xyz: {box: [50, 3], at: [0, 0, 0.1]}}
+
+    Fix:
+        Find out what changed; where it is meant, take this run as the new reference.
+    Reference:
+        Tests over frames call 96 % of unchanged episode datasets drifted, over episodes 5 %; the population stability
+        index does so for 54 % of those with 10 episodes.
+    """
+    if case.reference is None:
+        return
+    sides = [_side(side, str(case.options["unit"])) for side in (rows, case.reference)]
+    few = _too_few(rows, sides, int(case.options["groups"]))
+    if few is not None:
+        yield few
+        return
+    features = list(_features(sides, case))
+    least, most = float(case.options["effect"]), float(case.options["false_discoveries"])
+    _test(features, _dealt(sides), least, most, int(case.options["permutations"]))
+    drifted = [f for f in features if f.effect >= least and f.rate <= most]
+    for field in sorted({f.field for f in drifted}):
+        mine = sorted((f for f in drifted if f.field == field), key=lambda f: (-f.effect, f.name))
+        yield _drifted(rows, mine, sides, least, most)
+
+
+def _test(features: list[_Feature], dealt: Permutations, effect: float, most: float, rounds: int) -> None:
+    """Fill in p-values and rates; measures below the effect are not tested and count as chance."""
+    far = [f for f in features if f.effect >= effect]
+
+    def tested(among: list[_Feature], times: int) -> None:
+        for feature in among:
+            feature.p_value = dealt.p_value(feature.counts, wasserstein(feature.positions), times)
+        rates = discovery_rates(np.array([f.p_value for f in features]))
+        for feature, rate in zip(features, rates.tolist(), strict=True):
+            feature.rate = rate
+
+    tested(far, rounds)
+    open_ = [f for f in far if f.rate > most >= f.p_value]
+    if open_:  # a single one among many needs a smaller p than so few permutations can give
+        tested(open_, max(rounds, 2 * int(np.ceil(len(features) / most)) - 1))
+
+
+def _drifted(rows: Rows, mine: list[_Feature], sides: list[_Side], least: float, most: float) -> Failure:
+    worst = mine[0]
+    then, now = np.median(worst.then), np.median(worst.now)
+    others = f"; so do {listed(f'{f.name} ({f.effect:.2g} sd)' for f in mine[1:])}" if len(mine) > 1 else ""
+    spread = abs(now - then) < 0.5 * worst.effect * pooled_sd(worst.now, worst.then)
+    way = "differently spread" if spread else "larger" if now > then else "smaller"
+    return Failure(
+        np.zeros(len(rows), bool),
+        f"{worst.name} differs by {worst.effect:.2g} sd (q {worst.rate:.2g}): median {shown(then, worst.unit)} in the "
+        f"reference, {shown(now, worst.unit)} here{others}; {_looked_at(sides)}; allowed: {least:g} sd, q {most:g}.",
+        measured={"effect": round(worst.effect, 4), "q": round(worst.rate, 4), "measure": worst.name,
+                  "groups": [side.count for side in sides], "median": [float(then), float(now)]},
+        expected={"effect": least, "q": most},
+        cause=Cause(f"{worst.name} is {way} than in the reference", way.split()[-1]),
+        fix="Find out what changed; where it is meant, take this run as the new reference.",
+        extra=(worst.field,),
+        kind=worst.field,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ classes
+
+_BINS = 64
+_NAMED = 10_000  # of a wider range of classes nobody knows the names
+
+
+@measure("shares", applies=of_role("class"), uses=("ignore",))
+def shares(column: Column, spec: FieldSpec) -> Columns:
+    """How often each class stands in a sample: `classes` (64), class numbers modulo 64; ``ignore`` left out.
+
+    Classes that share a place are added up: whatever differs between two such counts differs between the classes.
+    """
+    if not is_numeric(column):
+        return {}
+    values, lengths = flat(column)
+    with np.errstate(invalid="ignore"):
+        known: Array = np.abs(values.astype(np.float64)) < 2.0**31
+        labels = np.where(known, values, 0).astype(np.int64)
+    for ignored in spec.ignore:
+        known &= labels != ignored
+    slots = np.repeat(np.arange(len(lengths)), lengths) * _BINS + labels % _BINS
+    counts: Array = np.bincount(slots[known], minlength=len(lengths) * _BINS).reshape(-1, _BINS)
+    return {"classes": Measured(counts.astype(np.int32), counts.sum(axis=1) > 0)}
+
+
+@rule(
+    "DC903", "class-drift", Severity.WARNING, Level.DATASET, per="sample", measures=(shares,),
+    needs=("DC109", "DC404"), compares=True, defaults=_COUNTED | {"effect": 0.1},
+    unless=lambda schema: "" if any(schema.of_role("class")) else "no field has role class",
+)  # fmt: skip
+def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+    """Classes have other shares than in the reference run.
+
+    What:
+        The shares of all class labels of a split, against the same split of the reference.
+    Why it matters:
+        A label map that changed by one, a filter that lost a class: losses and metrics of two versions mean nothing
+        beside one another.
+    Measure:
+        Total variation: half the sum of the differences of shares, over classes modulo 64; groups permuted as in DC902.
+    When it is wrong:
+        The change is meant: take the new run as reference.
+    Options:
+        effect: total variation that is allowed (0.1).
+        false_discoveries: expected share of chance among what is reported (0.05).
+        permutations: fewest permutations (199).
+        groups: fewest groups on each side; with fewer nothing is judged (10).
+        unit: ``group``, or ``sample`` where samples of one group are independent.
+    Bad::
+
+        schema: {fields: {label: {role: class, shape: [P], classes: 4}}, rules: {DC901: off}}
+        samples:
+          - {n: 12, label: {choice: [50], among: [0, 1, 1, 2, 3]}}
+        reference:
+          - {n: 12, label: {choice: [50], among: [0, 0, 1, 2, 2, 3]}}
+
+    Good::
+
+        schema: {fields: {label: {role: class, shape: [P], classes: 4}}, rules: {DC901: off}}
+        samples:
+          - {n: 12, label: {choice: [50], among: [0, 1, 2, 3]}}
+        reference:
+          - {n: 12, label: {choice: [50], among: [0, 1, 2, 3]}}
+
+    Fix:
+        Compare the label maps of both versions; where the change is meant, take this run as the new reference.
+    Reference:
+        TensorFlow Data Validation compares shares without regard to groups.
+    """
+    if case.reference is None:
+        return
+    sides = [_side(side, str(case.options["unit"])) for side in (rows, case.reference)]
+    few = _too_few(rows, sides, int(case.options["groups"]))
+    if few is not None:
+        yield few
+        return
+    fields = [name for name, _ in case.schema.of_role("class") if all(f"{name}:classes" in s.rows for s in sides)]
+    counts = {name: _class_counts(sides, name) for name in fields}
+    dealt, rounds = _dealt(sides), int(case.options["permutations"])
+    p_values = [dealt.p_value(counts[name], total_variation, rounds) for name in fields]
+    rates = discovery_rates(np.array(p_values))
+    least, most = float(case.options["effect"]), float(case.options["false_discoveries"])
+    for name, rate in zip(fields, rates.tolist(), strict=True):
+        halves = counts[name][: sides[0].count].sum(axis=0), counts[name][sides[0].count :].sum(axis=0)
+        effect = float(total_variation(*halves))
+        if rate <= most and effect >= least:
+            yield _class_drifted(rows, name, case, halves, (effect, rate), sides)
+
+
+def _class_counts(sides: list[_Side], name: str) -> Array:
+    """Return the class counts of every group, those of the first side first: float64 (groups, 64)."""
+    found = []
+    for side in sides:
+        total = np.zeros((side.count, _BINS))
+        known = side.rows.measured(f"{name}:classes")
+        np.add.at(total, side.units[known], side.rows[f"{name}:classes"][known])
+        found.append(total)
+    return np.concatenate(found)
+
+
+def _class_drifted(
+    rows: Rows, name: str, case: Case, halves: tuple[Array, Array], told: tuple[float, float], sides: list[_Side]
+) -> Failure:
+    effect, rate = told
+    now, then = (half / half.sum() for half in halves)
+    words = _class_names(case.schema.fields[name])
+    most = np.argsort(-np.abs(now - then), kind="stable")[:3]
+    shown_ = listed(f"class {words[i]} {then[i]:.1%} -> {now[i]:.1%}" for i in most.tolist())
+    first = int(most[0])
+    way = "rarer" if now[first] < then[first] else "commoner"
+    return Failure(
+        np.zeros(len(rows), bool),
+        f"the class shares differ by {effect:.2g} (total variation, q {rate:.2g}): {shown_}; {_looked_at(sides)}; "
+        f"{float(case.options['effect']):g} is allowed.",
+        measured={"effect": round(effect, 4), "q": round(rate, 4), "groups": [side.count for side in sides]},
+        expected={"effect": float(case.options["effect"])},
+        cause=Cause(f"class {words[first]} is {way} than in the reference", way),
+        fix="Compare the label maps of both versions; where the change is meant, take this run as the new reference.",
+        extra=(name,),
+        kind=name,
+    )
+
+
+def _class_names(spec: FieldSpec) -> list[str]:
+    """Return what to call each of the 64 places: the declared classes that share it."""
+    said = spec.classes
+    declared = said if isinstance(said, tuple) else range(said) if isinstance(said, int) else range(0)
+    if isinstance(said, Range) and (said.high or 0) - (said.low or 0) < _NAMED:
+        declared = range(int(said.low or 0), int(said.high or 0) + 1)
+    found = [[str(c) for c in declared if c % _BINS == place] for place in range(_BINS)]
+    return [" or ".join(words[:3]) or str(place) for place, words in enumerate(found)]
