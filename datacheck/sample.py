@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import orjson
@@ -23,8 +23,7 @@ Depth = Literal["structure", "numeric", "deep"]  # what must be read: headers, v
 DEPTHS: tuple[Depth, ...] = ("structure", "numeric", "deep")
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where a sample came from: file (relative to the root), path inside it, rows of that."""
 
     file: str
@@ -203,12 +202,12 @@ class Column:
         """Stack one field's values of samples that share a signature (see `signature`)."""
         first = samples[0]
         if isinstance(first, str):
-            return _encoded([s.encode("utf-8", "surrogatepass") for s in samples], "text")
+            return _texts(samples)
         if isinstance(first, Peeked):
             rows = None if first.ndim == 0 else np.array([len(s) for s in samples], dtype=np.int64)
             return _unread((Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples))
         if not isinstance(first, np.ndarray):
-            return _encoded([orjson.dumps(s, option=orjson.OPT_SORT_KEYS) for s in samples], "json", list(samples))
+            return _encoded([orjson.dumps(s, option=orjson.OPT_SORT_KEYS) for s in samples], "json", samples)
         if first.ndim == 0:
             return Column(np.stack(samples))
         lengths = np.fromiter((len(s) for s in samples), dtype=np.int64, count=len(samples))
@@ -221,11 +220,21 @@ def _unread(like: Array, lengths: Array | None, count: int) -> Column:
     return Column(Peeked((rows, *like.shape[1:]), like.dtype).array, lengths, peeked=True)
 
 
-def _encoded(texts: list[bytes], kind: Kind, objects: list[Any] | None = None) -> Column:
-    lengths = np.fromiter((len(t) for t in texts), dtype=np.int64, count=len(texts))
-    column = Column(np.frombuffer(b"".join(texts), dtype=np.uint8), lengths, kind)
-    if objects is not None:
-        column.__dict__["objects"] = objects  # already parsed: fill the cached property
+def _texts(samples: Sequence[str]) -> Column:
+    together = "".join(samples)
+    if not together.isascii():
+        return _encoded([s.encode("utf-8", "surrogatepass") for s in samples], "text", samples)
+    return _filled(together.encode(), samples, "text", samples)  # a byte is a character: one call for all
+
+
+def _encoded(texts: list[bytes], kind: Kind, objects: Sequence[Any]) -> Column:
+    return _filled(b"".join(texts), texts, kind, objects)
+
+
+def _filled(data: bytes, parts: Sequence[Sized], kind: Kind, objects: Sequence[Any]) -> Column:
+    lengths = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
+    column = Column(np.frombuffer(data, dtype=np.uint8), lengths, kind)
+    column.__dict__["objects"] = list(objects)  # already parsed: fill the cached property
     return column
 
 

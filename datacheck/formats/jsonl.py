@@ -1,17 +1,22 @@
 """JSON lines (.jsonl, .ndjson, gzip of them), read as a stream: a file may be far larger than memory.
 
 A line that is no JSON is a `FormatError` with code DC701 in its place, so that the other lines are still read.
+Lines are parsed many at a time, in pieces that stay in the processor's cache: one by one takes three times as long.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
+import orjson
+
+from datacheck.digest import digest64
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, check_bytes, foreign
@@ -23,6 +28,15 @@ _PIECE_BYTES = 1 << 20
 _CODE = "DC701"
 _BOM = b"\xef\xbb\xbf"
 LINES = object()
+BLANK = object()
+
+
+class Span(NamedTuple):
+    """A part of a file: bytes [start, stop), and the number of the line that begins at `start`."""
+
+    start: int
+    stop: int
+    line: int
 
 
 def lines(path: Path, start_line: int = 0, stop_line: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -40,16 +54,39 @@ def lines(path: Path, start_line: int = 0, stop_line: int | None = None) -> Iter
         Blank lines hold no record and are passed over; they count. A byte order mark at the start is passed over.
         A file that ends in the middle of a record has a bad last line; one without a final newline is complete.
     """
+    for first, values in batches(path, start_line=start_line, stop_line=stop_line):
+        yield from ((number, value) for number, value in enumerate(values, first) if value is not BLANK)
+
+
+def batches(
+    path: Path, span: Span | None = None, *, start_line: int = 0, stop_line: int | None = None
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield (number of the first line, what it and the lines behind it hold): values, `FormatError`, or `BLANK`.
+
+    Args:
+        path: as for `lines`.
+        span: read this part only; of a file that is `splittable`.
+        start_line, stop_line: as for `lines`; numbers of the whole file.
+
+    Raises:
+        FormatError: as for `lines`.
+    """
     elements = _elements(path)
     if elements is not None:
-        yield from list(enumerate(elements))[start_line:stop_line]
+        yield start_line, elements[start_line:stop_line]
         return
+    start, stop, number = span or Span(0, -1, 0)
     with _opened(path) as file:
-        for number, (offset, raw) in enumerate(_physical(file)):
-            if number == stop_line:
+        file.seek(start)
+        for offset, data in _pieces(file, start, stop):
+            ends = number + line_count(data)
+            if ends > start_line:
+                skip = max(0, start_line - number)
+                begin, end = _between(data, skip, ends - number if stop_line is None else stop_line - number)
+                yield number + skip, _values(number + skip, offset + begin, data[begin:end])
+            number = ends
+            if stop_line is not None and number >= stop_line:
                 return
-            if number >= start_line and not raw.isspace():
-                yield number, _parsed(number, offset, raw)
 
 
 def records(path: Path) -> list[Any]:
@@ -58,48 +95,124 @@ def records(path: Path) -> list[Any]:
     Raises:
         FormatError: a line is no JSON, or the lines come to more than 1 GiB.
     """
-    found = []
+    found, number = list[Any](), 0
     with _opened(path) as file:
-        for number, (offset, raw) in enumerate(_physical(file)):
-            check_bytes(offset + len(raw), "the lines as one value; read them with 'each: line'", TEXT_BYTES)
-            value = None if raw.isspace() else _parsed(number, offset, raw)
-            if isinstance(value, FormatError):
-                raise value
-            if not raw.isspace():
-                found.append(value)
+        for offset, data in _pieces(file):
+            check_bytes(offset + len(data), "the lines as one value; read them with 'each: line'", TEXT_BYTES)
+            values = _one_by_one(number, offset, data, deep=False)
+            bad = next((value for value in values if isinstance(value, FormatError)), None)
+            if bad is not None:
+                raise bad
+            found += [value for value in values if value is not BLANK]
+            number += len(values)
     return found
+
+
+def splittable(name: str) -> bool:
+    """Tell from its name whether parts of a file can be read on their own: plain lines, neither packed nor a list."""
+    return name.lower().endswith((".jsonl", ".ndjson"))
+
+
+def line_count(data: bytes | memoryview) -> int:
+    """Return how many lines some bytes that begin with one hold; the last need not have an end."""
+    octets = np.frombuffer(data, np.uint8)  # three times as fast as bytes.count
+    return int(np.count_nonzero(octets == ord("\n"))) + bool(len(octets) and octets[-1] != ord("\n"))
 
 
 def _opened(path: Path) -> BinaryIO:
     if path.name.lower().endswith(".gz"):
         return gzip.open(path, "rb")  # type: ignore[return-value]
-    return path.open("rb", buffering=_PIECE_BYTES)
+    return path.open("rb", buffering=0)  # type: ignore[return-value]
 
 
-def _parsed(number: int, offset: int, raw: bytes) -> Any:
+def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[int, bytes]]:
+    """Yield (byte offset, whole lines), about 1 MiB each; of a line that is too long, one byte more than the cap."""
+    place, rest = offset, b""
+
+    def read(size: int) -> bytes:
+        nonlocal place
+        data = file.read(size if stop < 0 else min(size, stop - place))
+        place += len(data)
+        return data
+
+    try:
+        while data := read(max(_PIECE_BYTES, len(rest))):  # a long line takes few reads, and few copies of its start
+            data = rest + data if rest else data
+            cut = data.rfind(b"\n") + 1
+            rest = data[cut:]
+            if cut:
+                yield offset, data[:cut]
+                offset += cut
+            if len(rest) > _LINE_BYTES:
+                yield offset, rest[: _LINE_BYTES + 1]
+                rest = _next_line(read)
+                offset = place - len(rest)
+        if rest:
+            yield offset, rest
+    except (OSError, EOFError, zlib.error) as error:
+        msg = f"damaged gzip file: {error}"
+        raise FormatError(msg) from error
+
+
+def _next_line(read: Callable[[int], bytes]) -> bytes:
+    """Read on to the end of a line; return what was read behind it."""
+    while data := read(_PIECE_BYTES):
+        cut = data.find(b"\n") + 1
+        if cut:
+            return data[cut:]
+    return b""
+
+
+def _between(data: bytes, start: int, stop: int) -> tuple[int, int]:
+    """Return where lines [start, stop) of some lines begin and end."""
+    if start == 0 and stop >= line_count(data):
+        return 0, len(data)
+    begins = [0, *(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1).tolist()]
+    return begins[start], begins[stop] if stop < len(begins) else len(data)
+
+
+def _values(number: int, offset: int, data: bytes) -> list[Any]:
+    """Return what each of some lines holds; the first is line `number` and lies at `offset`."""
+    found = _together(data.removeprefix(_BOM) if number == 0 else data)
+    return _one_by_one(number, offset, data, deep=True) if found is None else found
+
+
+def _together(data: bytes) -> list[Any] | None:
+    """Return the values of many lines parsed in one call, None where a line is not one value or none.
+
+    Notes:
+        Between two lines stands a number that no line holds: the digest of them all. Every second value is that number
+        exactly when each line is one whole value; ``1,2`` on one line and ``[1`` and ``2]`` on two show.
+    """
+    if len(data) > _LINE_BYTES:  # one of them may be too long
+        return None
+    mark, count = digest64(data), line_count(data)
+    between = b",%d," % mark
+    body = (data[:-1] if data.endswith(b"\n") else data).replace(b"\n", between)
+    try:
+        values = orjson.loads(b"".join((b"[", body, b"]")))
+    except orjson.JSONDecodeError:
+        return None
+    whole = len(values) == 2 * count - 1 and values[1::2].count(mark) == count - 1
+    return values[::2] if whole else None
+
+
+def _one_by_one(number: int, offset: int, data: bytes, *, deep: bool) -> list[Any]:
+    found = []
+    for raw in io.BytesIO(data):
+        found.append(BLANK if raw.isspace() else _parsed(number, offset, raw, deep=deep))
+        number, offset = number + 1, offset + len(raw)
+    return found
+
+
+def _parsed(number: int, offset: int, raw: bytes, *, deep: bool) -> Any:
     try:
         if len(raw) <= _LINE_BYTES:
-            return parse_json(raw.removeprefix(_BOM) if number == 0 else raw)
+            return parse_json(raw.removeprefix(_BOM) if number == 0 else raw, deep=deep)
         why = f"more than {_LINE_BYTES >> 20} MiB long"
     except FormatError as error:
         why = str(error)
     return FormatError(f"line {number + 1} (byte {offset:,}): {why}", _CODE)
-
-
-def _physical(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, line with its end); of a line that is too long, one byte more than the cap."""
-    read, offset = partial(file.readline, _LINE_BYTES + 1), 0
-    try:
-        while line := read():
-            yield offset, line
-            rest = line
-            offset += len(rest)
-            while len(rest) > _LINE_BYTES and not rest.endswith(b"\n"):
-                rest = read()
-                offset += len(rest)
-    except (OSError, EOFError, zlib.error) as error:
-        msg = f"damaged gzip file: {error}"
-        raise FormatError(msg) from error
 
 
 def document(path: Path) -> Any:

@@ -148,15 +148,19 @@ def _is_number(item: Any) -> bool:
     return isinstance(item, bool | int | float)
 
 
-def parse_json(data: bytes) -> Any:
+def parse_json(data: bytes, *, deep: bool = False) -> Any:
     """Return one JSON document, strict: UTF-8, no NaN, at most 250 levels.
+
+    Args:
+        data: the document.
+        deep: whether more levels will do: for a caller who writes again what it keeps, and sees then.
 
     Raises:
         FormatError: not JSON; says where.
     """
     try:
         value = orjson.loads(data)
-        if data.count(b"[") + data.count(b"{") > _JSON_DEPTH:
+        if not deep and data.count(b"[") + data.count(b"{") > _JSON_DEPTH:
             orjson.dumps([[value]])  # it reads deeper than it writes, and every value must be written again
     except orjson.JSONDecodeError as error:
         msg = f"not JSON: {error}"

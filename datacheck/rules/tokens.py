@@ -98,15 +98,18 @@ def turns(block: Block, schema: Schema) -> Columns:
 
 
 def _before(messages: list[dict[str, Any]], speaker: str, spec: TokenizerSpec) -> tuple[int, int]:
+    """Return the turns of a speaker, and the bytes of a chat before the first of them that bytes can tell."""
     total, first = len(spec.start.encode()), _UNKNOWN
-    answers = 0
+    around, answers = len((spec.start + spec.end).encode()), 0
     for message in messages:
-        said = message.get("content", message.get("value"))  # the words of ShareGPT: from, value
-        if message.get("role", message.get("from")) == speaker:
+        role = message["role"] if "role" in message else message.get("from")
+        if role == speaker:
             answers += 1
-            if isinstance(said, str) and said[:1].strip():
-                first = min(first, total)
-        total += len(orjson.dumps(message)) + len((spec.start + spec.end).encode())
+            if first == _UNKNOWN:
+                said = message.get("content", message.get("value"))  # the words of ShareGPT: from, value
+                first = total if isinstance(said, str) and said[:1].strip() else first
+        if first == _UNKNOWN:  # nobody asks for the bytes behind it
+            total += len(orjson.dumps(message)) + around
     return answers, first
 
 

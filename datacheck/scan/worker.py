@@ -163,11 +163,11 @@ def unread_rows(unread: Sequence[Unread], file: str, split: str) -> Table:
 def _rows(block: Block, columns: dict[str, Measured]) -> Table:
     count = len(block)
     return Table(
-        keys=[_text(key) for key in block.keys],
-        files=[_text(origin.file) for origin in block.origins],
-        inner=[_text(origin.inner) for origin in block.origins],
+        keys=_texts(block.keys),
+        files=_texts([origin.file for origin in block.origins]),
+        inner=_texts([origin.inner for origin in block.origins]),
         splits=[block.split] * count,
-        groups=[_text(group) for group in block.groups] or [""] * count,
+        groups=_texts(block.groups) or [""] * count,
         status=np.full(count, CHECKED, np.int8),
         reasons=[""] * count,
         nbytes=_sample_bytes(block),
@@ -183,6 +183,14 @@ def _sample_bytes(block: Block) -> Array:
     return total
 
 
+def _texts(texts: list[str]) -> list[str]:
+    """Return texts that every file format can hold: keys and names come from files that may hold half a character."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return [_text(text) for text in texts]
+    return texts
+
+
 def _text(text: str) -> str:
-    """Return text that every file format can hold: keys and names come from files that may hold half a character."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, repeat
 from os import stat_result
 from pathlib import Path
 from typing import Any
@@ -262,7 +262,7 @@ class Source(ABC):
         return Block(
             keys=keys,
             fields=fields_of.drop_unasked(fields),
-            origins=[Origin(item.path, "", span) for span in spans],
+            origins=list(map(Origin, repeat(item.path), repeat(""), spans)),
             split=item.split,
             groups=[facts.group(about)] * len(keys),
             facts=facts.columns(about, keys, fields) | {n: Column.of([v] * len(keys)) for n, v in extra.items()},

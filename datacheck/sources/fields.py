@@ -195,6 +195,17 @@ class FieldMap:
                     self._keep(values, name, self.schema.spec(name), value)
         return values
 
+    def of_records(self, records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, FieldSpec, list[Any]]]:
+        """Yield (field, its declaration, one value for each record or None) of many parsed JSON objects."""
+        for place in self.own:
+            at = place.at
+            yield place.name, place.spec, [r.get(at) for r in records] if "/" not in at else [_dig(r, at) for r in records]
+        if self.everything:
+            taken = {place.at for place in self.own} | set(self.declared)
+            for name in sorted({name for record in records for name in record} - taken):
+                if self._asked(name):
+                    yield name, self.schema.spec(name), [record.get(name) for record in records]
+
     @staticmethod
     def _keep(values: Values, name: str, spec: FieldSpec, value: Any) -> None:
         if value is None:

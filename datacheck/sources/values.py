@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -47,12 +47,13 @@ def plain(value: Any, spec: FieldSpec, *, parsed: bool = False) -> Any:
         return limits.text(value)
     if isinstance(value, bool | int | float) and not spec.is_text:
         return _cast(_array(np.asarray(value)), spec)
-    if isinstance(value, list | tuple) and _numeric(spec):
+    if isinstance(value, list | tuple) and is_rows(spec):
         return _cast(rectangular(value), spec)
     return value if parsed else _json(value)
 
 
-def _numeric(spec: FieldSpec) -> bool:
+def is_rows(spec: FieldSpec) -> bool:
+    """Tell whether a list is read as an array, because the field is declared as numbers."""
     return not spec.is_text and (spec.shape is not None or spec.dtype is not None or spec.role not in {None, "id"})
 
 
@@ -61,7 +62,15 @@ def _array(value: Array) -> Any:
 
 
 def _cast(value: Any, spec: FieldSpec) -> Any:
-    if not isinstance(value, np.ndarray) or spec.dtype is None or value.dtype.kind not in "iuf":
+    if not isinstance(value, np.ndarray):
+        return value
+    cast = cast_all(value, spec)
+    return value if cast is None else cast  # what does not fit keeps its dtype, for the rule about dtypes to see
+
+
+def cast_all(value: Array, spec: FieldSpec) -> Array | None:
+    """Return numbers in the declared dtype, as they are where that is of another kind, None where some do not fit."""
+    if spec.dtype is None or value.dtype.kind not in "iuf":
         return value
     wanted = np.dtype(spec.dtype)
     if wanted.kind not in "iuf" or (value.size and wanted.kind in "iu" and value.dtype.kind == "f"):
@@ -69,7 +78,7 @@ def _cast(value: Any, spec: FieldSpec) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):
         cast = value.astype(wanted)
     same = cast == value if wanted.kind in "iu" else np.isfinite(cast) == np.isfinite(value)
-    return cast if bool(same.all()) else value  # what does not fit keeps its dtype, for the rule about dtypes to see
+    return cast if bool(same.all()) else None
 
 
 def _json(value: Any) -> Any:
@@ -131,6 +140,21 @@ def _of_field(reason: str, name: str, field: str) -> str:
     """Return a reason with the field's name in front, in place of the container's own name for it."""
     head, colon, rest = reason.partition(": ")
     return f"{field}: {rest if colon and (name == head or name.startswith((f'{head}/', f'{head}.'))) else reason}"
+
+
+def check_written(values: Mapping[str, Any]) -> None:
+    """Check that every value can be written as JSON again: what is parsed may be nested deeper.
+
+    Raises:
+        FormatError: (DC701) one is nested too deep; the message names the field.
+    """
+    for name, value in values.items():
+        try:
+            if isinstance(value, dict | list):
+                orjson.dumps(value)
+        except TypeError as error:
+            msg = f"{name}: nested too deep ({error})"
+            raise FormatError(msg, "DC701") from error
 
 
 def weigh(value: Any) -> int:
