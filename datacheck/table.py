@@ -87,7 +87,8 @@ class Table:
             name: [_packed(m.values.tolist()) if m.values.dtype.hasobject else m.values, m.present]
             for name, m in self.columns.items()
         }
-        texts = {name: _packed(getattr(self, name)) for name in _TEXTS}
+        texts = {name: _packed(getattr(self, name)) for name in _TEXTS if name != "keys"}
+        texts["keys"] = [self.keys, None]  # they differ: packing would find out, slowly
         if self.files == self.keys:
             texts["files"] = [[], None]
         return {"texts": texts, "status": self.status, "nbytes": self.nbytes, "columns": columns}
@@ -119,8 +120,19 @@ class Table:
         )
 
 
+def storable(texts: list[str]) -> list[str]:
+    """Return texts as every file format can hold them: names come from files, which may hold half a character."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return [text.encode("utf-8", "backslashreplace").decode() for text in texts]
+    return texts
+
+
 def _packed(texts: list[str]) -> list[Any]:
     """Return texts as the different ones and a number for each row; as they are where most differ."""
+    if texts and texts.count(texts[0]) == len(texts):
+        return [texts[:1], np.zeros(len(texts), np.int32)]
     numbers: dict[str, int] = {}
     rows = [numbers.setdefault(text, len(numbers)) for text in texts]
     return [texts, None] if 2 * len(numbers) > len(texts) else [list(numbers), np.array(rows, dtype=np.int32)]
@@ -128,7 +140,9 @@ def _packed(texts: list[str]) -> list[Any]:
 
 def _unpacked(packed: list[Any]) -> list[str]:
     texts, rows = packed
-    return list(texts) if rows is None else [texts[row] for row in rows]
+    if rows is None:
+        return list(texts)
+    return texts * len(rows) if len(texts) == 1 else [texts[row] for row in rows.tolist()]
 
 
 def concatenate(tables: Sequence[Table]) -> Table:

@@ -122,7 +122,7 @@ def line_count(data: bytes | memoryview) -> int:
 def _opened(path: Path) -> BinaryIO:
     if path.name.lower().endswith(".gz"):
         return gzip.open(path, "rb")  # type: ignore[return-value]
-    return path.open("rb", buffering=0)  # type: ignore[return-value]
+    return path.open("rb", buffering=0)
 
 
 def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[int, bytes]]:

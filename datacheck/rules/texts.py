@@ -25,7 +25,7 @@ def without_space(column: Column) -> list[bytes]:
         White space is what `str.isspace` calls so.
     """
     octets = np.ascontiguousarray(column.values)
-    data, stops = octets.tobytes(), np.cumsum(column.lengths)
+    data, stops = octets.tobytes(), np.cumsum([] if column.lengths is None else column.lengths, dtype=np.int64)
     ends = stops.tolist()
     texts = [data[a:b].translate(None, _SPACE) for a, b in zip([0, *ends], ends, strict=False)]
     for i in np.unique(np.searchsorted(stops, _other_spaces(octets), side="right")).tolist():

@@ -86,7 +86,8 @@ def turns(block: Block, schema: Schema) -> Columns:
         column = block.fields.get(name)
         if column is not None and column.kind != "array":
             parse = column.objects if column.kind == "json" else [None] * len(block)
-            pairs = [_before(messages_of(value), field.train_on or "assistant", spec) for value in parse]
+            speaker, start, around = field.train_on or "assistant", len(spec.start.encode()), len(_markers(spec))
+            pairs = [_before(messages_of(value), speaker, start, around) for value in parse]
             found[f"{name}:answers"] = np.array([a for a, _ in pairs], dtype=np.int64)
             found[f"{name}:prompt_bytes"] = np.array([b for _, b in pairs], dtype=np.int64)
     for name, _ in schema.of_role("text"):
@@ -97,10 +98,19 @@ def turns(block: Block, schema: Schema) -> Columns:
     return found
 
 
-def _before(messages: list[dict[str, Any]], speaker: str, spec: TokenizerSpec) -> tuple[int, int]:
-    """Return the turns of a speaker, and the bytes of a chat before the first of them that bytes can tell."""
-    total, first = len(spec.start.encode()), _UNKNOWN
-    around, answers = len((spec.start + spec.end).encode()), 0
+def _markers(spec: TokenizerSpec) -> bytes:
+    return (spec.start + spec.end).encode()
+
+
+def _before(messages: list[dict[str, Any]], speaker: str, total: int, around: int) -> tuple[int, int]:
+    """Return the turns of a speaker, and the bytes of a chat before the first of them that bytes can tell.
+
+    Args:
+        messages: the chat.
+        speaker: whose turns are learnt from.
+        total: bytes before the first message; `around`: what the template puts around each.
+    """
+    first, answers = _UNKNOWN, 0
     for message in messages:
         role = message["role"] if "role" in message else message.get("from")
         if role == speaker:

@@ -13,7 +13,7 @@ import numpy as np
 from datacheck.rules.base import Measure
 from datacheck.sample import Block, Column
 from datacheck.schema.model import ANY, FieldSpec, Schema
-from datacheck.table import Measured
+from datacheck.table import Measured, storable
 
 Array = np.ndarray[Any, Any]
 
@@ -136,7 +136,7 @@ def _checked(stat: str, values: Any, count: int) -> Measured:
     else:
         present = np.ones(count, bool)
     if isinstance(values, list):
-        values = np.array([_text(text) for text in values], dtype=object)
+        values = np.array(storable(values), dtype=object)
     fits = len(values) == count == len(present) and (
         values.ndim == 1 or (values.ndim == 2 and values.shape[1] <= _WIDEST)
     )
@@ -144,10 +144,6 @@ def _checked(stat: str, values: Any, count: int) -> Measured:
         msg = f"{stat} has shape {values.shape}; {count} samples need one scalar or vector of at most {_WIDEST} each"
         raise ValueError(msg)
     return Measured(values, present)
-
-
-def _text(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _added_up(measure: Measure, found: Mapping[str, Mapping[str, Measured]], count: int) -> dict[str, Measured]:
@@ -186,6 +182,6 @@ def _worst(found: Mapping[str, Mapping[str, Measured]], stat: str, count: int) -
     for name, columns in found.items():
         if stat in columns:
             values = np.where(columns[stat].present, columns[stat].values, 0).astype(np.float64)
-            names[values > most] = _text(name)
+            names[values > most] = storable([name])[0]
             most = np.maximum(most, values)
     return Measured(names, np.ones(count, bool))

@@ -19,7 +19,7 @@ from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
 from datacheck.sources.listing import NOT_WHOLE, Entry, digest_entry, stat_entry
-from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, concatenate
+from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, concatenate, storable
 
 Array = np.ndarray[Any, Any]
 
@@ -149,13 +149,13 @@ def unread_rows(unread: Sequence[Unread], file: str, split: str) -> Table:
     """Return the rows of samples that could not be made."""
     count = len(unread)
     return Table(
-        keys=[_text(u.key) for u in unread],
+        keys=storable([u.key for u in unread]),
         files=[file] * count,
         inner=[""] * count,
         splits=[split] * count,
-        groups=[_text(u.group) for u in unread],
+        groups=storable([u.group for u in unread]),
         status=np.array([SKIPPED if u.skipped else UNREADABLE for u in unread], dtype=np.int8),
-        reasons=[_text(f"{u.code} {u.reason}") for u in unread],
+        reasons=storable([f"{u.code} {u.reason}" for u in unread]),
         nbytes=np.zeros(count, np.int64),
     )
 
@@ -163,11 +163,11 @@ def unread_rows(unread: Sequence[Unread], file: str, split: str) -> Table:
 def _rows(block: Block, columns: dict[str, Measured]) -> Table:
     count = len(block)
     return Table(
-        keys=_texts(block.keys),
-        files=_texts([origin.file for origin in block.origins]),
-        inner=_texts([origin.inner for origin in block.origins]),
+        keys=storable(block.keys),
+        files=storable([origin.file for origin in block.origins]),
+        inner=storable([origin.inner for origin in block.origins]),
         splits=[block.split] * count,
-        groups=_texts(block.groups) or [""] * count,
+        groups=storable(block.groups) or [""] * count,
         status=np.full(count, CHECKED, np.int8),
         reasons=[""] * count,
         nbytes=_sample_bytes(block),
@@ -181,16 +181,3 @@ def _sample_bytes(block: Block) -> Array:
         item = int(np.prod(column.values.shape[1:], dtype=np.int64)) * column.values.dtype.itemsize
         total += item if column.lengths is None else column.lengths * item
     return total
-
-
-def _texts(texts: list[str]) -> list[str]:
-    """Return texts that every file format can hold: keys and names come from files that may hold half a character."""
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        return [_text(text) for text in texts]
-    return texts
-
-
-def _text(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -162,8 +162,8 @@ def _named(names: Mapping[str, str]) -> str:
 def _shown(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, np.ndarray):
-        return str(value.item()) if value.ndim == 0 else digest_array(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return str(value.item()) if value.ndim == 0 else digest_array(np.asarray(value))
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 

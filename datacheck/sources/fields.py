@@ -199,7 +199,11 @@ class FieldMap:
         """Yield (field, its declaration, one value for each record or None) of many parsed JSON objects."""
         for place in self.own:
             at = place.at
-            yield place.name, place.spec, [r.get(at) for r in records] if "/" not in at else [_dig(r, at) for r in records]
+            yield (
+                place.name,
+                place.spec,
+                [r.get(at) for r in records] if "/" not in at else [_dig(r, at) for r in records],
+            )
         if self.everything:
             taken = {place.at for place in self.own} | set(self.declared)
             for name in sorted({name for record in records for name in record} - taken):

@@ -5,11 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datacheck.errors import FormatError
-from datacheck.sources import Item, open_source
+from datacheck.formats import jsonl
+from datacheck.sources import Item, Unread, open_source
 from tests.sources.schemas import every, facts, schema
 
 SFT = {"conversations": {"role": "chat"}}
@@ -116,17 +117,15 @@ def test_blocks_of_many_lines_are_cut_and_keep_their_order(tmp_path):
 
 
 def test_reading_the_first_lines_does_not_read_the_rest(tmp_path, monkeypatch):
-    from datacheck.formats import jsonl
-
     (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{i}"}}\n' for i in range(100)))
-    lines, seen = jsonl.lines, []
+    batches, seen = jsonl.batches, []
 
-    def counted(path, start=0, stop=None):
-        for number, record in lines(path, start, stop):
-            seen.append(number)
-            yield number, record
+    def counted(path, **asked):
+        for first, values in batches(path, **asked):
+            seen.extend(range(first, first + len(values)))
+            yield first, values
 
-    monkeypatch.setattr(jsonl, "lines", counted)
+    monkeypatch.setattr(jsonl, "batches", counted)
     item = Item("a.jsonl", keys=(key(10, "a.jsonl"), key(12, "a.jsonl")))
     assert list(every(lines_source(tmp_path, {"text": {"role": "text"}}), item)[0]) == list(item.keys)
     assert seen == [10, 11, 12]
@@ -150,3 +149,84 @@ def test_keys_of_another_form_are_answered(tmp_path, wrong):
     (tmp_path / "sft.jsonl").write_text('{"text": "a"}\n')
     samples, unread = every(lines_source(tmp_path, {"text": {"role": "text"}}), Item("sft.jsonl", keys=(wrong,)))
     assert (samples, [u.key for u in unread]) == ({}, [wrong])
+
+
+# ------------------------------------------------------------------------------- many at once, and one by one
+
+FIELDS = {
+    "text": {"role": "text"}, "score": {"role": "value", "dtype": "float32"}, "n": {"role": "class", "dtype": "int8"},
+    "ids": {"role": "tokens"}, "chat": {"role": "chat"}, "lang": {"at": "meta/lang"}, "*": {},
+}  # fmt: skip
+VALUE = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 300), st.just(2**63), st.just(2**70), st.floats(-1e3, 1e40),
+    st.text(max_size=4), st.lists(st.integers(0, 9), max_size=3), st.just([1, "x"]), st.just([[1], [2, 3]]),
+    st.just([{"role": "user", "content": "\u3000你好\n"}]), st.just({"lang": "zh"}), st.just({}),
+)  # fmt: skip
+RECORD = st.dictionaries(st.sampled_from(["text", "score", "n", "ids", "chat", "meta", "other", "meta/lang"]), VALUE)
+NASTY = st.sampled_from(
+    [b"", b" ", b"\t\r", b"1,2", b"[1", b"2]", b'{"text": [1', b'{"text": "a"},{"text": "b"}', b"null", b"[]", b"{}",
+     b'"bare"', b"7", b"{", b'{"text": "\xff"}', b'{"text": NaN}', b'{"text": "\\ud800"}', b'\xef\xbb\xbf{"text": "x"}',
+     b'{"text": "a", "text": "b"}', b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}", b"[" * 1023 + b"]" * 1023, b"\x0b"]
+)  # fmt: skip
+LINE = st.one_of(RECORD.map(lambda record: json.dumps(record, ensure_ascii=False).encode()), NASTY)
+
+
+def told(source, item):
+    """Return everything that is said of each line, as plain values."""
+    found = {}
+    for part in source.read_all([item], lambda number: None):
+        if isinstance(part, Unread):
+            assert part.key not in found
+            found[part.key] = ("unread", part.code, part.reason)
+            continue
+        for i, one in enumerate(part.keys):
+            assert one not in found
+            fields = {n: (c.kind, c.values.dtype.str, c.shape(i), c[i].tobytes()) for n, c in part.fields.items()}
+            facts = {n: (c.kind, c.values.dtype.str, c[i].tobytes()) for n, c in part.facts.items()}
+            found[one] = (fields, facts, part.origins[i], part.groups[i], list(part.fields))
+    return found
+
+
+@settings(max_examples=100)
+@given(st.lists(LINE, max_size=12), st.sampled_from([b"\n", b"\r\n"]), st.booleans(), st.integers(40, 400))
+def test_lines_parsed_together_are_what_they_are_one_by_one(tmp_path_factory, lines, newline, ends, piece):
+    root = tmp_path_factory.mktemp("lines")
+    data = newline.join(lines) + (newline if ends and lines else b"")
+    (root / "a.jsonl").write_bytes(data)
+    source, item = lines_source(root, FIELDS, splits={"key": "lang"}), Item("a.jsonl")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl, "_together", lambda data: None)
+        patch.setattr("datacheck.sources.lines.grouped", lambda fields, records: [(None, None)])
+        slow = told(source, item)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl, "_PIECE_BYTES", piece)
+        assert told(source, item) == slow
+
+
+def test_what_one_parse_takes_for_as_many_values_as_lines_is_not_taken_for_lines(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"},{"text": "b"}\n{"text": ["c"\n"d"]}\n{"text": "e"}\n')
+    samples, unread = every(lines_source(tmp_path, {"text": {"role": "text"}}), Item("a.jsonl"))
+    assert list(samples) == [key(3, "a.jsonl")]
+    assert [u.key for u in unread] == [key(n, "a.jsonl") for n in range(3)]
+
+
+def test_what_is_nested_too_deep_to_be_written_again_is_that_line_alone(tmp_path):
+    deep = "[" * 400 + "]" * 400
+    (tmp_path / "a.jsonl").write_text(f'{{"chat": [1]}}\n{{"chat": {deep}}}\n{{"chat": [2], "left": {deep}}}\n')
+    samples, unread = every(lines_source(tmp_path, {"chat": {"role": "chat"}}), Item("a.jsonl"))
+    assert list(samples) == [key(0, "a.jsonl"), key(2, "a.jsonl")]  # nobody asks for what stands under "left"
+    assert [(u.code, u.reason[:23]) for u in unread] == [("DC701", "chat: nested too deep (")]
+
+
+def test_a_line_of_15_mb_is_a_sample_like_any_other(tmp_path):
+    with (tmp_path / "a.jsonl").open("wb") as file:
+        file.write(b'{"text": "before"}\n{"text": "' + b"x" * (15 << 20) + b'"}\n{"text": "behind"}')
+    samples, unread = every(lines_source(tmp_path, {"text": {"role": "text"}}), Item("a.jsonl"))
+    assert [len(sample["text"]) for sample in samples.values()] == [6, 15 << 20, 6]
+    assert unread == []
+
+
+def test_blank_lines_alone_are_no_samples(tmp_path):
+    (tmp_path / "a.jsonl").write_text("\n \r\n\n")
+    with pytest.raises(FormatError, match="holds no line"):
+        list(lines_source(tmp_path, SFT).read(Item("a.jsonl")))
