@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Failure, Level, Severity
+from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import in_classes, is_numeric, one_of
 from datacheck.sample import Block
@@ -29,6 +29,7 @@ class _Scene:
 
     Attributes:
         rows, weight: points that are left; expected number of points that each of all points stands for.
+        vanish: expected number of instances of which a clip leaves no point.
         lives, size: bool and float64: per instance; None where the size is to be counted again.
     """
 
@@ -40,6 +41,7 @@ class _Scene:
 
     def __post_init__(self) -> None:
         self.rows, self.weight = np.arange(len(self.which)), np.ones(len(self.which))
+        self.vanish = 0.0
         self.lives: Array = np.ones(len(self.ids), bool)
         self.size: Array | None = None
 
@@ -61,6 +63,9 @@ class _Scene:
         """Take one step of the loader; return the size of the largest instance that ``min_points`` met, else NaN."""
         largest = np.nan
         if name == "clip":
+            if value < len(self.rows):
+                size = self.sizes()
+                self.vanish += float(((1 - value / len(self.rows)) ** size[size > 0]).sum())
             self.weight, self.size = self.weight * min(1.0, value / max(1, len(self.rows))), None
         elif name == "voxel" and self.xyz is not None:
             kept, points = occupied(self.xyz[self.rows], float(value))
@@ -106,13 +111,14 @@ def loader_steps(schema: Schema) -> tuple[tuple[str, Any], ...]:
 
 
 @measure(
-    "funnel", per="sample",
+    "funnel", version=2, per="sample",
     uses=("loader", "fields.role", "fields.ignore", "fields.classes", "fields.min_points", "fields.absent"),
 )  # fmt: skip
 def funnel(block: Block, schema: Schema) -> Columns:
     """Instances at each stage: `funnel` (stored, with a class, then after each step of the loader).
 
-    `largest`: expected points of the largest instance that met ``min_points``, where there is that step.
+    `largest`: expected points of the largest instance that met ``min_points``, where there is that step; `vanish`:
+    expected number of instances of which ``clip`` leaves no point: (1 - clip/N)^n of one with n of N points.
     """
     names = {role: next((n for n, _ in schema.of_role(role)), "") for role in ("instance", "class", "points")}
     found = {role: block.fields.get(name) for role, name in names.items()}
@@ -122,7 +128,7 @@ def funnel(block: Block, schema: Schema) -> Columns:
         return {}
     counts = np.zeros((len(block), 2 + len(steps)), np.int64)
     largest = np.full(len(block), np.nan)
-    fits = np.ones(len(block), bool)
+    vanish, fits = np.zeros(len(block)), np.ones(len(block), bool)
     spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
     captions = dict(steps).get("captions")
     for i in range(len(block)):
@@ -141,22 +147,90 @@ def funnel(block: Block, schema: Schema) -> Columns:
             size = scene.step(name, value)
             largest[i] = size if name == "min_points" else largest[i]
             counts[i, 2 + place] = np.count_nonzero(scene.sizes())
-    return {"funnel": Measured(counts, fits), "largest": Measured(largest, fits & ~np.isnan(largest))}
+        vanish[i] = scene.vanish
+    return {
+        "funnel": Measured(counts, fits), "vanish": Measured(vanish, fits),
+        "largest": Measured(largest, fits & ~np.isnan(largest)),
+    }  # fmt: skip
 
 
-_REASONS = {"stored": "has no instance", "labelled": "has no class for any instance"}
+def _no_instance_field(schema: Schema) -> str:
+    return "" if any(schema.of_role("instance")) else "no field of role instance"
+
+
+_BEFORE = ("DC109", "DC121", "DC122", "DC123", "DC221", "DC405")
+
+
+@rule(
+    "DC401", "no-instances", Severity.ERROR, Level.SAMPLE, per="sample", measures=(funnel,), needs=_BEFORE,
+    unless=_no_instance_field,
+)  # fmt: skip
+def no_instances(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A scene has no instance at all.
+
+    What:
+        Some point of every scene has an instance id of 0 or more that is not in ``ignore``.
+    Why it matters:
+        The scene gives an empty target: the whole batch is dropped, or the ranks wait for one another.
+    Measure:
+        Number of distinct instance ids in the file, before any step of the loader.
+    When it is wrong:
+        Scenes without objects are wanted: ``DC401: off``, and DC402 with them.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {id: {role: instance, shape: [P], ignore: [-1]}}}
+        samples:
+          - {n: 2, id: {choice: [60], among: [-1, 0, 1]}}
+          - {id: {full: [60], value: -1, dtype: int64}}
+
+    Good::
+
+        schema: {fields: {id: {role: instance, shape: [P], ignore: [-1]}}}
+        samples:
+          - {n: 3, id: {choice: [60], among: [-1, 0, 1]}}
+
+    Fix:
+        Annotate the scenes, or leave them out by valid.json, on all ranks alike.
+    Reference:
+        Mask3D: one scene without a target returns an empty list for the whole batch.
+    """
+    known = rows.measured("funnel")
+    none = known & (rows["funnel"][:, 0] == 0) if known.any() else known
+    if none.any():
+        names = [name for name, _ in case.schema.of_role("instance")]
+        yield Failure(
+            none,
+            f"{those(none, 'have')} no point with an instance id in {names[0]}: none is 0 or more and not ignored.",
+            measured={"instances": 0},
+            expected={"instances": "1.."},
+            fix="Annotate them, or leave them out by valid.json, on all ranks alike.",
+            extra=tuple(names[:1]),
+        )
+
+
+_REASONS = {"stored": "has too few instances", "labelled": "has no class for any instance"}
+_CAUSES = {
+    "stored": "the files hold fewer instances than min_instances",
+    "labelled": "no instance has a class that is declared",
+    "clip": "the clip leaves no point of any instance",
+    "drop_classes": "every instance is of a class that the loader drops",
+    "min_points": "every instance is smaller than min_points",
+    "captions": "no caption has the id of an instance: captions of another scene, or other ids",
+}
 
 
 @rule(
     "DC402", "no-effective-instances", Severity.ERROR, Level.SAMPLE, per="sample", measures=(funnel,),
-    needs=("DC109", "DC121", "DC122", "DC123", "DC201", "DC221", "DC404", "DC405"), defaults={"margin": 0.25},
-    unless=lambda s: "" if any(s.of_role("instance")) else "no field of role instance",
+    needs=(*_BEFORE, "DC201", "DC401", "DC404"), defaults={"margin": 0.25}, unless=_no_instance_field,
 )  # fmt: skip
 def no_effective_instances(rows: Rows, case: Case) -> Iterator[Failure]:
     """No instance is left of a scene after the loader's own steps.
 
     What:
-        Instances are counted as training sees them: with a class, then after each step of ``loader`` in its order.
+        Instances are counted as training sees them: with a class, then after each step of ``loader`` in its order. The
+        step that takes the last one of a scene is named. Scenes that hold none at all are DC401's.
     Why it matters:
         One rank without a target stops all ranks: training hangs. Drawing another sample instead recurses.
     Measure:
@@ -172,7 +246,7 @@ def no_effective_instances(rows: Rows, case: Case) -> Iterator[Failure]:
                  loader: {voxel: 0.02, min_points: 10}}
         samples:
           - {n: 2, xyz: {box: [60, 3]}, id: {choice: [60], among: [0, 1]}}
-          - {xyz: {box: [60, 3]}, id: {full: [60], value: -1, dtype: int64}}
+          - {xyz: {box: [60, 3]}, id: {choice: [60], among: [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 1]}}
 
     Good::
 
@@ -209,11 +283,96 @@ def _emptied(rows: Rows, few: Array, least: int, steps: tuple[tuple[str, Any], .
     lost = np.argmax(rows["funnel"][few] < least, axis=1)
     reasons = {stages[int(i)]: int((lost == i).sum()) for i in np.unique(lost)}
     said = [f"{n:,} {_REASONS.get(stage, f'lost the last at {stage}')}" for stage, n in reasons.items()]
+    most = max(reasons, key=lambda stage: reasons[stage])
+    cause = Cause(_CAUSES.get(most, f"the step {most} takes them"), most, explains=reasons[most])
     what = "no instance" if least == 1 else f"fewer than {least} instances"
     return Failure(
         few,
         f"{those(few, 'have')} {what} left after the loader's steps: {listed(said, 6)}.",
         measured={"lost_at": reasons},
         expected={"instances": f"{least}.."},
+        cause=cause,
         fix="Leave them out by valid.json, on all ranks alike; never draw another sample in __getitem__.",
+    )
+
+
+@rule(
+    "DC403", "tiny-instances", Severity.WARNING, Level.SAMPLE, per="sample", measures=(funnel,),
+    needs=(*_BEFORE, "DC201", "DC401", "DC402", "DC404"), defaults={"share": 0.1, "vanish": 0.5},
+    unless=lambda s: _no_instance_field(s) or ("" if loader_steps(s) else "neither loader nor min_points is declared"),
+)  # fmt: skip
+def tiny_instances(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Many instances of a scene are too small to reach training.
+
+    What:
+        Instances that ``min_points`` drops after the steps before it (voxels among them), and those of which ``clip``
+        leaves no point by chance.
+    Why it matters:
+        The loss never sees them, the metric does: small classes stay at zero.
+    Measure:
+        Share of the scene's instances that the step takes. An instance of n points vanishes from a clip of N to c
+        points with probability (1 - c/N)^n; the sum over instances is the number that is lost each epoch.
+    When it is wrong:
+        Fragments are expected: raise ``share``. Fewer than that are told as info.
+    Options:
+        share: share of a scene's instances that may be too small (0.1). vanish: instances per epoch that a clip may
+        take from a scene (0.5).
+    Bad::
+
+        schema: {fields: {id: {role: instance, shape: [P], ignore: [-1]}}, loader: {min_points: 10}}
+        samples:
+          - {n: 2, id: {choice: [120], among: [0, 1, 2]}}
+          - {id: {choice: [120], among: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]}}
+
+    Good::
+
+        schema: {fields: {id: {role: instance, shape: [P], ignore: [-1]}}, loader: {min_points: 10}}
+        samples:
+          - {n: 3, id: {choice: [120], among: [0, 1, 2]}}
+
+    Fix:
+        Smaller voxels, a larger clip, or merge the fragments; otherwise leave their classes out of the metric.
+    Reference:
+        ExCap3D drops instances below 100 points; at a clip to 30 % 30 points are enough to survive.
+    """
+    known = rows.measured("funnel")
+    if not known.any():
+        return
+    names = [name for name, _ in loader_steps(case.schema)]
+    if "min_points" in names:
+        stage = 2 + names.index("min_points")
+        before, after = rows["funnel"][:, stage - 1], rows["funnel"][:, stage]
+        lost = np.where(known & (after > 0), before - after, 0)  # none left: DC402 says it
+        many = known & (lost > float(case.options["share"]) * before)
+        limit = dict(loader_steps(case.schema))["min_points"]
+        if many.any():
+            yield _tiny(many, lost, before, limit, None)
+        if not many.any() and lost.any():
+            yield _tiny(lost > 0, lost, before, limit, Severity.INFO)
+    vanish = np.where(known, rows["vanish"], 0.0)
+    rare = known & (vanish > float(case.options["vanish"]))
+    if rare.any():
+        yield Failure(
+            rare,
+            f"a clip to {dict(loader_steps(case.schema))['clip']:,} points takes {float(np.median(vanish[rare])):.2g} "
+            f"instances (median) from {counted(int(rare.sum()))} in every epoch.",
+            measured={"vanish": float(np.median(vanish[rare]))},
+            cause=Cause("instances of few points, of which a random clip often leaves none", "clip"),
+            fix="Clip less, or voxel before the clip.",
+            kind="clip",
+            order=vanish,
+        )
+
+
+def _tiny(where: Array, lost: Array, before: Array, limit: int, severity: Severity | None) -> Failure:
+    return Failure(
+        where,
+        f"{int(lost[where].sum()):,} of {int(before[where].sum()):,} instances in {counted(int(where.sum()))} have "
+        f"fewer than {limit:,} points when the loader counts them.",
+        measured={"tiny": int(lost[where].sum()), "instances": int(before[where].sum())},
+        expected={"points": f"{limit}.."},
+        severity=severity,
+        fix="Smaller voxels, a lower min_points, or merge the fragments.",
+        kind="tiny" if severity is None else "few",
+        order=lost,
     )

@@ -120,9 +120,52 @@ def test_near_the_limit_a_scene_is_doubtful_and_below_it_lost():
 
 
 def test_the_step_that_takes_the_last_instance_is_named():
-    (finding,) = verdicts([50, 3, 0], 12)
-    assert finding.measured["lost_at"] == {"stored": 1, "min_points": 1}
-    assert "1 has no instance, 1 lost the last at min_points" in finding.message
+    raw, emptied = sorted(verdicts([50, 3, 0, 4], 12), key=lambda f: f.code)
+    assert (raw.code, raw.rows.tolist()) == ("DC401", [2])  # nothing that the loader could lose
+    assert (emptied.code, emptied.rows.tolist()) == ("DC402", [1, 3])
+    assert emptied.measured["lost_at"] == {"min_points": 2}
+    assert "2 lost the last at min_points" in emptied.message
+    assert (emptied.cause.kind, emptied.cause.explains) == ("min_points", 2)
+
+
+def test_every_step_that_empties_a_scene_is_counted():
+    text = FIELDS.replace("fields:", "fields:\n  told: {role: captions}")
+    schema = schema_of(text + "loader: {drop_classes: [4], min_points: 12, captions: told}")
+    ids = np.where(np.arange(100) < 40, 7, -100)
+    few = np.where(np.arange(100) < 4, 7, -100)
+    made = [
+        ("kept", 3, ids, {"7": "x"}), ("ignored", -100, ids, {"7": "x"}), ("wall", 4, ids, {"7": "x"}),
+        ("small", 3, few, {"7": "x"}), ("other", 3, ids, {"9": "x"}), ("told", 3, ids, {}),
+    ]  # fmt: skip
+    pieces = [
+        ("", scene(GRID + n, np.where(own >= 0, c, 5), own, key=f"s{n}", told=told))
+        for n, (_, c, own, told) in enumerate(made)
+    ]
+    (finding,) = [f for f in judged(schema, measured(schema, pieces)).findings if f.code == "DC402"]
+    assert finding.rows.tolist() == [1, 2, 3, 4, 5]
+    assert finding.measured["lost_at"] == {"labelled": 1, "drop_classes": 1, "min_points": 1, "captions": 2}
+    assert finding.cause.kind == "captions"
+
+
+@pytest.mark.parametrize(("small", "kind"), [(1, "few"), (2, "tiny")])
+def test_more_than_a_tenth_of_tiny_instances_is_a_warning(small, kind):
+    sizes = [20] * (12 - small) + [5] * small  # 1 of 12 is 8 %, 2 of 12 are 17 %
+    ids = np.repeat(np.arange(12), sizes)
+    schema = schema_of("fields: {id: {role: instance, shape: [P]}}\nloader: {min_points: 10}")
+    found = judged(schema, measured(schema, [("", Piece("s", {"id": ids}, Origin("s")))])).findings
+    assert [(f.code, f.kind, f.measured["tiny"]) for f in found] == [("DC403", kind, small)]
+
+
+def test_what_a_clip_takes_is_a_sum_of_chances():
+    ids = np.repeat(np.arange(4), [1, 2, 3, 94])
+    schema = schema_of("fields: {id: {role: instance, shape: [P]}}\nloader: {clip: 30}")
+    (block,) = stack([Piece("s", {"id": ids}, Origin("s"))])
+    expected = sum(0.7**n for n in (1, 2, 3, 94))
+    assert funnel.function(block, schema)["vanish"].values[0] == pytest.approx(expected)
+    found = judged(schema, measured(schema, [("", Piece("s", {"id": ids}, Origin("s")))])).findings
+    assert [(f.code, f.kind) for f in found] == [("DC403", "clip")]
+    whole = schema_of("fields: {id: {role: instance, shape: [P]}}\nloader: {clip: 100}")
+    assert funnel.function(block, whole)["vanish"].values[0] == 0
 
 
 def test_label_counts_are_those_of_the_values():
