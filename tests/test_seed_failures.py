@@ -35,11 +35,13 @@ def test_a_scene_without_an_effective_instance_is_found_before_training_hangs_on
         spare = [k for p in planted.values() for k in p.keys]
         (planted[step],) = faults.plant("scannetpp", data, [name], spare=spare)
     run = scan(data, output=tmp_path / "scan")
+    raw = finding_of(run, "DC401")
+    assert named(run, raw) == set(planted.pop("no instance").keys)
     found = finding_of(run, "DC402")
     assert named(run, found) == {key for p in planted.values() for key in p.keys}
     for step in planted:  # the funnel says at which step each scene lost its last instance
         assert step in found.message, step
-    assert errors(run) == {"DC402"}
+    assert errors(run) == {"DC401", "DC402"}
     assert run.report.valid == 10 - 4
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
-from datacheck.rules.measures import in_classes, is_numeric, one_of
+from datacheck.rules.measures import annotated, in_classes, is_numeric, one_of
 from datacheck.sample import Block
 from datacheck.schema.model import Schema
 from datacheck.table import Measured, Rows
@@ -84,6 +84,8 @@ class _Scene:
 
 def _numbered(ids: Array, good: Array) -> tuple[Array, Array]:
     """Return the distinct ids of the `good` points in rising order, and of each point its place there, -1 for none."""
+    if ids.dtype.kind == "f":
+        good = good & (ids < 2.0**62)  # infinity is no id
     numbers, which = ids[good].astype(np.int64), np.full(len(ids), -1)
     if len(numbers) and numbers.max() < 1 << 20:
         known = np.flatnonzero(np.bincount(numbers))
@@ -93,14 +95,6 @@ def _numbered(ids: Array, good: Array) -> tuple[Array, Array]:
     else:
         known, which[good] = np.unique(numbers, return_inverse=True)
     return known, which
-
-
-def _captioned(block: Block, name: str | None, i: int) -> frozenset[int]:
-    """Return the instance ids that have a caption."""
-    column = block.fields.get(name or "")
-    told = column.objects[i] if column is not None and column.kind == "json" else {}
-    told = told.get("objects", told) if isinstance(told, dict) else {}
-    return frozenset(int(k) for k in told if k.isdecimal()) if isinstance(told, dict) else frozenset()
 
 
 def loader_steps(schema: Schema) -> tuple[tuple[str, Any], ...]:
@@ -130,7 +124,7 @@ def funnel(block: Block, schema: Schema) -> Columns:
     largest = np.full(len(block), np.nan)
     vanish, fits = np.zeros(len(block)), np.ones(len(block), bool)
     spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
-    captions = dict(steps).get("captions")
+    told = block.fields.get(dict(steps).get("captions", ""))
     for i in range(len(block)):
         mine = ids[i].reshape(-1)
         classes = None if labels_ is None else labels_[i].reshape(-1)
@@ -141,7 +135,7 @@ def funnel(block: Block, schema: Schema) -> Columns:
         good = (mine >= 0) & ~one_of(mine, spec.ignore)
         counts[i, 0] = len(_numbered(mine, good)[0])
         numbered = _numbered(mine, good if classes is None else good & in_classes(classes, class_spec))
-        scene = _Scene(*numbered, classes, xyz, _captioned(block, captions, i))
+        scene = _Scene(*numbered, classes, xyz, annotated(told, i) if told is not None else frozenset())
         counts[i, 1] = len(scene.ids)
         for place, (name, value) in enumerate(steps):
             size = scene.step(name, value)
@@ -352,16 +346,20 @@ def tiny_instances(rows: Rows, case: Case) -> Iterator[Failure]:
     vanish = np.where(known, rows["vanish"], 0.0)
     rare = known & (vanish > float(case.options["vanish"]))
     if rare.any():
-        yield Failure(
-            rare,
-            f"a clip to {dict(loader_steps(case.schema))['clip']:,} points takes {float(np.median(vanish[rare])):.2g} "
-            f"instances (median) from {counted(int(rare.sum()))} in every epoch.",
-            measured={"vanish": float(np.median(vanish[rare]))},
-            cause=Cause("instances of few points, of which a random clip often leaves none", "clip"),
-            fix="Clip less, or voxel before the clip.",
-            kind="clip",
-            order=vanish,
-        )
+        yield _clipped(rare, vanish, dict(loader_steps(case.schema))["clip"])
+
+
+def _clipped(rare: Array, vanish: Array, clip: int) -> Failure:
+    return Failure(
+        rare,
+        f"a clip to {clip:,} points takes {float(np.median(vanish[rare])):.2g} instances (median) from "
+        f"{counted(int(rare.sum()))} in every epoch.",
+        measured={"vanish": float(np.median(vanish[rare]))},
+        cause=Cause("instances of few points, of which a random clip often leaves none", "clip"),
+        fix="Clip less, or voxel before the clip.",
+        kind="clip",
+        order=vanish,
+    )
 
 
 def _tiny(where: Array, lost: Array, before: Array, limit: int, severity: Severity | None) -> Failure:

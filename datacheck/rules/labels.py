@@ -12,7 +12,7 @@ from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, 
 from datacheck.rules.measures import flat, in_classes, is_numeric, of_role, one_of, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
-from datacheck.table import Rows
+from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -170,3 +170,99 @@ def _mark(rows: Rows, case: Case, where: Array, stat: str, kind: str) -> Failure
         fix="Declare ignore: [...] as the data have it, or map the labels.",
         kind=kind,
     )
+
+
+_WHOLE = {"float16": 1 << 11, "float32": 1 << 24, "float64": 1 << 53}  # up to here every integer has its own number
+
+
+@measure("segments", applies=of_role("segment"), uses=("ignore",))
+def segments(column: Column, spec: FieldSpec) -> Columns:
+    """How segments are numbered: `distinct` ids of 0 or more, `top` the largest, `exact` up to where the dtype is."""
+    if not is_numeric(column) or column.lengths is None:
+        return {}
+    distinct, top = np.zeros(len(column), np.int64), np.full(len(column), -1.0)
+    for i in range(len(column)):
+        values = column[i].reshape(-1)
+        if values.dtype.kind == "f" and not np.isfinite(values.sum()):
+            top[i] = np.nan
+        elif len(values):
+            top[i], distinct[i] = float(values.max()), _distinct(values, spec.ignore)
+    exact = np.full(len(column), _WHOLE.get(column.values.dtype.name, 1 << 62))
+    present = np.isfinite(top) & (top >= 0)
+    return {name: Measured(v, present) for name, v in (("distinct", distinct), ("top", top), ("exact", exact))}
+
+
+def _distinct(values: Array, ignored: tuple[int, ...]) -> int:
+    low, high = float(values.min()), float(values.max())
+    if high - low < max(65_536, 4 * len(values)):
+        whole = values.astype(np.int64)
+        found = np.flatnonzero(np.bincount(whole - int(low))) + int(low)
+    else:
+        found = np.unique(values)
+    return int(np.count_nonzero((found >= 0) & ~one_of(found, ignored)))
+
+
+@rule(
+    "DC412", "segment-ids", Severity.WARNING, Level.SAMPLE, measures=(segments,), needs=("DC109", "DC122", "DC221"),
+    applies=of_role("segment"),
+)  # fmt: skip
+def segment_ids(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Segment ids are not 0 to S - 1, or too large for their dtype.
+
+    What:
+        The S segments of a sample are numbered from 0 without gaps, and no id is above what the dtype counts exactly.
+    Why it matters:
+        Pooling over segments allocates as many rows as the largest id says; ids that a float rounds fall together.
+    Measure:
+        Distinct ids of 0 or more, and the largest; 2^24 is the last integer that float32 holds exactly.
+    When it is wrong:
+        The loader numbers them again: ``DC412: off``.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {s: {role: segment, shape: [P]}}}
+        samples:
+          - {n: 2, s: {choice: [90], among: [0, 1, 2]}}
+          - {s: {choice: [90], among: [0, 1, 7]}}
+
+    Good::
+
+        schema: {fields: {s: {role: segment, shape: [P]}}}
+        samples:
+          - {n: 3, s: {choice: [90], among: [0, 1, 2]}}
+
+    Fix:
+        Number them again: ``np.unique(segment, return_inverse=True)[1]``, as int64 before any cast.
+    Reference:
+        Mask3D's preprocessing numbers the segments of each scene from 0 and stores them as float32.
+    """
+    del case
+    known = rows.measured("top")
+    if not known.any():
+        return
+    coarse = known & (rows["top"] > rows["exact"])
+    if coarse.any():
+        yield Failure(
+            coarse,
+            f"{those(coarse, 'hold')} segment ids up to {float(rows['top'][coarse].max()):,.0f}; their dtype counts "
+            f"exactly up to {int(rows['exact'][coarse].min()):,}.",
+            measured={"top": float(rows["top"][coarse].max())},
+            expected={"top": f"..{int(rows['exact'][coarse].min())}"},
+            cause=Cause("ids that the float cannot tell apart", "float"),
+            fix="Number the segments from 0 before the cast.",
+            kind="float",
+            order=rows["top"],
+        )
+    gaps = known & ~coarse & (rows["top"] + 1 != rows["distinct"])
+    if gaps.any():
+        top, distinct = float(np.median(rows["top"][gaps])), float(np.median(rows["distinct"][gaps]))
+        yield Failure(
+            gaps,
+            f"{those(gaps, 'have')} {distinct:,.0f} segments (median) numbered up to {top:,.0f}, not 0 to one "
+            "less than their number.",
+            measured={"top": top, "distinct": distinct},
+            fix="Number them again: np.unique(segment, return_inverse=True)[1].",
+            kind="gaps",
+            order=rows["top"] - rows["distinct"],
+        )

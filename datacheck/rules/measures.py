@@ -280,6 +280,18 @@ def column_of(block: Block, schema: Schema, name: str) -> Column | None:
     return None if column is None or not is_numeric(column) else column.slice_items(*part[1])
 
 
+def annotated(column: Column, i: int) -> frozenset[int]:
+    """Return the instance ids that a sample's captions (their keys, also below ``objects``), list or array names."""
+    if column.kind == "array":
+        values = column[i].reshape(-1) if is_numeric(column) else np.zeros(0)
+        return frozenset(int(v) for v in values[np.isfinite(values)].tolist())
+    told = column.objects[i] if column.kind == "json" else {}
+    told = told.get("objects", told) if isinstance(told, dict) else told
+    if isinstance(told, list):
+        return frozenset(v for v in told if type(v) is int)
+    return frozenset(int(k) for k in told if k.isdecimal()) if isinstance(told, dict) else frozenset()
+
+
 @measure("near", per="sample", uses=("fields.near", "fields.columns"))
 def near(block: Block, schema: Schema) -> Columns:
     """Distance from what a field says it is ``near`` to: ``<field>:near``, median over the rows, in the field's unit.

@@ -122,14 +122,14 @@ def test_what_rows_depend_on_is_said_and_thresholds_are_not():
     known = {m.name: m.settings(plain) for m in measures_of(choose_rules(plain, catalogue()))}
     other = schema_of(SCHEMA.replace("size: 0.1..5", "size: 1..2").replace("voxel: 0.1", "voxel: 0.2"))
     changed = {m.name for m in measures_of(choose_rules(other, catalogue())) if m.settings(other) != known[m.name]}
-    assert changed == {"funnel"}
+    assert changed == {"funnel", "objects"}
     other = schema_of(SCHEMA.replace("skeleton: mano21_ho3d", "skeleton: mano21_openpose"))
     changed = {m.name for m in measures_of(choose_rules(other, catalogue())) if m.settings(other) != known[m.name]}
     assert changed == {"bones"}
     order = "loader: {voxel: 0.1, clip: 30, min_points: 3}"
     other = schema_of(SCHEMA.replace("loader: {clip: 30, voxel: 0.1, min_points: 3}", order))
     changed = {m.name for m in measures_of(choose_rules(other, catalogue())) if m.settings(other) != known[m.name]}
-    assert changed == {"funnel"}
+    assert changed == {"funnel", "objects"}
 
 
 ragged = st.lists(st.integers(0, 9), min_size=1, max_size=6)

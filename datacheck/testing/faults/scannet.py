@@ -12,7 +12,7 @@ from datacheck.testing.faults.base import Fault, Planted, Site, add_lines, names
 from datacheck.testing.synth.draw import Array
 from datacheck.testing.synth.scannet import FLOOR, IGNORE, WALL
 
-SEMANTIC, INSTANCE = 10, 11
+SEGMENT, SEMANTIC, INSTANCE = 9, 10, 11
 
 
 def _victim(site: Site) -> str:
@@ -62,6 +62,17 @@ def _unknown_class(cloud: Array, rng: np.random.Generator) -> None:
     cloud[cloud[:, INSTANCE] == instance, SEMANTIC] = 150
 
 
+def _two_classes(cloud: Array, rng: np.random.Generator) -> None:
+    """A fifth of an instance has the class of something else."""
+    instance = np.unique(cloud[cloud[:, INSTANCE] >= 0, INSTANCE])[0]
+    rows = np.flatnonzero(cloud[:, INSTANCE] == instance)
+    cloud[rows[: len(rows) // 5], SEMANTIC] = 40 if cloud[rows[0], SEMANTIC] != 40 else 41
+
+
+def _segment_gaps(cloud: Array, rng: np.random.Generator) -> None:
+    cloud[:, SEGMENT] *= 3
+
+
 def _other_ignore(cloud: Array, rng: np.random.Generator) -> None:
     cloud[cloud[:, SEMANTIC] == IGNORE, SEMANTIC] = -1
 
@@ -98,6 +109,40 @@ def _no_captions(site: Site) -> list[Planted]:
     return [Planted((key,), "DC402", "captions of another scene")]
 
 
+def _orphan_captions(site: Site) -> list[Planted]:
+    """Three captions have ids that no point has."""
+    key = _victim(site)
+    path = site.folder / "captions" / f"{Path(key).stem}.json"
+    told = json.loads(path.read_text(encoding="utf-8"))["objects"]
+    told |= {str(900 + i): caption for i, caption in enumerate(list(told.values())[:3])}
+    path.write_text(json.dumps({"objects": told}), encoding="utf-8")
+    return [Planted((key,), "DC408", "captions of three absent objects")]
+
+
+def _old_truth(site: Site) -> list[Planted]:
+    """The labels were corrected, the ground truth was not."""
+    key = _victim(site)
+    cloud = np.load(site.folder / key)
+    instance = np.unique(cloud[cloud[:, INSTANCE] >= 0, INSTANCE])[0]
+    cloud[cloud[:, INSTANCE] == instance, SEMANTIC] = 40
+    np.save(site.folder / key, cloud)
+    return [Planted((key,), "DC411", "the ground truth is of older labels")]
+
+
+def _large_id(site: Site) -> list[Planted]:
+    """One instance has an id of its own that the ground truth cannot hold."""
+    key = _victim(site)
+    cloud = np.load(site.folder / key)
+    instance = np.unique(cloud[cloud[:, INSTANCE] >= 0, INSTANCE])[0]
+    cloud[cloud[:, INSTANCE] == instance, INSTANCE] = 1203
+    save(site, key, cloud)
+    path = site.folder / "captions" / f"{Path(key).stem}.json"
+    told = json.loads(path.read_text(encoding="utf-8"))["objects"]
+    told["1203"] = told.pop(str(int(instance)))
+    path.write_text(json.dumps({"objects": told}), encoding="utf-8")
+    return [Planted((key,), "DC410", "an instance with id 1203")]
+
+
 def _copied_to_validation(site: Site) -> list[Planted]:
     key = _victim(site)
     name = site.rng.bytes(5).hex()
@@ -111,7 +156,7 @@ def _copied_to_validation(site: Site) -> list[Planted]:
 
 
 FAULTS = (
-    _edit("no-instances", "DC402", "no point has an instance", _no_instances),
+    _edit("no-instances", "DC401", "no point has an instance", _no_instances),
     _edit("only-dropped-classes", "DC402", "every instance is wall or floor", _only_dropped),
     _edit("too-small-instances", "DC402", "no instance has over 5 points", _too_small),
     Fault("captions-of-another-scene", "scannetpp", "DC402", _no_captions),
@@ -119,6 +164,11 @@ FAULTS = (
     _edit("other-ignore-label", "DC405", "-1 where -100 is declared", _other_ignore),
     _edit("points-in-mm", "DC201", "points in millimetres", _millimetres),
     _edit("nan-point", "DC221", "one point is NaN", _nan_point),
+    _edit("two-classes", "DC406", "an instance of two classes", _two_classes),
+    _edit("segment-gaps", "DC412", "segments numbered 0, 3, 6", _segment_gaps),
+    Fault("orphan-captions", "scannetpp", "DC408", _orphan_captions),
+    Fault("old-ground-truth", "scannetpp", "DC411", _old_truth),
+    Fault("large-instance-id", "scannetpp", "DC410", _large_id),
     Fault("label-rows-differ", "scannetpp", "DC123", _rows_differ),
     Fault("truncated-scene", "scannetpp", "DC101", _truncated),
     Fault("copied-to-validation", "scannetpp", "DC801", _copied_to_validation),

@@ -1,0 +1,166 @@
+"""Rules about boxes around objects: they have an extent, and points inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rules.base import Case, Columns, counted, measure, rule
+from datacheck.rules.measures import column_of, is_numeric
+from datacheck.sample import Block, Column
+from datacheck.schema.model import Schema
+from datacheck.table import Measured, Rows
+
+Array = np.ndarray[Any, Any]
+
+_FEW = 4096  # points that are tried first: most boxes hold one of them
+
+
+@measure("boxes", per="sample", uses=("fields.role", "fields.encloses", "fields.columns", "fields.absent"))
+def boxes(block: Block, schema: Schema) -> Columns:
+    """What boxes are like: centre, size, and perhaps yaw about z [rad].
+
+    Counts, for each field: `<field>:boxes`; `:zero` all numbers 0; `:flat` otherwise with a size that is not above 0;
+    `:nan` with a number that is none; `:empty` sound ones without a point of the field that they enclose, whichever
+    way the yaw turns. `:first`: the first box that is one of these, -1 for none.
+    """
+    columns: dict[str, Measured] = {}
+    for name, spec in schema.of_role("boxes"):
+        column = column_of(block, schema, name)
+        if column is None or not is_numeric(column) or column.values.ndim != 2 or column.values.shape[1] not in {6, 7}:
+            continue
+        around = column_of(block, schema, spec.encloses) if spec.encloses else None
+        found = np.array([_kinds(column[i].reshape(-1, column.values.shape[1]), around, i) for i in range(len(block))])
+        for stat, values in zip(("boxes", "zero", "flat", "nan", "empty", "first"), found.T, strict=True):
+            columns[f"{name}:{stat}"] = Measured(values, np.ones(len(block), bool))
+    return dict(columns)
+
+
+def _kinds(rows: Array, around: Column | None, i: int) -> tuple[int, ...]:
+    values = rows.astype(np.float64)
+    nan = ~np.isfinite(values).all(axis=1)
+    zero = (values == 0).all(axis=1)
+    flat = ~nan & ~zero & (values[:, 3:6] <= 0).any(axis=1)
+    empty = np.zeros(len(values), bool)
+    sound = np.flatnonzero(~nan & ~zero & ~flat)
+    if around is not None and is_numeric(around) and around.values.ndim == 2 and around.values.shape[1] >= 3:
+        xyz = np.ascontiguousarray(around[i][:, :3].T)
+        empty[sound] = [not _holds(xyz, values[k]) for k in sound]
+    bad = nan | zero | flat | empty
+    return len(values), int(zero.sum()), int(flat.sum()), int(nan.sum()), int(empty.sum()), _first(bad)
+
+
+def _first(bad: Array) -> int:
+    return int(np.argmax(bad)) if bad.any() else -1
+
+
+def _holds(xyz: Array, box: Array) -> bool:
+    """Tell whether a point lies in a box: few points are tried first, then all."""
+    step = xyz.shape[1] // _FEW
+    return (step > 1 and _any_inside(xyz[:, ::step], box)) or _any_inside(xyz, box)
+
+
+def _any_inside(xyz: Array, box: Array) -> bool:
+    half = box[3:6] / 2
+    level = np.abs(xyz[2] - box[2]) <= half[2]
+    x, y = xyz[0][level] - box[0], xyz[1][level] - box[1]
+    yaw = float(box[6]) if len(box) > 6 else 0.0
+    for turn in {yaw, -yaw}:  # which way is positive differs from dataset to dataset
+        along, across = np.cos(turn) * x + np.sin(turn) * y, np.cos(turn) * y - np.sin(turn) * x
+        if bool(((np.abs(along) <= half[0]) & (np.abs(across) <= half[1])).any()):
+            return True
+    return False
+
+
+@rule(
+    "DC409", "degenerate-box", Severity.ERROR, Level.SAMPLE, per="sample", measures=(boxes,),
+    needs=("DC109", "DC121", "DC122", "DC201", "DC221"),
+    unless=lambda s: "" if any(s.of_role("boxes")) else "no field of role boxes",
+)  # fmt: skip
+def degenerate_box(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A box has no extent, or no point inside.
+
+    What:
+        Sizes are above 0, no box is all zeros, every number is one. With ``encloses`` each box holds a point (warning).
+    Why it matters:
+        A size of 0 gives an infinite or NaN regression target; an empty box teaches to see what is not there.
+    Measure:
+        Boxes by kind. Points in a box are looked for in its own axes, with the yaw turned either way.
+    When it is wrong:
+        Boxes of objects that the sensor did not hit are wanted: drop ``encloses``.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {box: {role: boxes, shape: [N, 6]}}}
+        samples:
+          - {box: [[0, 0, 0, 1, 2, 1.5]]}
+          - {box: [[3, 1, 0, 4, 2, 1.5]]}
+          - {box: [[0, 0, 0, 1, 2, 1.5], [1, 1, 0, 2, 0, 1.0]]}
+
+    Good::
+
+        schema: {fields: {box: {role: boxes, shape: [N, 6]}}}
+        samples:
+          - {box: [[0, 0, 0, 1, 2, 1.5]]}
+          - {box: [[3, 1, 0, 4, 2, 1.5]]}
+
+    Fix:
+        Remove these boxes, or compute them again from the points.
+    Reference:
+        OpenPCDet issue 330: boxes of zeros.
+    """
+    for name, spec in case.schema.of_role("boxes"):
+        known = rows.measured(f":{name}:boxes")
+        if not known.any():
+            continue
+        zero, flat, nan, empty = (np.where(known, rows[f":{name}:{s}"], 0) for s in ("zero", "flat", "nan", "empty"))
+        bad = zero + flat + nan
+        if (bad > 0).any():
+            yield _degenerate(rows, name, zero, flat, nan)
+        hollow = (empty > 0) & (bad == 0)
+        if hollow.any():
+            total = int(rows[f":{name}:boxes"][hollow].sum())
+            yield Failure(
+                hollow,
+                f"{name}: {int(empty[hollow].sum()):,} of {counted(total, 'box').replace('boxs', 'boxes')} in "
+                f"{counted(int(hollow.sum()))} hold no point of {spec.encloses}.",
+                measured={"empty": int(empty[hollow].sum()), "boxes": total},
+                expected={"points": "1.."},
+                cause=_all_empty(rows, name, hollow, empty),
+                severity=Severity.WARNING,
+                fix="Remove them, or check the frame and the unit of the boxes.",
+                kind="empty",
+                order=empty,
+                extra=(name,),
+            )
+
+
+def _degenerate(rows: Rows, name: str, zero: Array, flat: Array, nan: Array) -> Failure:
+    bad = zero + flat + nan
+    kinds = {"are all zeros": zero, "have a size that is not above 0": flat, "hold NaN or infinity": nan}
+    said = [f"{int(count.sum()):,} {what}" for what, count in kinds.items() if count.any()]
+    first = int(rows[f":{name}:first"][bad > 0][0])
+    only = bool((zero == bad).all())
+    return Failure(
+        bad > 0,
+        f"{name}: {', '.join(said)} in {counted(int((bad > 0).sum()))}; the first is box {first}.",
+        measured={"zero": int(zero.sum()), "flat": int(flat.sum()), "nan": int(nan.sum())},
+        expected={"size": "above 0"},
+        cause=Cause("rows of zeros that fill an array up to a fixed number of boxes", "padding") if only else None,
+        fix="Remove these boxes, or compute them again from the points.",
+        kind="zero" if only else "flat",
+        order=bad,
+        extra=(name,),
+    )
+
+
+def _all_empty(rows: Rows, name: str, hollow: Array, empty: Array) -> Cause | None:
+    every = hollow & (empty == rows[f":{name}:boxes"])
+    if not every.any():
+        return None
+    return Cause("not one box of these samples holds a point: another frame or unit than the points", "frame",
+                 explains=int(every.sum()))  # fmt: skip

@@ -1,0 +1,244 @@
+"""What is said of instances: classes, captions, ids, boxes, masks, segments and the ground truth that encodes them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.rules.annotations import PURITY, objects
+from datacheck.rules.boxes import boxes
+from datacheck.rules.encodings import truth
+from datacheck.rules.labels import segments
+from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.schema.model import FieldSpec
+from tests.rules.harness import judged, measured, schema_of
+
+SCENE = """
+fields:
+  id: {role: instance, shape: [P], ignore: [-1]}
+  label: {role: class, shape: [P], ignore: [-100]}
+"""
+
+
+def said(schema, *samples):
+    """Return (code, kind, severity, rows) of each finding of samples given as mappings of fields."""
+    schema = schema_of(schema)
+    pieces = [("", Piece(f"s{i}", sample, Origin(""))) for i, sample in enumerate(samples)]
+    found = judged(schema, measured(schema, pieces)).findings
+    return [(f.code, f.kind, f.severity.value, f.rows.tolist()) for f in found]
+
+
+def counted(schema, function, sample):
+    (block,) = stack([Piece("s", sample, Origin(""))])
+    return {stat: m.values[0].tolist() for stat, m in function(block, schema_of(schema)).items() if m.present[0]}
+
+
+# ------------------------------------------------------------------------------------------ classes of an instance
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"),
+    [(5, []), (6, [("DC406", "mixed", "warning", [0])]), (10, [("DC406", "mixed", "warning", [0])]),
+     (11, [("DC406", "impure", "error", [0])])],
+)  # fmt: skip
+def test_a_minority_of_five_and_of_ten_percent_are_the_two_limits(other, wanted):
+    label = np.where(np.arange(100) < other, 2, 1)
+    assert said(SCENE, {"id": np.zeros(100, int), "label": label}) == wanted
+
+
+def test_points_without_class_or_instance_do_not_count():
+    ids = np.array([0] * 50 + [-1] * 50)
+    label = np.array([1] * 30 + [-100] * 20 + [1, 2] * 25)
+    assert said(SCENE, {"id": ids, "label": label}) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(-1, 4), st.sampled_from([-100, 0, 1, 2])), min_size=1, max_size=60),
+    st.sampled_from([np.int64, np.float32, np.float16, np.int16]),
+)
+def test_shares_are_those_of_a_plain_loop(rows, dtype):
+    ids, label = (np.array(column, dtype) for column in zip(*rows, strict=True))
+    found = counted(SCENE, objects.function, {"id": ids, "label": label})
+    shares, first = {}, 0
+    for name in sorted({i for i, _ in rows} - {-1}):
+        mine = [c for i, c in rows if i == name]
+        known = [c for c in mine if c != -100]
+        counts = {c: known.count(c) for c in sorted(set(known))}
+        shares[name] = max(counts.values()) / len(known) if known else 1.0
+        first += shares[name] < 1 and mine[0] != max(counts, key=counts.get)
+    assert found["objects"] == len(shares)
+    assert found["mixed"] == [sum(s < limit for s in shares.values()) for limit in PURITY]
+    assert found["worst"] == min(shares.values(), default=1.0)
+    assert found["first"] == first
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_labels_that_are_no_numbers_are_left_to_others(value):
+    ids = np.array([0.0, 1.0, value])
+    codes = {code for code, *_ in said(SCENE, {"id": ids, "label": np.ones(3)})}
+    assert codes <= {"DC221", "DC403"}
+
+
+def test_huge_and_sparse_ids_are_counted_too():
+    found = counted(
+        SCENE, objects.function, {"id": np.array([5, 1 << 40, 1 << 40, -1]), "label": np.array([1, 1, 2, 3])}
+    )
+    assert (found["objects"], found["worst"], found["worst_id"]) == (2, 0.5, 1 << 40)
+
+
+# ------------------------------------------------------------------------------------------ annotations
+
+TOLD = SCENE + "  told: {role: captions, annotates: id}\nloader: {drop_classes: [9]}\n"
+
+
+def test_annotation_is_compared_both_ways_and_dropped_classes_need_none():
+    ids, label = np.repeat([0, 1, 2, 3], 5), np.repeat([1, 1, 9, -100], 5)
+    found = counted(TOLD, objects.function, {"id": ids, "label": label, "told": {"1": "a", "2": "b", "8": "c"}})
+    assert [found[f"told:{s}"] for s in ("told", "absent", "bare", "wanted")] == [3, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("told", "wanted"),
+    [
+        ({str(i): "x" for i in range(10)}, []),
+        ({str(i): "x" for i in range(9)}, []),  # one of ten is allowed
+        ({str(i): "x" for i in range(8)}, [("DC408", "bare", "warning", [0])]),
+        ({str(i): "x" for i in range(11)}, [("DC408", "orphan", "warning", [0])]),
+        ({}, [("DC408", "bare", "warning", [0])]),
+    ],
+)
+def test_one_absent_id_is_too_many_and_a_tenth_may_go_without(told, wanted):
+    sample = {"id": np.repeat(np.arange(10), 3), "label": np.ones(30, int), "told": told}
+    assert said(TOLD, sample) == wanted
+
+
+def test_ids_of_an_array_and_of_a_list_are_read_and_boxes_are_counted():
+    sample = {"id": np.repeat([3, 4], 3), "label": np.ones(6, int)}
+    array = SCENE + "  who: {role: id, shape: [N], annotates: id}\n"
+    assert counted(array, objects.function, sample | {"who": np.array([3, 9])})["who:absent"] == 1
+    many = SCENE + "  box: {role: boxes, shape: [N, 6], annotates: id}\n"
+    for count, wanted in ((1, (0, 1)), (2, (0, 0)), (5, (3, 0))):
+        box = np.tile([0, 0, 0, 1, 1, 1.0], (count, 1))
+        found = counted(many, objects.function, sample | {"box": box})
+        assert (found["box:absent"], found["box:bare"]) == wanted
+
+
+# ------------------------------------------------------------------------------------------ ground truth
+
+TRUTH = SCENE + "  gt: {role: ground_truth, shape: [P], encodes: [label, id], optional: true}\n"
+
+
+def test_the_ground_truth_of_ignored_points_follows_the_same_formula():
+    ids, label = np.array([-100, -1, 0, 7]), np.array([-100, 3, 3, 4])
+    schema = TRUTH.replace("[-1]", "[-1, -100]")
+    assert said(schema, {"id": ids, "label": label, "gt": np.array([-100099, 3000, 3001, 4008])}) == []
+
+
+@pytest.mark.parametrize(
+    ("gt", "kind"),
+    [
+        ([3001, 4002, 5004, 3001], "class"), ([3001, 4002, 3009, 3001], "instance"),
+        ([3000, 4001, 3003, 3000], "offset"), ([4002, 3001, 3004, 3001], "order"), ([9001, 8017, 9004, 7009], "other"),
+    ],
+)  # fmt: skip
+def test_how_the_ground_truth_differs_is_named(gt, kind):
+    sample = {"id": np.array([0, 1, 3, 0]), "label": np.array([3, 4, 3, 3]), "gt": np.array(gt)}
+    assert [f for f in said(TRUTH, sample) if f[0] == "DC411"] == [("DC411", kind, "error", [0])]
+
+
+def test_an_id_of_999_does_not_fit_and_hides_what_follows():
+    for top, codes in ((998, []), (999, ["DC410"])):
+        ids, label = np.array([0, top]), np.array([1, 1])
+        assert [c for c, *_ in said(TRUTH, {"id": ids, "label": label, "gt": label * 1000 + ids + 1})] == codes
+        assert [c for c, *_ in said(TRUTH, {"id": ids, "label": label, "gt": label})] == (codes or ["DC411"])
+        assert said(TRUTH, {"id": ids, "label": label}) == []  # nothing encodes it
+
+
+def test_lengths_that_differ_and_empty_scenes_are_not_compared():
+    ids, label = np.array([0, 1]), np.array([1, 1])
+    assert [c for c, *_ in said(TRUTH, {"id": ids, "label": label, "gt": np.array([1001])})] == ["DC123"]
+    nothing = {"id": np.zeros(0, int), "label": np.zeros(0, int), "gt": np.zeros(0, int)}
+    assert counted(TRUTH, truth.function, nothing)["gt:wrong"] == 0
+
+
+# ------------------------------------------------------------------------------------------ boxes
+
+BOXES = "fields: {box: {role: boxes, shape: [N, 7], encloses: xyz}, xyz: {role: points, shape: [P, 3]}}"
+
+
+def kinds(box, xyz=None):
+    xyz = np.array([[0.0, 0, 0], [0.9, 0, 0], [5, 5, 5]]) if xyz is None else xyz
+    found = counted(BOXES, boxes.function, {"box": np.array(box, float), "xyz": xyz})
+    return [found[f"box:{s}"] for s in ("boxes", "zero", "flat", "nan", "empty", "first")]
+
+
+def test_each_kind_of_bad_box_is_counted_once():
+    sound = [0, 0, 0, 1, 1, 1, 0.3]
+    assert kinds([sound]) == [1, 0, 0, 0, 0, -1]
+    bad = [[0] * 7, [0, 0, 0, 1, -1, 1, 0], [0, 0, 0, 1, 1, 1, np.nan], [9, 9, 9, 1, 1, 1, 0]]
+    assert kinds([sound, *bad]) == [5, 1, 1, 1, 1, 1]
+
+
+def test_a_turned_box_holds_what_lies_along_its_axis():
+    long = [0.3, 0.3, 0, 2, 0.2, 1, np.pi / 4]
+    diagonal = np.array([[0.8, 0.8, 0.0]])
+    assert kinds([long], diagonal)[4] == 0
+    assert kinds([[*long[:6], -np.pi / 4]], diagonal)[4] == 0  # whichever way yaw is counted
+    assert kinds([[*long[:6], 0.0]], diagonal)[4] == 1
+
+
+@pytest.mark.parametrize("count", [3, 50_000])
+def test_the_last_of_many_points_is_found_in_its_box(count):
+    xyz = np.full((count, 3), 50.0)
+    xyz[-1] = 0.2
+    assert kinds([[0, 0, 0, 1, 1, 1, 0]], xyz)[4] == 0
+    xyz[-1] = 0.7
+    assert kinds([[0, 0, 0, 1, 1, 1, 0]], xyz)[4] == 1
+
+
+def test_empty_boxes_are_a_warning_and_sizes_of_zero_an_error():
+    xyz = np.array([[0.0, 0, 0], [0.9, 0, 0], [0, 0.5, 0.2]])
+    sound, far = [0, 0, 0, 1, 1, 1, 0.1], [9, 9, 9, 1, 1, 1.2, 0]
+    rows = [{"box": np.array(b, float), "xyz": xyz + i} for i, b in enumerate([[sound], [sound, far], [[0.0] * 7]])]
+    rows[0]["xyz"] = xyz
+    rows[1]["xyz"] = xyz * 1.01
+    assert said(BOXES, *rows) == [("DC409", "zero", "error", [2]), ("DC409", "empty", "warning", [1])]
+
+
+# ------------------------------------------------------------------------------------------ masks and segments
+
+
+@pytest.mark.parametrize(
+    ("share", "wanted"),
+    [("", []), (", share: 0.2..0.6", [("DC407", "share", "warning", [2])])],
+)
+def test_masks_are_held_to_the_declared_share(share, wanted):
+    rows = [{"m": np.arange(10) < n} for n in (2, 6, 7)]
+    assert said(f"fields: {{m: {{role: mask, shape: [P]{share}}}}}", *rows) == wanted
+
+
+def test_a_few_empty_masks_are_odd_but_not_where_most_are():
+    schema = "fields: {m: {role: mask, shape: [P]}}\nduplicates: {exact: off}"
+    some, none = {"m": np.array([1, 0, 1])}, {"m": np.zeros(3, int)}
+    assert said(schema, some, some, none) == [("DC407", "empty", "warning", [2])]
+    assert said(schema, some, none, none) == []
+    assert said(schema, some, some, {"m": np.zeros(0, int)}) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "kind"),
+    [
+        ([0, 1, 2], np.float32, None), ([0, 1, -1], np.int64, None), ([1, 2], np.int64, "gaps"),
+        ([0, 1 << 25], np.float32, "float"), ([0, 1 << 25], np.int64, "gaps"), ([0, 4096], np.float16, "float"),
+    ],
+)  # fmt: skip
+def test_segments_are_numbered_from_zero_and_told_apart(values, dtype, kind):
+    schema = "fields: {s: {role: segment, shape: [P]}}"
+    found = said(schema, {"s": np.array(values, dtype)})
+    assert found == ([] if kind is None else [("DC412", kind, "warning", [0])])
+
+
+def test_segments_without_numbers_have_no_row():
+    values = [np.array([0.0, np.nan]), np.zeros(0), np.array([-1.0]), np.array([0.0, 1.0])]
+    found = segments.function(Column.of(values), FieldSpec(role="segment"))
+    assert found["distinct"].present.tolist() == [False, False, False, True]
