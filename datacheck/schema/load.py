@@ -1,4 +1,4 @@
-"""From YAML to a schema and back: `load_schema`, `parse_schema`, `dump_schema`; and which schema a folder looks like.
+"""From YAML to a schema: `load_schema`, `parse_schema`; and which schema a folder looks like.
 
 YAML is read event by event: every key keeps its line, nothing but plain values can come out, and what YAML 1.1 would
 quietly turn into something else (``0777``, ``1:30``, dates) is refused with its line.
@@ -21,7 +21,7 @@ from datacheck.schema.complaints import Complaint, Lines, Place, Where, refuse, 
 from datacheck.schema.model import Schema
 from datacheck.schema.values import meant
 
-__all__ = ["builtin", "choose_schema", "dump_schema", "load_schema", "parse_schema", "read_yaml", "shipped", "to_model"]
+__all__ = ["builtin", "choose_schema", "load_schema", "parse_schema", "read_yaml", "shipped", "to_model"]
 
 Kind = Literal["schemas", "pipelines"]
 Also = Callable[[Schema], Iterable[Complaint]]
@@ -82,20 +82,6 @@ def parse_schema(text: str, origin: str = "<schema>", also: Also = lambda schema
     schema = to_model(Schema, data, lines, also=("extends",))
     refuse([*check(schema), *also(schema)], lines)
     return schema
-
-
-def dump_schema(schema: Schema) -> str:
-    """Return a schema as YAML: defaults left out, keys and loader steps in their order, bases written out.
-
-    Notes:
-        Lossless: ``parse_schema(dump_schema(schema)) == schema``.
-    """
-    said, text = schema.as_dict(), ""
-    for unescaped in (True, False):  # PyYAML folds some characters (U+0085) away unless they are escaped
-        text = yaml.safe_dump(said, sort_keys=False, allow_unicode=unescaped, default_flow_style=None, width=1 << 20)
-        if read_yaml(text, "")[0] == said:
-            break
-    return text
 
 
 def choose_schema(matches: Callable[[Schema], int]) -> Schema:

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.schema.load import builtin, choose_schema, dump_schema, load_schema, parse_schema, shipped
+from datacheck.schema.dump import dump_schema
+from datacheck.schema.load import builtin, choose_schema, load_schema, parse_schema, shipped
 from datacheck.schema.model import (
     DuplicatesSpec,
     EpisodeSpec,

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from datacheck.errors import UsageError
 from datacheck.rules import skeletons
 from datacheck.schema.check import check
-from datacheck.schema.load import dump_schema, parse_schema
+from datacheck.schema.dump import dump_schema
+from datacheck.schema.load import parse_schema
 from datacheck.schema.model import FieldSpec, Range, Schema
 from datacheck.schema.units import SKELETONS
 

@@ -1,0 +1,37 @@
+"""``datacheck init``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("init")
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    default=Path("datacheck.yaml"),
+    show_default=True,
+    metavar="FILE",
+    help="Where the draft goes; a file that exists is never overwritten.",
+)
+def init(data: Path, output: Path) -> None:
+    """Draft a schema for DATA: file pattern, fields, roles, units, measured ranges. Every guess is marked."""
+    from datacheck import fsops
+    from datacheck.errors import UsageError
+    from datacheck.scan.draft import draft
+
+    if output.exists() or output.is_symlink():
+        msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
+        raise UsageError(msg)
+    made = draft(data)
+    fsops.write_file(output, made.text.encode())
+    click.echo(made.text, nl=False)
+    click.echo(
+        f"{output}: {made.fields} fields drafted. Read every line marked '# inferred', mend it, then: "
+        f"datacheck scan {data} --schema {output}",
+        err=True,
+    )

@@ -1,0 +1,256 @@
+"""From what a few samples hold to what each field probably is: role, shape, unit, measured ranges, and why."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from datacheck.scan.look import Seen
+
+_TURN = 2 * math.pi + 0.1
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What is declared of a field, and the sentence behind it.
+
+    Args:
+        spec: keys of the declaration.
+        why: where they come from, one short phrase each.
+    """
+
+    spec: dict[str, Any]
+    why: tuple[str, ...]
+
+
+def _width(seen: Seen) -> int:
+    if seen.item:
+        return seen.item[-1]
+    return seen.lengths[0] if len(set(seen.lengths)) == 1 else 0
+
+
+def _rows_of(*widths: int) -> Callable[[Seen], bool]:
+    return lambda seen: _width(seen) in widths
+
+
+def _any(seen: Seen) -> bool:
+    return seen.low is not None
+
+
+def _unit_rows(seen: Seen) -> bool:
+    return _width(seen) == 4 and len(seen.norms) == 2 and seen.norms[0] >= 0.98 and seen.norms[1] <= 1.02
+
+
+def _whole(seen: Seen) -> bool:
+    return seen.whole and seen.low is not None and not seen.item
+
+
+def _pixels(seen: Seen) -> bool:
+    return "uint8" in seen.dtypes and len(seen.item or []) >= 2
+
+
+def _vector(seen: Seen) -> bool:
+    return len(seen.item or []) <= 1 and 1 < _width(seen) <= 64
+
+
+def _skeleton(seen: Seen) -> bool:
+    return bool(seen.item) and _width(seen) == 3 and len(set(seen.lengths)) == 1 and seen.lengths[0] in range(14, 71)
+
+
+def _flat(seen: Seen) -> bool:
+    return not seen.item
+
+
+def _flags(seen: Seen) -> bool:
+    return "bool" in seen.dtypes or (seen.whole and seen.low in {0.0, 1.0} and seen.high in {0.0, 1.0})
+
+
+# (role, what the name says, what the values must be like); the first that fits is taken
+_ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
+    ("image", r"rgb|image|img|colou?r|frames?$", _pixels),
+    ("intrinsics", r"intrin|cam_?mat|^k$|camera_matrix", lambda s: s.item == [3] and s.lengths[:1] == [3]),
+    ("transform", r"", lambda s: (s.item or [])[-2:] == [4, 4] or (s.item == [4] and set(s.lengths) == {4})),
+    ("joints", r"joint|keypoint|landmark|kpt", _skeleton),
+    ("depth", r"depth", lambda s: len(s.item or []) >= 1),
+    ("normal", r"normal", _rows_of(3)),
+    ("color", r"rgb|colou?r", _rows_of(3, 4)),
+    ("quaternion", r"quat|ori|rot", _unit_rows),
+    ("action", r"action|command|ctrl", _vector),
+    ("joint_angle", r"qpos|joint|finger|gripper", _vector),
+    ("position", r"pos$|position|trans|tcp|eef|origin", _rows_of(3)),
+    ("faces", r"faces?|triangles?|vertex_ind", lambda s: s.whole and _width(s) in {3, 4}),
+    ("points", r"point|xyz|cloud|^pc|_pc|coord|vert|scan", lambda s: bool(s.item) and _width(s) == 3),
+    ("timestamp", r"time|stamp", lambda s: _flat(s) and s.rising and not _flags(s)),
+    ("reward", r"reward", _flat),
+    ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s)),
+    ("mask", r"mask", _flags),
+    ("flag", r"^is_|error|valid|flag|success", lambda s: _flags(s) and not s.lengths),
+    ("instance", r"inst", _whole),
+    ("class", r"class|label|semantic|categor", _whole),
+    ("segment", r"seg", _whole),
+)
+
+
+def guess(name: str, seen: Seen, axes: Mapping[str, str], samples: int) -> Guess:
+    """Return what a field probably is.
+
+    Args:
+        name: of the field.
+        seen: what a few samples hold.
+        axes: the name of the first axis by field.
+        samples: how many samples were looked at.
+    """
+    found = _guess(name, seen, axes)
+    if seen.samples >= samples:
+        return found
+    why = f"in {seen.samples:,} of {samples:,} samples"
+    return Guess(found.spec | {"optional": True}, (*found.why, why))
+
+
+def _guess(name: str, seen: Seen, axes: Mapping[str, str]) -> Guess:
+    if {"text", "json"} & seen.dtypes.keys():
+        return _text(seen)
+    last = name.rpartition("/")[2].lower()
+    role = next((r for r, said, fits in _ROLES if re.search(said, last) and fits(seen)), None)
+    spec: dict[str, Any] = {} if role is None else {"role": role}
+    why = [] if role is None else ["role from name and values"]
+    shape = _shape(seen, axes.get(name))
+    if shape is not None:
+        spec["shape"] = shape
+    if len(seen.dtypes) == 1 and next(iter(seen.dtypes)) in {"bool", "uint8"}:
+        spec["dtype"] = next(iter(seen.dtypes))
+    if not seen.finite:
+        spec["finite"] = False
+        why.append("holds NaN or infinity")
+    said, reasons = _numbers(role, seen)
+    return Guess(spec | said, (*why, *reasons))
+
+
+def _text(seen: Seen) -> Guess:
+    if "role" in seen.keys and "content" in seen.keys:
+        return Guess({"role": "chat"}, ("messages with role and content",))
+    if "json" in seen.dtypes:
+        return Guess({"dtype": "json"}, (f"keys {', '.join(seen.keys[:4])}",) if seen.keys else ())
+    return Guess({"role": "text"} if seen.longest > 80 else {"dtype": "text"}, ("text",))
+
+
+def _shape(seen: Seen, axis: str | None) -> list[int | str] | None:
+    if len(seen.ndims) != 1 or seen.item is None:
+        return None
+    if not seen.lengths:
+        return list(seen.item)
+    same = len(set(seen.lengths)) == 1 and len(seen.lengths) > 2 and axis is None
+    return [seen.lengths[0] if same else axis or "N", *seen.item]
+
+
+Said = tuple[dict[str, Any], list[str]]
+
+
+def _numbers(role: str | None, seen: Seen) -> Said:
+    """Return unit and ranges: measured, and widened so that the next sample is not an error by a hair."""
+    if seen.low is None or seen.high is None or role in _NO_RANGE:
+        return {}, []
+    return _SAYS.get(role or "", _ranged)(seen, seen.low, seen.high, f"measured {seen.low:.3g}..{seen.high:.3g}")
+
+
+def _ranged(seen: Seen, low: float, high: float, measured: str) -> Said:
+    del seen
+    return ({"range": _widened(low, high)} if high > low else {}), [measured]
+
+
+def _placed(seen: Seen, low: float, high: float, measured: str) -> Said:
+    del seen, low, high
+    return {"unit": "m"}, ["nothing says the unit", measured]
+
+
+def _cloud(seen: Seen, low: float, high: float, measured: str) -> Said:
+    if len(seen.sizes) < 2 or seen.sizes[1] <= 0:
+        return _placed(seen, low, high, measured)
+    small, large = seen.sizes
+    size = f"{_round(small / 2, down=True):g}..{_round(large * 2):g}"
+    why = f"size measured {small:.3g}..{large:.3g}, a factor 2 left on either side"
+    return {"unit": "m", "size": size}, ["nothing says the unit", why]
+
+
+def _turned(seen: Seen, low: float, high: float, measured: str) -> Said:
+    del seen
+    unit = "rad" if max(abs(low), abs(high)) <= _TURN else "deg"
+    return {"unit": unit}, [f"unit from the values, {measured}"]
+
+
+def _classes(seen: Seen, low: float, high: float, measured: str) -> Said:
+    said: dict[str, Any] = {"classes": f"{max(0, int(low))}..{max(0, int(high))}"}
+    negative = [number for number in seen.distinct if number < 0]
+    return said | ({"ignore": negative} if negative else {}), [measured]
+
+
+def _instances(seen: Seen, low: float, high: float, measured: str) -> Said:
+    del high
+    return ({"ignore": [n for n in seen.distinct if n < 0] or [int(low)]}, [measured]) if low < 0 else ({}, [])
+
+
+def _colors(seen: Seen, low: float, high: float, measured: str) -> Said:
+    del seen, low
+    return {"range": "0..1" if high <= 1 else "0..255"}, [measured]
+
+
+_SAYS: Mapping[str, Callable[[Seen, float, float, str], Said]] = {
+    "points": _cloud, "joints": _placed, "position": _placed, "joint_angle": _turned, "class": _classes,
+    "instance": _instances, "color": _colors,
+}  # fmt: skip
+_NO_RANGE = frozenset(
+    {
+        "image",
+        "mask",
+        "flag",
+        "done",
+        "transform",
+        "intrinsics",
+        "faces",
+        "segment",
+        "normal",
+        "quaternion",
+        "timestamp",
+    }
+)
+
+
+def _widened(low: float, high: float) -> str:
+    """Return a range with a tenth of the span to spare on either side; 0, 1 and -1 are taken for true ends."""
+    spare = (high - low) / 10
+    first = low if low in {-1.0, 0.0} else _round(low - spare, down=True)
+    last = high if high in {0.0, 1.0} else _round(high + spare)
+    return f"{first:g}..{last:g}"
+
+
+def _round(value: float, *, down: bool = False) -> float:
+    """Return a number with two digits that is not above (`down`) or not below the value."""
+    if value == 0 or not math.isfinite(value):
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
+    steps = math.floor(value / unit + 1e-9) if down else math.ceil(value / unit - 1e-9)
+    return float(f"{steps * unit:.6g}")
+
+
+def name_axes(seen: Mapping[str, Seen], *, episodes: bool) -> dict[str, str]:
+    """Return a name for the first axis of each field whose length differs between samples; equal lengths, equal name.
+
+    Args:
+        seen: the fields.
+        episodes: the samples are episodes: the axis that most fields share is time.
+    """
+    together: dict[tuple[int, ...], list[str]] = {}
+    for name, field in sorted(seen.items()):
+        if field.lengths and (len(set(field.lengths)) > 1 or len(field.lengths) <= 2 or episodes):
+            together.setdefault(tuple(field.lengths), []).append(name)
+    free = iter(_letters(episodes=episodes))
+    ordered = sorted(together.items(), key=lambda pair: (-len(pair[1]), pair[1]))
+    return {name: letter for (_, names), letter in zip(ordered, free, strict=False) for name in names}
+
+
+def _letters(*, episodes: bool) -> Iterable[str]:
+    yield "T" if episodes else "P"
+    yield from "NMKGVFQRS"

@@ -1,0 +1,199 @@
+"""What runs in the expendable child of ``datacheck init``: look into a few files, tell what their values are like."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import DatacheckError, FormatError
+from datacheck.formats.base import open_container
+from datacheck.rules.measures import positions, reduced
+from datacheck.sample import Block, Column
+from datacheck.schema.model import Schema
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Unread
+
+Array = np.ndarray[Any, Any]
+
+_DISTINCT = 64  # different whole numbers worth keeping
+_LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
+_KEYS = 12
+
+
+@dataclass(eq=False)
+class Seen:
+    """What a few samples say of one field; JSON both ways.
+
+    Args:
+        samples: how many hold it.
+        dtypes, ndims: how often each occurs ("text" and "json" among the dtypes).
+        item: sizes of the axes behind the first, None where they differ.
+        lengths: size of the first axis in the first samples.
+        low, high: of all finite numbers.
+        finite, whole: all values are finite; all are whole numbers.
+        distinct: different values where they are few whole numbers, else [].
+        norms: smallest and largest length of the rows along the last axis, for 3 and 4 numbers.
+        sizes: smallest and largest diagonal of the bounding box, for rows of 3.
+        rising: each sample's values never fall.
+        keys: the keys of JSON objects, of the first element of lists.
+        longest: bytes of the longest text.
+    """
+
+    samples: int = 0
+    dtypes: dict[str, int] = field(default_factory=dict)
+    ndims: dict[str, int] = field(default_factory=dict)
+    item: list[int] | None = None
+    lengths: list[int] = field(default_factory=list)
+    low: float | None = None
+    high: float | None = None
+    finite: bool = True
+    whole: bool = True
+    distinct: list[int] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    sizes: list[float] = field(default_factory=list)
+    rising: bool = True
+    keys: list[str] = field(default_factory=list)
+    longest: int = 0
+
+
+def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
+    """Return, for each file of a task, how the groups inside it are called where several are alike.
+
+    Args:
+        task: root, items (`Item.as_dict`).
+        beat: called with an item's number before it is touched.
+
+    Returns:
+        found: pattern by path ("/data/demo_*", "" for a file without such groups, "ends:meta/episode_ends").
+    """
+    found = {}
+    for number, data in enumerate(task["items"]):
+        beat(number)
+        try:
+            with closing(open_container(Path(task["root"]) / data["path"])) as container:
+                found[data["path"]] = _alike(container.names())
+        except DatacheckError:
+            continue
+    return {"found": found}
+
+
+def _alike(names: list[str]) -> str:
+    if "meta/episode_ends" in names:
+        return "ends:meta/episode_ends"
+    counted: Counter[str] = Counter()
+    groups = {head for name in names for head in _heads(name)}
+    for group in groups:
+        counted["/" + re.sub(r"\d+$", "*", group)] += bool(re.search(r"\d+$", group))
+    several = [(count, -len(pattern), pattern) for pattern, count in counted.items() if count > 1]
+    return max(several)[2] if several else ""
+
+
+def _heads(name: str) -> list[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:size]) for size in range(1, len(parts))]
+
+
+def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
+    """Return what a few samples hold.
+
+    Args:
+        task: schema (`Schema.as_dict`), root, items (`Item.as_dict`), most (samples in all).
+        beat: called with an item's number before it is touched and after each of its blocks.
+
+    Returns:
+        fields (`Seen` by name), samples, unread (up to 3 reasons).
+    """
+    source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
+    seen: dict[str, Seen] = {}
+    samples, unread = 0, list[str]()
+    for number, data in enumerate(task["items"]):
+        beat(number)
+        try:
+            for got in source.read(Item.from_dict(data)):
+                beat(number)
+                if isinstance(got, Unread):
+                    unread.append(f"{got.key}: {got.reason}")
+                    continue
+                block = got if len(got) <= task["most"] else _first(got, task["most"])
+                samples += len(block)
+                for name, column in block.fields.items():
+                    _add(seen.setdefault(name, Seen()), column)
+                if samples >= task["most"]:
+                    break
+        except FormatError as error:
+            unread.append(f"{data['path']}: {error}")
+        if samples >= task["most"]:
+            break
+    return {"fields": {name: asdict(s) for name, s in seen.items()}, "samples": samples, "unread": unread[:3]}
+
+
+def _first(block: Block, count: int) -> Block:
+    fields = {name: column.take(range(count)) for name, column in block.fields.items()}
+    return Block(block.keys[:count], fields, block.origins[:count], block.split)
+
+
+def _add(seen: Seen, column: Column) -> None:
+    seen.samples += len(column)
+    kind = column.kind if column.kind != "array" else column.values.dtype.name
+    seen.dtypes[kind] = seen.dtypes.get(kind, 0) + len(column)
+    if column.kind != "array":
+        _add_text(seen, column)
+        return
+    ndim = column.values.ndim - (column.lengths is None)
+    first = str(ndim) not in seen.ndims and not seen.ndims
+    seen.ndims[str(ndim)] = seen.ndims.get(str(ndim), 0) + len(column)
+    item = list(column.values.shape[1:])
+    seen.item = item if first or seen.item == item else None
+    if column.lengths is not None:
+        seen.lengths += [int(n) for n in column.lengths[: max(0, _LENGTHS - len(seen.lengths))]]
+    if column.values.dtype.kind in "biuf" and column.values.size and not column.peeked:
+        _add_numbers(seen, column)
+
+
+def _add_text(seen: Seen, column: Column) -> None:
+    if column.lengths is not None and len(column):
+        seen.longest = max(seen.longest, int(column.lengths.max()))
+    for value in column.objects[:20] if column.kind == "json" else []:
+        inner = value[0] if isinstance(value, list) and value else value
+        if isinstance(inner, Mapping):
+            seen.keys = list(dict.fromkeys([*seen.keys, *map(str, inner)]))[:_KEYS]
+
+
+def _add_numbers(seen: Seen, column: Column) -> None:
+    values = column.values.astype(np.float64)
+    known = np.isfinite(values)
+    seen.finite &= bool(known.all())
+    numbers = values[known]
+    if not len(numbers):
+        return
+    low, high = float(numbers.min()), float(numbers.max())
+    seen.low = low if seen.low is None else min(seen.low, low)
+    seen.high = high if seen.high is None else max(seen.high, high)
+    seen.whole &= bool((numbers == np.floor(numbers)).all())
+    if seen.whole and (seen.distinct or seen.samples == len(column)):
+        every = sorted({*seen.distinct, *np.unique(numbers[:100_000]).astype(np.int64).tolist()})
+        seen.distinct = every if len(every) <= _DISTINCT else []
+    if values.ndim == 1 and column.lengths is not None:
+        seen.rising &= all(bool((np.diff(column[i]) >= 0).all()) for i in range(min(len(column), 50)))
+    width = values.shape[-1] if values.ndim > 1 else int(column.uniform or 0)
+    if width in {3, 4}:
+        norms = np.sqrt((values.reshape(-1, width) ** 2).sum(axis=1))
+        _span(seen.norms, norms[np.isfinite(norms)])
+    placed = positions(column) if width == 3 else None
+    if placed is not None and placed[1] is not None:
+        xyz, lengths = placed
+        low3, high3 = reduced(np.minimum, xyz, lengths), reduced(np.maximum, xyz, lengths)
+        sizes = np.sqrt(((high3.astype(np.float64) - low3) ** 2).sum(axis=0))
+        _span(seen.sizes, sizes[np.isfinite(sizes)])
+
+
+def _span(kept: list[float], values: Array) -> None:
+    if len(values):
+        kept[:] = [min([*kept[:1], float(values.min())]), max([*kept[1:], float(values.max())])]

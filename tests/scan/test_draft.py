@@ -1,0 +1,134 @@
+"""``datacheck init`` drafts a schema that loads, says what is guessed, and raises nothing on its own data."""
+
+import h5py
+import numpy as np
+import pytest
+
+from datacheck.errors import UsageError
+from datacheck.scan import Request, run_scan
+from datacheck.scan.draft import draft
+from datacheck.scan.guess import guess, name_axes
+from datacheck.scan.look import Seen
+from datacheck.schema.load import parse_schema
+from datacheck.testing.synth import SYSTEMS, write
+
+
+def clouds(folder, count=12):
+    for i in range(count):
+        rng = np.random.default_rng(i)
+        n = 100 + 7 * i
+        split = "train" if i % 3 else "val"
+        (folder / split).mkdir(parents=True, exist_ok=True)
+        normal = rng.normal(size=(n, 3))
+        np.savez(
+            folder / split / f"scan_{i}.npz",
+            points=rng.uniform(0, 1.5, (n, 3)).astype(np.float32),
+            normals=(normal / np.linalg.norm(normal, axis=1, keepdims=True)).astype(np.float32),
+            label=rng.integers(-1, 9, n), colors=rng.integers(0, 256, (n, 3), dtype=np.uint8),
+            quat=np.array([1.0, 0, 0, 0]) if i % 2 else np.array([0, 1.0, 0, 0]), score=np.float64(i / 20),
+        )  # fmt: skip
+
+
+def demos(folder):
+    folder.mkdir()
+    for i in range(3):
+        with h5py.File(folder / f"run_{i}.h5", "w") as file:
+            for d in range(4):
+                rng, steps = np.random.default_rng([i, d]), 30 + 5 * d + i
+                group = file.create_group(f"data/demo_{d}")
+                group["actions"] = rng.uniform(-1, 1, (steps, 7))
+                group["obs/ee_pos"] = rng.uniform(0, 0.5, (steps, 3))
+                group["obs/joint_pos"] = rng.uniform(-2, 2, (steps, 7))
+                group["obs/rgb"] = rng.integers(0, 255, (steps, 8, 8, 3), dtype=np.uint8)
+                group["dones"] = np.arange(steps) == steps - 1
+
+
+def test_clouds_get_a_pattern_roles_shapes_and_widened_ranges(tmp_path):
+    clouds(tmp_path / "d")
+    found = draft(tmp_path / "d")
+    schema = parse_schema(found.text)
+    assert schema.samples.files == ("{split}/{id}.npz",)
+    roles = {name: spec.role for name, spec in schema.fields.items()}
+    assert roles == {
+        "points": "points", "normals": "normal", "label": "class", "colors": "color", "quat": "quaternion",
+        "score": None,
+    }  # fmt: skip
+    assert [schema.fields[n].shape for n in ("points", "normals", "label", "colors")] == [
+        ("P", 3), ("P", 3), ("P",), ("P", 3),
+    ]  # fmt: skip
+    size = schema.fields["points"].size
+    assert size.low <= 2.59 / 2 + 0.05  # the boxes are about 1.5 * sqrt(3) = 2.6 across
+    assert size.high >= 2 * 2.5
+    assert schema.fields["label"].ignore == (-1,)
+    assert str(schema.fields["label"].classes) == "0..8"
+    assert sum("    # inferred" in line for line in found.text.splitlines()) == 1 + 6
+
+
+def test_groups_inside_files_are_episodes_whose_fields_share_time(tmp_path):
+    demos(tmp_path / "d")
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert schema.samples.each == "/data/demo_*"
+    assert {n: s.role for n, s in schema.fields.items()} == {
+        "actions": "action", "dones": "done", "obs/ee_pos": "position", "obs/joint_pos": "joint_angle",
+        "obs/rgb": "image",
+    }  # fmt: skip
+    assert {s.shape[0] for s in schema.fields.values()} == {"T"}
+    assert schema.fields["obs/joint_pos"].unit == "rad"
+
+
+@pytest.mark.parametrize("make", [clouds, demos])
+def test_the_draft_raises_no_error_on_its_own_data(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "d")
+    report = run_scan(parse_schema(draft(tmp_path / "d").text), Request(tmp_path / "d")).report
+    assert [f.id for f in report.findings if f.severity == "error"] == []
+    assert report.exit_code == 0
+
+
+@pytest.mark.parametrize("system", sorted(SYSTEMS))
+def test_a_system_that_a_built_in_schema_knows_is_extended(tmp_path, system):
+    write(system, tmp_path / "d", seed=1)
+    found = draft(tmp_path / "d")
+    parse_schema(found.text)
+    if system != "minimind":  # three datasets in one folder
+        assert f"extends: {system}" in found.text
+
+
+def test_what_cannot_be_drafted_is_refused(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/a.xyzzy").write_bytes(b"?")
+    with pytest.raises(UsageError, match="no format reads any of its 1 files"):
+        draft(tmp_path / "d")
+    (tmp_path / "d/b.npy").write_bytes(b"not an array")
+    with pytest.raises(UsageError, match="could be read"):
+        draft(tmp_path / "d")
+    with pytest.raises(UsageError):
+        draft(tmp_path / "nothing")
+
+
+def test_strange_names_and_values_still_make_a_schema_that_loads(tmp_path):
+    (tmp_path / "d").mkdir()
+    for i in range(4):
+        np.savez(
+            tmp_path / f"d/f{i}.npz",
+            **{
+                "a b: {c}": np.full(3, np.nan),
+                "# no": np.array(["x"]),
+                "on": np.zeros((0, 3)),
+                "ö/é": np.arange(i + 1),
+            },
+        )
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert set(schema.fields) >= {"# no", "on", "ö/é"}
+    assert schema.fields["a b: {c}"].finite is False
+
+
+def test_a_field_that_some_samples_lack_is_optional():
+    seen = Seen(samples=3, dtypes={"float64": 3}, ndims={"1": 3}, item=[], low=0.2, high=0.8)
+    assert guess("x", seen, {}, 4).spec == {"shape": [], "range": "0.14..0.86", "optional": True}
+
+
+def test_fields_of_equal_lengths_share_a_name_and_others_do_not():
+    seen = {n: Seen(lengths=lengths) for n, lengths in {"a": [3, 4], "b": [3, 4], "c": [9, 9, 9], "d": [5, 1]}.items()}
+    assert name_axes(seen, episodes=False) == {"a": "P", "b": "P", "d": "N"}
+    assert name_axes(seen, episodes=True)["a"] == "T"
