@@ -348,13 +348,13 @@ class Journal:
         """Return what an interrupted scan has done, or None; parts that cannot be read count as not done."""
         entries: dict[str, Entry] = {}
         items: dict[Slot, Sequence[str]] = {}
-        tables = []
+        tables: list[Table] = []
         undeclared: set[str] = set()
         for path in sorted(self.folder.glob("part-*")):
             with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged part is as good as none
                 part = decode(path.read_bytes())
                 if part["key"] == self._key:
-                    tables.append(Table.from_wire(part["table"]))
+                    tables += map(Table.from_wire, part["tables"])
                     entries |= {entry[0]: Entry(*entry) for entry in part["entries"]}
                     items |= {(path, split): files for path, split, files in part["items"]}
                     undeclared |= set(part["undeclared"])
@@ -363,9 +363,10 @@ class Journal:
             return None
         return Past(Listing(root, list(entries.values())), self._key, items, concatenate(tables), sorted(undeclared))
 
-    def add(self, part: Mapping[str, Any]) -> None:
-        """Keep one finished part: table, items, entries, undeclared."""
-        said = {"key": self._key, **{name: part[name] for name in ("table", "items", "entries", "undeclared")}}
+    def add(self, part: Mapping[str, Any], more: Sequence[Any] = ()) -> None:
+        """Keep one finished part: table, items, entries, undeclared; and more tables of the same items."""
+        said = {"key": self._key, "tables": [part["table"], *more]}
+        said |= {name: part[name] for name in ("items", "entries", "undeclared")}
         fsops.write_file(self.folder / f"part-{self._number:08d}", encode(said))
         self._number += 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from datacheck.finding import Tick
 from datacheck.parallel import Death, Limits, Outcome, ordered_map
 from datacheck.sample import Depth
+from datacheck.scan.cut import Cuts
 from datacheck.scan.history import Journal, Slot, shared
 from datacheck.scan.worker import digested, unread_rows
 from datacheck.schema.model import Schema
@@ -94,7 +95,7 @@ def measure(
         KeyboardInterrupt: with a note that says what is kept.
     """
     done = Measured()
-    groups = list(batches(items))
+    cuts = Cuts(source, job.root, job.roots)
     total = sum(item.nbytes for item in items)
     files = nbytes = samples = 0
 
@@ -103,28 +104,46 @@ def measure(
             progress(Tick(files, len(items), nbytes, total, samples, kept))
 
     tell()
-    workers = _workers(job.workers, total, len(items), len(groups))
-    tasks = (_task(job, group) for group in groups)
+    workers = _workers(job.workers, total, len(items), _tasks(items))
+    tasks = (_task(job, group) for group in batches(cuts.items(items)))
     outcomes = ordered_map(_MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits)
     try:
         with closing(outcomes):  # type: ignore[type-var]
             for outcome in outcomes:
-                for part in _parts(job, source, outcome):
-                    samples += _take(done, part, listing, journal)
-                files += len(outcome.task["items"])
-                nbytes += sum(item["nbytes"] for item in outcome.task["items"])
+                read = [Item.from_dict(said) for said in outcome.task["items"]]
+                whole = list(cuts.whole(read[0], list(_parts(job, source, outcome))))
+                samples += sum(_take(done, parts, listing, journal) for parts in whole)
+                files += len(read) if read[0].part is None else len(whole)
+                nbytes += sum(map(_weight, read))
                 tell()
+        for parts in cuts.rest():
+            samples += _take(done, parts, listing, journal)
     except KeyboardInterrupt as stop:
         stop.add_note(f"{files + kept:,} of {len(items) + kept:,} files are done and kept: the same command goes on.")
         raise
     return done
 
 
-def batches(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Cut items, in order, into groups of about 64 MB, at most 512 of them."""
+def _weight(item: Item) -> int:
+    return item.nbytes if item.part is None else item.part[1] - item.part[0]
+
+
+def _tasks(items: Sequence[Item]) -> int:
+    """Return how many tasks the items may come to at most."""
+    return sum(1 + item.nbytes // TASK_BYTES for item in items)
+
+
+def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Cut items, in order, into groups of about 64 MB, at most 512 of them; a part of a file is alone."""
     group: list[Item] = []
     size = 0
     for item in items:
+        if item.part is not None:
+            if group:
+                yield group
+                group, size = [], 0
+            yield [item]
+            continue
         if group and (size + item.nbytes > TASK_BYTES or len(group) == TASK_ITEMS):
             yield group
             group, size = [], 0
@@ -169,21 +188,25 @@ def _dead(job: Job, source: Source, death: Death) -> dict[str, Any]:
     else:
         reason = death.how
         files = source.files(item)
-        part |= {"items": [[item.path, item.split, files]], "entries": _seen(job, files)}
+        cut = [] if item.part is None else [item.path]
+        part |= {"items": [[item.path, item.split, files]], "entries": _seen(job, files, cut)}
     return part | {"table": unread_rows([Unread(item.path, "DC101", reason)], item.path, item.split).as_wire()}
 
 
-def _seen(job: Job, files: Sequence[str]) -> list[list[Any]]:
+def _seen(job: Job, files: Sequence[str], cut: Sequence[str]) -> list[list[Any]]:
     found = (stat_entry(job.root, file, job.roots) for file in files)
-    return [list(digested(job.root, job.roots, entry)) for entry in found if entry is not None]
+    return [list(digested(job.root, job.roots, entry, cut)) for entry in found if entry is not None]
 
 
-def _take(done: Measured, part: Mapping[str, Any], listing: Listing, journal: Journal) -> int:
+def _take(done: Measured, parts: Sequence[Mapping[str, Any]], listing: Listing, journal: Journal) -> int:
+    """Take what came of one task, or of all tasks that read one file: the first part speaks, the others bring rows."""
+    part, listed = parts[0], listing.by_path
     if part["items"]:
-        journal.add(part)
-    table, listed = Table.from_wire(part["table"]), listing.by_path
-    shared(table, listing)
-    done.tables.append(table)
+        journal.add(part, [more["table"] for more in parts[1:]])
+    tables = [Table.from_wire(one["table"]) for one in parts]
+    for table in tables:
+        shared(table, listing)
+    done.tables += tables
     for _, split, files in part["items"]:
         own = tuple(listed[file].path if file in listed else file for file in files)
         done.items[own[0], split] = own
@@ -196,7 +219,7 @@ def _take(done: Measured, part: Mapping[str, Any], listing: Listing, journal: Jo
     done.deaths += part.get("deaths", [])
     for crash in part["crashes"]:
         done.crashes.setdefault(crash["measure"], crash)
-    return len(table)
+    return sum(map(len, tables))
 
 
 def with_entries(listing: Listing, entries: Mapping[str, Entry], used: Collection[str]) -> Listing:

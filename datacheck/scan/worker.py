@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -74,11 +74,14 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     spoiled.update(item.path for item in todo if _resized(item, before.get(item.path)))
     table = _honest(table, schema, list(zip(todo, files, strict=True)), spoiled)
     entries = [entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled]
+    parts = {item.path for item in todo if item.part is not None}  # whoever cut the file has its digest
     return {
         "table": table.as_wire(),
         "items": [[i.path, i.split, f] for i, f in zip(todo, files, strict=True) if i.path not in bench.failed],
         "entries": [
-            list(entry._replace(digest=NOT_WHOLE) if entry.path in source.partly else digested(root, roots, entry))
+            list(
+                entry._replace(digest=NOT_WHOLE) if entry.path in source.partly else digested(root, roots, entry, parts)
+            )
             for entry in entries
         ],
         "crashes": list(bench.crashes.values()),
@@ -98,8 +101,10 @@ def _resized(item: Item, entry: Entry | None) -> bool:
     return entry is not None and item.nbytes not in (0, entry.size)
 
 
-def digested(root: Path, roots: Mapping[str, Path], entry: Entry) -> Entry:
-    """Return the entry with the digest of its file; without one where the file cannot be read."""
+def digested(root: Path, roots: Mapping[str, Path], entry: Entry, others: Collection[str] = ()) -> Entry:
+    """Return the entry with the digest of its file; without one for `others`, and where it cannot be read."""
+    if entry.path in others:
+        return entry
     try:
         return entry._replace(digest=_digest(str(root), tuple(sorted(roots.items())), entry.path, entry[1:5]))
     except FormatError:  # reading it has already said why
@@ -126,7 +131,7 @@ def _honest(table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[s
         slot = (item.path, item.split)
         if spoiled and (file := next((f for f in files if f in spoiled), "")):
             changed[slot] = file
-        elif slot not in have:
+        elif slot not in have and item.part is None:
             extra.append(unread_rows([Unread(item.path, "DC101", _no_sample(schema))], *slot))
     if not changed:
         return concatenate([table, *extra]) if extra else table

@@ -38,6 +38,7 @@ class Item:
         names: what the placeholders of the file pattern stand for ({"seq": "ABF10", "frame": "0000"}).
         keys: read only these samples, in this order (a build); None reads all (a scan).
         nbytes: size of the file, for planning.
+        part: read only these bytes [start, stop); the third number is that of the line they begin with.
     """
 
     path: str
@@ -45,17 +46,19 @@ class Item:
     names: dict[str, str] = field(default_factory=dict)
     keys: tuple[str, ...] | None = None
     nbytes: int = 0
+    part: tuple[int, int, int] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the item as JSON values."""
         keys = None if self.keys is None else list(self.keys)
-        return {"path": self.path, "split": self.split, "names": self.names, "keys": keys, "nbytes": self.nbytes}
+        said = {"path": self.path, "split": self.split, "names": self.names, "keys": keys, "nbytes": self.nbytes}
+        return said if self.part is None else said | {"part": list(self.part)}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Item:
         """Return the item of `as_dict`."""
-        keys = data.get("keys")
-        return Item(**(data | {"keys": None if keys is None else tuple(keys)}))
+        lists = {name: tuple(data[name]) for name in ("keys", "part") if data.get(name) is not None}
+        return Item(**(data | lists))
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,18 @@ class Source(ABC):
             FormatError: the file as a whole cannot be read.
             MissingDependencyError: the file's format needs an extra that is not installed.
         """
+
+    def cut(self, item: Item) -> Iterator[tuple[tuple[int, int, int], str]] | None:
+        """Return the parts of a large file (see `Item.part`), None where it is read whole.
+
+        Yields:
+            A part, and "" beside all but the last one; beside that the digest of the whole file.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        del item
+        return None
 
     def files(self, item: Item) -> list[str]:
         """Return every file that reading the item may open: the main one, then its companions, as listing paths.

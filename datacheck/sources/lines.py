@@ -16,6 +16,8 @@ from datacheck.sources.listing import locate
 from datacheck.sources.records import grouped
 from datacheck.sources.values import check_written
 
+_CUT_BYTES = 16 << 20
+
 
 def numbered(path: str, number: int) -> str:
     """Return the key of a line, row or episode: 12 digits, so that bytewise order is reading order."""
@@ -66,9 +68,9 @@ class LineSource(Source):
         with unchanged(path, item.nbytes):
             lines = _Lines(self, item, shelf)
             if item.keys is None:
-                for first, values in jsonl.batches(path):
+                for first, values in jsonl.batches(path, jsonl.Span(*item.part) if item.part else None):
                     yield from lines.blocks(range(first, first + len(values)), values)
-                if not lines.seen:
+                if not lines.seen and item.part is None:
                     msg = "holds no line"
                     raise FormatError(msg)
             else:
@@ -76,6 +78,12 @@ class LineSource(Source):
                 yield from strange
                 for run in runs(wanted):
                     yield from _some(path, run, lines)
+
+    def cut(self, item: Item) -> Iterator[tuple[tuple[int, int, int], str]] | None:
+        """Return the parts of a large file of plain lines: about 64 MB each, or 262,144 lines."""
+        if item.keys is not None or item.nbytes < _CUT_BYTES or not jsonl.splittable(item.path):
+            return None
+        return jsonl.parts(locate(self.root, self.roots, item.path))
 
 
 def _some(path: Path, run: list[int], lines: _Lines) -> Iterator[Part]:

@@ -1,0 +1,123 @@
+"""Large files that several tasks read, each a part: they are cut here, and what comes of the parts is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from datacheck.scan.worker import unread_rows
+from datacheck.sources.base import Item, Source, Unread
+from datacheck.sources.listing import Entry, stat_entry
+
+Payload = dict[str, Any]
+Slot = tuple[str, str]  # an item's path and split
+
+_LISTS = ("items", "entries", "crashes", "undeclared", "deaths")
+_CHANGED = "it changed while it was read; scan again when nothing writes to it"
+
+
+@dataclass(eq=False)
+class _File:
+    """A file that is read in parts.
+
+    Args:
+        seen: the file when cutting began.
+        parts: how many there are; 0 until all are cut.
+        digest: of the whole file.
+        done: how many parts came back.
+        payloads: what came back (see `worker.measure_items`).
+    """
+
+    seen: Entry | None
+    parts: int = 0
+    digest: str = ""
+    done: int = 0
+    payloads: list[Payload] = field(default_factory=list)
+
+
+class Cuts:
+    """The files of a scan that are read in parts.
+
+    Args:
+        source: cuts them.
+        root, roots: where they are.
+    """
+
+    def __init__(self, source: Source, root: Path, roots: Mapping[str, Path]) -> None:
+        self._source, self._root, self._roots = source, root, roots
+        self._files: dict[Slot, _File] = {}
+
+    def items(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield the items, the parts of a large file in its place, in order; a part as soon as it is cut."""
+        for item in items:
+            cut = self._source.cut(item)
+            if cut is None:
+                yield item
+            else:
+                yield from self._parts(item, cut)
+
+    def _parts(self, item: Item, cut: Iterator[tuple[tuple[int, int, int], str]]) -> Iterator[Item]:
+        file = _File(stat_entry(self._root, item.path, self._roots))
+        self._files[item.path, item.split] = file
+        count = 0
+        try:
+            for part, digest in cut:
+                count += 1
+                if digest:
+                    file.parts, file.digest = count, digest
+                yield replace(item, part=part)
+        except OSError:  # it vanished: what was read of it is told by `rest`
+            if not count:
+                del self._files[item.path, item.split]
+                yield item  # whoever reads it says why it cannot be read
+
+    def whole(self, item: Item, payloads: Sequence[Payload]) -> Iterator[list[Payload]]:
+        """Yield what came of whole files: of an item that is one at once, of a part with the last of its parts."""
+        if item.part is None:
+            yield from ([payload] for payload in payloads)
+            return
+        file = self._files[item.path, item.split]
+        file.payloads += payloads
+        file.done += 1
+        if file.done == file.parts:
+            del self._files[item.path, item.split]
+            yield _together(item.path, item.split, file)
+
+    def rest(self) -> Iterator[list[Payload]]:
+        """Yield what came of files of which not all parts could be cut."""
+        for (path, split), file in self._files.items():
+            yield _together(path, split, file)
+        self._files = {}
+
+
+def _together(path: str, split: str, file: _File) -> list[Payload]:
+    """Return the payloads of a file's parts as those of one file: the first speaks for it, the others bring rows."""
+    said: Payload = {name: [] for name in _LISTS}
+    for payload in file.payloads:
+        for name in ("crashes", "undeclared", "deaths"):
+            said[name] += payload.get(name, [])
+    if not file.parts or not all(_same(payload, path, file.seen) for payload in file.payloads):
+        keys = [key for payload in file.payloads for key in payload["table"]["texts"]["keys"][0] if key != path]
+        unread = [Unread(key, "DC101", _CHANGED) for key in keys or [path]]
+        return [said | {"table": unread_rows(unread, path, split).as_wire()}]
+    if all(payload["items"] for payload in file.payloads):
+        said["items"] = file.payloads[0]["items"]
+    entries = {entry[0]: entry for payload in file.payloads for entry in payload["entries"]}
+    if path in entries:
+        entries[path] = list(Entry(*entries[path])._replace(digest=file.digest))
+    tables = [payload["table"] for payload in file.payloads if len(payload["table"]["status"])]
+    dead = [i for i, table in enumerate(tables) if table["texts"]["keys"][0] == [path]]  # one row says it
+    tables = [table for i, table in enumerate(tables) if i not in dead[1:]]
+    if not tables:
+        tables = [unread_rows([Unread(path, "DC101", "holds no line")], path, split).as_wire()]
+    said["entries"] = list(entries.values())
+    return [said | {"table": tables[0]}, *({name: [] for name in _LISTS} | {"table": table} for table in tables[1:])]
+
+
+def _same(payload: Payload, path: str, seen: Entry | None) -> bool:
+    """Tell whether a part was read of the file that was cut."""
+    if payload.get("deaths"):
+        return True  # our own code failed: nobody looked at the file behind it
+    return seen is not None and any(e[0] == path and tuple(e[1:5]) == seen[1:5] for e in payload["entries"])

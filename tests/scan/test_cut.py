@@ -1,0 +1,174 @@
+"""A large file of lines that is read in parts gives what reading it whole gives."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.digest import digest_file
+from datacheck.formats import jsonl
+from datacheck.scan import Request, measuring, run_scan
+from datacheck.schema.load import parse_schema
+from datacheck.sources import lines
+from datacheck.table import CHECKED, UNREADABLE
+
+SCHEMA = """
+datacheck: 1
+name: texts
+samples: {files: "*.jsonl", each: line, group: "{file}"}
+fields: {text: {role: text, min_trained_tokens: 1}, n: {role: value, optional: true}}
+"""
+SECOND = 10**9
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    """Cut files of kilobytes as if they had gigabytes; only the coordinator cuts."""
+    monkeypatch.setattr(lines, "_CUT_BYTES", 1000)
+    monkeypatch.setattr(jsonl, "_PART_BYTES", 2000)
+    monkeypatch.setattr(jsonl, "_COUNTED_BYTES", 512)
+
+
+def write(path, count=200, end=b"\n", last=True):
+    """Write lines of which some are blank, broken, or of another kind."""
+    odd = {
+        5: b"",
+        17: b"{",
+        40: b'{"text": "a"},{"text": "b"}',
+        77: b"  ",
+        110: b'{"text": 5}',
+        150: b'{"text": "\xff"}',
+    }
+    good = [json.dumps({"text": f"{i} 你好\u3000" + "word " * (i % 9), "n": i}).encode() for i in range(count)]
+    path.write_bytes(end.join(odd.get(i, line) for i, line in enumerate(good)) + (end if last else b""))
+    os.utime(path, ns=(SECOND, SECOND))
+    return path
+
+
+def scan(data, output, **more):
+    progress = more.pop("progress", None)
+    run = run_scan(parse_schema(SCHEMA), Request(data, output=output, **more), progress)
+    return run, {name: (output / name).read_bytes() for name in ("samples.parquet", "listing.json", "valid.json")}
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"", b"long" * 9, b"\r", b"x" * 70]), max_size=30), st.booleans(),
+    st.integers(1, 90), st.integers(1, 4), st.integers(1, 50),
+)  # fmt: skip
+def test_parts_are_whole_lines_and_come_to_the_file(tmp_path_factory, texts, end, nbytes, most, counted):
+    path = tmp_path_factory.mktemp("parts") / "a.jsonl"
+    path.write_bytes(b"\n".join(texts) + (b"\n" if end else b""))
+    data = path.read_bytes()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("_PART_BYTES", nbytes), ("_PART_LINES", most), ("_COUNTED_BYTES", counted)):
+            patch.setattr(jsonl, name, value)
+        found = list(jsonl.parts(path))
+    assert [digest for _, digest in found] == [""] * (len(found) - 1) + [digest_file(path)]
+    spans = [span for span, _ in found]
+    assert b"".join(data[start:stop] for start, stop, _ in spans) == data
+    for start, _, line in spans:
+        assert line == data[:start].count(b"\n")
+        assert start == 0 or data[start - 1 : start] == b"\n"
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+def test_parts_say_what_the_whole_says_whatever_the_workers(in_tmp, monkeypatch, end, last):
+    (in_tmp / "data").mkdir()
+    path = write(in_tmp / "data/a.jsonl", end=end, last=last)
+    whole, files = scan(in_tmp / "data", in_tmp / "whole")
+    assert {CHECKED, UNREADABLE} == set(whole.table.status.tolist())
+    monkeypatch.setattr(lines, "_CUT_BYTES", 1000)
+    monkeypatch.setattr(jsonl, "_PART_BYTES", 2000)
+    monkeypatch.setattr(jsonl, "_COUNTED_BYTES", 512)
+    for workers in (1, 2):
+        cut, found = scan(in_tmp / "data", in_tmp / f"cut{workers}", workers=workers)
+        assert found["samples.parquet"] == files["samples.parquet"]
+        assert found["valid.json"] == files["valid.json"]
+        assert [entry.digest for entry in cut.listing.entries] == [digest_file(path)]
+        assert cut.table.keys == whole.table.keys
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_an_unchanged_file_is_not_cut_again(in_tmp, monkeypatch):
+    (in_tmp / "data").mkdir()
+    write(in_tmp / "data/a.jsonl")
+    _, first = scan(in_tmp / "data", in_tmp / "out")
+    monkeypatch.setattr(jsonl, "parts", lambda path: pytest.fail("the file was read"))
+    run, second = scan(in_tmp / "data", in_tmp / "out")
+    assert second["samples.parquet"] == first["samples.parquet"]
+    assert run.report.run["kept_files"] == 1
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_scan_that_is_stopped_between_parts_goes_on_to_the_same_rows(in_tmp):
+    (in_tmp / "data").mkdir()
+    for name in ("a", "b", "c"):
+        write(in_tmp / f"data/{name}.jsonl")
+    _, wanted = scan(in_tmp / "data", in_tmp / "whole")
+    for stop in (2, 5, 9):
+
+        def interrupt(tick, seen=[0], stop=stop):  # noqa: B006
+            seen[0] += 1
+            if seen[0] > stop:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            scan(in_tmp / "data", in_tmp / "out", progress=interrupt)
+    _, found = scan(in_tmp / "data", in_tmp / "out")
+    assert found["samples.parquet"] == wanted["samples.parquet"]
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("size", ["same", "other"])
+def test_a_file_that_changes_between_its_parts_is_no_sample(in_tmp, size):
+    (in_tmp / "data").mkdir()
+    path = write(in_tmp / "data/a.jsonl")
+    write(in_tmp / "data/b.jsonl")
+    ticks = []
+
+    def change(tick):
+        ticks.append(tick)
+        if len(ticks) == 3:
+            data = path.read_bytes().replace(b"word", b"WORD")
+            path.write_bytes(data if size == "same" else data + b'{"text": "more"}\n')
+
+    run, _ = scan(in_tmp / "data", in_tmp / "out", progress=change)
+    mine = np.array([file == "a.jsonl" for file in run.table.files])
+    assert set(run.table.status[mine].tolist()) == {UNREADABLE}
+    assert {run.table.reasons[i].partition(";")[0] for i in np.flatnonzero(mine)} == {
+        "DC101 it changed while it was read"
+    }
+    assert len(set(run.table.keys)) == len(run.table.keys)
+    assert (run.table.status[~mine] == CHECKED).sum() > 100
+    again, _ = scan(in_tmp / "data", in_tmp / "out")
+    assert (again.table.status == CHECKED).sum() > 300
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("kind", ["kill", "bug"])
+def test_a_part_that_kills_its_reader_loses_no_other_part(in_tmp, monkeypatch, kind):
+    monkeypatch.setattr(measuring, "_MEASURE", "tests.scan.misbehaving:measure_parts")
+    (in_tmp / "data").mkdir()
+    write(in_tmp / f"data/{kind}.jsonl")
+    run, _ = scan(in_tmp / "data", in_tmp / "out")
+    first = next(jsonl.parts(in_tmp / f"data/{kind}.jsonl"))[0]
+    lost = [key for key, status in zip(run.table.keys, run.table.status, strict=True) if status == UNREADABLE]
+    assert lost.count(f"{kind}.jsonl") == 1
+    assert len(set(run.table.keys)) == len(run.table.keys)
+    assert (run.table.status == CHECKED).any()
+    assert max(int(key[-12:]) for key in run.table.keys if ":" in key) < 60
+    assert first.line == 0
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_file_of_blank_lines_is_one_row_that_says_so(in_tmp):
+    (in_tmp / "data").mkdir()
+    (in_tmp / "data/a.jsonl").write_bytes(b" \n" * 5000)
+    run, _ = scan(in_tmp / "data", in_tmp / "out")
+    assert (run.table.keys, run.table.reasons) == (["a.jsonl"], ["DC101 holds no line"])
