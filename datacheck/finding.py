@@ -126,7 +126,7 @@ class RuleVerdict:
         checked, failed: samples that it judged, and those that fail.
         skipped: samples that it did not judge, by the code that they fail already.
         unseen: what else it could not look at, a sentence each.
-        why: the reason for a verdict that is neither pass nor fail, and what was allowed or waived.
+        why: the reason for a verdict that is neither pass nor fail, what was allowed or waived, and what the rule saw.
         options: the options in force.
     """
 

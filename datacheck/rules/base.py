@@ -136,7 +136,18 @@ class Skip:
     reason: str
 
 
-Judge = Callable[[Rows, Case], Iterable["Failure | Skip"]]
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What a judge yields of data that are as they should be: it stands with the verdict, whatever that is.
+
+    Args:
+        words: what was seen, for example "centred on: root (734 of 734)".
+    """
+
+    words: str
+
+
+Judge = Callable[[Rows, Case], Iterable["Failure | Skip | Told"]]
 Pairing = Callable[[Rows, Case], Array]
 Compare = Callable[[Sample, Sample, Case], Mapping[str, float]]
 

@@ -1,4 +1,4 @@
-"""Rules about frames: which centre lies at the origin, and on which side of the camera things are."""
+"""Rules about frames: on which side of the camera things are, and whether they project into the image."""
 
 from __future__ import annotations
 
@@ -8,187 +8,40 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those
-from datacheck.rules.measures import leaf, of_role, place, positions
-from datacheck.sample import Block, Column
-from datacheck.schema.model import Schema
-from datacheck.table import Measured, Rows
+from datacheck.rules.base import Case, counted, rule, those
+from datacheck.rules.measures import leaf, place
+from datacheck.rules.projection import FRAMES, READINGS, Signs, projection
+from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
-_FLIP = np.array([1.0, -1.0, -1.0])
 _BEFORE = {"camera_opengl": "behind", "camera_opencv": "front"}
 _OTHER = {"camera_opengl": "camera_opencv", "camera_opencv": "camera_opengl"}
-
-
-def _centres(rows: Rows, role: str | None) -> dict[str, Array]:
-    """Return how far each candidate centre is from the origin, over half the diagonal of the bounding box."""
-    names = {"root": "first", "centroid": "centroid", "box": "middle"}
-    names = names if role == "joints" else {k: v for k, v in names.items() if k != "root"}
-    radius = np.where(rows["box"] > 0, rows["box"] / 2, np.inf)
-    far = {name: np.sqrt((rows[column] ** 2).sum(axis=1)) / radius for name, column in names.items()}
-    flat = [np.sqrt((rows[column][:, :2] ** 2).sum(axis=1)) / radius for column in ("centroid", "middle")]
-    return far | {"xy": np.minimum(*flat)}
-
-
-@rule(
-    "DC301", "wrong-centre", Severity.ERROR, Level.SAMPLE, measures=(place,),
-    needs=("DC109", "DC122", "DC221", "DC602"),
-    applies=of_role("points", "joints"), defaults={"at": 1e-3, "off": 0.05, "xy": 1.0, "told": 0.99},
-)  # fmt: skip
-def wrong_centre(rows: Rows, case: Case) -> Iterator[Failure]:
-    """Positions are centred otherwise than declared.
-
-    What:
-        Which of root (first joint), centroid, centre of the bounding box lies at the origin, against ``centered``.
-        ``no`` means absolute positions: none of them may. Without ``centered`` the answer is only told.
-    Why it matters:
-        Centring twice on the same centre does no harm; data centred on the root and a loader that centres on the
-        mean do. "The mean of joints minus root is 0" tests nothing: it is centimetres for every real hand.
-    Measure:
-        Distance of each candidate from the origin, over half the diagonal of the bounding box.
-    When it is wrong:
-        A cloud is symmetric about the origin by construction: declare the centre it has.
-    Options:
-        at: a centre this near is at the origin (0.001). off: a declared centre may be so far (0.05). xy: the same for
-        ``xy`` (1.0: the origin lies below the body). told: share that must agree for the undeclared case (0.99).
-    Bad::
-
-        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, centered: no}}}
-        samples:
-          - {n: 3, j: {hand: 1, root: [0.1, 0.0, -0.6]}}
-          - {j: {hand: 1, root: [0, 0, 0]}}
-
-    Good::
-
-        schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, centered: no}}}
-        samples:
-          - {n: 4, j: {hand: 1, root: [0.1, 0.0, -0.6]}}
-
-    Fix:
-        Centre once, in the loader; or declare the centre that the data have.
-    Reference:
-        UTNet on HO3D: centre of the mean in one place, of the wrist in another.
-    """
-    known = rows.measured("box")
-    if not known.any():
-        return
-    known &= rows["box"] > 0
-    centres, options = _centres(rows, case.spec.role), case.options
-    exact = {name: known & (far <= float(options["at"])) for name, far in centres.items() if name != "xy"}
-    declared = case.spec.centered
-    if declared is None:
-        yield from _told(known, exact, float(options["told"]))
-        return
-    if declared == "no":
-        bad = np.logical_or.reduce(list(exact.values()))
-    elif declared in centres:
-        bad = known & (centres[declared] > float(options["xy" if declared == "xy" else "off"]))
-    else:
-        return
-    if bad.any():
-        yield _off_centre(bad, declared, centres, exact)
-
-
-def _off_centre(bad: Array, declared: str, centres: dict[str, Array], exact: dict[str, Array]) -> Failure:
-    kind, words, count = _named(bad, exact)
-    said = "absolute positions are declared"
-    far = 0.0
-    if declared in centres:
-        far = float(np.median(centres[declared][bad]))
-        said = f"centered: {declared} is declared and {shown(far)} of the radius away"
-    return Failure(
-        bad,
-        f"{those(bad, 'are')} centred on {words}; {said}.",
-        measured={"centre": kind, "median": far},
-        expected={"centered": declared},
-        cause=Cause(f"centred on {words}", kind, explains=count) if kind != "none" else None,
-        fix=f"Declare centered: {kind}, or export absolute positions." if kind != "none" else "Centre them once.",
-        kind=kind,
-    )
-
-
-def _named(bad: Array, exact: dict[str, Array]) -> tuple[str, str, int]:
-    counts = {name: int((bad & where).sum()) for name, where in exact.items()}
-    best = max(counts, key=lambda name: counts[name])
-    if counts[best] * 10 < int(bad.sum()) * 9:
-        return "none", "no known centre", 0
-    return best, {"root": "the root", "centroid": "the centroid", "box": "the box"}[best], counts[best]
-
-
-def _told(known: Array, exact: dict[str, Array], share: float) -> Iterator[Failure]:
-    for name, where in exact.items():
-        if known.any() and int(where.sum()) >= share * int(known.sum()):
-            yield Failure(
-                np.zeros(len(known), bool),
-                f"centred on: {name} ({int(where.sum()):,} of {int(known.sum()):,} samples); the schema does not say.",
-                measured={"centre": name},
-                severity=Severity.INFO,
-                fix=f"Declare centered: {name}.",
-                kind="told",
-            )
-            return
-
-
-@measure("projection", per="sample", uses=("fields.intrinsics", "fields.image_size"))
-def projection(block: Block, schema: Schema) -> Columns:
-    """Share of positions inside the image, by the field's intrinsics, taken for either camera convention.
-
-    ``<field>:camera_opencv``: as they are; ``<field>:camera_opengl``: with y and z reversed. What is behind the camera
-    is outside.
-    """
-    found: dict[str, Measured] = {}
-    for name, spec in sorted(schema.fields.items()):
-        column, camera = block.fields.get(name), block.fields.get(spec.intrinsics or "")
-        here = None if column is None or camera is None or spec.image_size is None else positions(column)
-        if here is None or camera is None or spec.image_size is None:
-            continue
-        xyz, lengths = here
-        count = np.ones(len(block), np.int64) if lengths is None else lengths
-        k, fits = _matrices(camera, len(block))
-        k = np.repeat(k, count, axis=0)
-        for frame, sign in (("camera_opencv", np.ones(3)), ("camera_opengl", _FLIP)):
-            x, y, z = xyz * sign[:, None]
-            u, v = k[:, 0, 0] * x / z + k[:, 0, 2], k[:, 1, 1] * y / z + k[:, 1, 2]
-            width, height = spec.image_size
-            inside = (z > 0) & (u >= 0) & (u < width) & (v >= 0) & (v < height)
-            sample = np.repeat(np.arange(len(block)), count)
-            hits = np.bincount(sample, weights=inside, minlength=len(block))
-            found[f"{name}:{frame}"] = Measured(hits / np.maximum(count, 1), fits & (count > 0))
-    return dict(found)
-
-
-def _matrices(camera: Column, count: int) -> tuple[Array, Array]:
-    """Return the 3x3 matrix of each sample, and where there is one."""
-    if camera.kind != "array" or camera.values.shape[1:] != (3,) or camera.lengths is None:
-        return np.zeros((count, 3, 3)), np.zeros(count, bool)
-    fits = camera.lengths == 3
-    matrices = np.zeros((count, 3, 3))
-    matrices[fits] = camera.values[np.repeat(fits, camera.lengths)].reshape(-1, 3, 3)
-    return matrices, fits
 
 
 @rule(
     "DC303", "camera-frame", Severity.ERROR, Level.DATASET, measures=(place, projection),
     needs=("DC109", "DC122", "DC221", "DC301", "DC602"),
     applies=lambda s: leaf(s) and s.role in {"points", "joints", "position"} and s.frame in _BEFORE,
-    defaults={"wrong": 0.5, "sure": 0.999, "inside": 0.9},
+    defaults={"wrong": 0.5, "sure": 0.999, "better": 0.5, "inside": 0.9},
 )  # fmt: skip
 def camera_frame(rows: Rows, case: Case) -> Iterator[Failure]:
     """Positions are on the other side of the camera than the declared frame says.
 
     What:
         In ``camera_opengl`` (x right, y up) everything lies at z < 0, in ``camera_opencv`` (y down) at z > 0. With
-        ``intrinsics`` and ``image_size`` positions also project into the image.
+        ``intrinsics`` and ``image_size`` positions also project into the image; the eight ways to reverse axes are
+        tried, and the one that brings them there is named, ties as ties.
     Why it matters:
         Projected in the wrong convention, crops are empty and x is mirrored; the loss stays finite.
     Measure:
-        Share of positions with z on either side; share inside the image under both conventions.
+        Share of positions with z on either side; share inside the image for every choice of signs.
     When it is wrong:
         Things behind the camera are recorded on purpose: raise ``wrong``.
     Options:
         wrong: share of a sample's positions on the wrong side from which it fails (0.5). sure: share from which the
-        other convention is named (0.999). inside: median share inside the image below which a warning is given (0.9).
+        other convention is named (0.999). better: by how much another choice of signs must bring more positions into
+        the image (0.5). inside: median share inside the image below which a warning is given (0.9).
     Bad::
 
         schema: {fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, centered: no}}}
@@ -210,20 +63,61 @@ def camera_frame(rows: Rows, case: Case) -> Iterator[Failure]:
     known, frame = rows.measured("front"), case.spec.frame or ""
     if not known.any():
         return
-    wrong_side = rows[_BEFORE[_OTHER[frame]]]
-    bad = known & (wrong_side > float(case.options["wrong"]))
-    if bad.any():
-        yield _other_side(bad, wrong_side, frame, float(case.options["sure"]))
-    column = f":{case.name}:{frame}"
-    inside = rows.measured(column) & known & ~bad
-    least = float(case.options["inside"])
-    if inside.any() and float(np.median(rows[column][inside])) < least:
-        yield _outside(inside, rows[column], least)
+    wrong_side, column = rows[_BEFORE[_OTHER[frame]]], f":{case.name}:inside"
+    projected = rows.measured(column) & known
+    inside = rows[column] if projected.any() else np.zeros((len(rows), len(READINGS)))
+    own = inside[:, READINGS.index(FRAMES[frame])]
+    aside = known & (wrong_side > float(case.options["wrong"]))
+    if aside.any():
+        steps = _steps(inside[aside & projected], frame, behind=True)
+        yield _other_side(aside, wrong_side, frame, steps, float(case.options["sure"]))
+    turned = projected & ~aside & (inside.max(axis=1) - own > float(case.options["better"]))
+    if turned.any():
+        yield _reversed(turned, inside.max(axis=1) - own, frame, _steps(inside[turned], frame, behind=False))
+    judged, least = projected & ~aside & ~turned, float(case.options["inside"])
+    if judged.any() and float(np.median(own[judged])) < least:
+        yield _outside(judged, own, least)
 
 
-def _other_side(bad: Array, wrong_side: Array, frame: str, surely: float) -> Failure:
+def _steps(inside: Array, frame: str, *, behind: bool) -> list[Signs]:
+    """Return by which signs to multiply positions, all that bring equally many into the image.
+
+    Notes:
+        The step between the two camera conventions comes first: it is the one that is forgotten. Without a projection
+        it is the only one.
+    """
+    flip = _signs(FRAMES[frame], FRAMES[_OTHER[frame]])
+    if not len(inside):
+        return [flip]
+    middle = np.median(inside, axis=0)
+    steps = [
+        _signs(FRAMES[frame], r) for r, share in zip(READINGS, middle, strict=True) if share >= middle.max() - 0.05
+    ]
+    return sorted((s for s in steps if s != (1, 1, 1) and (s[2] < 0 or not behind)), key=lambda s: s != flip) or [flip]
+
+
+def _signs(a: Signs, b: Signs) -> Signs:
+    x, y, z = (int(p * q) for p, q in zip(a, b, strict=True))
+    return x, y, z
+
+
+def _diag(signs: Signs) -> str:
+    return f"diag({', '.join(map(str, signs))})"
+
+
+def _cause(steps: list[Signs], frame: str, count: int) -> Cause:
+    """Name the first step by what was done to the data, the others as ties."""
+    axes = " and ".join(axis for axis, sign in zip("xyz", steps[0], strict=True) if sign < 0)
+    other = _OTHER[frame] if steps[0] == _signs(FRAMES[frame], FRAMES[_OTHER[frame]]) else ""
+    ties = tuple(_diag(step) for step in steps[1:])
+    words = f"probably {other}" if other else f"{axes} reversed"
+    words += f"; the image does not tell it from {', '.join(ties)}" if ties else ""
+    return Cause(words, other or f"reversed-{axes.replace(' and ', '')}", explains=count, alternatives=ties)
+
+
+def _other_side(bad: Array, wrong_side: Array, frame: str, steps: list[Signs], surely: float) -> Failure:
     sure = int((bad & (wrong_side >= surely)).sum())
-    named, other = sure >= 0.9 * int(bad.sum()), _OTHER[frame]
+    cause = _cause(steps, frame, sure) if sure >= 0.9 * int(bad.sum()) else None
     sign = "above" if _BEFORE[frame] == "behind" else "below"
     return Failure(
         bad,
@@ -231,10 +125,29 @@ def _other_side(bad: Array, wrong_side: Array, frame: str, surely: float) -> Fai
         f"positions, median); {frame} is declared.",
         measured={"wrong_side": float(np.median(wrong_side[bad]))},
         expected={"frame": frame},
-        cause=Cause(f"probably {other}", other, explains=sure) if named else None,
-        fix=f"Multiply by diag(1, -1, -1), or declare frame: {other}.",
-        kind=other if named else "mixed",
+        cause=cause,
+        fix=f"Multiply by {_diag(steps[0])}{_or_declare(cause)}.",
+        kind=cause.kind if cause else "mixed",
         order=wrong_side,
+    )
+
+
+def _or_declare(cause: Cause | None) -> str:
+    return f", or declare frame: {cause.kind}" if cause is not None and cause.kind in FRAMES else ""
+
+
+def _reversed(bad: Array, gain: Array, frame: str, steps: list[Signs]) -> Failure:
+    cause = _cause(steps, frame, int(bad.sum()))
+    return Failure(
+        bad,
+        f"{those(bad, 'project')} into the image only if multiplied by {_diag(steps[0])}: "
+        f"{100 * float(np.median(gain[bad])):.3g} % more of their positions do (median); {frame} is declared.",
+        measured={"gain": float(np.median(gain[bad]))},
+        expected={"frame": frame},
+        cause=cause,
+        fix=f"Multiply by {_diag(steps[0])}; then every image must be mirrored the same way.",
+        kind=cause.kind,
+        order=gain,
     )
 
 

@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 # Roles in which a row of equal values can be no data; of points and colours only large or negative ones.
 _MARKED = frozenset({"joints", "position", "pose", "quaternion", "rotvec", "joint_angle", "transform"})
-_NEVER_ZERO = frozenset({"points", "normal", "quaternion", "transform"})
+_NEVER_ZERO = frozenset({"points", "quaternion", "transform"})  # of normals DC311 says it
 _STEERED = frozenset({"action", "joint_angle", "position", "value"})
 
 
@@ -141,7 +141,7 @@ def sentinel_values(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         Rows of a position, pose, joint, rotation or quaternion whose numbers are all -1, 999, ...; rows of zeros where
-        zero cannot be data (points, normals, quaternions, transforms); samples that hold declared sentinels only.
+        zero cannot be data (points, quaternions, transforms); samples that hold declared sentinels only.
     Why it matters:
         The mark is learnt as a place; one row at -1 -1 -1 moves every mean.
     Measure:
@@ -190,7 +190,7 @@ def sentinel_values(rows: Rows, case: Case) -> Iterator[Failure]:
     zeros &= ~empty & (0.0 not in case.spec.sentinels)
     if case.spec.role == "points":
         zeros &= rows["zeros"] > 1  # one point of a small cloud may well be the origin
-    whole = zeros & (rows["zeros"] >= rows["rows"]) & (case.spec.role != "normal")
+    whole = zeros & (rows["zeros"] >= rows["rows"])
     for mask, severity in ((whole, None), (zeros & ~whole, Severity.WARNING)):
         if mask.any():
             yield _marked(rows, mask, "zeros", "rows of zeros", severity)

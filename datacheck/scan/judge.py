@@ -12,7 +12,7 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.finding import Failure, Finding, RuleVerdict, Severity, Verdict
-from datacheck.rules.base import Case, Skip
+from datacheck.rules.base import Case, Skip, Told
 from datacheck.scan.pairs import SecondRead, second_read
 from datacheck.scan.reference import Reference
 from datacheck.scan.select import Choice, in_order_of_need, targets
@@ -61,6 +61,7 @@ class _Trial:
     findings: list[Finding] = field(default_factory=list)
     crashes: list[dict[str, str]] = field(default_factory=list)
     allowed: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
     unseen: dict[str, Array] = field(default_factory=dict)
     expected: bool = False
     waived: int = 0
@@ -69,7 +70,7 @@ class _Trial:
     def verdict(self) -> RuleVerdict:
         rule, choice = self.choice.rule, self.choice
         told = any(f.severity is not Severity.INFO for f in self.findings)
-        why = [*self.allowed]
+        why = [*self.told, *self.allowed]
         if self.waived:
             why.append(f"{self.waived:,} failing samples waived: {choice.settings.reason}")
         unseen = tuple(f"{int(m.sum()):,} samples not judged: {reason}" for reason, m in sorted(self.unseen.items()))
@@ -237,13 +238,18 @@ class _Court:
             if rule.pairs is not None and self.second is not None:
                 case = second_read(rule, case, split, rows, self.second)
             for said in rule.judge(rows, case):
-                if isinstance(said, Skip):
-                    self._skip(trial, index, said)
-                else:
-                    self._record(trial, split, case.name, index, said)
+                self._take(trial, split, case.name, index, said)
         except Exception:  # noqa: BLE001  a rule that raises is a crash verdict; the other rules go on
             where = " ".join(part for part in (case.name, split) if part) or "the dataset"
             trial.crashes.append({"rule": rule.code, "at": where, "traceback": traceback.format_exc()})
+
+    def _take(self, trial: _Trial, split: str, name: str, index: Array, said: Failure | Skip | Told) -> None:
+        if isinstance(said, Skip):
+            self._skip(trial, index, said)
+        elif isinstance(said, Told):
+            trial.told.append(" ".join(part for part in (name, split, said.words) if part))
+        else:
+            self._record(trial, split, name, index, said)
 
     def _notes(self, trial: _Trial, split: str) -> tuple[Note, ...]:
         rule = trial.choice.rule

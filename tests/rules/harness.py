@@ -6,6 +6,11 @@ rest. A value is a number, a list, a text, ``{json: ...}``, or one of the makers
     {normal: shape, scale}  {box: [P, 3], size, at}  {full: shape, value}  {choice: shape, among}
     {ramp: [T, k], to, moves}: waves of that amplitude; only the first `moves` steps move
     {hand: unit factor, root, flip, order, scale, copies}: joints of the MANO hand in HO3D order
+    {arm: T, shift, jump}: a Panda's seven joints in motion, radians; the first one moved or jumping by so much
+    {circle: [T, k]}: angles that go round once, wrapped into -pi..pi
+    {directions: N, length}: random vectors of that length
+    {turns: N, scale, order}: random quaternions, w x y z
+    {grasps: N, at, order}: position and quaternion (w x y z) of grippers whose z axis points at `at`
 
 ``dtype`` casts. Values differ from sample to sample and are the same in every run.
 """
@@ -95,7 +100,52 @@ def _hand(rng, unit, root=(0.1, 0.05, -0.6), flip=False, order=None, scale=1.0, 
     return joints * [1, -1, -1] if flip else joints
 
 
+PANDA = (0.0, -0.16, 0.0, -2.44, 0.0, 2.23, 0.79)
+
+
+def arm(rng, steps, shift=0.0, jump=0.0):
+    """Return float64 (steps, 7): a Panda near its home pose; joint 1 sweeps over most of its range."""
+    joints = np.array(PANDA) + 0.1 * np.sin(0.1 * np.arange(steps)[:, None] + rng.uniform(0, 6, 7))
+    joints[:, 0] = 2.6 * np.sin(np.linspace(-1.4, 1.4, steps)) + shift
+    joints[steps // 2 :, 1] += jump
+    return joints
+
+
+def circle(rng, shape):
+    """Return float64 (T, k): angles that go round once."""
+    angle = np.linspace(0, 2 * np.pi, shape[0])[:, None] + rng.uniform(0.5, 2.5, shape[1])
+    return (angle + np.pi) % (2 * np.pi) - np.pi
+
+
+def directions(rng, count, length=1.0):
+    """Return float64 (count, 3): random directions."""
+    v = rng.standard_normal((count, 3))
+    return length * v / np.linalg.norm(v, axis=1)[:, None]
+
+
+def turns(rng, count, scale=1.0, order="wxyz"):
+    """Return float64 (count, 4): random rotations."""
+    q = rng.standard_normal((count, 4))
+    q *= scale / np.linalg.norm(q, axis=1)[:, None]
+    return q if order == "wxyz" else np.roll(q, -1, axis=1)
+
+
+def grasps(rng, count, at=(0.0, 0.0, 0.0), order="wxyz"):
+    """Return float64 (count, 7): hands around an object, each with its z axis on it."""
+    away = rng.standard_normal((count, 3))
+    away /= np.linalg.norm(away, axis=1)[:, None]
+    z = -away
+    q = np.stack([1 + z[:, 2], -z[:, 1], z[:, 0], np.zeros(count)], axis=1)  # takes +z to where it points
+    roll = rng.uniform(0, np.pi, count)
+    w, x, y, _ = q.T
+    c, s = np.cos(roll), np.sin(roll)
+    q = np.stack([w * c, x * c + y * s, y * c - x * s, w * s], axis=1)
+    q /= np.linalg.norm(q, axis=1)[:, None]
+    return np.concatenate([np.array(at) + 0.2 * away, q if order == "wxyz" else np.roll(q, -1, axis=1)], axis=1)
+
+
 MAKERS = {
+    "arm": arm, "circle": circle, "directions": directions, "turns": turns, "grasps": grasps,
     "normal": _normal, "box": _box, "choice": _choice, "ramp": _ramp, "hand": _hand,
     "full": lambda rng, shape, value: np.full(shape, value, dtype=np.float32),
 }  # fmt: skip

@@ -71,6 +71,14 @@ def _frame(name: str, code: str, what: str, change: Callable[[Array], Array | No
     return Fault(name, "ho3d", code, plant)
 
 
+def _other_hand(site: Site) -> list[Planted]:
+    key = _one(site)
+    record = _read(site.folder / key)
+    record["handBeta"] = record["handBeta"] + 0.5
+    (site.folder / key).write_bytes(dumps(record))
+    return [Planted((key,), "DC608", "the shape of another hand")]
+
+
 def _nan_joint(joints: Array) -> Array:
     out = joints.copy()
     out[7, 2] = np.nan
@@ -122,6 +130,7 @@ FAULTS = (
     _frame("nan-joint", "DC221", "one joint is NaN", _nan_joint),
     _frame("no-joints", "DC121", "handJoints3D is None", lambda j: None),
     _frame("twenty-joints", "DC122", "20 joints", lambda j: j[:20].copy()),
+    Fault("other-hand", "ho3d", "DC608", _other_hand),
     Fault("truncated-pickle", "ho3d", "DC101", _truncated),
     Fault("missing-pickle", "ho3d", "DC105", _missing),
 )

@@ -99,6 +99,23 @@ def _millimetres(demo: Demo) -> None:
     demo["obs/ee_pos"] = demo["obs/ee_pos"] * 1000
 
 
+def _beyond(demo: Demo) -> None:
+    demo["obs/joint_states"][:, 3] -= 1.0
+
+
+def _jump(demo: Demo) -> None:
+    half = len(demo["actions"]) // 2
+    demo["obs/joint_states"][half:, 6] += 0.5
+
+
+def _wrapped(demo: Demo) -> None:
+    """The other way round from the middle on: the same rotations, other numbers."""
+    half = len(demo["actions"]) // 2
+    ori = demo["obs/ee_ori"][half:]
+    angle = np.sqrt(np.einsum("ij,ij->i", ori, ori))[:, None]
+    demo["obs/ee_ori"][half:] = ori * (1 - 2 * np.pi / angle)
+
+
 def _truncated(site: Site) -> list[Planted]:
     path = site.pick([p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)])[0]
     truncate(site.folder / path)
@@ -139,6 +156,9 @@ FAULTS = (
     _edit("nan-action", "DC221", "one action is NaN", _nan_action),
     _edit("minus-one-positions", "DC222", "15 positions are -1 -1 -1", _minus_one),
     _edit("positions-in-mm", "DC201", "hand positions in millimetres", _millimetres),
+    _edit("beyond-the-limit", "DC603", "joint 4 a radian too low", _beyond),
+    _edit("joint-jump", "DC604", "joint 7 jumps by half a radian", _jump),
+    _edit("wrapped-orientation", "DC607", "orientation wraps in mid demo", _wrapped),
     _edit("one-row-less", "DC123", "joint_states has a step less", _one_row_less),
     Fault("duplicate-demo", "libero", "DC803", _duplicate),
 )

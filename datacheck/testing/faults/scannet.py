@@ -85,6 +85,10 @@ def _nan_point(cloud: Array, rng: np.random.Generator) -> None:
     cloud[int(rng.integers(len(cloud))), :3] = np.nan
 
 
+def _no_normals(cloud: Array, rng: np.random.Generator) -> None:
+    cloud[:, 6:9] = 0.0
+
+
 def _truncated(site: Site) -> list[Planted]:
     key = _victim(site)
     truncate(site.folder / key)
@@ -169,6 +173,7 @@ FAULTS = (
     Fault("orphan-captions", "scannetpp", "DC408", _orphan_captions),
     Fault("old-ground-truth", "scannetpp", "DC411", _old_truth),
     Fault("large-instance-id", "scannetpp", "DC410", _large_id),
+    _edit("no-normals", "DC311", "normals of zeros", _no_normals),
     Fault("label-rows-differ", "scannetpp", "DC123", _rows_differ),
     Fault("truncated-scene", "scannetpp", "DC101", _truncated),
     Fault("copied-to-validation", "scannetpp", "DC801", _copied_to_validation),

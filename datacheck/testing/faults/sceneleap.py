@@ -64,6 +64,18 @@ def _minus_one_rows(record: Record, rng: np.random.Generator) -> None:
     grasps[rng.choice(len(grasps), len(grasps) // 6, replace=False)] = -1.0
 
 
+def _scalar_last(record: Record, rng: np.random.Generator) -> None:
+    record["grasp_qpos"][:, 3:7] = np.roll(record["grasp_qpos"][:, 3:7], -1, axis=1)
+
+
+def _beyond(record: Record, rng: np.random.Generator) -> None:
+    record["grasp_qpos"][:, 8] = 2.5
+
+
+def _zero_quaternion(record: Record, rng: np.random.Generator) -> None:
+    record["grasp_qpos"][int(rng.integers(len(record["grasp_qpos"]))), 3:7] = 0.0
+
+
 def _one_column_less(record: Record, rng: np.random.Generator) -> None:
     record["grasp_qpos"] = record["grasp_qpos"][:, :22].copy()
 
@@ -141,6 +153,9 @@ FAULTS = (
     _edit("joints-in-degrees", "DC202", "hand joints in degrees", _degrees),
     _edit("nan-row", "DC221", "one grasp is NaN", _nan_row),
     _edit("minus-one-rows", "DC222", "a sixth of the grasps is -1", _minus_one_rows),
+    _edit("beyond-the-limit", "DC603", "a finger bent further than it can", _beyond),
+    _edit("zero-quaternion", "DC304", "one quaternion is 0 0 0 0", _zero_quaternion),
+    _edit("quaternions-xyzw", "DC305", "quaternions as x y z w", _scalar_last),
     _edit("zero-placeholder", "DC109", "an object of zeros after an exception", _zeros),
     _edit("one-column-less", "DC122", "grasps of 22 numbers", _one_column_less),
     _edit("no-object-pose", "DC121", "obj_pose is missing", _no_pose),

@@ -1,0 +1,86 @@
+"""Positions projected into images, under every reading of the camera's axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from datacheck.rules.base import Columns, measure
+from datacheck.rules.measures import column_of, is_numeric, positions
+from datacheck.sample import Block, Column
+from datacheck.schema.model import Schema
+from datacheck.table import Measured
+
+Array = np.ndarray[Any, Any]
+Signs = tuple[int, int, int]
+
+FRAMES: dict[str, Signs] = {"camera_opencv": (1, 1, 1), "camera_opengl": (1, -1, -1)}
+READINGS: tuple[Signs, ...] = (
+    (1, 1, 1), (1, -1, -1), (1, 1, -1), (1, -1, 1), (-1, 1, 1), (-1, 1, -1), (-1, -1, 1), (-1, -1, -1),
+)  # fmt: skip
+
+
+def cameras(column: Column) -> tuple[Array, Array]:
+    """Return the camera of each sample, its first one where it has several, and where there is one.
+
+    Shapes:
+        cameras: float64 (samples, 4): focal lengths and principal point, fx fy cx cy [px]
+        known: bool (samples)
+
+    Notes:
+        From matrices [3, 3], [3, 4], [4, 4] and lists of them, and from vectors fx, fy, cx, cy.
+    """
+    values, lengths, count = column.values, column.lengths, len(column)
+    out = np.zeros((count, 4))
+    if not is_numeric(column) or lengths is None:
+        return out, np.zeros(count, bool)
+    starts = np.cumsum(lengths) - lengths
+    if values.ndim == 1:
+        known = lengths == 4
+        out[known] = values[starts[known][:, None] + np.arange(4)]
+    elif values.ndim == 2 and values.shape[1] in {3, 4}:
+        known = (lengths == 3) | ((lengths == 4) & (values.shape[1] == 4))
+        first, second = values[starts[known]], values[starts[known] + 1]
+        out[known] = np.stack([first[:, 0], second[:, 1], first[:, 2], second[:, 2]], axis=1)
+    elif values.ndim == 3 and values.shape[1] in {3, 4} and values.shape[2] in {3, 4}:
+        known = lengths > 0
+        k = values[starts[known]]
+        out[known] = np.stack([k[:, 0, 0], k[:, 1, 1], k[:, 0, 2], k[:, 1, 2]], axis=1)
+    else:
+        known = np.zeros(count, bool)
+    return out, known
+
+
+@measure("projection", per="sample", version=2, uses=("fields.intrinsics", "fields.image_size"))
+def projection(block: Block, schema: Schema) -> Columns:
+    """Share of positions inside the image, by the field's intrinsics: ``<field>:inside``, one for each of `READINGS`.
+
+    A reading says which of x, y, z are reversed before they are taken for OpenCV's (x right, y down, z forward). What
+    is behind the camera is outside.
+    """
+    found: dict[str, Measured] = {}
+    for name, spec in sorted(schema.fields.items()):
+        camera = block.fields.get(spec.intrinsics or "")
+        column = column_of(block, schema, name) if camera is not None and spec.image_size is not None else None
+        here = None if column is None else positions(column)
+        if here is None or camera is None or spec.image_size is None:
+            continue
+        xyz, lengths = here
+        counts = np.ones(len(block), np.int64) if lengths is None else lengths
+        focal, known = cameras(camera)
+        sample = np.repeat(np.arange(len(block)), counts)
+        fx, fy, cx, cy = np.repeat(focal, counts, axis=0).T
+        x, y, z = xyz.astype(np.float64, copy=False)
+        u, v = fx * x / z, fy * y / z
+        width, height = spec.image_size
+        across = {s: (cx + s * u >= 0) & (cx + s * u < width) for s in (1, -1)}
+        down = {s: (cy + s * v >= 0) & (cy + s * v < height) for s in (1, -1)}
+        ahead = {1: z > 0, -1: z < 0}
+        hits = [
+            np.bincount(sample, weights=ahead[c] & across[a * c] & down[b * c], minlength=len(block))
+            for a, b, c in READINGS
+        ]
+        shares = np.stack(hits, axis=1) / np.maximum(counts, 1)[:, None]
+        found[f"{name}:inside"] = Measured(shares, known & (counts > 0))
+    return dict(found)
