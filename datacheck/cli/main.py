@@ -25,6 +25,7 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "rules": ("rules", "List the rules, or what a schema makes of them."),
     "schema": ("schema", "Check a schema file."),
     "cache": ("cache", "Build, check and list caches."),
+    "split": ("split", "Write split lists that keep together what belongs together."),
     "demo": ("demo", "See the whole way on synthetic data with planted faults."),
 }
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, Skip, listed, measure, rule, shown
+from datacheck.rules.base import Case, Skip, listed, rule, shown
+from datacheck.rules.classes import PLACES, class_names, shares
 from datacheck.rules.groupwise import (
     Permutations,
     discovery_rates,
@@ -18,10 +19,8 @@ from datacheck.rules.groupwise import (
     total_variation,
     wasserstein,
 )
-from datacheck.rules.measures import flat, form, is_numeric, numbers, of_role, place, turn
-from datacheck.sample import Column
-from datacheck.schema.model import FieldSpec, Range
-from datacheck.table import Measured, Rows
+from datacheck.rules.measures import form, numbers, place, turn
+from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -260,28 +259,6 @@ def _drifted(rows: Rows, mine: list[_Feature], sides: list[_Side], least: float,
 
 # ------------------------------------------------------------------------------------------------ classes
 
-_BINS = 64
-_NAMED = 10_000  # of a wider range of classes nobody knows the names
-
-
-@measure("shares", applies=of_role("class"), uses=("ignore",))
-def shares(column: Column, spec: FieldSpec) -> Columns:
-    """How often each class stands in a sample: `classes` (64), class numbers modulo 64; ``ignore`` left out.
-
-    Classes that share a place are added up: whatever differs between two such counts differs between the classes.
-    """
-    if not is_numeric(column):
-        return {}
-    values, lengths = flat(column)
-    with np.errstate(invalid="ignore"):
-        known: Array = np.abs(values.astype(np.float64)) < 2.0**31
-        labels = np.where(known, values, 0).astype(np.int64)
-    for ignored in spec.ignore:
-        known &= labels != ignored
-    slots = np.repeat(np.arange(len(lengths)), lengths) * _BINS + labels % _BINS
-    counts: Array = np.bincount(slots[known], minlength=len(lengths) * _BINS).reshape(-1, _BINS)
-    return {"classes": Measured(counts.astype(np.int32), counts.sum(axis=1) > 0)}
-
 
 @rule(
     "DC903", "class-drift", Severity.WARNING, Level.DATASET, per="sample", measures=(shares,),
@@ -351,7 +328,7 @@ def _class_counts(sides: list[_Side], name: str) -> Array:
     """Return the class counts of every group, those of the first side first: float64 (groups, 64)."""
     found = []
     for side in sides:
-        total = np.zeros((side.count, _BINS))
+        total = np.zeros((side.count, PLACES))
         known = side.rows.measured(f"{name}:classes")
         np.add.at(total, side.units[known], side.rows[f"{name}:classes"][known])
         found.append(total)
@@ -363,7 +340,7 @@ def _class_drifted(
 ) -> Failure:
     effect, rate = told
     now, then = (half / half.sum() for half in halves)
-    words = _class_names(case.schema.fields[name])
+    words = class_names(case.schema.fields[name])
     most = np.argsort(-np.abs(now - then), kind="stable")[:3]
     shown_ = listed(f"class {words[i]} {then[i]:.1%} -> {now[i]:.1%}" for i in most.tolist())
     first = int(most[0])
@@ -379,13 +356,3 @@ def _class_drifted(
         extra=(name,),
         kind=name,
     )
-
-
-def _class_names(spec: FieldSpec) -> list[str]:
-    """Return what to call each of the 64 places: the declared classes that share it."""
-    said = spec.classes
-    declared = said if isinstance(said, tuple) else range(said) if isinstance(said, int) else range(0)
-    if isinstance(said, Range) and (said.high or 0) - (said.low or 0) < _NAMED:
-        declared = range(int(said.low or 0), int(said.high or 0) + 1)
-    found = [[str(c) for c in declared if c % _BINS == place] for place in range(_BINS)]
-    return [" or ".join(words[:3]) or str(place) for place, words in enumerate(found)]

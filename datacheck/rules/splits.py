@@ -9,10 +9,11 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
+from datacheck.rules.classes import class_names, shares
 from datacheck.rules.content import content
 from datacheck.sample import Block
 from datacheck.schema.model import Schema
-from datacheck.table import Rows
+from datacheck.table import CHECKED, Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -236,3 +237,87 @@ def exact_duplicate(rows: Rows, case: Case) -> Iterator[Failure]:
             severity=Severity(severity),
             fix="Drop the later copies, or say duplicates: {exact: off} where they are meant.",
         )
+
+
+@rule(
+    "DC805", "lopsided-split", Severity.WARNING, Level.DATASET, per="sample", measures=(shares,), span="all",
+    sees="all", defaults={"share": 0.01, "expected": 5.0},
+)  # fmt: skip
+def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A split is empty, tiny, or lacks a class that the others have.
+
+    What:
+        Splits of which no sample can be read; splits with less than 1 % of all samples; classes that a split lacks
+        though at the rate of the other splits several of its samples would have them.
+    Why it matters:
+        An empty validation split gives a metric of 0 or NaN, a tiny one noise; a class that is never validated may be
+        lost unseen.
+    Measure:
+        Samples per split. Of a class: the share of the other splits' samples that have it, times the split's samples.
+    When it is wrong:
+        A split is meant to be small or to lack a class: raise ``expected`` or lower ``share``.
+    Options:
+        share: smallest share of all samples that a split may have (0.01).
+        expected: samples with a class that a split should have before its absence counts (5).
+    Bad::
+
+        schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
+        samples:
+          - {n: 120, split: train, x: {normal: [8]}}
+          - {n: 1, split: val, x: {normal: [8]}}
+
+    Good::
+
+        schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
+        samples:
+          - {n: 120, split: train, x: {normal: [8]}}
+          - {n: 12, split: val, x: {normal: [8]}}
+
+    Fix:
+        Split again: datacheck split.
+    Reference:
+        RfDNet issue 9: the list of the validation split is that of the test split.
+    """
+    order, rank = _ranks(rows, case.schema)
+    readable = rows.table.status[rows.index] == CHECKED
+    sizes = np.bincount(rank[rank >= 0], minlength=len(order))
+    least = float(case.options["share"])
+    for place, split in enumerate(order):
+        mine = rank == place
+        if not (mine & readable).any() and readable.any():
+            text = f"{split} is empty: none of its {counted(int(mine.sum()))} can be read."
+            yield _lopsided(mine, text, split, "empty")
+        elif sizes[place] < least * sizes.sum():
+            share = sizes[place] / sizes.sum()
+            text = f"{split} has {sizes[place]:,} of {sizes.sum():,} samples ({share:.2%}), {least:.1%} expected."
+            yield _lopsided(mine & False, text, split, "small")
+        for name, spec in case.schema.of_role("class"):
+            lacking = _lacking(rows, rank, place, name, float(case.options["expected"]))
+            if lacking:
+                words = class_names(spec)
+                text = f"{split} lacks class {listed(words[i] for i in lacking)} of {name}, which other splits have."
+                yield _lopsided(mine & False, text, split, "class", name)
+
+
+def _lacking(rows: Rows, rank: Array, place: int, name: str, expected: float) -> list[int]:
+    """Return the classes that a split has nowhere, though `expected` or more of its samples should have them."""
+    known = rows.measured(f"{name}:classes") & (rank >= 0)
+    mine, others = known & (rank == place), known & (rank != place)
+    if not mine.any() or not others.any():
+        return []
+    have = rows[f"{name}:classes"] > 0
+    usual: Array = have[others].mean(axis=0) * mine.sum()
+    return [int(i) for i in np.flatnonzero((usual >= expected) & ~have[mine].any(axis=0))]
+
+
+def _lopsided(mask: Array, text: str, split: str, kind: str, *extra: str) -> Failure:
+    return Failure(
+        mask,
+        text,
+        measured={"split": split},
+        severity=Severity.ERROR if kind == "empty" else None,
+        cause=Cause(f"{split} is lopsided", kind),
+        fix="Split again: datacheck split DATA --by KEY --train 0.8 --val 0.1 --test 0.1 --to DIR.",
+        kind=f"{kind}:{split}",
+        extra=extra,
+    )

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.rules.base import Case, Skip
-from datacheck.rules.drift import class_drift, distribution_drift, shares
+from datacheck.rules.classes import shares
+from datacheck.rules.drift import class_drift, distribution_drift
 from datacheck.rules.groupwise import (
     Permutations,
     discovery_rates,

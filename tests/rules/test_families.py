@@ -11,7 +11,7 @@ from datacheck.rules.projection import READINGS, projection
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Note
-from tests.rules.harness import codes, hand, judged, measured, schema_of
+from tests.rules.harness import codes, hand, judged, measured, scan, schema_of
 
 
 def pieces(*fields, splits=(), facts=()):
@@ -424,3 +424,40 @@ def test_a_cloud_of_many_pieces_has_the_digest_of_its_points_in_any_order(monkey
     np.testing.assert_array_equal(contents._cloud(Column.of([points[::-1].copy()])), whole)
     points[17, 2] += 0.01
     assert contents._cloud(Column.of([points]))[0] != whole[0]
+
+
+def test_a_split_of_which_nothing_can_be_read_is_empty():
+    text = """
+    schema: {fields: {x: {role: value, shape: [8]}}, splits: {key: file, disjoint: [train, val]}}
+    samples:
+      - {n: 9, split: train, x: {normal: [8]}}
+      - {split: val, key: v0, unreadable: "DC101 truncated"}
+      - {split: val, key: v1, unreadable: "DC101 truncated"}
+    """
+    found, _ = scan(text)
+    (mine,) = [f for f in found.findings if f.code == "DC805"]
+    assert (mine.severity, mine.kind, len(mine.rows)) == ("error", "empty:val", 2)
+    assert "DC805" not in codes(scan(text.replace('{split: val, key: v1, unreadable: "DC101 truncated"}',
+                                                  "{n: 1, split: val, x: {normal: [8]}}"))[0])  # fmt: skip
+
+
+@pytest.mark.parametrize(("own", "found"), [(9, False), (10, True)])
+def test_a_class_counts_as_lacking_where_five_samples_should_have_it(own, found):
+    text = f"""
+    schema: {{fields: {{label: {{role: class, shape: [P], classes: 3}}}}, rules: {{DC803: off}}}}
+    samples:
+      - {{n: 20, split: train, label: {{choice: [9], among: [0]}}}}
+      - {{n: 20, split: train, label: {{choice: [9], among: [2]}}}}
+      - {{n: {own}, split: val, label: {{choice: [9], among: [0]}}}}
+    """
+    messages = [f.message for f in scan(text)[0].findings if f.code == "DC805"]
+    assert bool(messages) is found
+    assert not found or "val lacks class 2 of label" in messages[0]
+
+
+def test_nothing_readable_at_all_is_no_empty_split():
+    found, _ = scan("""
+    schema: {fields: {x: {role: value}}}
+    samples: [{split: val, key: v0, unreadable: "DC101 truncated"}]
+    """)
+    assert "DC805" not in codes(found)

@@ -1,0 +1,80 @@
+"""``datacheck split``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from datacheck.cli.scan import root_option, workers_option
+from datacheck.errors import UsageError
+
+_HELP = """Write split lists of DATA (which is scanned first) or of a finished RUN.
+
+Samples with the same KEY stay together: group, file, key (each sample on its own), split_key (what the schema's splits:
+name), or a placeholder of the schema's file patterns, such as scene. Groups that share an exact copy of a sample stay
+together too. Only valid samples are listed.
+
+Groups are ordered by a hash of KEY and seed, and each goes to the split in whose part of that line its middle lies. So
+the lists depend on the data alone, never on their order; new groups move others only next to the two boundaries.
+"""
+
+
+@click.command("split", help=_HELP)
+@click.argument("data", type=click.Path(path_type=Path), metavar="DATA|RUN")
+@click.option("--by", required=True, metavar="KEY", help="What keeps samples together.")
+@click.option("--train", type=click.FloatRange(0, 1), required=True, metavar="SHARE", help="Share of the samples.")
+@click.option("--val", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help="Share of the samples.")
+@click.option("--test", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help="Share of the samples.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another seed, another split.")
+@click.option("--to", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder for the lists.")
+@click.option("--schema", metavar="NAME|FILE", help="Schema of the data. Default: the built-in one that fits.")
+@click.option("--invalid", is_flag=True, default=False, help="List samples that are not fit for training too.")
+@root_option
+@workers_option
+def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid: bool, **options: Any) -> None:  # noqa: FBT001
+    """Split, write, say how large the splits are."""
+    import numpy as np
+
+    from datacheck.scan.split import assigned, is_run, joined, lines, read_run, units, write_lists
+    from datacheck.schema.load import load_schema
+
+    shares = {name: float(options.pop(name)) for name in ("train", "val", "test")}
+    if abs(sum(shares.values()) - 1) > 1e-9:
+        msg = f"--train, --val and --test add up to {sum(shares.values()):g}; write shares that add up to 1"
+        raise UsageError(msg)
+    if is_run(data):
+        table, valid = read_run(data)
+        chosen = None if schema is None else load_schema(schema)
+    else:
+        table, valid, chosen = _scanned(data, schema, options)
+    rows = table if invalid else table.take(np.flatnonzero(valid))
+    if not len(rows):
+        msg = f"{data}: no sample is fit for training; datacheck scan says why"
+        raise UsageError(msg)
+    names = units(rows, by, chosen)
+    unit = joined(rows, names)
+    found = assigned(names, unit, shares, seed)
+    said = lines(rows, chosen)
+    lists = {name: [s for s, to_ in zip(said, found, strict=True) if to_ == name] for name, p in shares.items() if p}
+    paths = write_lists(to, lists)
+    groups = {name: len({u for u, to_ in zip(unit.tolist(), found, strict=True) if to_ == name}) for name in lists}
+    for name, path in paths.items():
+        share = len(lists[name]) / len(rows)
+        click.echo(f"{path}: {len(lists[name]):,} samples ({share:.1%}) of {groups[name]:,} groups by {by}")
+    if left := len(table) - len(rows):
+        click.echo(f"{left:,} samples that are not fit for training are in no list")
+
+
+def _scanned(data: Path, schema: str | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+    from datacheck.report.progress import progress_bar
+    from datacheck.scan import Request, paths_of, run_scan, schema_for
+
+    chosen = schema_for(data, schema)
+    request = Request(data, command=shlex.join(["datacheck", *sys.argv[1:]]), paths=paths_of(schema), **options)
+    with progress_bar() as progress:
+        run = run_scan(chosen, request, progress)
+    return run.table, run.valid, chosen

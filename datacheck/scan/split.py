@@ -1,0 +1,194 @@
+"""Split lists that keep together what belongs together: the same for the same data, whatever order they come in.
+
+Groups are put in the order of a hash of their name and the seed, and laid out on a line as long as there are samples;
+each goes to the split in whose part its middle lies. New groups move others only where a boundary passes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck import fsops
+from datacheck.digest import digest64
+from datacheck.errors import UsageError
+from datacheck.scan import store
+from datacheck.schema.model import Schema
+from datacheck.schema.patterns import parse
+from datacheck.sources.base import file_templates
+from datacheck.table import Table
+
+Array = np.ndarray[Any, Any]
+
+_COLUMNS = ("group", "file", "key")
+
+
+def read_run(folder: Path) -> tuple[Table, Array]:
+    """Return the rows of a finished run, and which of them are valid.
+
+    Raises:
+        UsageError: there is no finished run, or it cannot be read.
+    """
+    try:
+        table = store.read_table(folder / store.SAMPLES)
+        excluded = orjson.loads((folder / store.VALID).read_bytes())["excluded"]
+    except Exception as error:
+        msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan that data again."
+        raise UsageError(msg) from error
+    return table, np.array([key not in excluded for key in table.keys], dtype=bool)
+
+
+def is_run(folder: Path) -> bool:
+    """Tell whether a folder is a finished run."""
+    return (folder / store.RESULT).is_file() and (folder / store.SAMPLES).is_file()
+
+
+def units(table: Table, by: str, schema: Schema | None) -> list[str]:
+    """Return the name of what each sample must stay together with.
+
+    Args:
+        table: the rows of a run.
+        by: ``group``, ``file``, ``key`` (each sample on its own), ``split_key`` (what the schema's ``splits``
+            names), or a placeholder of the schema's file patterns.
+        schema: tells the placeholders; without one there are none.
+
+    Raises:
+        UsageError: the data have no such key, or not for every sample.
+    """
+    if by in _COLUMNS:
+        found = list({"group": table.groups, "file": table.files, "key": table.keys}[by])
+    elif by == "split_key" and ":split_key" in table.columns:
+        found = [str(name) for name in table.columns[":split_key"].values]
+    else:
+        found = _placeholder(table, by, schema)
+    lacking = [key for key, name in zip(table.keys, found, strict=True) if not name]
+    if lacking and len(lacking) < len(found):
+        few = f"{len(lacking):,} of {len(found):,} samples have none, such as {lacking[0]}"
+        msg = f"--by {by}: {few}. Choose another key."
+        raise UsageError(msg)
+    if lacking:
+        msg = f"--by {by}: the samples have none; known are {', '.join(_known(table, schema))}."
+        raise UsageError(msg)
+    return found
+
+
+def _placeholder(table: Table, by: str, schema: Schema | None) -> list[str]:
+    templates = [] if schema is None else file_templates(schema)
+    if not any(by in template.names for template in templates):
+        msg = f"--by {by}: there is no such key; known are {', '.join(_known(table, schema))}."
+        raise UsageError(msg)
+    names = _names(table, templates)
+    return [one.get(by, "") for one in names]
+
+
+def _known(table: Table, schema: Schema | None) -> list[str]:
+    own = [name for name in _COLUMNS if name != "group" or any(table.groups)]
+    said = ["split_key"] if ":split_key" in table.columns and any(table.columns[":split_key"].values) else []
+    inside = [name for template in (file_templates(schema) if schema is not None else []) for name in template.names]
+    return list(dict.fromkeys([*own, *said, *inside]))
+
+
+def _names(table: Table, templates: Sequence[Any]) -> list[dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for file in table.files:
+        if file not in found:
+            found[file] = next((names for t in templates if (names := t.match(file)) is not None), {})
+    return [found[file] for file in table.files]
+
+
+def joined(table: Table, names: Sequence[str]) -> Array:
+    """Return a number for each sample's unit; units that share a sample of equal content are one.
+
+    Shapes:
+        returns: int64 (samples)
+    """
+    numbers: dict[str, int] = {}
+    unit = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+    above = list(range(len(numbers)))
+
+    def top(number: int) -> int:
+        while above[number] != number:
+            above[number] = above[above[number]]
+            number = above[number]
+        return number
+
+    content = table.columns.get(":content")
+    if content is not None:
+        first: dict[int, int] = {}
+        for place in np.flatnonzero(content.present).tolist():
+            other = first.setdefault(int(content.values[place]), int(unit[place]))
+            one, two = top(other), top(int(unit[place]))
+            above[max(one, two)] = min(one, two)
+    tops = np.array([top(number) for number in range(len(above))], dtype=np.int64)
+    found: Array = tops[unit] if len(unit) else unit
+    return found
+
+
+def assigned(names: Sequence[str], unit: Array, shares: Mapping[str, float], seed: int) -> list[str]:
+    """Return the split of each sample.
+
+    Args:
+        names: what each sample belongs to.
+        unit: the number of each one's unit.
+        shares: of the samples, by split; they add up to 1.
+        seed: another one, another split.
+
+    Raises:
+        UsageError: a split stays empty: there are too few units.
+    """
+    label: dict[int, str] = {}
+    for number, name in zip(unit.tolist(), names, strict=True):
+        label[number] = min(label.get(number, name), name)
+    sizes = np.bincount(unit, minlength=1)
+    order = sorted(label, key=lambda n: (digest64(f"{seed}\0{label[n]}".encode()), label[n]))
+    ends = np.cumsum([sizes[n] for n in order])
+    middles = (ends - np.array([sizes[n] for n in order]) / 2) / max(1, len(unit))
+    wanted = [split for split, share in shares.items() if share > 0]
+    bounds = np.cumsum([shares[split] for split in wanted])
+    chosen = np.minimum(np.searchsorted(bounds, middles, side="right"), len(wanted) - 1)
+    empty = [split for place, split in enumerate(wanted) if not (chosen == place).any()]
+    if empty:
+        msg = (
+            f"{empty[0]} would be empty: {len(order):,} groups, the largest with {int(sizes.max()):,} of "
+            f"{len(unit):,} samples. Choose a finer --by, another share, or another --seed."
+        )
+        raise UsageError(msg)
+    split_of = {number: wanted[int(place)] for number, place in zip(order, chosen, strict=True)}
+    return [split_of[number] for number in unit.tolist()]
+
+
+def lines(table: Table, schema: Schema | None) -> list[str]:
+    """Return the line of each sample: its key, or what the schema's lists hold (``ABF10/0003``)."""
+    lists = None if schema is None else schema.samples.list
+    if schema is None or lists is None or schema.samples.each is not None:
+        return list(table.keys)
+    own = set(parse(lists, "").names) if isinstance(lists, str) else {"split"}
+    templates = file_templates(schema)
+    free = [[name for name in template.names if name not in own] for template in templates]
+    found = []
+    for file, names in zip(table.files, _names(table, templates), strict=True):
+        parts = next((part for t, part in zip(templates, free, strict=True) if t.match(file) is not None), [])
+        found.append("/".join(names[name] for name in parts) or file)
+    return found
+
+
+def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> dict[str, Path]:
+    """Write ``train.txt`` and so on; return the files.
+
+    Raises:
+        UsageError: one of them exists.
+        StorageError: the file system refuses.
+    """
+    paths = {split: folder / f"{split}.txt" for split in lists}
+    taken = [path for path in paths.values() if path.exists()]
+    if taken:
+        msg = f"{taken[0]}: exists already. Split lists are never overwritten; choose another --to."
+        raise UsageError(msg)
+    fsops.make_directory(folder)
+    for split, path in paths.items():
+        fsops.write_file(path, "".join(f"{line}\n" for line in lists[split]).encode("utf-8", "backslashreplace"))
+    return paths
