@@ -158,8 +158,19 @@ class Child:
             )  # fmt: skip
         return self._process
 
-    def run(self, function: str, task: dict[str, Json]) -> tuple[Json, Death | None]:
-        """Run ``function(task, beat)`` in the child; return (answer, None) or (None, death)."""
+    @property
+    def running(self) -> bool:
+        """Whether there is a process; a new one knows nothing of the tasks before."""
+        return self._process is not None and self._process.poll() is None
+
+    def run(self, function: str, task: dict[str, Json], patience: float = 0.0) -> tuple[Json, Death | None]:
+        """Run ``function(task, beat)`` in the child; return (answer, None) or (None, death).
+
+        Args:
+            function: ``module:function``.
+            task: JSON arguments; the items are in ``items``.
+            patience: seconds without a sign of life that this task may take, where they are more than the limit.
+        """
         process = self._start()
         _COUNTER.pack_into(self._counter, 0, 0, 0)
         self._noise.seek(0)  # the child writes at the same position
@@ -168,7 +179,7 @@ class Child:
             assert process.stdin is not None
             process.stdin.writelines(encode({"function": function, "task": task}))
             process.stdin.flush()
-            frame = self._receive(process)
+            frame = self._receive(process, max(patience, self._limits.item_s))
         except (BrokenPipeError, EOFError):
             process.wait()
             return None, Death(self._item(task), _ended(self._program.name, process.returncode, self._last_words()))
@@ -191,7 +202,7 @@ class Child:
         items = task.get("items") or [None]
         return items[min(self.at(), len(items) - 1)]
 
-    def _receive(self, process: subprocess.Popen[bytes]) -> bytearray:
+    def _receive(self, process: subprocess.Popen[bytes], silence: float) -> bytearray:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         received = bytearray()
@@ -212,13 +223,10 @@ class Child:
                     since, sign = time.monotonic(), self._counter[:]
                 elif process.poll() is not None:  # a process of its own may still hold the pipe open
                     raise EOFError
-                elif time.monotonic() - since > (allowed := self._allowed(started=any(sign))):
-                    msg = f"still busy after {allowed:g} s"
+                elif time.monotonic() - since > (silence if any(sign) else max(self._program.start_s, silence)):
+                    msg = f"still busy after {silence:g} s"
                     raise TimeoutError(msg)
         return received
-
-    def _allowed(self, *, started: bool) -> float:
-        return self._limits.item_s if started else max(self._program.start_s, self._limits.item_s)
 
     def _last_words(self) -> str:
         self._noise.seek(0, os.SEEK_END)

@@ -6,7 +6,7 @@ measurement did not apply or did not run); such rows are marked, never filled wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -42,6 +42,7 @@ class Note:
         reason: one sentence.
         missing: the sample cannot be read at all; it becomes an UNREADABLE row.
         split: the split it belongs to, or "".
+        about: what else is known, JSON values; how a note of this code is told from another by ``kind``.
     """
 
     code: str
@@ -49,6 +50,7 @@ class Note:
     reason: str
     missing: bool = False
     split: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from datacheck.errors import UsageError
 
-_HELP = """Find the broken samples of DATA, a folder or a file.
+if TYPE_CHECKING:
+    from datacheck.scan import ScanRun
+
+_HELP = """Find the broken samples of DATA, a folder or a file, or of what your own loader returns (--loader).
 
 \b
 Leaves .datacheck/latest/ behind:
@@ -54,9 +57,22 @@ scheduler_option = click.option(
 
 
 @click.command("scan", help=_HELP)
-@click.argument("data", type=click.Path(path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--schema", metavar="NAME|FILE", help="Built-in schema or YAML file. Default: the built-in one that fits."
+)
+@click.option(
+    "--loader",
+    metavar="MODULE:FUNCTION",
+    help="Scan what your own loader returns: FUNCTION() gives a dataset with __len__ and __getitem__. DATA are then "
+    "the files that it reads, scanned to tell what the loader makes up.",
+)
+@click.option("--split", metavar="NAME", help="With --loader: the split that it serves.")
+@click.option(
+    "--compare",
+    type=click.IntRange(0),
+    metavar="N",
+    help="With --loader: read at most N samples a second time. Default: 2000.",
 )
 @root_option
 @workers_option
@@ -103,22 +119,38 @@ scheduler_option = click.option(
 )
 @click.option("--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged.")
 @click.pass_context
-def scan(ctx: click.Context, /, data: Path, schema: str | None, form: str, **options: Any) -> None:
+def scan(ctx: click.Context, /, form: str, **options: Any) -> None:
     """Scan, print, and exit with the report's code."""
     from datacheck.report.json import result_bytes
     from datacheck.report.progress import progress_bar
     from datacheck.report.text import print_report
-    from datacheck.scan import Request, paths_of, run_scan, schema_for
 
-    chosen = schema_for(data, schema)
-    if schema is None:
-        click.echo(f"schema {chosen.name} (its file patterns fit; choose another with --schema)", err=True)
     command = shlex.join(["datacheck", *sys.argv[1:]])
-    request = Request(data, command=command, paths=paths_of(schema), **options)
     with progress_bar() as progress:
-        run = run_scan(chosen, request, progress)
+        run = _run(command=command, progress=progress, **options)
     if form == "json":
         sys.stdout.buffer.write(result_bytes(run.report.folder))
     else:
         print_report(run.report)
     ctx.exit(run.report.exit_code)
+
+
+def _run(
+    data: Path | None, schema: str | None, loader: str | None, split: str | None, compare: int | None, **options: Any
+) -> ScanRun:
+    from datacheck.scan import scan as scan_files
+    from datacheck.scan import scan_loader, schema_for
+
+    if loader is not None:
+        return scan_loader(loader, schema, data, split=split or "", compare=compare, **options)
+    if split is not None or compare is not None:
+        msg = f"--{'split' if split is not None else 'compare'} goes with --loader MODULE:FUNCTION"
+        raise UsageError(msg)
+    if data is None:
+        msg = "name the data to scan, a folder or a file, or a loader: --loader MODULE:FUNCTION"
+        raise UsageError(msg)
+    if schema is not None:
+        return scan_files(data, schema, **options)
+    fits = schema_for(data, None)
+    click.echo(f"schema {fits.name} (its file patterns fit; choose another with --schema)", err=True)
+    return scan_files(data, fits, **options)

@@ -81,7 +81,7 @@ def _head(report: Report, width: int) -> list[Text]:
     dataset = report.dataset
     named = f"datacheck {report.run['version']} · schema {report.schema['name']} · {dataset['root']}"
     counted = [
-        f"{_count(dataset['files'], 'file')}, {bytes_said(dataset['bytes'])}",
+        (f"{_count(dataset['files'], 'file')}, " if dataset["files"] else "") + bytes_said(dataset["bytes"]),
         _count(dataset["samples"]["listed"], "sample"),
         f"{report.run['seconds']:.1f} s" + _kept(report),
     ]

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from datacheck.errors import UsageError
 from datacheck.rules import rules_for
+from datacheck.scan.audit import COMPARED, Audit, run_audit
 from datacheck.scan.measuring import Progress
 from datacheck.scan.runner import FailOn, Request, ScanRun, listed, run_scan
 from datacheck.scan.select import complaints
@@ -14,7 +16,7 @@ from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
 
-__all__ = ["FailOn", "Progress", "Request", "ScanRun", "run_scan", "scan", "schema_for"]
+__all__ = ["FailOn", "Progress", "Request", "ScanRun", "run_scan", "scan", "scan_loader", "schema_for"]
 
 
 def scan(
@@ -38,6 +40,50 @@ def scan(
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(data), schema)
     paths = options.pop("paths", None) or paths_of(None if isinstance(schema, Schema) else schema)
     return run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
+
+
+def scan_loader(
+    factory: str, schema: Schema | str | Path | None = None, data: str | Path | None = None, *,
+    roots: Mapping[str, str | Path] | None = None, split: str = "", compare: int | None = None,
+    progress: Progress | None = None, **options: Any,
+) -> ScanRun:  # fmt: skip
+    """Scan what a loader returns; what ``datacheck scan --loader`` does, without printing.
+
+    Args:
+        factory: ``module:function``; called without arguments it returns a map-style dataset.
+        schema: what its samples promise; None: only what is wrong in any dataset is judged.
+        data: the files that it reads, which are then scanned too and held against what it makes of them.
+        roots: extra folders of the files by name.
+        split: the split that it serves, "" where there is one only.
+        compare: how many samples are read a second time; None: 2,000.
+        progress: called now and then.
+        options: see `Request`.
+
+    Raises:
+        UsageError: the loader cannot be built, an option or a waiver is wrong.
+        StorageError: the results cannot be written.
+    """
+    paths = options.pop("paths", None) or paths_of(None if isinstance(schema, Schema) else schema)
+    chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
+    files = None if data is None else _schema_of_files(Path(data), chosen)
+    folders = {name: Path(folder) for name, folder in (roots or {}).items()}
+    request = Request(Path(factory if data is None else data), folders, paths=paths, **options)
+    return run_audit(chosen, Audit(factory, files, split, COMPARED if compare is None else compare), request, progress)
+
+
+def _schema_of_files(data: Path, schema: Schema) -> Schema:
+    """Return the schema of the files that a loader reads: its own where the patterns fit, else a built-in one.
+
+    Notes:
+        A schema whose only patterns are wildcards describes what the loader returns, and no files.
+    """
+    listing = listed(data)
+    if any(set(pattern) - {"*", "/"} for pattern in schema.samples.files) and matches(schema, listing):
+        return schema
+    try:
+        return schema_for(data, None)
+    except UsageError:  # none fits, or several
+        return schema_for(data, "files")
 
 
 def paths_of(schema: str | Path | None) -> list[str]:

@@ -25,7 +25,7 @@ from datacheck.scan.judge import Judged, judge
 from datacheck.scan.measuring import Job, Measured, Progress, measure, with_entries
 from datacheck.scan.pairs import Rereader
 from datacheck.scan.reference import read_reference
-from datacheck.scan.select import choose_rules, measures_of
+from datacheck.scan.select import choose_rules, measures_of, of_files
 from datacheck.scan.summary import Facts, report_of
 from datacheck.scan.worker import unread_rows
 from datacheck.schema.model import Schema
@@ -141,7 +141,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         table = _joined(kept, fresh, work)
         listing = kept.listing
         notes = [*work.notes, *history.changes(listing, last, work.items)]
-        choices = [history.comparable(choice, last) for choice in choices]
+        choices = [of_files(history.comparable(choice, last)) for choice in choices]
         crashes = list(fresh.crashes.values())
         judged = judge(table, schema, choices, notes, crashes, reference, Rereader(job, work.items))
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)
@@ -151,7 +151,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         )
         report = report_of(facts, request.command, request.fail_on, table, judged)
         files = history.listing_json(listing, report.dataset["digest"], key, kept.items, undeclared)
-        folder = _write(report, table, judged, files, place, journal)
+        folder = publish(report, table, judged, files, place, journal)
     return ScanRun(replace(report, folder=str(folder)), table, listing, work, judged.valid, judged.codes)
 
 
@@ -207,9 +207,10 @@ def _missing(work: Work) -> list[Table]:
     ]
 
 
-def _write(
+def publish(
     report: Report, table: Table, judged: Judged, listed: bytes, place: history.Place, journal: history.Journal
 ) -> Path:
+    """Write the files of a run and give them their place; return the folder."""
     files = {
         store.RESULT: store.dump_json(store.result(report)),
         store.SAMPLES: store.table_bytes(table),

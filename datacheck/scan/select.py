@@ -16,6 +16,11 @@ from datacheck.schema.model import ANY, FieldSpec, RuleSpec, Schema
 from datacheck.schema.pixels import pixels
 from datacheck.schema.values import meant
 
+NONDETERMINISM, CONTRACT = "DC904", "DC905"  # judge a loader only
+
+_FILES_ONLY = ("DC10", "DC11", "DC701")  # judge files or their listing; but:
+_SAMPLES_TOO = frozenset({"DC101", "DC109"})
+
 
 @dataclass(frozen=True, eq=False)
 class Choice:
@@ -133,6 +138,21 @@ def _like(value: Any, default: Any) -> Any:
     if isinstance(default, tuple) and isinstance(value, list):
         return tuple(value)
     return _WRONG
+
+
+def of_files(choice: Choice) -> Choice:
+    """Return the choice for a scan of files: out of play where its rule judges a loader."""
+    if choice.rule.code not in {NONDETERMINISM, CONTRACT} or choice.verdict is not None:
+        return choice
+    return replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no loader was named (--loader package.module:factory)")
+
+
+def of_samples(choice: Choice) -> Choice:
+    """Return the choice for a scan of what a loader returns: out of play where its rule judges files."""
+    code = choice.rule.code
+    if choice.verdict is not None or code in _SAMPLES_TOO or not code.startswith(_FILES_ONLY):
+        return choice
+    return replace(choice, verdict=Verdict.NOT_APPLICABLE, why="it judges files; a loader was scanned")
 
 
 def targets(rule: Rule, schema: Schema, level: Depth = "deep") -> Iterator[tuple[str, FieldSpec]]:

@@ -67,7 +67,7 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
         if isinstance(got, Unread):
             unread.setdefault(place, []).append(got)
         else:
-            tables.append(_rows(got, bench.measure(got)))
+            tables.append(checked_rows(got, bench.measure(got)))
     tables += [unread_rows(found, todo[number].path, todo[number].split) for number, found in unread.items()]
     table = concatenate(tables)
     spoiled = {file for file, entry in before.items() if _stamp(stat_entry(root, file, roots)) != _stamp(entry)}
@@ -165,7 +165,8 @@ def unread_rows(unread: Sequence[Unread], file: str, split: str) -> Table:
     )
 
 
-def _rows(block: Block, columns: dict[str, Measured]) -> Table:
+def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
+    """Return the rows of a block that was measured."""
     count = len(block)
     return Table(
         keys=storable(block.keys),

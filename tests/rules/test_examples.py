@@ -15,6 +15,7 @@ from datacheck.table import Table
 from tests.rules.harness import codes, scan, schema_of
 
 FAMILIES = {
+    "loader": "90",
     "files": "10",
     "structure": "12", "clouds": "12",
     "units": "20",

@@ -1,0 +1,206 @@
+"""The dataset of a user's factory in this process: built under known conditions, and watched."""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.child import limit_memory
+from datacheck.errors import UsageError
+from datacheck.registry import resolve
+
+Beat = Callable[[int], None]
+Task = dict[str, Any]
+
+_SEED_MASK = 2**32 - 1
+_DETOURS = 8  # calls of __getitem__ inside one that are remembered
+
+
+@dataclass(eq=False)
+class Opened:
+    """The dataset of this process; `detours` are the other indices that it asked itself for while it made a sample."""
+
+    dataset: Any
+    length: int
+    detours: list[tuple[int, Any]] = field(default_factory=list)
+    inside: bool = False
+
+
+_HERE: dict[str, Opened] = {}
+
+
+def open_dataset(task: Task, beat: Beat) -> dict[str, Any]:
+    """Build the dataset.
+
+    Args:
+        task: factory (``module:function``), memory_b, and what may decide its samples: seed (of the global
+            generators), listing ("reversed": directories list their names the other way round).
+        beat: not called: building is one step.
+
+    Returns:
+        length; torch: whether PyTorch is in use.
+
+    Raises:
+        UsageError: there is no such factory, it raises, or what it returns is no map-style dataset.
+    """
+    del beat
+    opened = opened_here(task)
+    return {"length": opened.length, "torch": "torch" in sys.modules}
+
+
+def opened_here(task: Task) -> Opened:
+    """Return the dataset of this process, built the first time; see `open_dataset`."""
+    if "dataset" not in _HERE:
+        name = str(task["factory"])
+        if task.get("listing") == "reversed":
+            _reverse_listings()
+        factory = _resolved(name)
+        limit_memory(int(task["memory_b"]))
+        seed_all(int(task["seed"]))
+        _HERE["dataset"] = _built(name, factory)
+        seed_all(int(task["seed"]))
+    return _HERE["dataset"]
+
+
+def _resolved(name: str) -> Any:
+    try:
+        factory = resolve(name)
+    except UsageError as error:
+        where = where_raised(error.__cause__) if error.__cause__ is not None else ""
+        hint = " It is imported from the working folder or PYTHONPATH." if "No module named" in str(error) else ""
+        msg = f"--loader {str(error).removesuffix(' Mend it.')}{f' ({where})' if where else ''}{hint}"
+        raise UsageError(msg) from error
+    if not callable(factory):
+        msg = f"--loader {name}: is {_a(factory)}, not a function that returns a dataset. Write def make(): return ..."
+        raise UsageError(msg)
+    return factory
+
+
+def _built(name: str, factory: Any) -> Opened:
+    try:
+        dataset = factory()
+    except MemoryError:
+        raise
+    except BaseException as error:
+        msg = f"--loader {name}: raises {_told(error)}. Call it without arguments to see the whole traceback."
+        raise UsageError(msg) from error
+    if not hasattr(type(dataset), "__getitem__") or not hasattr(type(dataset), "__len__"):
+        lacks = "__len__" if hasattr(type(dataset), "__getitem__") else "__getitem__"
+        msg = (
+            f"--loader {name}: returns {_a(dataset)} without {lacks}. A map-style dataset has __len__ and __getitem__."
+        )
+        raise UsageError(msg)
+    try:
+        length = len(dataset)
+    except MemoryError:
+        raise
+    except BaseException as error:
+        msg = f"--loader {name}: len() of what it returns raises {_told(error)}."
+        raise UsageError(msg) from error
+    if length == 0:
+        msg = f"--loader {name}: its dataset is empty (len 0). Check the paths that it reads, relative to {Path.cwd()}."
+        raise UsageError(msg)
+    opened = Opened(dataset, length)
+    _watch(opened)
+    return opened
+
+
+def _a(value: Any) -> str:
+    return f"an object of type {type(value).__qualname__}"
+
+
+def _watch(opened: Opened) -> None:
+    """Notice when the dataset, asked for one index, asks itself for another."""
+    kind = type(opened.dataset)
+    original = kind.__getitem__
+
+    @functools.wraps(original)
+    def watched(self: Any, index: Any) -> Any:
+        if self is not opened.dataset:
+            return original(self, index)
+        nested, opened.inside = opened.inside, True
+        try:
+            sample = original(self, index)
+        finally:
+            opened.inside = nested
+        if nested and len(opened.detours) < _DETOURS and isinstance(index, int | np.integer):
+            opened.detours.append((int(index), sample))
+        return sample
+
+    try:
+        kind.__getitem__ = watched
+    except (AttributeError, TypeError):  # a built-in type: it has no such habits
+        return
+
+
+def _reverse_listings() -> None:
+    """Let directories list their names in another order, as another copy of the folder may."""
+    list_names, scan = os.listdir, os.scandir
+
+    class Reversed:
+        def __init__(self, path: Any = ".") -> None:
+            with scan(path) as found:
+                self._entries = iter(list(found)[::-1])
+
+        def __iter__(self) -> Iterator[Any]:
+            return self._entries
+
+        def __next__(self) -> Any:
+            return next(self._entries)
+
+        def __enter__(self) -> Reversed:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self.close()
+
+        def close(self) -> None:
+            self._entries = iter(())
+
+    def reversed_names(path: Any = ".") -> list[Any]:
+        return list_names(path)[::-1]
+
+    os.listdir = reversed_names
+    os.scandir = Reversed  # type: ignore[assignment]  # os.walk, glob and pathlib ask these two
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators that a whole process shares: Python's, NumPy's and, where it is in use, PyTorch's."""
+    random.seed(seed)
+    np.random.seed(seed & _SEED_MASK)  # noqa: NPY002  the global one is what is in question
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(seed)
+
+
+def error_said(error: BaseException) -> str:
+    """Return type and message of an error on one line."""
+    words = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def _told(error: BaseException) -> str:
+    where = where_raised(error)
+    return error_said(error) + (f" ({where})" if where else "")
+
+
+def where_raised(error: BaseException | None) -> str:
+    """Return the line of the user's own code that an error came from: ``loaders.py:31 in __getitem__``."""
+    if error is None:
+        return ""
+    ours = str(Path(__file__).parents[1])
+    library = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((ours, "<"))]
+    theirs = [f for f in frames if not f.filename.startswith(library)] or frames
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{Path(error.filename).name}:{error.lineno}"
+    return f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno} in {theirs[-1].name}" if theirs else ""
