@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import digest_bytes
-from datacheck.finding import Report, Tick, Verdict
+from datacheck.finding import Finding, Report, Tick, Verdict
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import counted
@@ -48,7 +48,7 @@ Array = np.ndarray[Any, Any]
 COMPARED = 2000
 
 _ASKED_AGAIN = 8
-_DUPLICATE = "DC803"
+_UNREADABLE, _DUPLICATE = "DC101", "DC803"
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
     if codes := _consequences(notes):
         choices = [_after_contract(choice, codes) for choice in choices]
         judged = judge(seen.table, placed, choices, notes, seen.crashes, reference)
+    judged = replace(judged, findings=[_of_loader(finding) for finding in judged.findings])
     judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, seen.table)
     report = _report(schema, audit, request, seen, judged, began, [*unseen, *silenced])
     listing = Listing(Path(audit.factory), [])
@@ -124,6 +125,12 @@ def _without_nondeterminism(choices: Sequence[Choice], notes: Sequence[Note]) ->
         replace(c, verdict=Verdict.SKIP, why=why) if ignored and c.rule.code == NONDETERMINISM and not c.verdict else c
         for c in choices
     ]
+
+
+def _of_loader(finding: Finding) -> Finding:
+    if finding.code != _UNREADABLE:
+        return finding
+    return replace(finding, fix="Mend the loader or the data that it reads, or leave these samples out.")
 
 
 def _consequences(notes: Sequence[Note]) -> set[str]:

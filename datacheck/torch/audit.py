@@ -49,7 +49,8 @@ def _ask(opened: Opened, index: int, whole: Sequence[str]) -> dict[str, Any]:
 
 
 def _instead(opened: Opened, index: int, sample: Any, found: dict[str, int], whole: Sequence[str]) -> int | None:
-    for other, answer in list(opened.detours):
+    detours: list[tuple[int, Any]] = opened.detours[::-1]  # the outermost call came to its end last
+    for other, answer in detours:
         if other % opened.length != index % opened.length and (answer is sample or _same(answer, found, whole)):
             return other % opened.length
     return None

@@ -78,7 +78,7 @@ def _resolved(name: str) -> Any:
     except UsageError as error:
         where = where_raised(error.__cause__) if error.__cause__ is not None else ""
         hint = " It is imported from the working folder or PYTHONPATH." if "No module named" in str(error) else ""
-        msg = f"--loader {str(error).removesuffix(' Mend it.')}{f' ({where})' if where else ''}{hint}"
+        msg = f"--loader {str(error).removesuffix('. Mend it.')}{f' ({where})' if where else ''}{hint}"
         raise UsageError(msg) from error
     if not callable(factory):
         msg = f"--loader {name}: is {_a(factory)}, not a function that returns a dataset. Write def make(): return ..."
