@@ -24,6 +24,7 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "explain": ("rules", "Say what a rule checks, why it matters and what to do."),
     "rules": ("rules", "List the rules, or what a schema makes of them."),
     "schema": ("schema", "Check a schema file."),
+    "fix": ("fix", "Write a copy in which what a rule finds is repaired."),
     "cache": ("cache", "Build, check and list caches."),
     "split": ("split", "Write split lists that keep together what belongs together."),
     "demo": ("demo", "See the whole way on synthetic data with planted faults."),

@@ -1,0 +1,44 @@
+"""``datacheck fix``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from datacheck.cli.scan import root_option
+
+
+@click.command("fix")
+@click.argument("code")
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option("--to", "target", type=click.Path(path_type=Path), required=True, metavar="DIR", help="A new folder.")
+@click.option("--schema", metavar="NAME|FILE", help="As for scan. Default: the built-in one that fits.")
+@root_option
+@click.option("--scale", type=float, metavar="FACTOR", help="For units: the factor, where the finding names none.")
+@click.option("--link", is_flag=True, help="Hard-link the files that stay as they are, in place of copying them.")
+def fix(
+    code: str, data: Path, target: Path, schema: str | None, roots: dict[str, Path], scale: float | None, link: bool,  # noqa: FBT001
+) -> None:  # fmt: skip
+    """Write a copy of DATA in which what rule CODE finds is repaired; nothing is ever changed in place.
+
+    Safe repairs exist for units (DC201, DC202), lists (DC105) and JSON lines (DC701).
+    """
+    from datacheck.fix import fix as repaired
+    from datacheck.report.progress import progress_bar
+    from datacheck.scan import Request, paths_of, run_scan, schema_for
+
+    chosen = schema_for(data, schema)
+    command = shlex.join(["datacheck", *sys.argv[1:]])
+    with progress_bar() as progress:
+        run = run_scan(chosen, Request(data, roots, command=command, paths=paths_of(schema)), progress)
+    made = repaired(run, chosen, code.upper(), target, scale=scale, link=link)
+    for path in made.changed[:20]:
+        click.echo(f"repaired {path}")
+    if len(made.changed) > 20:
+        click.echo(f"... and {len(made.changed) - 20:,} more")
+    click.echo(
+        f"{target}: {len(made.changed):,} files repaired, {made.copied:,} as they were. Look: datacheck scan {target}"
+    )

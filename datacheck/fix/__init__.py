@@ -1,0 +1,144 @@
+"""Repairs that are safe, into a copy of the dataset: `fix`. What was found is never changed in place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from datacheck import fsops
+from datacheck.errors import UsageError
+from datacheck.finding import Finding
+from datacheck.registry import discover
+from datacheck.scan import ScanRun
+from datacheck.schema.model import Schema
+
+__all__ = ["Asked", "Edit", "Repair", "Repaired", "fix", "repairs"]
+
+Edit = Callable[[Path, Path], None]  # (the file as it is, where the repaired one goes)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a repair is given.
+
+    Args:
+        run: the finished scan.
+        schema: the schema in force.
+        findings: those of the rule.
+        scale: the factor that the user gives, or None: the one that the finding names.
+    """
+
+    run: ScanRun
+    schema: Schema
+    findings: tuple[Finding, ...]
+    scale: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Repair:
+    """What can be done about one rule's findings.
+
+    Args:
+        code: of the rule.
+        what: what it does, for the help.
+        edits: from what was found to what is done to which file (path relative to the data folder).
+    """
+
+    code: str
+    what: str
+    edits: Callable[[Asked], Mapping[str, Edit]]
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What was written.
+
+    Args:
+        folder: the copy.
+        changed: files that differ from the data, by relative path.
+        copied: how many are as they were.
+    """
+
+    folder: Path
+    changed: tuple[str, ...] = ()
+    copied: int = field(default=0)
+
+
+@cache
+def repairs() -> dict[str, Repair]:
+    """Return the repairs by code."""
+    return {repair.code: repair for repair in discover("datacheck.fix", Repair)}
+
+
+def fix(
+    run: ScanRun, schema: Schema, code: str, target: Path, *, scale: float | None = None, link: bool = False
+) -> Repaired:
+    """Write a copy of a scanned dataset in which one rule's findings are repaired.
+
+    Args:
+        run: the finished scan.
+        schema: the schema that it used.
+        code: the rule.
+        target: folder of the copy; must not exist.
+        scale: factor for units, in place of the one that the finding names.
+        link: hard links in place of copies of the files that stay as they are (same file system only).
+
+    Raises:
+        UsageError: the rule has no safe repair, found nothing, or the target exists.
+        StorageError: the disk refuses; nothing is left behind under the target's name.
+    """
+    repair = _repair_of(code)
+    findings = tuple(f for f in run.report.findings if f.code == code)
+    if not findings:
+        msg = f"{code} found nothing in {run.report.dataset['root']}: there is nothing to repair."
+        raise UsageError(msg)
+    _check_target(target, run.listing.root)
+    edits = repair.edits(Asked(run, schema, findings, scale))
+    staged = target.absolute().with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        copied = _copy(run, staged, edits, link=link)
+        fsops.rename(staged, target)
+    except OSError as error:
+        raise fsops.refused(error, target) from error
+    finally:
+        fsops.remove_tree(staged)
+    return Repaired(target, tuple(sorted(edits)), copied)
+
+
+def _repair_of(code: str) -> Repair:
+    if code not in repairs():
+        known = "; ".join(f"{r.code}: {r.what}" for r in repairs().values())
+        msg = f"{code} has no repair that is safe; datacheck explain {code} says what to do. Repairs: {known}."
+        raise UsageError(msg)
+    return repairs()[code]
+
+
+def _check_target(target: Path, root: Path) -> None:
+    if target.exists() or target.is_symlink():
+        msg = f"{target}: exists. --to names a new folder; nothing is ever repaired in place."
+        raise UsageError(msg)
+    if target.resolve().is_relative_to(root.resolve()):
+        msg = f"{target}: lies in the data. --to names a folder beside them."
+        raise UsageError(msg)
+
+
+def _copy(run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool) -> int:
+    """Write all files of the listing below `staged`; return how many are as they were."""
+    root, copied = run.listing.root, 0
+    for entry in run.listing.entries:
+        if entry.path.startswith("@"):
+            continue  # below an extra root: those are not copied
+        source, goal = root / entry.path, staged / entry.path
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        if entry.path in edits:
+            edits[entry.path](source, goal)
+        elif source.is_dir():  # a Zarr store
+            shutil.copytree(source, goal, copy_function=os.link if link else shutil.copy2)
+        else:
+            (os.link if link else shutil.copy2)(source, goal)
+        copied += entry.path not in edits
+    return copied

@@ -1,0 +1,62 @@
+"""Lists of samples and files of lines: what names nothing, stands twice or cannot be parsed is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from datacheck.errors import FormatError, UsageError
+from datacheck.fix import Asked, Edit, Repair
+from datacheck.formats import jsonl
+from datacheck.table import UNREADABLE
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def _cleaned_lists(asked: Asked) -> Mapping[str, Edit]:
+    """Drop from each list the lines that name no file, and all but the first of equal lines."""
+    table = asked.run.table
+    gone: dict[str, set[str]] = {}
+    for reason, status in zip(table.reasons, table.status.tolist(), strict=True):
+        if status == UNREADABLE and reason.startswith("DC105 listed in "):
+            path, _, rest = reason.removeprefix("DC105 listed in ").partition(" as '")
+            gone.setdefault(path, set()).add(rest.partition("'")[0])
+    for note in asked.run.work.notes:
+        if note.reason.startswith("stands more than once in "):
+            gone.setdefault(note.reason.removeprefix("stands more than once in "), set())
+    if not gone:
+        msg = "DC105: no line of a list is wrong; files that no list names are for you to add."
+        raise UsageError(msg)
+    return {path: partial(_without, frozenset(lines)) for path, lines in gone.items()}
+
+
+def _without(gone: frozenset[str], source: Path, goal: Path) -> None:
+    lines = [line.strip() for line in source.read_text(encoding="utf-8-sig").splitlines()]
+    kept = [line for line in dict.fromkeys(lines) if line and line not in gone]
+    goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+
+
+def _cleaned_lines(asked: Asked) -> Mapping[str, Edit]:
+    """Keep the lines that parse, without byte order mark; the others go into FILE.rejected beside the copy."""
+    table = asked.run.table
+    paths = {table.files[row] for finding in asked.findings for row in finding.rows.tolist()}
+    packed = sorted(path for path in paths if not path.lower().endswith((".jsonl", ".ndjson")))
+    if packed:
+        msg = f"{packed[0]}: only .jsonl and .ndjson files are repaired line by line. Unpack it first."
+        raise UsageError(msg)
+    return dict.fromkeys(paths, _good_lines)
+
+
+def _good_lines(source: Path, goal: Path) -> None:
+    bad = {number for number, value in jsonl.lines(source) if isinstance(value, FormatError)}
+    rejected = goal.with_name(goal.name + ".rejected")
+    with source.open("rb") as lines, goal.open("wb") as good, rejected.open("wb") as rest:
+        for number, line in enumerate(lines):
+            text = line.removeprefix(_BOM) if number == 0 else line
+            if not text.isspace():
+                (rest if number in bad else good).write(text.rstrip(b"\r\n") + b"\n")
+
+
+LISTS = Repair("DC105", "lists without the lines that name no file or stand twice", _cleaned_lists)
+LINES = Repair("DC701", "JSON lines without the bad ones, which go to FILE.rejected", _cleaned_lines)

@@ -1,0 +1,153 @@
+"""Units: values of the failing samples times one factor, in .npy, .npz, pickled dicts and HDF5."""
+
+from __future__ import annotations
+
+import math
+import pickle
+import shutil
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.finding import Finding
+from datacheck.fix import Asked, Edit, Repair
+from datacheck.formats.base import open_container
+from datacheck.schema.model import FieldSpec, Schema
+from datacheck.schema.units import ANGLE
+from datacheck.schema.values import parse_columns
+
+Array = np.ndarray[Any, Any]
+
+_WRITTEN = (".npy", ".npz", ".h5", ".hdf5", ".pkl", ".pickle")
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """Values inside a file that are multiplied.
+
+    Args:
+        name: of the array, "" for the only one.
+        columns: [start, stop) of the last axis, None for all.
+        row: one row of the first axis, None for all.
+        factor: what they are multiplied by.
+    """
+
+    name: str
+    columns: tuple[int, int] | None
+    row: int | None
+    factor: float
+
+
+def _lengths(asked: Asked) -> Mapping[str, Edit]:
+    return _scaled(asked, None)
+
+
+def _angles(asked: Asked) -> Mapping[str, Edit]:
+    return _scaled(asked, ANGLE["deg"])
+
+
+def _scaled(asked: Asked, default: float | None) -> Mapping[str, Edit]:
+    spots: dict[str, list[_Spot]] = {}
+    table = asked.run.table
+    for finding in asked.findings:
+        factor = _factor(asked, finding, default)
+        for name in finding.fields[:1]:
+            for row in finding.rows.tolist():
+                schema = asked.schema.for_split(table.splits[row])
+                path, inner = table.files[row], table.inner[row].strip("/")
+                spots.setdefault(path, []).append(_spot(schema, name, path, inner, table.keys[row], factor))
+    for path in spots:
+        if not path.lower().endswith(_WRITTEN):
+            msg = f"{path}: values are repaired in {', '.join(_WRITTEN)} only. Convert the file, or declare its unit."
+            raise UsageError(msg)
+    return {path: partial(_write, list(dict.fromkeys(found))) for path, found in spots.items()}
+
+
+def _factor(asked: Asked, finding: Finding, default: float | None) -> float:
+    factor = asked.scale or (finding.cause.factor if finding.cause else None) or default
+    if not factor or not math.isfinite(factor):
+        msg = f"{finding.id}: no factor explains these samples. Say it: --scale 0.001"
+        raise UsageError(msg)
+    if finding.cause and finding.cause.alternatives and asked.scale is None:
+        other = ", ".join(finding.cause.alternatives)
+        msg = f"{finding.id}: x{factor:g} fits, and so does {other}. Say which: --scale {factor:g}"
+        raise UsageError(msg)
+    return factor
+
+
+def _spot(schema: Schema, name: str, path: str, inner: str, key: str, factor: float) -> _Spot:
+    part = schema.part_of(name)
+    field, columns = part or (name, None)
+    spec = schema.fields.get(field, FieldSpec())
+    if spec.file is not None or (schema.samples.each not in {None, "row"} and not inner):
+        msg = f"{name}: lies in another file or between other samples of {path}. Mend it where it is written."
+        raise UsageError(msg)
+    if schema.columns:
+        return _Spot("", parse_columns(schema.columns)[name], None, factor)
+    at = spec.at if spec.at is not None else field
+    array = at[1:] if at.startswith("/") else f"{inner}/{at}" if inner else at
+    row = int(key[-12:]) if schema.samples.each == "row" else None
+    return _Spot(array, columns, row, factor)
+
+
+def _write(spots: list[_Spot], source: Path, goal: Path) -> None:
+    suffix = source.suffix.lower()
+    if suffix in {".h5", ".hdf5"}:
+        shutil.copy2(source, goal)
+        with h5py.File(goal, "r+") as file:
+            for spot in spots:
+                file[spot.name][...] = _times(file[spot.name][...], spot, keep=True)
+        return
+    with closing(open_container(source)) as container:
+        values = {name: container.read(name) for name in container.names()}
+    for spot in spots:
+        name = spot.name if spot.name in values else next(iter(values))
+        values[name] = _times(np.asarray(values[name]), spot, keep=False)
+    if suffix == ".npz":
+        np.savez(goal, **values)
+    elif (
+        suffix == ".npy"
+        and len(values) == 1
+        and isinstance(next(iter(values.values())), np.ndarray)
+        and not _boxed(source)
+    ):
+        np.save(goal, next(iter(values.values())))
+    elif suffix == ".npy":
+        np.save(goal, np.array(values, dtype=object), allow_pickle=True)
+    else:
+        goal.write_bytes(pickle.dumps(values, protocol=2))
+
+
+def _boxed(source: Path) -> bool:
+    """Tell whether an .npy holds Python objects (a pickled dict) rather than numbers."""
+    with source.open("rb") as file:
+        return b"'|O'" in file.read(256)
+
+
+def _times(values: Array, spot: _Spot, *, keep: bool) -> Array:
+    """Return the array with the spot's values multiplied.
+
+    Notes:
+        Whole numbers become float32 unless `keep`, which refuses what they cannot hold.
+    """
+    if values.dtype.kind != "f":
+        if keep:
+            msg = f"{spot.name}: holds {values.dtype.name}, which cannot hold the result. Write the file again."
+            raise UsageError(msg)
+        values = values.astype(np.float32)
+    out = values.copy()
+    view = out if spot.row is None else out[spot.row : spot.row + 1]
+    view = view if spot.columns is None else view[..., spot.columns[0] : spot.columns[1]]
+    view *= np.asarray(spot.factor, dtype=out.dtype)
+    return out
+
+
+LENGTHS = Repair("DC201", "lengths times the factor that the finding names, or --scale", _lengths)
+ANGLES = Repair("DC202", "degrees to radians", _angles)

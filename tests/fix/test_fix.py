@@ -1,0 +1,166 @@
+"""Repairs go into a copy, mend what they name and nothing else, and a scan of the copy is clean."""
+
+import os
+import pickle
+
+import h5py
+import numpy as np
+import pytest
+
+from datacheck.errors import StorageError, UsageError
+from datacheck.fix import fix, repairs
+from datacheck.rules import catalogue
+from datacheck.scan import Request, run_scan
+from datacheck.schema.load import load_schema, parse_schema
+from datacheck.testing import faults, synth
+
+CLOUDS = """
+datacheck: 1
+name: clouds
+samples: {files: "*.npy"}
+fields: {points: {role: points, shape: [P, 3], unit: m, size: 0.5..5}}
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    return tmp_path
+
+
+def cloud(seed):
+    return np.random.default_rng(seed).uniform(0, 1, (50, 3)).astype(np.float32)
+
+
+def scanned(schema, data):
+    return run_scan(schema, Request(data))
+
+
+def codes(run):
+    return sorted({f.code for f in run.report.findings})
+
+
+def tree(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def test_clouds_in_mm_are_metres_in_the_copy_and_the_data_stay_as_they_are(place):
+    for i in range(6):
+        np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i in {1, 4} else 1))
+    (place / "data/notes.txt").write_text("hello")
+    before, schema = tree(place / "data"), parse_schema(CLOUDS)
+    made = fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
+    assert (made.changed, made.copied) == (("1.npy", "4.npy"), 5)
+    assert tree(place / "data") == before
+    after = tree(place / "copy")
+    assert {name for name in before if before[name] != after[name]} == {"1.npy", "4.npy"}
+    np.testing.assert_allclose(np.load(place / "copy/1.npy"), cloud(1), rtol=1e-6)
+    assert np.load(place / "copy/1.npy").dtype == np.float32
+    assert codes(scanned(schema, place / "copy")) == []
+
+
+def test_only_the_part_and_the_rows_that_fail_are_multiplied(place):
+    schema = parse_schema("""
+datacheck: 1
+name: rows
+samples: {files: "*.npz", each: row}
+fields:
+  pose: {shape: [5], columns: "pos:3 rest:2"}
+  pose.pos: {role: position, unit: m, distance: 0.1..3}
+""")
+    pose = np.tile([0.5, 0.25, 1.0, 7.0, 8.0], (6, 1))
+    pose[3, :3] *= 1000
+    np.savez(place / "data/a.npz", pose=pose)
+    fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
+    np.testing.assert_allclose(np.load(place / "copy/a.npz")["pose"], np.tile([0.5, 0.25, 1.0, 7.0, 8.0], (6, 1)))
+
+
+def test_joint_angles_in_degrees_inside_hdf5_become_radians(place):
+    schema = parse_schema("""
+datacheck: 1
+name: demos
+samples: {files: "*.h5", each: "/data/demo_*"}
+fields: {obs/q: {role: joint_angle, shape: [T, 7], unit: rad}}
+""")
+    q = np.random.default_rng(0).uniform(-2.5, 2.5, (40, 7))
+    with h5py.File(place / "data/a.h5", "w") as file:
+        file["data/demo_0/obs/q"], file["data/demo_1/obs/q"], file["data/demo_1/other"] = q, np.rad2deg(q), np.arange(3)
+    fix(scanned(schema, place / "data"), schema, "DC202", place / "copy")
+    with h5py.File(place / "copy/a.h5") as file:
+        np.testing.assert_allclose(file["data/demo_1/obs/q"][...], q, rtol=1e-6)
+        np.testing.assert_array_equal(file["data/demo_0/obs/q"][...], q)
+        np.testing.assert_array_equal(file["data/demo_1/other"][...], np.arange(3))
+
+
+@pytest.mark.parametrize(
+    ("system", "fault", "code"),
+    [("ho3d", "joints-in-mm", "DC201"), ("libero", "positions-in-mm", "DC201"), ("ho3d", "missing-pickle", "DC105"),
+     ("scannetpp", "points-in-mm", "DC201"), ("minimind", "bad-json", "DC701")],
+)  # fmt: skip
+def test_planted_faults_are_gone_from_the_copy(place, system, fault, code):
+    synth.write(system, place / "d", seed=3)
+    faults.plant(system, place / "d", [fault], seed=3)
+    schema = load_schema("minimind_sft" if system == "minimind" else system)
+    first = scanned(schema, place / "d")
+    assert code in codes(first)
+    fix(first, schema, code, place / "copy")
+    assert code not in codes(scanned(schema, place / "copy"))
+
+
+def test_a_pickled_dict_stays_one(place):
+    synth.write("sceneleap", place / "d", seed=3)
+    faults.plant("sceneleap", place / "d", ["grasps-in-mm"], seed=3)
+    schema = load_schema("sceneleap")
+    made = fix(scanned(schema, place / "d"), schema, "DC201", place / "copy")
+    for path in made.changed:
+        before = pickle.loads((place / "d" / path).read_bytes().partition(b"\n")[2])  # noqa: S301  our own file
+        after = pickle.loads((place / "copy" / path).read_bytes().partition(b"\n")[2])  # noqa: S301
+        before, after = before.item(), after.item()
+        assert before.keys() == after.keys()
+        np.testing.assert_allclose(after["grasp_qpos"][:, :3], before["grasp_qpos"][:, :3] / 1000, rtol=1e-6)
+        np.testing.assert_array_equal(after["grasp_qpos"][:, 3:], before["grasp_qpos"][:, 3:])
+
+
+def test_bad_lines_are_kept_aside(place):
+    lines = [b'\xef\xbb\xbf{"text": "a"}', b'{"text": "b"', b"", b'{"text": "c"}\r']
+    (place / "data/pretrain_x.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    schema = parse_schema(
+        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {text: {role: text}}\n"
+    )
+    fix(scanned(schema, place / "data"), schema, "DC701", place / "copy")
+    assert (place / "copy/pretrain_x.jsonl").read_bytes() == b'{"text": "a"}\n{"text": "c"}\n'
+    assert (place / "copy/pretrain_x.jsonl.rejected").read_bytes() == b'{"text": "b"\n'
+
+
+def test_what_is_not_safe_is_refused_and_nothing_is_written(place):
+    for i in range(6):
+        np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i == 1 else 1))
+    schema = parse_schema(CLOUDS)
+    run = scanned(schema, place / "data")
+    for code, target, said in [
+        ("DC221", place / "copy", "no repair that is safe"), ("DC105", place / "copy", "found nothing"),
+        ("DC201", place / "data", "exists"), ("DC201", place / "data/copy", "lies in the data"),
+    ]:  # fmt: skip
+        with pytest.raises(UsageError, match=said):
+            fix(run, schema, code, target)
+    os.remove(place / "data/3.npy")
+    with pytest.raises(StorageError):
+        fix(run, schema, "DC201", place / "copy")
+    assert sorted(p.name for p in place.iterdir()) == [".datacheck", "data"]
+
+
+def test_factors_that_fit_equally_well_must_be_chosen(place):
+    for i in range(6):
+        np.save(place / f"data/{i}.npy", cloud(i) * (100 if i == 1 else 1))
+    schema = parse_schema(CLOUDS)
+    run = scanned(schema, place / "data")
+    if next(f for f in run.report.findings if f.code == "DC201").cause.alternatives:
+        with pytest.raises(UsageError, match="Say which"):
+            fix(run, schema, "DC201", place / "copy")
+    fix(run, schema, "DC201", place / "copy", scale=0.01)
+    np.testing.assert_allclose(np.load(place / "copy/1.npy"), cloud(1), rtol=1e-6)
+
+
+def test_every_repair_is_of_a_rule_that_exists():
+    assert set(repairs()) <= set(catalogue())
