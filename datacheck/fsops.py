@@ -117,6 +117,15 @@ def point(link: Path, target: str) -> None:
         temporary.replace(link)
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file that nobody writes any more a second name; where links are refused a copy is made."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        with _guarded(target):
+            shutil.copyfile(source, target)
+
+
 def make_read_only(path: Path) -> None:
     """Take the write permission away (a guard-rail, not a proof)."""
     with _guarded(path):

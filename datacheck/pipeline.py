@@ -29,7 +29,8 @@ from datacheck.schema.model import Schema
 from datacheck.schema.values import Strings, meant
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source
-from datacheck.sources.listing import Entry, digest_entry
+from datacheck.sources.entries import Entry
+from datacheck.sources.listing import digest_entry
 from datacheck.table import CHECKED, Table
 from datacheck.transforms.base import Transform
 
@@ -222,7 +223,7 @@ def job_of(pipeline: Pipeline, run: ScanRun, split: str, workers: int = 1, sched
     _distinct(table.keys)
     items, item_of = _items(run.work.items, table, split)
     samples = Samples(
-        keys=table.keys, items=items, item_of=item_of, inner=table.inner, readable=table.status == CHECKED,
+        keys=list(table.keys), items=items, item_of=item_of, inner=list(table.inner), readable=table.status == CHECKED,
         valid=run.valid[index] & (table.status == CHECKED), codes=[run.codes[int(i)] for i in index],
         nbytes=np.asarray(table.nbytes, dtype=np.int64),
     )  # fmt: skip

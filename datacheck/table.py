@@ -6,17 +6,79 @@ measurement did not apply or did not run); such rows are marked, never filled wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
 
 CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
-_TEXTS = ("keys", "files", "inner", "splits", "groups", "reasons")
+_FEW = ("inner", "splits", "groups", "reasons")  # columns in which many rows hold the same text
+_TEXTS = ("keys", "files", *_FEW)
+
+
+class Texts(Sequence[str]):
+    """A column of texts of which many are equal: the different ones, and the number of each row's.
+
+    Shapes:
+        rows: int32 (rows), places in `words`
+    """
+
+    def __init__(self, words: Sequence[str], rows: Array) -> None:
+        self.words = words
+        self.rows = rows
+
+    @staticmethod
+    def of(texts: Sequence[str]) -> Texts:
+        """Return a column of these texts; the words come in the order in which they are met."""
+        if isinstance(texts, Texts):
+            return texts
+        if isinstance(texts, list) and texts and texts.count(texts[0]) == len(texts):
+            return Texts(texts[:1], np.zeros(len(texts), np.int32))
+        numbers: dict[str, int] = {}
+        rows = np.fromiter((numbers.setdefault(t, len(numbers)) for t in texts), np.int32, len(texts))
+        return Texts(list(numbers), rows)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> Texts: ...
+    def __getitem__(self, place: int | slice) -> str | Texts:
+        """Return one text, or the column of a range of rows."""
+        return Texts(self.words, self.rows[place]) if isinstance(place, slice) else self.words[self.rows[place]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.words.__getitem__, self.rows.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(str.__eq__, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def take(self, index: Array) -> Texts:
+        """Return the texts at `index`."""
+        return Texts(self.words, self.rows[index])
+
+    def present(self) -> list[str]:
+        """Return the different texts that some row holds, sorted."""
+        return sorted({self.words[int(i)] for i in np.unique(self.rows)})
+
+    def places(self) -> Iterator[tuple[str, Array]]:
+        """Yield (text, int64 rows that hold it) in the order of the texts."""
+        order = np.argsort(self.rows, kind="stable")
+        numbers, starts = np.unique(self.rows[order], return_index=True)
+        found = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
+        for number in sorted(found, key=self.words.__getitem__):
+            yield self.words[number], found[number]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,15 +128,21 @@ class Table:
         columns: measured columns by name, ``field:stat`` or ``:stat`` for the sample as a whole.
     """
 
-    keys: list[str] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
-    inner: list[str] = field(default_factory=list)
-    splits: list[str] = field(default_factory=list)
-    groups: list[str] = field(default_factory=list)
+    keys: Sequence[str] = field(default_factory=list)
+    files: Sequence[str] = field(default_factory=list)
+    inner: Sequence[str] = field(default_factory=list)
+    splits: Sequence[str] = field(default_factory=list)
+    groups: Sequence[str] = field(default_factory=list)
     status: Array = field(default_factory=lambda: np.zeros(0, np.int8))
-    reasons: list[str] = field(default_factory=list)
+    reasons: Sequence[str] = field(default_factory=list)
     nbytes: Array = field(default_factory=lambda: np.zeros(0, np.int64))
-    columns: dict[str, Measured] = field(default_factory=dict)
+    columns: MutableMapping[str, Measured] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in _FEW:
+            setattr(self, name, Texts.of(getattr(self, name)))
+        if self.files is not self.keys and not isinstance(self.files, Texts):
+            self.files = self.keys if self.files == self.keys else Texts.of(self.files)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -83,6 +151,14 @@ class Table:
         """Return the rows at `index` as a rule about `field_name` ("" for whole samples) sees them."""
         return Rows(self, np.asarray(index, dtype=np.int64), field_name)
 
+    def present(self, field_name: str) -> Array:
+        """Return bool (rows): where something was measured of a field ("": of the sample as a whole)."""
+        found = np.zeros(len(self), bool)
+        for name in sorted(self.columns):
+            if name.rpartition(":")[0] == field_name and not found.all():
+                found |= self.columns[name].present
+        return found
+
     def as_wire(self) -> dict[str, Any]:
         """Return the table as JSON values and arrays (what `parallel.encode` takes)."""
         columns = {
@@ -90,8 +166,8 @@ class Table:
             for name, m in self.columns.items()
         }
         texts = {name: _packed(getattr(self, name)) for name in _TEXTS if name != "keys"}
-        texts["keys"] = [self.keys, None]  # they differ: packing would find out, slowly
-        if self.files == self.keys:
+        texts["keys"] = [list(self.keys), None]  # they differ: packing would find out, slowly
+        if self.files is self.keys:
             texts["files"] = [[], None]
         return {"texts": texts, "status": self.status, "nbytes": self.nbytes, "columns": columns}
 
@@ -99,27 +175,33 @@ class Table:
     def from_wire(data: dict[str, Any]) -> Table:
         """Return the table of `as_wire`; equal texts of a column share one object."""
         texts = {name: _unpacked(data["texts"][name]) for name in _TEXTS}
-        texts["files"] = texts["files"] or list(texts["keys"])
+        texts["files"] = texts["files"] or texts["keys"]
         columns = {
-            name: Measured(np.array(_unpacked(values), dtype=object) if isinstance(values, list) else values, present)
+            name: Measured(_objects(_unpacked(values)) if isinstance(values, list) else values, present)
             for name, (values, present) in data["columns"].items()
         }
         return Table(**texts, status=data["status"], nbytes=data["nbytes"], columns=columns)
 
     def take(self, index: Array) -> Table:
         """Return the rows at `index`, in that order."""
-        pick = [int(i) for i in index]
+        keys = _picked(self.keys, index)
         return Table(
-            keys=[self.keys[i] for i in pick],
-            files=[self.files[i] for i in pick],
-            inner=[self.inner[i] for i in pick],
-            splits=[self.splits[i] for i in pick],
-            groups=[self.groups[i] for i in pick],
+            keys=keys,
+            files=keys if self.files is self.keys else _picked(self.files, index),
+            **{name: _picked(getattr(self, name), index) for name in _FEW},
             status=self.status[index],
-            reasons=[self.reasons[i] for i in pick],
             nbytes=self.nbytes[index],
             columns={name: Measured(m.values[index], m.present[index]) for name, m in self.columns.items()},
         )
+
+
+def _picked(texts: Sequence[str], index: Array) -> Sequence[str]:
+    return texts.take(index) if isinstance(texts, Texts) else [texts[i] for i in index.tolist()]
+
+
+def _objects(texts: Sequence[str]) -> Array:
+    words = np.array(texts.words if isinstance(texts, Texts) else texts, dtype=object)
+    return words[texts.rows] if isinstance(texts, Texts) else words
 
 
 def storable(texts: list[str]) -> list[str]:
@@ -131,41 +213,57 @@ def storable(texts: list[str]) -> list[str]:
     return texts
 
 
-def _packed(texts: list[str]) -> list[Any]:
+def _packed(texts: Sequence[str]) -> list[Any]:
     """Return texts as the different ones and a number for each row; as they are where most differ."""
-    if texts and texts.count(texts[0]) == len(texts):
-        return [texts[:1], np.zeros(len(texts), np.int32)]
-    numbers: dict[str, int] = {}
-    rows = [numbers.setdefault(text, len(numbers)) for text in texts]
-    return [texts, None] if 2 * len(numbers) > len(texts) else [list(numbers), np.array(rows, dtype=np.int32)]
+    few = Texts.of(texts)
+    return [list(texts), None] if 2 * len(few.words) > len(texts) else [list(few.words), few.rows]
 
 
-def _unpacked(packed: list[Any]) -> list[str]:
+def _unpacked(packed: list[Any]) -> Sequence[str]:
     texts, rows = packed
-    if rows is None:
-        return list(texts)
-    return texts * len(rows) if len(texts) == 1 else [texts[row] for row in rows.tolist()]
+    return texts if rows is None else Texts(texts, rows)
 
 
 def concatenate(tables: Sequence[Table]) -> Table:
-    """Return all rows in bytewise key order (stable for equal keys); absent columns are marked absent."""
+    """Return all rows in bytewise key order (stable for equal keys); absent columns are marked absent.
+
+    Notes:
+        The columns of the given tables are taken out of them one by one: both at once would be twice the memory.
+        A table that comes alone and in order is returned as it is.
+    """
     tables = [t for t in tables if len(t)]
+    if len(tables) == 1 and _in_order(tables[0].keys):
+        return tables[0]
     names = sorted({name for t in tables for name in t.columns})
+    sizes = [len(t) for t in tables]
+    keys = [k for t in tables for k in t.keys]
     merged = Table(
-        keys=[k for t in tables for k in t.keys],
-        files=[f for t in tables for f in t.files],
-        inner=[i for t in tables for i in t.inner],
-        splits=[s for t in tables for s in t.splits],
-        groups=[g for t in tables for g in t.groups],
+        keys=keys,
+        files=keys if all(t.files is t.keys for t in tables) else _joined([t.files for t in tables]),
+        **{name: _joined([getattr(t, name) for t in tables]) for name in _FEW},
         status=np.concatenate([t.status for t in tables]) if tables else np.zeros(0, np.int8),
-        reasons=[r for t in tables for r in t.reasons],
         nbytes=np.concatenate([t.nbytes for t in tables]) if tables else np.zeros(0, np.int64),
-        columns={name: _join([(t.columns.get(name), len(t)) for t in tables]) for name in names},
+        columns={
+            name: _join(list(zip([t.columns.pop(name, None) for t in tables], sizes, strict=True))) for name in names
+        },
     )
-    if all(a <= b for a, b in pairwise(merged.keys)):  # UTF-8 keeps the order of code points
+    if _in_order(keys):
         return merged
-    order = np.array(sorted(range(len(merged)), key=merged.keys.__getitem__), dtype=np.int64)
-    return merged.take(order)
+    return merged.take(np.array(sorted(range(len(merged)), key=keys.__getitem__), dtype=np.int64))
+
+
+def _in_order(keys: Sequence[str]) -> bool:
+    return all(a <= b for a, b in pairwise(keys))  # UTF-8 keeps the order of code points
+
+
+def _joined(columns: Sequence[Sequence[str]]) -> Texts:
+    """Return columns of texts one after the other as one of them."""
+    numbers: dict[str, int] = {}
+    parts = []
+    for column in map(Texts.of, columns):
+        places = np.array([numbers.setdefault(word, len(numbers)) for word in column.words], dtype=np.int32)
+        parts.append(places[column.rows])
+    return Texts(list(numbers), np.concatenate(parts) if parts else np.zeros(0, np.int32))
 
 
 def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
@@ -236,22 +334,18 @@ class Rows:
     @property
     def keys(self) -> list[str]:
         """Keys of these rows."""
-        return [self.table.keys[int(i)] for i in self.index]
+        return [self.table.keys[i] for i in self.index.tolist()]
 
     @property
-    def splits(self) -> list[str]:
+    def splits(self) -> Texts:
         """Splits of these rows."""
-        return [self.table.splits[int(i)] for i in self.index]
+        return Texts.of(self.table.splits).take(self.index)
 
     @property
-    def groups(self) -> list[str]:
+    def groups(self) -> Texts:
         """Groups of these rows."""
-        return [self.table.groups[int(i)] for i in self.index]
+        return Texts.of(self.table.groups).take(self.index)
 
     def by_group(self) -> Iterator[tuple[str, Array]]:
         """Yield (group, positions within these rows) in name order."""
-        places: dict[str, list[int]] = {}
-        for place, i in enumerate(self.index):
-            places.setdefault(self.table.groups[int(i)], []).append(place)
-        for group in sorted(places):
-            yield group, np.array(places[group], dtype=np.int64)
+        yield from self.groups.places()

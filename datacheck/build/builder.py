@@ -30,7 +30,7 @@ from datacheck.finding import Tick
 from datacheck.parallel import Limits, Outcome, ordered_map
 from datacheck.registry import find_in
 from datacheck.schema.model import Schema
-from datacheck.sources.listing import Entry
+from datacheck.sources.entries import Entry
 from datacheck.transforms.base import Transform
 
 Array = np.ndarray[Any, Any]

@@ -16,7 +16,7 @@ from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import counted
 from datacheck.sample import Block
-from datacheck.scan import history
+from datacheck.scan import places
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import read as read_baseline
 from datacheck.scan.bench import Bench
@@ -36,10 +36,12 @@ from datacheck.scan.passes import First, Passes, spread
 from datacheck.scan.reference import read_reference
 from datacheck.scan.runner import Request, ScanRun, publish, run_scan
 from datacheck.scan.select import CONTRACT, NONDETERMINISM, Choice, choose_rules, measures_of, of_samples
+from datacheck.scan.state import Past, Slots
 from datacheck.scan.summary import Facts, report_of
 from datacheck.scan.worker import checked_rows, unread_rows
 from datacheck.schema.model import Schema
-from datacheck.sources.base import Part, Unread, Work, blocks
+from datacheck.sources.base import Part, Unread, blocks
+from datacheck.sources.entries import Entries
 from datacheck.sources.listing import Listing
 from datacheck.table import Note, Table, concatenate
 
@@ -93,7 +95,7 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
     reference = None if request.reference is None else read_reference(request.reference, schema)
     find_in(request.paths)
     choices = [of_samples(choice) for choice in choose_rules(placed, rules_for(placed), request.level)]
-    place = history.place_of(schema, Path(audit.factory), audit.split or "loader", {}, request.output)
+    place = places.place_of(schema, Path(audit.factory), audit.split or "loader", {}, request.output)
     seen = _First(placed, audit, request, choices, progress)
     seen.read()
     notes, unseen = _contract(seen, audit, files)
@@ -105,13 +107,13 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
         judged = judge(seen.table, placed, choices, notes, seen.crashes, reference)
     judged = replace(judged, findings=[_of_loader(finding) for finding in judged.findings])
     judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, seen.table)
-    report = _report(schema, audit, request, seen, judged, began, [*unseen, *silenced])
-    listing = Listing(Path(audit.factory), [])
-    listed = history.listing_json(listing, report.dataset["digest"], "", {}, sorted(seen.undeclared))
-    journal = history.Journal(place, "")
+    state = _state(audit, seen)
+    report = _report(schema, state, request, seen, judged, began, [*unseen, *silenced])
+    journal = places.Journal(place, "")
     with journal.held():
-        folder = publish(report, seen.table, judged, listed, place, journal)
-    return ScanRun(replace(report, folder=str(folder)), seen.table, listing, Work([]), judged.valid, judged.codes)
+        folder = publish(report, schema, judged, state, {}, place, journal)
+    report = replace(report, folder=str(folder))
+    return ScanRun(report, seen.table, state.listing, judged.valid, judged.codes, schema)
 
 
 # ------------------------------------------------------------------------------------------ rules
@@ -286,15 +288,17 @@ def _of_the_files(report: Report) -> Iterator[str]:
         )
 
 
-def _report(
-    schema: Schema, audit: Audit, request: Request, seen: _First, judged: Judged, began: float, unseen: Sequence[str]
-) -> Report:
-    listing = Listing(Path(audit.factory), [])
+def _state(audit: Audit, seen: _First) -> Past:
+    listing = Listing(Path(audit.factory), Entries.of([]))
     undeclared = sorted(seen.undeclared)
-    facts = Facts(
-        schema, Path(audit.factory), listing, Work([]), began, 0, 0, undeclared, seen.deaths, request.level
-    )  # fmt: skip
-    report = report_of(facts, request.command, request.fail_on, seen.table, judged)
+    return Past(listing, "", Slots([], [], {}), seen.table, undeclared=undeclared, deaths=seen.deaths)
+
+
+def _report(
+    schema: Schema, state: Past, request: Request, seen: _First, judged: Judged, began: float, unseen: Sequence[str]
+) -> Report:
+    facts = Facts(schema, state.listing.root, state, began, 0, 0, request.level)
+    report = report_of(facts, request.command, request.fail_on, judged)
     digest = digest_bytes(np.ascontiguousarray(seen.digests, dtype="<u8").tobytes())
     dataset = report.dataset | {"digest": digest, "bytes": int(seen.table.nbytes.sum())}
     return replace(report, dataset=dataset, unchecked=[*unseen, *report.unchecked])

@@ -9,7 +9,8 @@ from typing import Any
 
 from datacheck.scan.worker import unread_rows
 from datacheck.sources.base import Item, Source, Unread
-from datacheck.sources.listing import Entry, stat_entry
+from datacheck.sources.entries import Entry
+from datacheck.sources.listing import stat_entry
 
 Payload = dict[str, Any]
 Slot = tuple[str, str]  # an item's path and split

@@ -52,7 +52,7 @@ def draft(data: Path) -> Draft:
     """
     root, only = target(data)
     listing = list_files(root, {}, only)
-    readable = [entry.path for entry in listing.entries if format_of(entry.path) is not None]
+    readable = [path for path in listing.entries.paths if format_of(path) is not None]
     known = _builtin(listing, set(readable))
     if known is not None:
         return known

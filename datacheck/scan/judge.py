@@ -17,7 +17,7 @@ from datacheck.scan.pairs import SecondRead, second_read
 from datacheck.scan.reference import Reference
 from datacheck.scan.select import Choice, in_order_of_need, targets
 from datacheck.schema.model import ANY, Schema
-from datacheck.table import CHECKED, Note, Table
+from datacheck.table import CHECKED, Note, Table, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -35,6 +35,7 @@ class Judged:
         crashes: rule, what it was looking at, traceback.
         valid: bool (rows): checked and in no error finding.
         codes: per row, the codes that make it invalid.
+        failing: per row, the codes of all its findings, those that only warn or inform too, with spaces between.
     """
 
     verdicts: list[RuleVerdict]
@@ -42,6 +43,7 @@ class Judged:
     crashes: list[dict[str, str]]
     valid: Array
     codes: list[tuple[str, ...]]
+    failing: Texts
 
 
 @dataclass(eq=False)
@@ -142,10 +144,13 @@ def judge(
         ]  # fmt: skip
     _check_waivers(schema, trials)
     findings = sorted((f for t in trials.values() for f in t.findings), key=_worst_first)
-    codes = _invalid(table, findings)
-    valid = np.fromiter((not c for c in codes), dtype=bool, count=len(codes)) & (table.status == CHECKED)
+    errors = _failing(table, [f for f in findings if f.severity is Severity.ERROR])
+    told = [tuple(text.split()) for text in errors.words]
+    codes = [told[number] for number in errors.rows.tolist()]
+    valid = np.array([not text for text in errors.words])[errors.rows] & (table.status == CHECKED)
     verdicts = [trials[code].verdict() for code in sorted(trials)]
-    return Judged(verdicts, findings, [c for _, t in sorted(trials.items()) for c in t.crashes], valid, codes)
+    crashed = [c for _, t in sorted(trials.items()) for c in t.crashes]
+    return Judged(verdicts, findings, crashed, valid, codes, _failing(table, findings))
 
 
 def _worst_first(finding: Finding) -> tuple[Any, ...]:
@@ -164,18 +169,20 @@ def _check_waivers(schema: Schema, trials: Mapping[str, _Trial]) -> None:
             raise UsageError(msg)
 
 
-def _invalid(table: Table, findings: Sequence[Finding]) -> list[tuple[str, ...]]:
-    found: dict[int, set[str]] = {}
+def _failing(table: Table, findings: Sequence[Finding]) -> Texts:
+    """Return per row the codes that it fails, in code order; of a row without finding that is not read, its own."""
+    masks: dict[str, Array] = {}
     for finding in findings:
-        if finding.severity is Severity.ERROR:
-            for row in finding.rows:
-                found.setdefault(int(row), set()).add(finding.code)
-    for row in np.flatnonzero(table.status != CHECKED):
-        found.setdefault(int(row), {table.reasons[int(row)].partition(" ")[0]})
-    codes: list[tuple[str, ...]] = [()] * len(table)
-    for row, names in found.items():
-        codes[row] = tuple(sorted(names))
-    return codes
+        if len(finding.rows):
+            masks.setdefault(finding.code, np.zeros(len(table), bool))[finding.rows] = True
+    words, rows = [""], np.zeros(len(table), np.int32)
+    for code in sorted(masks):
+        before, place = np.unique(rows[masks[code]], return_inverse=True)  # few: the sets of codes that rows fail
+        rows[masks[code]] = len(words) + place
+        words += [f"{words[number]} {code}".strip() for number in before.tolist()]
+    reasons, unread = Texts.of(table.reasons), (table.status != CHECKED) & (rows == 0)
+    rows[unread] = len(words) + reasons.rows[unread]
+    return Texts(words + [reason.partition(" ")[0] for reason in reasons.words], rows)
 
 
 class _Court:
@@ -192,10 +199,6 @@ class _Court:
         self.schemas = {split: schema.for_split(split) for split in self.by_split}
         self.readable = bool((table.status == CHECKED).any())
         self.present: dict[str, Array] = {}
-        for column, measured in table.columns.items():
-            name = column.rpartition(":")[0]
-            known = self.present.get(name)
-            self.present[name] = measured.present if known is None else known | measured.present
 
     def hear(self, choice: Choice) -> _Trial:
         """Return the rule's trial: every judge call made, findings drawn."""
@@ -224,8 +227,7 @@ class _Court:
         if rule.sees == "checked":
             index = index[self.table.status[index] == CHECKED]
         if rule.per == "field":
-            present = self.present.get(case.name)
-            index = index[:0] if present is None else index[present[index]]
+            index = index[self._present(case.name)[index]]
         index = self._without_needed(trial, case.name, index)
         notes = self._notes(trial, split)
         if not len(index) and not notes:
@@ -250,6 +252,11 @@ class _Court:
             trial.told.append(" ".join(part for part in (name, split, said.words) if part))
         else:
             self._record(trial, split, name, index, said)
+
+    def _present(self, name: str) -> Array:
+        if name not in self.present:
+            self.present[name] = self.table.present(name)
+        return self.present[name]
 
     def _notes(self, trial: _Trial, split: str) -> tuple[Note, ...]:
         rule = trial.choice.rule
@@ -318,10 +325,8 @@ def _promised(case: Case) -> bool:
 
 
 def _by_split(table: Table, notes: Sequence[Note]) -> dict[str, Array]:
-    places: dict[str, list[int]] = {note.split: [] for note in notes}
-    for row, split in enumerate(table.splits):
-        places.setdefault(split, []).append(row)
-    return {split: np.array(places[split], dtype=np.int64) for split in sorted(places)}
+    places = {note.split: np.zeros(0, np.int64) for note in notes} | dict(Texts.of(table.splits).places())
+    return {split: places[split] for split in sorted(places)}
 
 
 def _waived(trial: _Trial, key: str) -> bool:

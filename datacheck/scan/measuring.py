@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from datacheck.finding import Tick
 from datacheck.parallel import Death, Limits, Outcome, ordered_map
 from datacheck.sample import Depth
 from datacheck.scan.cut import Cuts
-from datacheck.scan.history import Journal, Slot, shared
+from datacheck.scan.history import shared
+from datacheck.scan.places import Journal
+from datacheck.scan.state import Slot
 from datacheck.scan.worker import digested, unread_rows
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item, Source, Unread
-from datacheck.sources.listing import Entry, Listing, stat_entry
+from datacheck.sources.entries import Entries, Entry, coded
+from datacheck.sources.listing import Listing, stat_entry
 from datacheck.table import Table
+
+Array = np.ndarray[Any, Any]
 
 Progress = Callable[[Tick], None]
 
@@ -61,16 +69,18 @@ class Measured:
 
     Args:
         tables: rows of the finished tasks.
-        items: the files behind the rows that may be kept for the next scan.
-        entries: files as they were when they were read, with digests.
+        done: bool (items): those whose rows may be kept for the next scan.
+        companions: by place, all files of such an item that is more than one file.
+        entries: the listed files as they were when they were read, with digests.
         crashes: the first failure of each measurement.
         deaths: items on which the reading code itself failed: file and traceback.
         undeclared: fields met that the schema does not list.
     """
 
+    entries: Entries
+    done: Array
+    companions: dict[int, tuple[str, ...]] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
-    items: dict[Slot, Sequence[str]] = field(default_factory=dict)
-    entries: dict[str, Entry] = field(default_factory=dict)
     crashes: dict[str, dict[str, str]] = field(default_factory=dict)
     deaths: list[dict[str, str]] = field(default_factory=list)
     undeclared: set[str] = field(default_factory=set)
@@ -86,7 +96,7 @@ def measure(
         job: what is the same for all.
         source: tells which files an item is made of.
         listing: the files as they were listed.
-        items: what to read.
+        items: what to read, in path order.
         journal: keeps each finished part.
         progress: called after each task.
         kept: how many items need not be read.
@@ -94,7 +104,8 @@ def measure(
     Raises:
         KeyboardInterrupt: with a note that says what is kept.
     """
-    done = Measured()
+    before = listing.entries
+    done = Measured(Entries(before.paths, before.numbers.copy(), before.digests.copy()), np.zeros(len(items), bool))
     cuts = Cuts(source, job.root, job.roots)
     total = sum(item.nbytes for item in items)
     files = nbytes = samples = 0
@@ -112,12 +123,12 @@ def measure(
             for outcome in outcomes:
                 read = [Item.from_dict(said) for said in outcome.task["items"]]
                 whole = list(cuts.whole(read[0], list(_parts(job, source, outcome))))
-                samples += sum(_take(done, parts, listing, journal) for parts in whole)
+                samples += sum(_take(done, parts, listing, journal, items) for parts in whole)
                 files += len(read) if read[0].part is None else len(whole)
                 nbytes += sum(map(_weight, read))
                 tell()
         for parts in cuts.rest():
-            samples += _take(done, parts, listing, journal)
+            samples += _take(done, parts, listing, journal, items)
     except KeyboardInterrupt as stop:
         stop.add_note(f"{files + kept:,} of {len(items) + kept:,} files are done and kept: the same command goes on.")
         raise
@@ -198,23 +209,28 @@ def _seen(job: Job, files: Sequence[str], cut: Sequence[str]) -> list[list[Any]]
     return [list(digested(job.root, job.roots, entry, cut)) for entry in found if entry is not None]
 
 
-def _take(done: Measured, parts: Sequence[Mapping[str, Any]], listing: Listing, journal: Journal) -> int:
+def _take(
+    done: Measured, parts: Sequence[Mapping[str, Any]], listing: Listing, journal: Journal, items: Sequence[Item]
+) -> int:
     """Take what came of one task, or of all tasks that read one file: the first part speaks, the others bring rows."""
-    part, listed = parts[0], listing.by_path
+    part, entries = parts[0], listing.entries
     if part["items"]:
         journal.add(part, [more["table"] for more in parts[1:]])
     tables = [Table.from_wire(one["table"]) for one in parts]
     for table in tables:
         shared(table, listing)
     done.tables += tables
-    for _, split, files in part["items"]:
-        own = tuple(listed[file].path if file in listed else file for file in files)
-        done.items[own[0], split] = own
+    for path, split, files in part["items"]:
+        place = _place(items, (path, split))
+        done.done[place] = True
+        if len(files) > 1:
+            where = [(file, entries.find(file)) for file in files]
+            done.companions[place] = tuple(entries.paths[i] if i >= 0 else file for file, i in where)
     for said in part["entries"]:
-        entry, before = Entry(*said), listed.get(said[0])
-        if before is not None and before[1:5] == entry[1:5]:
-            entry = before._replace(seen_ns=entry.seen_ns, digest=entry.digest)
-        done.entries[entry.path] = entry
+        entry, place = Entry(*said), entries.find(said[0])
+        if place >= 0:
+            done.entries.numbers[place] = entry[1:6]
+            done.entries.digests[place] = coded(entry.digest)
     done.undeclared |= set(part["undeclared"])
     done.deaths += part.get("deaths", [])
     for crash in part["crashes"]:
@@ -222,11 +238,8 @@ def _take(done: Measured, parts: Sequence[Mapping[str, Any]], listing: Listing, 
     return sum(map(len, tables))
 
 
-def with_entries(listing: Listing, entries: Mapping[str, Entry], used: Collection[str]) -> Listing:
-    """Return the listing with these files as they were when they were read; with digests of files in use only.
-
-    Notes:
-        A file that only an earlier scan read keeps no digest: the listing's own must not depend on earlier scans.
-    """
-    known = (entries.get(entry.path, entry) for entry in listing.entries)
-    return replace(listing, entries=[e if e.path in used else e._replace(digest=None) for e in known])
+def _place(items: Sequence[Item], slot: Slot) -> int:
+    place = bisect_left(items, slot[0], key=lambda item: item.path)
+    while (items[place].path, items[place].split) != slot:
+        place += 1
+    return place

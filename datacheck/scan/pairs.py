@@ -11,17 +11,19 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from datacheck.digest import digest_value
 from datacheck.parallel import Outcome, ordered_map
 from datacheck.rules import catalogue
 from datacheck.rules.base import Case, Pairs, Rule
 from datacheck.sample import Sample
-from datacheck.scan.history import Slot
 from datacheck.scan.measuring import Job
+from datacheck.scan.state import Slot
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
@@ -66,17 +68,51 @@ def gathered(count: int, found: Iterator[tuple[int, Mapping[str, float]]]) -> di
     return columns
 
 
+class Remembering:
+    """A `SecondRead` that asks another only what no earlier scan of the same, unchanged data has asked it.
+
+    Args:
+        read: the other one.
+        known: what came of earlier questions.
+    """
+
+    def __init__(self, read: SecondRead, known: Mapping[str, Mapping[str, Array]]) -> None:
+        self._read = read
+        self._known = known
+        self.answers: dict[str, Mapping[str, Array]] = {}
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything had to be read."""
+        return not self.answers.keys() <= self._known.keys()
+
+    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+        """Return what `Rule.compare` says of each pair."""
+        options = {name: repr(value) for name, value in case.options.items()}
+        schema = {key: value for key, value in case.schema.as_dict().items() if key != "rules"}
+        keys = [rows.table.keys[i] for i in rows.index[pairs].reshape(-1).tolist()]
+        question = digest_value([rule.code, case.name, split, options, schema, keys])
+        if question not in self.answers:
+            found = self._known.get(question)
+            self.answers[question] = self._read(rule, case, split, rows, pairs) if found is None else found
+        return self.answers[question]
+
+
 class Rereader:
     """A `SecondRead` of samples in files.
 
     Args:
         job: how the files are read.
-        items: what there is to read.
+        planned: returns what there is to read; asked only when something is.
     """
 
-    def __init__(self, job: Job, items: Sequence[Item]) -> None:
+    def __init__(self, job: Job, planned: Callable[[], Sequence[Item]]) -> None:
         self._job = job
-        self._items: dict[Slot, Item] = {(item.path, item.split): item for item in items}
+        self._planned = planned
+
+    @cached_property
+    def _items(self) -> dict[Slot, Item]:
+        return {(item.path, item.split): item for item in self._planned()}
 
     def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> dict[str, Array]:
         """Return what `Rule.compare` says of each pair; a sample that cannot be read again gives NaN.

@@ -10,6 +10,7 @@ import orjson
 from datacheck.errors import UsageError
 from datacheck.rules.base import Rule
 from datacheck.scan import store
+from datacheck.scan.samples import read_table
 from datacheck.schema.model import Schema
 from datacheck.table import CHECKED, Rows, Table
 
@@ -31,8 +32,7 @@ class Reference:
         if rule.sees == "checked":
             mask &= self._table.status == CHECKED
         if rule.per == "field":
-            present = [m.present for column, m in self._table.columns.items() if column.rpartition(":")[0] == name]
-            mask &= np.logical_or.reduce(present) if present else False
+            mask &= self._table.present(name)
         return self._table.rows(np.flatnonzero(mask), name)
 
 
@@ -52,7 +52,7 @@ def read_reference(folder: Path, schema: Schema) -> Table:
         raise UsageError(msg)
     try:
         name = orjson.loads((place / store.RESULT).read_bytes())["schema"]["name"]
-        table = store.read_table(place / store.SAMPLES) if name == schema.name else None
+        table = read_table(place / store.SAMPLES) if name == schema.name else None
     except Exception as error:
         msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan that data again."
         raise UsageError(msg) from error

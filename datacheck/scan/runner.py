@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from datacheck import fsops
+from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.finding import Report
 from datacheck.formats.base import formats
@@ -18,21 +20,23 @@ from datacheck.parallel import Limits
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.sample import Depth
-from datacheck.scan import history, store
+from datacheck.scan import history, places, store
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import read as read_baseline
+from datacheck.scan.gather import Gathered, anew, as_before
 from datacheck.scan.judge import Judged, judge
-from datacheck.scan.measuring import Job, Measured, Progress, measure, with_entries
-from datacheck.scan.pairs import Rereader
+from datacheck.scan.measuring import Job, Progress
+from datacheck.scan.pairs import Remembering, Rereader
 from datacheck.scan.reference import read_reference
+from datacheck.scan.samples import codes_digest, read_codes, table_bytes
 from datacheck.scan.select import choose_rules, measures_of, of_files
+from datacheck.scan.state import Past, last_finished, state_bytes
 from datacheck.scan.summary import Facts, report_of
-from datacheck.scan.worker import unread_rows
 from datacheck.schema.model import Schema
-from datacheck.sources import open_source, plan_work
-from datacheck.sources.base import Unread, Work
+from datacheck.sources import plan_work
+from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing, list_files, target
-from datacheck.table import Table, concatenate
+from datacheck.table import Table
 
 Array = np.ndarray[Any, Any]
 FailOn = Literal["error", "warning", "never"]
@@ -46,17 +50,22 @@ class ScanRun:
         report: what it says.
         table: one row per listed sample.
         listing: the files with their digests.
-        work: what the listing came to.
         valid: bool (samples): fit for training.
         codes: per sample, the codes that make it unfit.
+        schema: with its extra folders in place.
     """
 
     report: Report
     table: Table
     listing: Listing
-    work: Work
     valid: Array
     codes: list[tuple[str, ...]]
+    schema: Schema
+
+    @cached_property
+    def work(self) -> Work:
+        """What the listing comes to."""
+        return plan_work(self.schema, self.listing)
 
 
 @dataclass(frozen=True)
@@ -120,51 +129,43 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
     find_in(request.paths)
     choices = choose_rules(schema, rules_for(schema), request.level)
     measures = measures_of(choices, request.level)
-    place = history.place_of(schema, root, only, request.roots, request.output)
+    place = places.place_of(schema, root, only, request.roots, request.output)
     listing = listed(request.data, request.roots)
-    work = _planned(schema, listing, request.data)
-    key = history.measured_key(schema, measures, request.level)
-    journal = history.Journal(place, key)
+    job = Job(
+        schema, root, request.roots, [m.name for m in measures], request.level, request.workers, request.scheduler,
+        request.limits, request.paths,
+    )  # fmt: skip
+    measured = history.measured(schema, measures, request.level)
+    journal = places.Journal(place, digest_value(measured))
     with journal.held():
-        last = history.last_finished(place)
-        pasts = [] if request.rehash else [p for p in (journal.parts(root), last) if p is not None]
-        source = open_source(schema, root, request.roots)
-        kept = history.keep(listing, work.items, source.files, key, pasts)
-        pasts, last = [], last and history.changed_only(last, kept.listing)  # what is kept need not be held twice
-        todo = [item for item in work.items if (item.path, item.split) not in kept.items]
-        job = Job(
-            schema, root, request.roots, [m.name for m in measures], request.level, request.workers, request.scheduler,
-            request.limits, request.paths,
-        )  # fmt: skip
-        fresh = measure(job, source, listing, todo, journal, progress, len(kept.items))
-        before = len(kept.items), sum(map(len, kept.tables))
-        table = _joined(kept, fresh, work)
-        listing = kept.listing
-        notes = [*work.notes, *history.changes(listing, last, work.items)]
-        choices = [of_files(history.comparable(choice, last)) for choice in choices]
-        crashes = list(fresh.crashes.values())
-        judged = judge(table, schema, choices, notes, crashes, reference, Rereader(job, work.items))
+        gathered = _gathered(job, listing, request, measured, place, journal, progress)
+        state, table = gathered.state, gathered.state.table
+        run = partial(ScanRun, table=table, listing=state.listing, schema=schema)
+        second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items), state.pairs)
+        choices = [of_files(history.comparable(choice, compared=state.compared)) for choice in choices]
+        judged = judge(table, schema, choices, state.notes, state.crashes, reference, second)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)
-        undeclared = sorted(kept.undeclared | fresh.undeclared)
         facts = Facts(
-            declared, request.data, listing, work, began, *before, undeclared, fresh.deaths, request.level, silenced
+            declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, request.level, silenced
         )
-        report = report_of(facts, request.command, request.fail_on, table, judged)
-        files = history.listing_json(listing, report.dataset["digest"], key, kept.items, undeclared)
-        folder = publish(report, table, judged, files, place, journal)
-    return ScanRun(replace(report, folder=str(folder)), table, listing, work, judged.valid, judged.codes)
+        report = report_of(facts, request.command, request.fail_on, judged)
+        folder = publish(report, declared, judged, state, second.answers, place, journal)
+    return run(replace(report, folder=str(folder)), valid=judged.valid, codes=judged.codes)
 
 
-def _joined(kept: history.Kept, fresh: Measured, work: Work) -> Table:
-    """Return the rows of all samples, and let `kept` have the files and items of both; what was joined is let go."""
-    kept.items |= fresh.items
-    used = {file for files in kept.items.values() for file in files}
-    kept.listing = with_entries(kept.listing, fresh.entries, used)
-    fresh.entries.clear()
-    table = concatenate([*kept.tables, *fresh.tables, *_missing(work)])
-    kept.tables.clear()
-    fresh.tables.clear()
-    return table
+def _gathered(
+    job: Job, listing: Listing, request: Request, measured: Sequence[Any], place: places.Place,
+    journal: places.Journal, progress: Progress | None,
+) -> Gathered:  # fmt: skip
+    key = digest_value(measured)
+    last = last_finished(place.finished())
+    parts = None if request.rehash else journal.parts(job.root)
+    if last is not None and parts is None and not request.rehash and history.unchanged(listing, key, last):
+        return as_before(last, listing)
+    pasts = [] if request.rehash else [past for past in (parts, last) if past is not None]
+    return anew(
+        job, listing, _planned(job.schema, listing, request.data), measured, key, pasts, last, journal, progress
+    )
 
 
 def listed(data: Path, roots: Mapping[str, Path] | None = None) -> Listing:
@@ -199,23 +200,30 @@ def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
     return work
 
 
-def _missing(work: Work) -> list[Table]:
-    return [
-        unread_rows([Unread(note.key, note.code, note.reason)], note.key, note.split)
-        for note in work.notes
-        if note.missing
-    ]
-
-
 def publish(
-    report: Report, table: Table, judged: Judged, listed: bytes, place: history.Place, journal: history.Journal
-) -> Path:
-    """Write the files of a run and give them their place; return the folder."""
-    files = {
+    report: Report, schema: Schema, judged: Judged, state: Past, pairs: Mapping[str, Mapping[str, Array]],
+    place: places.Place, journal: places.Journal,
+) -> Path:  # fmt: skip
+    """Write the files of a run and give its folder its name; what an earlier run has written already is linked.
+
+    Args:
+        report, judged: what is said of the data.
+        schema: as the user wrote it.
+        state: the rows, and what the next scan wants to know.
+        pairs: what was found of pairs of samples.
+        place, journal: where the run goes, and where it is made.
+    """
+    from datacheck.schema.dump import dump_schema  # noqa: PLC0415  YAML is not needed before
+
+    old = state.folder
+    same_rows = old != Path() and read_codes(old / store.SAMPLES) == codes_digest(judged.failing)
+    same_state = state.written and pairs.keys() == state.pairs.keys()
+    files: dict[str, bytes | memoryview | Path] = {
         store.RESULT: store.dump_json(store.result(report)),
-        store.SAMPLES: store.table_bytes(table),
-        store.VALID: store.dump_json(store.valid(report, table, judged.codes)),
-        store.LISTING: listed,
+        store.SAMPLES: old / store.SAMPLES if same_rows else table_bytes(state.table, judged.failing),
+        store.VALID: store.dump_json(store.valid(report, state.table, judged.codes)),
+        store.LISTING: old / store.LISTING if same_state else state_bytes(replace(state, pairs=pairs)),
+        store.SCHEMA: dump_schema(schema).encode(),
     }
     staged = journal.folder / "run"
     fsops.remove_tree(staged)

@@ -17,6 +17,7 @@ from datacheck import fsops
 from datacheck.digest import digest64
 from datacheck.errors import UsageError
 from datacheck.scan import store
+from datacheck.scan.samples import read_table
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import parse
 from datacheck.sources.base import file_templates
@@ -34,7 +35,7 @@ def read_run(folder: Path) -> tuple[Table, Array]:
         UsageError: there is no finished run, or it cannot be read.
     """
     try:
-        table = store.read_table(folder / store.SAMPLES)
+        table = read_table(folder / store.SAMPLES)
         excluded = orjson.loads((folder / store.VALID).read_bytes())["excluded"]
     except Exception as error:
         msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan that data again."

@@ -14,11 +14,10 @@ from datacheck.finding import Report, Verdict
 from datacheck.sample import Depth
 from datacheck.scan.bench import NOT_READ
 from datacheck.scan.judge import Judged
+from datacheck.scan.state import Past
 from datacheck.schema.model import ANY, Schema
 from datacheck.schema.pixels import pixels
-from datacheck.sources.base import Work
-from datacheck.sources.listing import Listing
-from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Table
+from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Table, Texts
 
 _NAMED = 3
 _RULES = 6  # as many are named by code and name
@@ -26,37 +25,31 @@ _RULES = 6  # as many are named by code and name
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What is known of a scan besides its rows.
+    """What is known of a scan besides what the judges say.
 
     Args:
         schema: the schema in force.
         data: the data as the user named them.
-        listing: its files.
-        work: what they came to.
+        state: rows and files.
         began: seconds since 1970.
         kept_files, kept_samples: how many come from an earlier scan.
-        undeclared: fields met that the schema does not list.
-        deaths: files on which the reading code itself failed.
         level: how deep the scan read.
         silenced: what a baseline hides, and which of its entries match nothing any more.
     """
 
     schema: Schema
     data: Path
-    listing: Listing
-    work: Work
+    state: Past
     began: float
     kept_files: int
     kept_samples: int
-    undeclared: Sequence[str]
-    deaths: Sequence[dict[str, str]]
     level: Depth = "numeric"
     silenced: Sequence[str] = ()
 
 
-def report_of(facts: Facts, command: str, fail_on: str, table: Table, judged: Judged) -> Report:
+def report_of(facts: Facts, command: str, fail_on: str, judged: Judged) -> Report:
     """Return the report of a scan; its folder is not known yet."""
-    began = datetime.fromtimestamp(facts.began, UTC)
+    began, table, listing = datetime.fromtimestamp(facts.began, UTC), facts.state.table, facts.state.listing
     run = {
         "id": began.strftime("%Y%m%dT%H%M%SZ"),
         "started": began.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -74,30 +67,30 @@ def report_of(facts: Facts, command: str, fail_on: str, table: Table, judged: Ju
         "unreadable": int((table.status == UNREADABLE).sum()),
         "skipped": int((table.status == SKIPPED).sum()),
     }
-    splits: dict[str, dict[str, int]] = {}
-    for split, fit in zip(table.splits, judged.valid.tolist(), strict=True):
-        count = splits.setdefault(split, {"samples": 0, "valid": 0})
-        count["samples"] += 1
-        count["valid"] += fit
+    splits = {
+        split: {"samples": len(rows), "valid": int(judged.valid[rows].sum())}
+        for split, rows in Texts.of(table.splits).places()
+    }
     dataset = {
         "name": facts.schema.name,
         "root": str(facts.data),
-        "digest": facts.listing.digest,
-        "files": len(facts.listing.entries),
-        "bytes": facts.listing.nbytes,
+        "digest": listing.digest,
+        "files": len(listing.entries),
+        "bytes": listing.nbytes,
         "samples": counts,
-        "splits": {name: splits[name] for name in sorted(splits) if name},
+        "splits": {name: count for name, count in splits.items() if name},
     }
     schema = {"name": facts.schema.name, "digest": facts.schema.digest}
-    crashes = [*judged.crashes, *facts.deaths]
+    crashes = [*judged.crashes, *facts.state.deaths]
     return Report(
         run, dataset, schema, judged.verdicts, judged.findings, int(judged.valid.sum()),
-        list(_unchecked(facts, table, judged)), crashes,
+        list(_unchecked(facts, judged)), crashes,
     )  # fmt: skip
 
 
-def _unchecked(facts: Facts, table: Table, judged: Judged) -> Iterable[str]:
-    yield from _skipped_samples(table)
+def _unchecked(facts: Facts, judged: Judged) -> Iterable[str]:
+    listing, state = facts.state.listing, facts.state
+    yield from _skipped_samples(state.table)
     yield from facts.silenced
     unseen: dict[str, list[str]] = {}
     for verdict in judged.verdicts:
@@ -107,21 +100,21 @@ def _unchecked(facts: Facts, table: Table, judged: Judged) -> Iterable[str]:
     for why, rules in unseen.items():
         some = rules if len(rules) <= _RULES else [rule.partition(" ")[0] for rule in rules]
         yield f"{', '.join(some)}: {why}"
-    unread = [name for name in sorted(pixels(facts.schema)) if f"{name}:ndim" in table.columns]
+    unread = [name for name in sorted(pixels(facts.schema)) if f"{name}:ndim" in state.table.columns]
     if unread and facts.level == "numeric":
         yield f"pixels of {', '.join(unread)}: only shape and dtype were read; --level deep also compares by them"
-    undeclared = [n for n in facts.undeclared if ANY not in facts.schema.fields or n.endswith(NOT_READ)]
+    undeclared = [n for n in state.undeclared if ANY not in facts.schema.fields or n.endswith(NOT_READ)]
     if undeclared:
         yield _undeclared(undeclared)
-    if facts.work.unclaimed:
-        yield _unclaimed(facts.work.unclaimed)
-    if facts.listing.skipped:
-        named = "; ".join(f"{path}: {reason}" for path, reason in facts.listing.skipped[:_NAMED])
-        yield f"{_count(len(facts.listing.skipped), 'name')} left out ({named}{_more(len(facts.listing.skipped))})"
+    if state.unclaimed:
+        yield _unclaimed(state.unclaimed)
+    if listing.skipped:
+        named = "; ".join(f"{path}: {reason}" for path, reason in listing.skipped[:_NAMED])
+        yield f"{_count(len(listing.skipped), 'name')} left out ({named}{_more(len(listing.skipped))})"
 
 
 def _skipped_samples(table: Table) -> Iterable[str]:
-    reasons = Counter(reason for reason, status in zip(table.reasons, table.status, strict=True) if status == SKIPPED)
+    reasons = Counter(Texts.of(table.reasons).take(table.status == SKIPPED))
     for reason, count in sorted(reasons.items()):
         yield f"{_count(count, 'sample')}: {reason.partition(' ')[2]}"
 

@@ -18,7 +18,8 @@ from datacheck.scan.bench import Bench
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
-from datacheck.sources.listing import NOT_WHOLE, Entry, digest_entry, stat_entry
+from datacheck.sources.entries import NOT_WHOLE, Entry
+from datacheck.sources.listing import digest_entry, stat_entry
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, concatenate, storable
 
 Array = np.ndarray[Any, Any]

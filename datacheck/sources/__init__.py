@@ -9,16 +9,18 @@ from datacheck.errors import SchemaError
 from datacheck.sample import Depth
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item, Source, Unread, Work
+from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.files import FileSource
 from datacheck.sources.groups import GroupSource
 from datacheck.sources.lines import LineSource
-from datacheck.sources.listing import Entry, Listing, list_files
+from datacheck.sources.listing import Listing, list_files
 from datacheck.sources.ragged import RaggedSource
 from datacheck.sources.rows import RowSource
 from datacheck.sources.work import matches, plan_work
 
 __all__ = [
-    "Entry", "Item", "Listing", "Source", "Unread", "Work", "list_files", "matches", "open_source", "plan_work",
+    "Entries", "Entry", "Item", "Listing", "Source", "Unread", "Work", "list_files", "matches", "open_source",
+    "plan_work",
 ]  # fmt: skip
 
 

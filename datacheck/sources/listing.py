@@ -9,42 +9,26 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from datacheck.digest import digest_file, digest_value
+import numpy as np
+
+from datacheck.digest import digest_bytes, digest_file, digest_value
 from datacheck.errors import FormatError, UsageError
 from datacheck.formats.base import store_markers
+from datacheck.sources.entries import LARGEST, ByPath, Entries, Entry
 
-NOT_WHOLE = ""  # in place of a digest
-SETTLED_NS = 2_000_000_000  # a file that changed less than this before it was seen may have changed again since
+Array = np.ndarray[Any, Any]
+
 _DEPTH = 64
 _LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
 _LEFT_OUT = frozenset({".git", ".datacheck", "__pycache__"})
 _CLUTTER = frozenset({"Thumbs.db", "desktop.ini"})
-
-
-class Entry(NamedTuple):
-    """One file, or one Zarr folder.
-
-    Args:
-        path: POSIX path relative to the root; ``@name/path`` below an extra root.
-        size: bytes; of a Zarr folder the sum over its files.
-        mtime_ns, ctime_ns: times; of a Zarr folder the newest of everything in it.
-        seen_ns: when the walk that found it began.
-        digest: xxh3_128 of its bytes, `NOT_WHOLE` where a scan read only a part of it, None until someone has read it.
-    """
-
-    path: str
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    inode: int
-    seen_ns: int
-    digest: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,67 +43,46 @@ class Listing:
     """
 
     root: Path
-    entries: Sequence[Entry]
+    entries: Entries
     skipped: list[tuple[str, str]] = field(default_factory=list)
     roots: Mapping[str, Path] = field(default_factory=dict)
 
     @cached_property
-    def by_path(self) -> dict[str, Entry]:
+    def by_path(self) -> Mapping[str, Entry]:
         """Entries by path."""
-        return {entry.path: entry for entry in self.entries}
+        return ByPath(self.entries)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all files."""
-        return sum(entry.size for entry in self.entries)
+        return int(self.entries.sizes.sum())
 
     @property
     def digest(self) -> str:
         """Digest over path, size and (where it is known) digest of every file: no times, no root."""
-        return digest_value([[e.path, e.size, e.digest] for e in self.entries])
+        entries = self.entries
+        paths = digest_bytes("\0".join(entries.paths).encode())
+        sizes = digest_bytes(np.ascontiguousarray(entries.sizes, "<i8").data)
+        return digest_value([len(entries), paths, sizes, digest_bytes(entries.digests.tobytes())])
 
-    def with_digests(self, digests: Mapping[str, str]) -> Listing:
-        """Return the listing with these digests (by path) filled in."""
-        entries = [Entry(*e[:6], digests[e[0]]) if e[0] in digests else e for e in self.entries]
+    def with_digests(self, digests: Array) -> Listing:
+        """Return the listing with other digests: bytes (files) of 32 hex digits, b"" where none is known."""
+        entries = Entries(self.entries.paths, self.entries.numbers, digests)
         return replace(self, entries=entries)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the listing as JSON values, one list per column."""
-        columns = dict(zip(Entry._fields, map(list, zip(*self.entries, strict=True)), strict=False))
-        return {
-            "root": str(self.root),
-            "roots": {name: str(path) for name, path in sorted(self.roots.items())},
-            "entries": columns or {name: [] for name in Entry._fields},
-            "skipped": [list(pair) for pair in self.skipped],
-        }
 
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Listing:
-        """Return the listing of `as_dict`."""
-        columns = [data["entries"][name] for name in Entry._fields]
-        return Listing(
-            Path(data["root"]),
-            [Entry(*row) for row in zip(*columns, strict=True)],
-            [(path, reason) for path, reason in data["skipped"]],
-            {name: Path(path) for name, path in data["roots"].items()},
-        )
-
-
-def carried(new: Listing, old: Listing) -> dict[str, str]:
-    """Return the digests, by path, of files of `new` that have not changed since `old`.
+def carried(new: Listing, old: Listing) -> Array:
+    """Return the digests of files of `new` that have not changed since `old`, bytes (files), b"" for all others.
 
     Notes:
         Unchanged means: equal size, mtime, ctime and inode, and `old` saw the file at least 2 s after its mtime. Within
         these 2 s a second write could leave the same times.
     """
-    known = old.by_path
-    digests = {}
-    for entry in new.entries:
-        before = known.get(entry.path)
-        if before is None or before.digest is None or before[1:5] != entry[1:5]:
-            continue
-        if before.seen_ns >= before.mtime_ns + SETTLED_NS:
-            digests[entry[0]] = before.digest
+    places = new.entries.places_in(old.entries)
+    same = new.entries.same(old.entries, places)
+    digests = np.zeros(len(new.entries), "S32")
+    same[same] = old.entries.settled()[places[same]]
+    digests[same] = old.entries.digests[places[same]]
     return digests
 
 
@@ -162,18 +125,19 @@ def list_files(root: Path, roots: Mapping[str, Path] | None = None, only: str | 
         walk.single(only)
     else:
         walk.run()
-    entries, skipped = walk.entries, walk.skipped
     for name, folder in roots.items():
-        if any(entry.path.startswith(f"@{name}/") for entry in entries):
+        if any(path.startswith(f"@{name}/") for path in walk.paths):
             msg = (
                 f"{root}: holds a folder '@{name}', which is how files of --root {name}= are named. Rename one of them."
             )
             raise UsageError(msg)
         more = _Walk(_checked(folder), f"@{name}/", walk.seen_ns)
         more.run()
-        entries, skipped = entries + more.entries, skipped + more.skipped
-    # Every listed name is valid UTF-8, and then the order of code points is the order of bytes.
-    return Listing(root, sorted(entries), sorted(skipped), roots)
+        walk.paths += more.paths
+        walk.numbers.extend(more.numbers)
+        walk.skipped += more.skipped
+    entries = Entries.listed(walk.paths, np.frombuffer(walk.numbers, np.int64))
+    return Listing(root, entries, sorted(walk.skipped), roots)
 
 
 def _checked(folder: Path) -> Path:
@@ -193,7 +157,8 @@ class _Walk:
         self.real = os.path.realpath(root)
         self.prefix = prefix
         self.seen_ns = seen_ns
-        self.entries: list[Entry] = []
+        self.paths: list[str] = []
+        self.numbers = array("q")  # five of each file, as in `Entries`
         self.skipped: list[tuple[str, str]] = []
         self._linked = 0
         self._markers = store_markers()
@@ -275,11 +240,15 @@ class _Walk:
             self._waiting.append((goal, path, (*links, goal)))
 
     def _add(self, path: str, status: os.stat_result) -> None:
-        self.entries.append(_entry(self.prefix + path, status, self.seen_ns))
+        self._append(_entry(self.prefix + path, status, self.seen_ns))
+
+    def _append(self, entry: Entry) -> None:
+        self.paths.append(entry[0])
+        self.numbers.extend(entry[1:6])
 
     def _store(self, folder: str, path: str) -> None:
         try:
-            self.entries.append(_store_entry(self.prefix + path, folder, self.seen_ns))
+            self._append(_store_entry(self.prefix + path, folder, self.seen_ns))
         except OSError as error:  # written or removed at this moment
             self._skip(path, _reason(error))
 
@@ -325,7 +294,10 @@ def stat_entry(root: Path, path: str, roots: Mapping[str, Path] | None = None) -
 
 
 def _entry(path: str, status: os.stat_result, seen_ns: int) -> Entry:
-    return Entry(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, seen_ns)
+    mtime, ctime, inode = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    if max(mtime, ctime, inode) > LARGEST:  # such file systems exist
+        mtime, ctime, inode = (min(number, LARGEST) for number in (mtime, ctime, inode))
+    return Entry(path, status.st_size, mtime, ctime, inode, seen_ns)
 
 
 def _store_entry(path: str, folder: str, seen_ns: int) -> Entry:
@@ -335,7 +307,8 @@ def _store_entry(path: str, folder: str, seen_ns: int) -> Entry:
         mtime, ctime = max(mtime, status.st_mtime_ns), max(ctime, status.st_ctime_ns)
         if stat.S_ISREG(status.st_mode):
             size += status.st_size
-    return Entry(path, size, mtime, ctime, os.lstat(folder).st_ino, seen_ns)
+    inode = os.lstat(folder).st_ino
+    return Entry(path, size, min(mtime, LARGEST), min(ctime, LARGEST), min(inode, LARGEST), seen_ns)
 
 
 def digest_entry(root: Path, path: str, roots: Mapping[str, Path] | None = None) -> str:

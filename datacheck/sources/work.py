@@ -23,6 +23,7 @@ class _Found:
     path: str
     names: dict[str, str]
     template: int
+    nbytes: int
 
 
 def matches(schema: Schema, listing: Listing) -> int:
@@ -53,7 +54,7 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     lists = _Lists(schema, listing)
     items = lists.choose(found)
     claimed = {f.path for f in found} | set(lists.files) | _companions(schema, found)
-    leftover = [e.path for e in listing.entries if e.path not in claimed and not e.path.startswith("@")]
+    leftover = [path for path in listing.entries.paths if path not in claimed and not path.startswith("@")]
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
     return Work(sorted(items, key=lambda item: item.path), sorted(lists.notes, key=_by_key), unclaimed)
@@ -65,11 +66,11 @@ def _by_key(note: Note) -> tuple[str, str]:
 
 def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
     templates = file_templates(schema)
-    for entry in listing.entries:
+    for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
         for number, template in enumerate(templates):
-            names = template.match(entry.path)
-            if names is not None and (template.tail or _readable(listing, entry.path)):
-                yield _Found(entry.path, names, number)
+            names = template.match(path)
+            if names is not None and (template.tail or _readable(listing, path)):
+                yield _Found(path, names, number, nbytes)
                 break
 
 
@@ -152,11 +153,11 @@ class _Lists:
             raise SchemaError(msg)
 
     def _read_lists(self) -> None:
-        for entry in self._listing.entries:
+        for path in self._listing.entries.paths:
             for template, given in self._known:
-                found = template.match(entry.path)
+                found = template.match(path)
                 if found is not None:
-                    self._read_list(entry.path, found | given)
+                    self._read_list(path, found | given)
 
     def _read_list(self, path: str, names: dict[str, str]) -> None:
         if any(t.allows(name, value) is False for t in self._templates for name, value in names.items()):
@@ -231,7 +232,7 @@ class _Lists:
         return ""
 
     def _item(self, found: _Found, split: str) -> Item:
-        return Item(found.path, split, found.names, None, self._listing.by_path[found.path].size)
+        return Item(found.path, split, found.names, None, found.nbytes)
 
     def _scope(self, template: Template, names: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names that a list's path and a file's path share."""

@@ -13,6 +13,7 @@ from datacheck.finding import Finding, Level, Severity, Verdict
 from datacheck.scan import Request, baseline, run_scan
 from datacheck.scan.judge import Judged
 from datacheck.schema.load import parse_schema
+from datacheck.table import Texts
 from tests.scan.conftest import make_table
 
 SCHEMA = """
@@ -106,7 +107,7 @@ def test_exactly_the_samples_that_a_baseline_does_not_hold_are_told(before, now)
     def judged(rows):
         rows = np.array(sorted(rows), dtype=np.int64)
         found = Finding("DC900", "x", Severity.ERROR, Level.SAMPLE, ("f",), "bad.", rows, 10)
-        return Judged([], [found] if len(rows) else [], [], np.ones(10, bool), [()] * 10)
+        return Judged([], [found] if len(rows) else [], [], np.ones(10, bool), [()] * 10, Texts.of([""] * 10))
 
     data = baseline.make(judged(before).findings, table, "s", "", "")
     known = baseline.Baseline("b", "s", {

@@ -6,11 +6,13 @@ import pytest
 from datacheck.errors import UsageError
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
-from datacheck.scan import Request, history, run_scan
+from datacheck.scan import Request, history, places, run_scan
 from datacheck.scan.select import choose_rules, measures_of
+from datacheck.scan.state import Past, Slots
 from datacheck.schema.load import parse_schema
 from datacheck.sources.base import Item
-from datacheck.sources.listing import Entry, Listing
+from datacheck.sources.entries import Entries, Entry
+from datacheck.sources.listing import Listing
 from datacheck.table import concatenate
 from datacheck.wire import encode
 from tests.scan.conftest import make_schema, make_table
@@ -23,14 +25,14 @@ def entry(path, *, digest=None, size=1, mtime=LONG_AGO, seen=2 * LONG_AGO):
 
 
 def listing(*entries):
-    return Listing(Path("/data"), sorted(entries))
+    return Listing(Path("/data"), Entries.of(entries))
 
 
 def past(*entries, files=None, key="k"):
     paths = [e.path for e in entries]
     items = files or {(p, ""): [p] for p in paths}
     table = make_table(sorted({path for path, _ in items}), x__max=[1.0] * len({path for path, _ in items}))
-    return history.Past(listing(*entries), key, items, table)
+    return Past(listing(*entries), key, Slots.of(items), table)
 
 
 def keep(new, items, key, pasts):
@@ -45,8 +47,9 @@ def keep(new, items, key, pasts):
 def kept(new, *pasts, key="k", items=None):
     items = items or [Item(e.path) for e in new.entries]
     found = keep(new, items, key, pasts)
-    assert set(concatenate(found.tables).files) == {path for path, _ in found.items}
-    return sorted(path for path, _ in found.items)
+    done = sorted(item.path for item, kept in zip(items, found.done, strict=True) if kept)
+    assert sorted(set(concatenate(found.tables).files)) == done
+    return done
 
 
 def test_rows_of_unchanged_files_are_kept_and_digests_carried():
@@ -93,9 +96,8 @@ def test_an_item_that_moved_to_another_split_is_measured_again():
 
 
 def test_changed_content_is_noted_with_the_split_of_its_item():
-    old = history.Past(
-        listing(entry("a", digest="1"), entry("b", digest="2", size=5)), "k", {}, make_table(""), (), "T"
-    )
+    files = listing(entry("a", digest="1"), entry("b", digest="2", size=5))
+    old = Past(files, "k", Slots.of({}), make_table(""), (), "T")
     new = listing(entry("a", digest="1"), entry("b", digest="9", size=5), entry("c", digest="3"))
     (note,) = history.changes(new, old, [Item("b", "train")])
     assert (note.code, note.key, note.split) == ("DC108", "b", "train")
@@ -153,7 +155,7 @@ def test_a_new_version_of_a_measurement_is_another_measurement():
 
 
 def place(root, output=None, schema=None, only=None):
-    return history.place_of(schema or make_schema(), root, only, {}, output)
+    return places.place_of(schema or make_schema(), root, only, {}, output)
 
 
 def test_runs_of_other_data_or_schemas_have_other_places(in_tmp):
@@ -169,7 +171,7 @@ def test_runs_of_other_data_or_schemas_have_other_places(in_tmp):
 
 def test_the_name_of_a_schema_cannot_leave_the_folder():
     odd = make_schema()
-    slot = history.place_of(odd.model_copy(update={"name": "../../etc/x y"}), Path("/data"), None, {}, None).slot
+    slot = places.place_of(odd.model_copy(update={"name": "../../etc/x y"}), Path("/data"), None, {}, None).slot
     assert "/" not in slot
     assert not slot.startswith(".")
 
@@ -220,7 +222,7 @@ def part(path, digest="1"):
 
 def journal_for(in_tmp, key="k"):
     (in_tmp / "data").mkdir(exist_ok=True)
-    return history.Journal(place(in_tmp / "data"), key)
+    return places.Journal(place(in_tmp / "data"), key)
 
 
 def test_parts_of_an_interrupted_scan_are_found_again(in_tmp):

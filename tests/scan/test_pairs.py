@@ -73,7 +73,7 @@ def test_pairs_are_read_again_and_judged(files, known, monkeypatch):
     here(monkeypatch)
     schema = make_schema({"x": {"role": "value"}})
     table = make_table([f"{n}.npy" for n in range(4)], x__max=[5.0, 5.5, 9.0, 9.5])
-    second = Rereader(Job(schema, files, {}, []), items(files))
+    second = Rereader(Job(schema, files, {}, []), lambda: items(files))
     found = judge(table, schema, choose_rules(schema, {"DC900": PAIR}), second=second)
     assert [f.rows.tolist() for f in found.findings] == [[1, 3]]
 
@@ -84,7 +84,7 @@ def test_a_sample_that_cannot_be_read_again_is_no_number(files, known, monkeypat
     schema = make_schema({"x": {"role": "value"}})
     rows = make_table([f"{n}.npy" for n in range(4)]).rows(np.arange(4), "x")
     case = Case(schema, "x", FieldSpec(role="value"), {"limit": 2.0})
-    found = second_read(PAIR, case, "", rows, Rereader(Job(schema, files, {}, []), items(files)[:3])).pairs
+    found = second_read(PAIR, case, "", rows, Rereader(Job(schema, files, {}, []), lambda: items(files)[:3])).pairs
     np.testing.assert_array_equal(found.of("apart"), [1.0, np.nan, np.nan])
     np.testing.assert_array_equal(found.of("unknown"), [np.nan] * 3)
 
@@ -105,7 +105,7 @@ def test_a_file_is_opened_once_for_all_its_pairs_of_a_batch(files, known, monkey
     table = make_table([f"{n}.npy" for n in range(4)])
     case = Case(schema, "x", FieldSpec(role="value"), {"limit": 2.0})
     wanted = np.array([[0, 3], [0, 1], [3, 0], [2, 3]])
-    reader = Rereader(Job(schema, files, {}, []), items(files))
+    reader = Rereader(Job(schema, files, {}, []), lambda: items(files))
     values = reader(PAIR, case, "", table.rows(np.arange(4), "x"), wanted)
     assert values["apart"].tolist() == [9.0, 1.0, 9.0, 1.0]
     assert sorted(opened) == ["0.npy", "1.npy", "2.npy", "3.npy"]
@@ -115,7 +115,7 @@ def test_batches_are_bounded_by_the_bytes_of_their_samples(files, monkeypatch):
     monkeypatch.setattr(pairs, "TASK_BYTES", 250)
     table = make_table([f"{n}.npy" for n in range(4)])
     table.nbytes = np.full(4, 100)
-    reader = Rereader(Job(make_schema(), files, {}, []), items(files))
+    reader = Rereader(Job(make_schema(), files, {}, []), lambda: items(files))
     wanted = np.array([[0, 1], [1, 2], [2, 3]])
     batches = list(reader._batches(table.rows(np.arange(4)), wanted))
     assert [[pair["number"] for pair in batch] for batch in batches] == [[0], [1], [2]]
@@ -133,7 +133,7 @@ def test_a_comparison_that_raises_is_a_crash_of_its_rule(files, monkeypatch):
     here(monkeypatch)
     schema = make_schema({"x": {"role": "value"}})
     table = make_table([f"{n}.npy" for n in range(4)], x__max=[5.0, 5.5, 9.0, 9.5])
-    second = Rereader(Job(schema, files, {}, []), items(files))
+    second = Rereader(Job(schema, files, {}, []), lambda: items(files))
     found = judge(table, schema, choose_rules(schema, {"DC900": rule}), second=second)
     assert found.verdicts[0].verdict is Verdict.CRASH
     assert "oops" in found.crashes[0]["traceback"]

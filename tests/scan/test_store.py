@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.scan import store
+from datacheck.scan import samples, store
 from datacheck.table import Measured, Table
 from tests.scan.conftest import make_table
 
@@ -31,12 +31,12 @@ def columns():
 @pytest.mark.parametrize("name", sorted(columns()))
 @pytest.mark.parametrize("row_group", [2, 65_536])
 def test_a_column_comes_back_from_parquet_bit_by_bit(tmp_path, monkeypatch, name, row_group):
-    monkeypatch.setattr(store, "_ROW_GROUP", row_group)
+    monkeypatch.setattr(samples, "_ROW_GROUP", row_group)
     values = columns()[name]
     table = make_table("abcde")
     table.columns[name] = Measured(values, PRESENT)
-    (tmp_path / "t").write_bytes(store.table_bytes(table))
-    back = store.read_table(tmp_path / "t").columns[name]
+    (tmp_path / "t").write_bytes(samples.table_bytes(table))
+    back = samples.read_table(tmp_path / "t").columns[name]
     assert back.values.dtype == values.dtype
     np.testing.assert_array_equal(back.present, PRESENT)
     np.testing.assert_array_equal(back.values[PRESENT], values[PRESENT])
@@ -46,8 +46,8 @@ def test_a_column_comes_back_from_parquet_bit_by_bit(tmp_path, monkeypatch, name
 def test_names_and_states_come_back(tmp_path_factory, keys, status):
     path = tmp_path_factory.mktemp("t") / "t"
     table = make_table(keys, status=[status] * len(keys), reasons=["DC101 because"] * len(keys))
-    path.write_bytes(store.table_bytes(table))
-    back = store.read_table(path)
+    path.write_bytes(samples.table_bytes(table))
+    back = samples.read_table(path)
     assert (back.keys, back.files, back.reasons) == (table.keys, table.files, table.reasons)
     np.testing.assert_array_equal(back.status, table.status)
     assert back.status.dtype == np.int8
@@ -56,7 +56,7 @@ def test_names_and_states_come_back(tmp_path_factory, keys, status):
 def test_other_programs_read_the_table(tmp_path):
     table = make_table("abc", x__max=[1.5, None, 3.5], status=[0, 1, 2])
     table.columns["x:v"] = Measured(np.eye(3), np.array([True, False, True]))
-    (tmp_path / "t").write_bytes(store.table_bytes(table))
+    (tmp_path / "t").write_bytes(samples.table_bytes(table))
     rows = pq.read_table(tmp_path / "t").to_pylist()
     assert [row["status"] for row in rows] == ["checked", "unreadable", "skipped"]
     assert [row["x:max"] for row in rows] == [1.5, None, 3.5]
@@ -64,14 +64,14 @@ def test_other_programs_read_the_table(tmp_path):
 
 
 def test_an_empty_table_has_no_rows_but_its_columns(tmp_path):
-    (tmp_path / "t").write_bytes(store.table_bytes(Table()))
-    assert len(store.read_table(tmp_path / "t")) == 0
+    (tmp_path / "t").write_bytes(samples.table_bytes(Table()))
+    assert len(samples.read_table(tmp_path / "t")) == 0
     assert pq.read_table(tmp_path / "t").column_names[:2] == ["key", "file"]
 
 
 def test_equal_tables_give_equal_bytes():
     one, two = (make_table("ab", x__max=[1, 2]) for _ in range(2))
-    assert bytes(store.table_bytes(one)) == bytes(store.table_bytes(two))
+    assert bytes(samples.table_bytes(one)) == bytes(samples.table_bytes(two))
 
 
 def test_json_is_readable_and_ends_with_a_line_feed():

@@ -7,7 +7,7 @@ from datacheck.digest import digest_file
 from datacheck.scan import worker
 from datacheck.scan.worker import known_measures, measure_items
 from datacheck.sources.base import Item
-from datacheck.sources.listing import Entry
+from datacheck.sources.entries import Entry
 from datacheck.table import CHECKED, UNREADABLE, Table
 from tests.scan.conftest import make_schema
 

@@ -254,7 +254,8 @@ def test_eighty_thousand_files_and_a_list_are_planned_in_seconds(tmp_path):
     import time
     from pathlib import Path
 
-    from datacheck.sources.listing import Entry, Listing
+    from datacheck.sources.entries import Entries, Entry
+    from datacheck.sources.listing import Listing
 
     names = [f"train/S{s:02d}/meta/{f:04d}.pkl" for s in range(20) for f in range(1000)]
     lines = "".join(f"S{s:02d}/{f:04d}\n" for s in range(20) for f in range(1000))
@@ -262,7 +263,7 @@ def test_eighty_thousand_files_and_a_list_are_planned_in_seconds(tmp_path):
     entries = [Entry(name, 1, 0, 0, 0, 0) for name in [*names, "train.txt"]]
     start = time.perf_counter()
     work = plan_work(
-        schema(HO3D, {"image": {"file": "{split}/{seq}/rgb/{frame}.jpg"}}), Listing(Path(tmp_path), entries)
+        schema(HO3D, {"image": {"file": "{split}/{seq}/rgb/{frame}.jpg"}}), Listing(Path(tmp_path), Entries.of(entries))
     )
     assert (len(work.items), len(work.notes)) == (20_000, 0)
     assert time.perf_counter() - start < 2.0  # 0.2 s on an idle machine

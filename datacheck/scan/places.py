@@ -1,0 +1,173 @@
+"""Where runs lie: ``.datacheck/<run>/``, and ``.datacheck/.work-<dataset>/`` with the parts of an unfinished scan."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datacheck import fsops
+from datacheck.digest import digest_value
+from datacheck.errors import UsageError
+from datacheck.scan.state import Past, Slot, Slots
+from datacheck.scan.store import NAMES, RESULT
+from datacheck.schema.model import Schema
+from datacheck.sources.entries import Entries, Entry
+from datacheck.sources.listing import Listing
+from datacheck.table import Table, concatenate
+from datacheck.wire import decode, encode
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a scan keeps its results and, until it is done, its parts.
+
+    Args:
+        base: the folder of all runs.
+        slot: name of dataset and schema in it.
+        output: the folder that the user chose for the result, or None.
+    """
+
+    base: Path
+    slot: str
+    output: Path | None = None
+
+    @property
+    def work(self) -> Path:
+        """The folder of an unfinished scan."""
+        if self.output is not None:
+            return self.output.absolute().with_name(f".{self.output.absolute().name}.work")
+        return self.base / f".work-{self.slot}"
+
+    def finished(self) -> list[Path]:
+        """Return folders of finished scans of this dataset, newest first."""
+        runs = sorted(self.base.glob(f"*-{self.slot}*/{RESULT}"), reverse=True) if self.base.is_dir() else []
+        mine = [self.output / RESULT] if self.output is not None and (self.output / RESULT).is_file() else []
+        return [path.parent for path in [*mine, *runs]]
+
+    def publish(self, staged: Path, name: str) -> Path:
+        """Give a staged run its final name; return its folder.
+
+        Raises:
+            StorageError: the file system refuses.
+        """
+        if self.output is not None:
+            self._replace(staged, self.output)
+            return self.output
+        target = self.base / f"{name}-{self.slot}"
+        number = 2
+        while target.exists():
+            target = self.base / f"{name}-{self.slot}-{number}"
+            number += 1
+        _rename(staged, target)
+        fsops.point(self.base / "latest", target.name)
+        return target
+
+    def _replace(self, staged: Path, target: Path) -> None:
+        old = self.work / "old"
+        fsops.remove_tree(old)
+        if target.exists():
+            _rename(target, old)
+        _rename(staged, target)
+        fsops.remove_tree(old)
+
+
+def _rename(source: Path, target: Path) -> None:
+    try:
+        fsops.rename(source, target)
+    except OSError as error:
+        raise fsops.refused(error, target) from error
+
+
+def place_of(schema: Schema, root: Path, only: str | None, roots: Mapping[str, Path], output: Path | None) -> Place:
+    """Return where a scan of this data keeps its results.
+
+    Raises:
+        UsageError: `output` holds something that no scan has written, or is the data folder.
+    """
+    said = [str(root.resolve()), only, {name: str(path.resolve()) for name, path in roots.items()}, schema.name]
+    words = re.sub(r"[^A-Za-z0-9_.]+", "-", schema.name).strip("-.") or "schema"
+    if output is not None:
+        _check_output(output, root)
+    return Place(Path.cwd() / ".datacheck", f"{words}-{digest_value(said)[:8]}", output)
+
+
+def _check_output(output: Path, root: Path) -> None:
+    if output.exists() and not output.is_dir():
+        msg = f"{output}: is a file. --output names a folder for the results."
+        raise UsageError(msg)
+    here, data = output.resolve(), root.resolve()
+    if data.is_relative_to(here) or here.is_relative_to(data):
+        how = "holds the data" if data.is_relative_to(here) else "lies in the data, and the next scan would read it"
+        msg = f"{output}: {how}. --output names a folder of its own for the results."
+        raise UsageError(msg)
+    strange = sorted(p.name for p in output.iterdir() if p.name not in NAMES) if output.is_dir() else []
+    if strange:
+        msg = (
+            f"{output}: holds {strange[0]!r}, which no scan has written, and --output replaces what is there. "
+            f"Name a new folder, or one that an earlier scan made."
+        )
+        raise UsageError(msg)
+
+
+# ---------------------------------------------------------------------------------------------- journal
+
+
+class Journal:
+    """The finished parts of a scan under way; a later run of the same command goes on from them."""
+
+    def __init__(self, place: Place, key: str) -> None:
+        self.folder = place.work
+        self._key = key
+        self._number = 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder for one process; a second scan of the same data works in a folder of its own."""
+        fsops.make_directory(self.folder)
+        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self.folder = self.folder.with_name(f"{self.folder.name}-{os.getpid()}")
+                fsops.make_directory(self.folder)
+            yield
+        finally:
+            os.close(lock)
+
+    def parts(self, root: Path) -> Past | None:
+        """Return what an interrupted scan has done, or None; parts that cannot be read count as not done."""
+        entries: dict[str, Entry] = {}
+        items: dict[Slot, Sequence[str]] = {}
+        tables: list[Table] = []
+        undeclared: set[str] = set()
+        for path in sorted(self.folder.glob("part-*")):
+            with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged part is as good as none
+                part = decode(path.read_bytes())
+                if part["key"] == self._key:
+                    tables += map(Table.from_wire, part["tables"])
+                    entries |= {entry[0]: Entry(*entry) for entry in part["entries"]}
+                    items |= {(path, split): files for path, split, files in part["items"]}
+                    undeclared |= set(part["undeclared"])
+            self._number += 1
+        if not items:
+            return None
+        listing = Listing(root, Entries.of(entries.values()))
+        return Past(listing, self._key, Slots.of(items), concatenate(tables), sorted(undeclared))
+
+    def add(self, part: Mapping[str, Any], more: Sequence[Any] = ()) -> None:
+        """Keep one finished part: table, items, entries, undeclared; and more tables of the same items."""
+        said = {"key": self._key, "tables": [part["table"], *more]}
+        said |= {name: part[name] for name in ("items", "entries", "undeclared")}
+        fsops.write_file(self.folder / f"part-{self._number:08d}", encode(said))
+        self._number += 1
+
+    def clear(self) -> None:
+        """Forget all parts: the scan is finished, or starts anew."""
+        fsops.remove_tree(self.folder)

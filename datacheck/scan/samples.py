@@ -1,0 +1,263 @@
+"""samples.parquet: one row per sample with everything that was measured; columns are read when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import orjson
+
+from datacheck.digest import digest64
+from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
+
+Array = np.ndarray[Any, Any]
+
+CODES = "codes"
+
+_ROW_GROUP = 65_536
+_FIXED = ("key", "file", "inner", "split", "group", "status", "reason", "nbytes", CODES)
+_STATUS = {CHECKED: "checked", UNREADABLE: "unreadable", SKIPPED: "skipped"}
+_HEAD = b"datacheck"
+
+
+def table_bytes(table: Table, failing: Texts | None = None) -> memoryview:
+    """Return the table as Parquet: one row per sample, absent measurements null, row groups of 65,536.
+
+    Args:
+        table: the rows.
+        failing: per row, the codes that it fails, with spaces between.
+    """
+    import pyarrow as pa  # noqa: PLC0415  0.1 s that only a finished scan should pay
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    failing = failing or Texts([""], np.zeros(len(table), np.int32))
+    head = {"files_are_keys": table.files is table.keys, CODES: codes_digest(failing)}
+    sink = pa.BufferOutputStream()
+    writer: Any = None
+    for start in range(0, max(len(table), 1), _ROW_GROUP):
+        batch = _arrow(table, failing, slice(start, start + _ROW_GROUP))
+        if writer is None:
+            schema = batch.schema.with_metadata({_HEAD: orjson.dumps(head)})
+            texts = [column.name for column in schema if pa.types.is_string(column.type) and column.name != "key"]
+            writer = pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=texts)
+        writer.write_table(batch.replace_schema_metadata(schema.metadata))
+    writer.close()
+    pa.default_memory_pool().release_unused()
+    return memoryview(sink.getvalue())
+
+
+def codes_digest(failing: Texts) -> str:
+    """Return the digest of the column `codes`: whether rows fail what they failed in another run."""
+    merged = Texts.of(failing.words)  # without regard to words that are there twice, or in no row
+    words, rows = np.unique(merged.rows[failing.rows], return_inverse=True)
+    said = "\0".join(merged.words[number] for number in words.tolist()).encode()
+    return f"{digest64(said):016x}{digest64(rows.astype(np.int32).data):016x}"
+
+
+def _arrow(table: Table, failing: Texts, rows: slice) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    status = Texts(list(_STATUS.values()), table.status.astype(np.int32))
+    texts: dict[str, Sequence[str]] = {
+        "key": table.keys, "file": table.files, "inner": table.inner, "split": table.splits, "group": table.groups,
+        "status": status, "reason": table.reasons, CODES: failing,
+    }  # fmt: skip
+    columns = {
+        name: pa.array(table.nbytes[rows]) if name == "nbytes" else _arrow_texts(pa, texts[name][rows])
+        for name in _FIXED
+    }
+    for name, column in sorted(table.columns.items()):
+        columns[name] = _arrow_column(pa, column.values[rows], ~column.present[rows])
+    return pa.table(columns)
+
+
+def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
+    if isinstance(texts, Texts):
+        return pa.DictionaryArray.from_arrays(
+            pa.array(texts.rows), pa.array(texts.words, pa.string())
+        ).dictionary_decode()
+    return pa.array(texts, pa.string())
+
+
+def _arrow_column(pa: Any, values: Array, absent: Array) -> Any:
+    if values.dtype.hasobject:
+        return pa.array([None if gone else v for v, gone in zip(values, absent, strict=True)], pa.string())
+    if values.ndim == 1:
+        return pa.array(values, mask=absent)
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=pa.array(absent))
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+class _Keys(Sequence[str]):
+    """Texts that are read when the first of them is asked for: most scans name few samples, or none."""
+
+    def __init__(self, read: Callable[[], list[str]], count: int) -> None:
+        self._read = read
+        self._count = count
+        self._texts: list[str] | None = None
+
+    def _all(self) -> list[str]:
+        if self._texts is None:
+            self._texts = self._read()
+        return self._texts
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        """Return one text, or some of them."""
+        return self._all()[place]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._all() == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+
+class _Stored(MutableMapping[str, Measured]):
+    """The measured columns of a file, each read when it is first asked for."""
+
+    def __init__(self, file: _File, names: Sequence[str]) -> None:
+        self._file = file
+        self._known: dict[str, Measured | None] = dict.fromkeys(names)
+
+    def __getitem__(self, name: str) -> Measured:
+        found = self._known[name]
+        if found is None:
+            found = self._known[name] = self._file.measured(name)
+        return found
+
+    def __setitem__(self, name: str, column: Measured) -> None:
+        self._known[name] = column
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class _File:
+    """An open samples.parquet."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        self._pa = pa
+        plain = pq.ParquetFile(path, memory_map=True)
+        self.names: list[str] = plain.schema_arrow.names
+        self.head: dict[str, Any] = orjson.loads(plain.schema_arrow.metadata[_HEAD])
+        texts = [column.name for column in plain.schema_arrow if pa.types.is_string(column.type)]
+        self._file = pq.ParquetFile(
+            path, memory_map=True, metadata=plain.metadata, read_dictionary=[t for t in texts if t != "key"]
+        )
+        self.count: int = plain.metadata.num_rows
+
+    def chunks(self, name: str) -> list[Any]:
+        """Return a column in pieces."""
+        chunks: list[Any] = self._file.read(columns=[name], use_threads=False)[name].chunks
+        return chunks
+
+    def keys(self) -> list[str]:
+        """Return the column of keys."""
+        return [key for chunk in self.chunks("key") for key in chunk.to_numpy(zero_copy_only=False).tolist()]
+
+    def texts(self, name: str) -> Texts:
+        """Return a column of texts of which few differ; "" where there is none."""
+        numbers = {"": 0}
+        rows = [np.zeros(0, np.int32)]
+        for chunk in self.chunks(name):
+            words = [numbers.setdefault(word, len(numbers)) for word in chunk.dictionary.to_pylist()]
+            places = np.array([*words, 0], np.int32)
+            rows.append(places[np.where(_present(chunk), _plain(chunk.indices), len(words))])
+        return Texts(list(numbers), np.concatenate(rows))
+
+    def measured(self, name: str) -> Measured:
+        """Return a measured column; what is absent is zero or ""."""
+        chunks = self.chunks(name)
+        kind = chunks[0].type
+        present = np.concatenate([_present(chunk) for chunk in chunks])
+        if self._pa.types.is_dictionary(kind):
+            texts = self.texts(name)
+            return Measured(np.array(texts.words, dtype=object)[texts.rows], present)
+        values = np.concatenate([_values(chunk) for chunk in chunks])
+        if not present.all():
+            values[~present] = 0
+        return Measured(values, present)
+
+
+def _present(chunk: Any) -> Array:
+    if not chunk.null_count:
+        return np.ones(len(chunk), bool)
+    return _bits(chunk.buffers()[0], chunk)
+
+
+def _bits(buffer: Any, chunk: Any) -> Array:
+    bits = np.unpackbits(np.frombuffer(buffer, np.uint8), bitorder="little")
+    return bits[chunk.offset : chunk.offset + len(chunk)].view(bool)
+
+
+def _values(chunk: Any) -> Array:
+    width = getattr(chunk.type, "list_size", None)
+    if width is None:
+        return _plain(chunk)
+    return _plain(chunk.values)[chunk.offset * width : (chunk.offset + len(chunk)) * width].reshape(len(chunk), width)
+
+
+def _plain(chunk: Any) -> Array:
+    """Return the numbers of an array, whatever stands where there are none."""
+    dtype, data = np.dtype(chunk.type.to_pandas_dtype()), chunk.buffers()[1]
+    if dtype.kind == "b":
+        return _bits(data, chunk)
+    return np.frombuffer(data, dtype, len(chunk), chunk.offset * dtype.itemsize)
+
+
+def read_table(path: Path) -> Table:
+    """Return the table that `table_bytes` made; keys and measured columns are read when they are asked for.
+
+    Raises:
+        Exception: of many kinds, where the file is damaged.
+    """
+    file = _File(path)
+    status = file.texts("status")
+    numbers = {text: number for number, text in _STATUS.items()} | {"": CHECKED}
+    keys = _Keys(file.keys, file.count)
+    return Table(
+        keys=keys,
+        files=keys if file.head["files_are_keys"] else file.texts("file"),
+        inner=file.texts("inner"),
+        splits=file.texts("split"),
+        groups=file.texts("group"),
+        reasons=file.texts("reason"),
+        status=np.array([numbers[word] for word in status.words], np.int8)[status.rows],
+        nbytes=file.measured("nbytes").values,
+        columns=_Stored(file, [name for name in file.names if name not in _FIXED]),
+    )
+
+
+def read_codes(path: Path) -> str:
+    """Return the digest of the column `codes` of a file."""
+    found: str = _File(path).head[CODES]
+    return found
