@@ -106,11 +106,10 @@ def _answer(answer: Answer) -> str:
 def _where(keys: tuple[str, ...]) -> str:
     if not keys:
         return "every sample"
-    if len(keys) > 1:
-        return f"{keys[0].rpartition('/')[0]} ({len(keys)} samples)"
-    (key,) = keys
-    half = (_WHERE - 3) // 2
-    return key if len(key) <= _WHERE else f"{key[:half]}...{key[-half:]}"
+    name, rest = (keys[0], "") if len(keys) == 1 else (keys[0].rpartition("/")[0], f" ({len(keys)} samples)")
+    room = _WHERE - len(rest)
+    half = (room - 3) // 2
+    return (name if len(name) <= room else f"{name[:half]}...{name[-half:]}") + rest
 
 
 def _stages(course: Course) -> Iterator[str]:

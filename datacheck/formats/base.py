@@ -12,6 +12,9 @@ from datacheck.registry import discover
 from datacheck.sample import Container
 
 _POINTER = b"version https://git-lfs"
+_PAGES = (b"<!doctype html", b"<html", b"<?xml")
+_POINTER_BYTES = 1024  # a pointer has about 130 bytes; only files as small as this are looked at before they are read
+_MAY_BE_EMPTY = frozenset({"text", "jsonl", "yaml", "kitti"})  # of no bytes: no label, no record, no point
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +88,36 @@ def open_container(path: Path, hint: Hint | None = None) -> Container:
         msg = f"no format reads {path.suffix or 'files without a suffix'}; known are {', '.join(sorted(formats()))}"
         raise FormatError(msg)
     try:
+        if (size := path.stat().st_size) < _POINTER_BYTES and not found.directory:
+            _no_stand_in(path, found, size)
         return found.open(path, hint)
     except OSError as error:
         msg = error.strerror or str(error)
         raise FormatError(msg) from error
     except FormatError as error:
-        if path.is_file() and _head(path).startswith(_POINTER):
-            msg = "a Git LFS pointer, not the data: git lfs pull"
-            raise FormatError(msg) from error
+        if error.code == "DC101" and path.is_file() and _head(path).lstrip().lower().startswith(_PAGES):
+            raise FormatError(_PAGE, "DC102") from error
         raise
+
+
+_PAGE = "an HTML or XML page, not the data: most likely what a server sent in place of the file"
+
+
+def _no_stand_in(path: Path, found: Format, size: int) -> None:
+    """Refuse what stands in place of data and which some formats would take for data.
+
+    Raises:
+        FormatError: the file is empty (DC103), a Git LFS pointer (DC102), or a page in place of JSON lines (DC102).
+    """
+    if size == 0 and found.name not in _MAY_BE_EMPTY:
+        msg = "the file is empty (0 bytes)"
+        raise FormatError(msg, "DC103")
+    head = _head(path)
+    if head.startswith(_POINTER):
+        msg = "a Git LFS pointer, not the data: git lfs pull"
+        raise FormatError(msg, "DC102")
+    if found.name == "jsonl" and head.lstrip().lower().startswith(_PAGES):
+        raise FormatError(_PAGE, "DC102")
 
 
 def _head(path: Path) -> bytes:

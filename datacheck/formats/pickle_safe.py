@@ -154,11 +154,11 @@ class _Unpickler(pickle.Unpickler):  # noqa: S301  every name that it may look u
             return _ALLOWED[module_name, global_name]
         except KeyError:
             msg = f"the pickle asks for {module_name}.{global_name}; only NumPy arrays and plain values are read"
-            raise FormatError(msg) from None
+            raise FormatError(msg, "DC110") from None
 
     def persistent_load(self, pid: Any, /) -> Any:
         msg = "the pickle refers to an object outside itself"
-        raise FormatError(msg)
+        raise FormatError(msg, "DC110")
 
 
 def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:

@@ -8,6 +8,7 @@ it says nothing about some of the samples; no columns at all mean that it does n
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -220,6 +221,45 @@ def where_text(texts: Array, wanted: Callable[[str], bool]) -> Array:
         if wanted(text):
             found |= texts == text
     return found
+
+
+_STRETCHES = 1000  # stretches of numbers that are told apart in one list of names
+
+
+def natural(name: str) -> tuple[str | int, ...]:
+    """Return a name as texts and numbers in turn, so that ``demo_10`` comes behind ``demo_9``."""
+    parts = re.split(r"(\d+)", name)
+    return tuple(int(part[-18:]) if i % 2 else part for i, part in enumerate(parts))
+
+
+def stretches(names: Iterable[str]) -> list[str]:
+    """Return names in order, those that differ in one number alone and follow one another as "first … last (count)".
+
+    Notes:
+        ``a/0678.pkl`` to ``a/0728.pkl`` give ``a/0678.pkl … a/0728.pkl (51)``.
+    """
+    runs: list[tuple[str, str, int, int]] = []  # first, last, how many, which part counts
+    before: tuple[str | int, ...] = ()
+    for name in sorted(names, key=natural):
+        parts = natural(name)
+        place = _one_more(before, parts)
+        if runs and place and place in {runs[-1][3], 0 if runs[-1][2] > 1 else place}:
+            runs[-1] = (runs[-1][0], name, runs[-1][2] + 1, place)
+        elif len(runs) == _STRETCHES:
+            break
+        else:
+            runs.append((name, name, 1, 0))
+        before = parts
+    return [first if count == 1 else f"{first} … {last} ({count:,})" for first, last, count, _ in runs]
+
+
+def _one_more(before: tuple[str | int, ...], parts: tuple[str | int, ...]) -> int:
+    """Return which number of a name is one more than before while all else is equal, 0 where none is."""
+    odd = [i for i, (a, b) in enumerate(zip(before, parts, strict=False)) if a != b]
+    if len(before) != len(parts) or len(odd) != 1 or not odd[0] % 2:
+        return 0
+    a, b = before[odd[0]], parts[odd[0]]
+    return odd[0] if isinstance(a, int) and isinstance(b, int) and a + 1 == b else 0
 
 
 def unreadable(rows: Rows, wanted: Callable[[str], bool]) -> Array:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, counted, listed, rule, those, unreadable, where_text
+from datacheck.rules.base import Case, counted, listed, rule, stretches, those, unreadable, where_text
 from datacheck.rules.measures import form, numbers
 from datacheck.schema.model import Schema
 from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
-_OTHERS = ("DC105", "DC701")  # rules of their own that judge unreadable rows
+_OTHERS = ("DC102", "DC103", "DC105", "DC110", "DC701")  # rules of their own that judge unreadable rows
 _LEAST = 8  # numbers that are 0 together by no accident: a force at rest or a single position are fewer
 _NOT_DATA = frozenset({
     "flag", "mask", "segment", "class", "instance", "reward", "id", "faces", "timestamp", "tokens", "labels",
@@ -86,6 +86,52 @@ def _most_common(kinds: Counter[str], most: int = 3) -> str:
     return "; ".join(said + more)
 
 
+@rule("DC102", "lfs-pointer", Severity.ERROR, Level.FILE, per="sample", sees="all")
+def lfs_pointer(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A stand-in lies where the data should be: a Git LFS pointer, or a page that a server sent.
+
+    What:
+        Files whose first bytes are those of a Git LFS pointer, or of an HTML or XML page where no format expects one.
+    Why it matters:
+        A clone without LFS looks complete: every file has its name. Loaders then say "invalid load key, 'v'".
+    Measure:
+        The first bytes of files below 1 kB, and of every file that its parser refuses.
+    When it is wrong:
+        Never known: no format that is read here begins like this.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 2, x: {normal: [4]}}
+          - {n: 2, unreadable: "DC102 a Git LFS pointer, not the data: git lfs pull"}
+
+    Good::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 2, x: {normal: [4]}}
+
+    Fix:
+        ``git lfs pull`` in the clone; of a page download the file again and look at the server's answer.
+    Reference:
+        Git LFS specification 1.0: pointer files begin with ``version https://git-lfs``.
+    """
+    del case
+    mask = unreadable(rows, lambda reason: reason.startswith("DC102"))
+    if mask.any():
+        kinds = Counter(rows.table.reasons[int(i)].partition(" ")[2] for i in rows.index[mask])
+        pointers = any("LFS" in reason for reason in kinds)
+        yield Failure(
+            mask,
+            f"{those(mask, 'hold')} no data: {_most_common(kinds)}.",
+            measured={"reasons": dict(kinds.most_common(10))},
+            cause=Cause("cloned without Git LFS", "lfs") if pointers else Cause("a failed download", "page"),
+            fix="git lfs pull" if pointers else "Download them again.",
+        )
+
+
 @rule("DC105", "list-mismatch", Severity.ERROR, Level.DATASET, per="sample", sees="all")
 def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     """The list of a split and the files on disk do not name the same samples.
@@ -120,9 +166,11 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     missing = unreadable(rows, lambda reason: reason.startswith("DC105"))
     if missing.any():
+        gone = stretches(key for key, lost in zip(rows.keys, missing, strict=True) if lost)
         yield Failure(
             missing,
-            f"{those(missing, 'are')} in a list but not on disk.",
+            f"{those(missing, 'are')} in a list but not on disk: {listed(gone)}.",
+            measured={"missing": gone[:20]},
             kind="missing",
             fix="Restore the files, or take their names off the list.",
         )
@@ -183,6 +231,51 @@ def changed_since_last_listing(rows: Rows, case: Case) -> Iterator[Failure]:
             f"{counted(len(changed), 'file')} changed since the last scan: {listed(sorted(changed))}.",
             measured={"changed": sorted(changed)[:10]},
             fix="Restore the files if nobody meant to change them; otherwise build the cache again.",
+        )
+
+
+@rule("DC110", "unsafe-pickle", Severity.ERROR, Level.FILE, per="sample", sees="all")
+def unsafe_pickle(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A pickle asks for code: something other than NumPy arrays and plain values.
+
+    What:
+        Pickles, and ``.npy`` and ``.npz`` files of objects, may name NumPy's own constructors and nothing else.
+    Why it matters:
+        ``pickle.load`` and ``allow_pickle=True`` run what such a file names: whoever wrote it owns the machine.
+    Measure:
+        The first name that the restricted reader refuses; nothing that a pickle names is ever run.
+    When it is wrong:
+        The file holds objects of the project that wrote it (torch tensors, configuration classes): harmless, perhaps,
+        but no other program can read them without running that code.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 2, x: {normal: [4]}}
+          - {unreadable: "DC110 the pickle asks for os.system; only NumPy arrays and plain values are read"}
+
+    Good::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 2, x: {normal: [4]}}
+
+    Fix:
+        Convert them, where they come from, to ``.npz`` or HDF5.
+    Reference:
+        Python documentation of pickle: "never unpickle data that could have come from an untrusted source".
+    """
+    del case
+    mask = unreadable(rows, lambda reason: reason.startswith("DC110"))
+    if mask.any():
+        kinds = Counter(rows.table.reasons[int(i)].partition(" ")[2] for i in rows.index[mask])
+        yield Failure(
+            mask,
+            f"{those(mask, 'ask')} for more than data: {_most_common(kinds)}.",
+            measured={"reasons": dict(kinds.most_common(10))},
+            fix="Do not load them with pickle. Convert them at their source to .npz or HDF5.",
         )
 
 

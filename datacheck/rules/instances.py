@@ -217,7 +217,7 @@ _CAUSES = {
 
 @rule(
     "DC402", "no-effective-instances", Severity.ERROR, Level.SAMPLE, per="sample", measures=(funnel,),
-    needs=(*_BEFORE, "DC201", "DC401", "DC404"), defaults={"margin": 0.25}, unless=_no_instance_field,
+    needs=(*_BEFORE, "DC104", "DC201", "DC401", "DC404"), defaults={"margin": 0.25}, unless=_no_instance_field,
 )  # fmt: skip
 def no_effective_instances(rows: Rows, case: Case) -> Iterator[Failure]:
     """No instance is left of a scene after the loader's own steps.

@@ -11,20 +11,23 @@ import numpy as np
 from datacheck.finding import Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those, where_text
 from datacheck.rules.measures import form
-from datacheck.sample import Block, Column
+from datacheck.sample import Block
 from datacheck.schema.dims import shows
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.table import Measured, Rows
+from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
 
-@measure("missing", per="sample", uses=("fields.optional", "fields.absent", "attrs"), depth="structure")
+@measure("missing", version=2, per="sample", uses=("fields.optional", "fields.absent", "attrs"), depth="structure")
 def missing(block: Block, schema: Schema) -> Columns:
-    """Names of the declared fields and attributes that the samples lack: `missing`, joined by ", "."""
+    """Names of the declared fields and attributes that the samples lack: `missing`, joined by ", ".
+
+    Fields whose own file is not there are left out.
+    """
     wanted = [name for name, spec in schema.stored.items() if not spec.optional and not spec.absent]
-    names = [name for name in sorted(wanted) if name not in block.fields]
-    names += [f"attribute {name}" for name in sorted(schema.attrs) if f"attrs/{name}" not in block.facts]
+    names = [name for name in sorted(wanted) if name not in block.fields and f"absent/{name}" not in block.facts]
+    names += [f"attribute {name}" for name in schema.needed_attrs if f"attrs/{name}" not in block.facts]
     return {"missing": [", ".join(names)] * len(block)}
 
 
@@ -190,37 +193,13 @@ def _of_dtype(found: Array, declared: str, text: Array) -> Iterator[Failure]:
             )
 
 
-@measure("attributes", per="sample", uses=("attrs",), depth="structure")
-def attributes(block: Block, schema: Schema) -> Columns:
-    """Sizes that files state in attributes: ``attr/<name>`` for each declared one that is a whole number."""
-    columns: dict[str, Measured] = {}
-    for name in sorted(schema.attrs):
-        column = block.facts.get(f"attrs/{name}")
-        if column is not None:
-            numbers = [_whole(column, i) for i in range(len(block))]
-            values = np.array([-1 if n is None else n for n in numbers], dtype=np.int64)
-            columns[f"attr/{name}"] = Measured(values, np.array([n is not None for n in numbers], dtype=bool))
-    return columns
-
-
-def _whole(column: Column, i: int) -> int | None:
-    value = column.objects[i] if column.kind != "array" else column[i]
-    try:
-        return int(value.item() if isinstance(value, np.ndarray | np.generic) else value)
-    except (TypeError, ValueError):
-        return None
-
-
 def _shared(schema: Schema) -> dict[str, list[tuple[str, str, int]]]:
-    """Return {axis: (what it is called in messages, column, place in it)} of the named axes."""
+    """Return {axis: (field, column, place in it)} of the named axes that several fields have."""
     axes: dict[str, list[tuple[str, str, int]]] = {}
     for name, spec in sorted(schema.stored.items()):
         for place, axis in enumerate(spec.shape or ()):
             if isinstance(axis, str) and not spec.absent:
                 axes.setdefault(axis, []).append((name, f"{name}:dims", place))
-    for name, dim in sorted(schema.attrs.items()):
-        if isinstance(dim, str):
-            axes.setdefault(dim, []).append((f"attribute {name}", f":attr/{name}", 0))
     return {axis: places for axis, places in sorted(axes.items()) if len(places) > 1}
 
 
@@ -229,14 +208,14 @@ def _nothing_shared(schema: Schema) -> str:
 
 
 @rule(
-    "DC123", "length-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(form, attributes),
+    "DC123", "length-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(form,),
     needs=("DC122",), unless=_nothing_shared,
 )  # fmt: skip
 def length_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     """Fields that belong together row by row differ in length.
 
     What:
-        A named axis (``T``, ``P``) has one size in all fields of a sample, and in the attributes that state it.
+        A named axis (``T``, ``P``) has one size in all fields of a sample.
     Why it matters:
         Points are paired with other points' labels, actions with other steps' images.
     Measure:
@@ -274,7 +253,7 @@ def length_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
             most = int(np.argmax(np.bincount(sizes[known[:, first], first])))
             odd = [j for j in range(len(places)) if known[j, first] and sizes[j, first] != most]
             said = [f"{sizes[j, first]:,} in {places[j][0]}" for j in odd]
-            fields = [places[j][1].removesuffix(":dims") for j in odd if places[j][1][0] != ":"]
+            fields = [places[j][0] for j in odd]
             yield Failure(
                 wrong,
                 f"{axis} differs within {counted(int(wrong.sum()))}; in the first it is {listed(said, 4)} and {most:,} "
@@ -295,9 +274,7 @@ def _sizes(rows: Rows, schema: Schema, places: list[tuple[str, str, int]]) -> tu
             continue
         values = rows[column]
         known[j] = rows.measured(column)
-        if column[0] == ":":
-            sizes[j] = values
-        elif place < values.shape[1]:
+        if place < values.shape[1]:
             sizes[j] = values[:, place]
             known[j] &= rows[f"{name}:ndim"] == len(schema.fields[name].shape or ())
     return sizes, known

@@ -133,7 +133,7 @@ def _honest(table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[s
         if spoiled and (file := next((f for f in files if f in spoiled), "")):
             changed[slot] = file
         elif slot not in have and item.part is None:
-            extra.append(unread_rows([Unread(item.path, "DC101", _no_sample(schema))], *slot))
+            extra.append(unread_rows([_no_sample(schema, item)], *slot))
     if not changed:
         return concatenate([table, *extra]) if extra else table
     keys: dict[tuple[str, str], list[str]] = {slot: [] for slot in changed}
@@ -146,9 +146,11 @@ def _honest(table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[s
     return concatenate([table.take(np.flatnonzero([slot not in changed for slot in slots])), *extra])
 
 
-def _no_sample(schema: Schema) -> str:
+def _no_sample(schema: Schema, item: Item) -> Unread:
     each = schema.samples.each
-    return f"holds no sample (samples.each: {each})" if each else "holds no sample"
+    if not item.nbytes:
+        return Unread(item.path, "DC103", "the file is empty (0 bytes)")
+    return Unread(item.path, "DC101", f"holds no sample (samples.each: {each})" if each else "holds no sample")
 
 
 def unread_rows(unread: Sequence[Unread], file: str, split: str) -> Table:

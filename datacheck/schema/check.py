@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from datacheck.errors import SchemaError
 from datacheck.schema.complaints import Complaint, Where
+from datacheck.schema.dims import SAMPLES, SUM
 from datacheck.schema.model import ANY, FieldSpec, Schema, parse_columns
 from datacheck.schema.patterns import parse
 from datacheck.schema.units import ANGLE, LENGTH, SPATIAL_ROLES, TIME
@@ -184,6 +185,7 @@ def _fields(schema: Schema, fields: Mapping[str, FieldSpec], base: Where, names:
             yield from _template(spec.file, (*where, "file"), [*names, *schema.roots])
         if spec.file is not None and spec.at:
             yield from _template(spec.at, (*where, "at"), names, path=False)
+        yield from _noted(schema, spec, where)
         yield from _places(schema, name, spec, where)
 
 
@@ -266,6 +268,17 @@ def _listed(known: Iterable[str]) -> str:
     return f"; there are {', '.join(known) or 'none'}"
 
 
+def _noted(schema: Schema, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
+    """An attribute belongs to a file or to a group in it: lines, rows and cut arrays have none, companions neither."""
+    each = schema.samples.each
+    if spec.at is None or not spec.at.startswith("@"):
+        return
+    if spec.file is not None:
+        yield (*where, "at"), f"{spec.at} names an attribute of the sample itself; a field with file has none"
+    elif each is not None and not each.startswith("/"):
+        yield (*where, "at"), f"{spec.at} names an attribute; samples that are cut by {each} have none"
+
+
 def _places(schema: Schema, name: str, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
     """Parts of a field and the entry for all other fields are not stored themselves, so they say nothing of where."""
     field, _, part = name.rpartition(".")
@@ -287,7 +300,8 @@ def _sections(schema: Schema, names: list[str]) -> Iterator[Complaint]:
         if getattr(schema, key) is not None and not timed:
             yield (key,), f"{key} needs a field whose first axis is time: shape: [T, ...]"
     for name, axis in schema.attrs.items():
-        if isinstance(axis, str) and axis not in axes:
+        axis = axis.removeprefix(SUM) if isinstance(axis, str) else axis
+        if isinstance(axis, str) and axis not in {*axes, SAMPLES}:
             yield ("attrs", name), f"no field has an axis {axis}{meant(axis, axes) or _listed(sorted(axes))}"
     yield from _loader(schema)
     yield from _splits(schema, names)

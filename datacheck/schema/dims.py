@@ -28,6 +28,25 @@ def parse_dim(value: object) -> Dim:
     raise ValueError(msg)
 
 
+SAMPLES = "samples"  # as a count: how many samples the file holds
+SUM = "sum "  # before an axis: its sizes added up over the samples of the file
+
+
+def parse_count(value: object) -> Dim:
+    """Return what an attribute counts: a number, an axis, ``samples``, or ``sum T``.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if isinstance(value, str) and value.startswith(SUM) and _is_dim(axis := value.removeprefix(SUM).strip()):
+        return SUM + axis
+    try:
+        return parse_dim(value)
+    except ValueError as error:
+        msg = f"{error}; an attribute may also count samples, or sum T (an axis added up over them)"
+        raise ValueError(msg) from error
+
+
 def parse_shape(value: object) -> object:
     """Return a list of axes as a tuple; what is not a list passes through to the type check.
 

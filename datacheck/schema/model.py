@@ -23,12 +23,13 @@ from pydantic import (
 
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
+from datacheck.schema.dims import SAMPLES, SUM
 from datacheck.schema.units import CENTRES, FRAMES, ROBOTS, ROLES, SKELETONS, UNITS
 from datacheck.schema.values import (
     DTYPES,
-    Axis,
     Classes,
     Columns,
+    Counts,
     Interval,
     Lists,
     MustBe,
@@ -294,7 +295,7 @@ class Schema(_Model):
     samples: SamplesSpec
     columns: Columns | None = None
     fields: dict[str, FieldSpec] = Field(default_factory=dict)
-    attrs: dict[str, Axis] = Field(default_factory=dict)
+    attrs: dict[str, Counts] = Field(default_factory=dict)
     episode: EpisodeSpec | None = None
     windows: WindowsSpec | None = None
     loader: LoaderSpec | None = None
@@ -371,6 +372,11 @@ class Schema(_Model):
         field, _, part = name.rpartition(".")
         columns = self.parts(field).get(part)
         return None if columns is None else (field, columns)
+
+    @property
+    def needed_attrs(self) -> list[str]:
+        """Names of the attributes that every sample must have; those that count what a file holds may be missing."""
+        return sorted(n for n, what in self.attrs.items() if what != SAMPLES and not str(what).startswith(SUM))
 
     @property
     def stored(self) -> dict[str, FieldSpec]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
-from datacheck.schema.dims import Dim, parse_dim, parse_shape
+from datacheck.schema.dims import Dim, parse_count, parse_shape
 
 DTYPES: frozenset[str] = frozenset(
     {"bool", "float16", "float32", "float64", "text", "json"}
@@ -201,7 +201,7 @@ def _columns(value: object) -> object:
 
 Interval = Annotated[Range, BeforeValidator(_range), PlainSerializer(str, return_type=str)]
 Share = Annotated[float, BeforeValidator(_share)]
-Axis = Annotated[Dim, BeforeValidator(parse_dim)]
+Counts = Annotated[Dim, BeforeValidator(parse_count)]
 Shape = Annotated[tuple[Dim, ...], BeforeValidator(parse_shape)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_strings)]
 Classes = Annotated[

@@ -18,6 +18,7 @@ from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.schema.pixels import pixels
 from datacheck.schema.values import parse_columns
+from datacheck.sources.attributes import MARK, find
 from datacheck.sources.listing import locate
 from datacheck.sources.values import Look, always, like_pixels, plain, read_value
 
@@ -71,7 +72,9 @@ class FieldMap:
         places = [place for name in sorted(self.declared) if (place := self._place(name)) is not None]
         self.companions = [place for place in places if place.file is not None]
         columns = self.columns
-        self.own = [place for place in places if place.file is None and place.at not in columns]
+        self.noted = [place for place in places if place.file is None and place.at.startswith(MARK)]
+        taken = {place.name for place in self.noted}
+        self.own = [p for p in places if p.file is None and p.at not in columns and p.name not in taken]
 
     def _place(self, name: str) -> Place | None:
         spec = self.schema.fields[name]
@@ -159,6 +162,26 @@ class FieldMap:
             if value is not None:
                 values[field] = value
         return values
+
+    @property
+    def reads_attributes(self) -> bool:
+        """Whether the schema speaks of attributes."""
+        return bool(self.noted or self.schema.attrs)
+
+    def add_noted(self, values: Values, attrs: Mapping[str, Any]) -> None:
+        """Add the fields that are attributes (``at: "@name.key"``) to a sample's values.
+
+        Raises:
+            FormatError: one is damaged or of a kind that is refused; the message names the field.
+        """
+        for place in self.noted:
+            try:
+                value = plain(find(attrs, place.at.removeprefix(MARK)), place.spec)
+            except FormatError as error:
+                msg = f"{place.name}: attribute {place.at}: {error}"
+                raise FormatError(msg, error.code) from error
+            if value is not None:
+                values[place.name] = value
 
     def _cut(self, table: Any) -> Values:
         width = max(stop for _, stop in self.columns.values())

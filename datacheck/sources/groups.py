@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from datacheck.errors import FormatError, SchemaError
 from datacheck.sample import Container, Origin, Piece
+from datacheck.schema.model import FieldSpec
 from datacheck.schema.patterns import Template, parse
+from datacheck.sources.attributes import Attributes
 from datacheck.sources.base import Item, Part, Source, Unread
 from datacheck.sources.facts import About
 from datacheck.sources.fields import Shelf
+from datacheck.sources.values import read_value
+
+_TEXT = FieldSpec(dtype="json")
 
 
 class GroupSource(Source):
@@ -44,7 +49,7 @@ class GroupSource(Source):
         """
         fields, _ = self.way(item.split)
         with self.opened(item, fields.hint) as container:
-            found = self._groups(container)
+            found, attributes = self._groups(container), Attributes(container)
             names = container.names() if fields.everything else None
             if item.keys is None and not found:
                 msg = f"holds no group like {self.schema.samples.each}"
@@ -53,9 +58,26 @@ class GroupSource(Source):
             for key in [start + group for group in found] if item.keys is None else item.keys:
                 group = key.removeprefix(start)
                 if group in found and key != group:
-                    yield self._piece(item, group, found[group], container, _below(names, group), shelf)
+                    yield self._piece(item, group, found[group], attributes, _below(names, group), shelf)
                 else:
                     yield Unread(key, "DC101", f"not a sample of {item.path}")
+            if item.keys is None and self.schema.samples.masks:
+                yield from self._absent(item, container, self.schema.samples.masks.strip("/"), found)
+
+    def _absent(self, item: Item, container: Container, folder: str, found: Mapping[str, object]) -> Iterator[Unread]:
+        """Yield what the lists inside the file name and the file does not hold (robomimic's filter keys)."""
+        start = f"{folder}/"
+        outer = next(iter(found)).rpartition("/")[0]
+        lacking: dict[str, str] = {}
+        for name in container.names():
+            if name.startswith(start):
+                listed = read_value(container, name, _TEXT, name)
+                for entry in listed if isinstance(listed, list) else []:
+                    group = str(entry) if "/" in str(entry) else f"{outer}/{entry}".lstrip("/")
+                    if group.strip("/") not in found:
+                        lacking.setdefault(group.strip("/"), name)
+        for group, name in sorted(lacking.items()):
+            yield Unread(f"{item.path}:/{group}", "DC105", f"/{name} names it, but the file holds no such group")
 
     def _groups(self, container: Container) -> dict[str, dict[str, str]]:
         """Return what the placeholders stand for, by group, in bytewise order."""
@@ -70,7 +92,7 @@ class GroupSource(Source):
         item: Item,
         group: str,
         inner: dict[str, str],
-        container: Container,
+        attributes: Attributes,
         names: Sequence[str] | None,
         shelf: Shelf,
     ) -> Part:
@@ -79,10 +101,11 @@ class GroupSource(Source):
         known = {**item.names, **inner}
         about = About(key, item.path, "" if inner else f"/{group}", known, item.nbytes)
         try:
-            values = fields.read(container, f"{group}/", names)
+            values = fields.read(attributes.container, f"{group}/", names)
             self.left_out(item.path, values)
             absent = self.with_companions(values, item, known, shelf)
-            attrs = container.attrs(group) if self.schema.attrs else {}
+            attrs = attributes.of(group) if fields.reads_attributes else {}
+            fields.add_noted(values, attrs)
             told, label = self.facts(item, about, values, attrs)
         except FormatError as error:
             return Unread(key, error.code, str(error), facts.group(about))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +17,9 @@ from datacheck.table import Note
 
 _LIST = "DC105"
 _SPLIT = "split"
+_JUNK = "DC107"
+_CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+_LEFT_BEHIND = ("~", ".tmp", ".part", ".crdownload", ".swp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,26 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     leftover = [path for path in listing.entries.paths if path not in claimed and not path.startswith("@")]
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
-    return Work(sorted(items, key=lambda item: item.path), sorted(lists.notes, key=_by_key), unclaimed)
+    notes = [*lists.notes, *_junk(listing)]
+    return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
 
 
 def _by_key(note: Note) -> tuple[str, str]:
     return note.key, note.reason
+
+
+def _junk(listing: Listing) -> Iterator[Note]:
+    """Yield what other programs left behind, and names that hold what nobody sees."""
+    names = [e.path for e in listing.entries]
+    suspect = [p for p in names if p.endswith(_LEFT_BEHIND) or not (p.isascii() and p.isprintable()) or " " in p]
+    for path in [*suspect, *(path for path, _ in listing.skipped)]:
+        name = path.rpartition("/")[2]
+        if name in _CLUTTER or name.startswith("._") or name.endswith(_LEFT_BEHIND):
+            yield Note(_JUNK, path, "left behind by another program")
+        elif any(unicodedata.category(c) in {"Cc", "Cf"} for c in path):
+            yield Note(_JUNK, path, "has a character that nobody sees")
+        elif any(part != part.strip() for part in path.split("/")):
+            yield Note(_JUNK, path, "begins or ends with a space")
 
 
 def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:

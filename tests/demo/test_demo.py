@@ -78,7 +78,7 @@ def test_a_fault_that_is_not_found_fails_the_demo(tmp_path, capsys, quick, monke
     monkeypatch.setattr(faults, "plant", one_more)
     assert command(["demo", "minimind", "--out", str(tmp_path / "out")]) == 1
     said = capsys.readouterr().out
-    assert "1 of 11 faults not found" in said
+    assert f"1 of {sum(f.system == 'minimind' for f in faults.FAULTS) + 1} faults not found" in said
     assert "DC701 does not name sft_t2t_mini.jsonl:000000000000: a fault that nobody planted" in said
     assert "FAIL (minimind)" in said
 

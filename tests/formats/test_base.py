@@ -90,3 +90,30 @@ def test_what_a_library_raises_becomes_a_sentence(error, told):
     with pytest.raises(FormatError) as said, foreign("x.h5"):
         raise error
     assert str(said.value).startswith(told)
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 128\n"
+PAGE = b"  <!DOCTYPE html>\n<html><body>404</body></html>\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "code"),
+    [
+        ("x.npy", POINTER, "DC102"), ("x.jsonl", POINTER, "DC102"), ("x.txt", POINTER, "DC102"),
+        ("x.hdf5", PAGE, "DC102"), ("x.jsonl", PAGE, "DC102"), ("x.npy", b"<?xml version='1.0'?><Error/>", "DC102"),
+        ("x.pkl", PAGE * 200, "DC102"), ("x.npy", b"", "DC103"), ("x.hdf5", b"", "DC103"), ("x.npy", b"other", "DC101"),
+        ("x.pkl", b"cos\nsystem\n(S'true'\ntR.", "DC110"),
+    ],
+)  # fmt: skip
+def test_what_stands_in_place_of_data_has_a_code_of_its_own(tmp_path, name, data, code):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(FormatError) as caught:
+        open_container(tmp_path / name)
+    assert caught.value.code == code
+
+
+def test_text_may_be_a_page_and_may_be_empty(tmp_path):
+    (tmp_path / "page.txt").write_bytes(PAGE)
+    (tmp_path / "none.txt").write_bytes(b"")
+    assert open_container(tmp_path / "page.txt").read("text").lstrip().startswith("<!DOCTYPE")
+    assert open_container(tmp_path / "none.txt").read("text") == ""

@@ -180,7 +180,8 @@ def measured(schema: Schema, samples: list[tuple[str, Any]], *, alone: bool = Fa
                 size = len(block)
                 tables.append(
                     Table(
-                        keys=block.keys, files=list(block.keys), inner=[""] * size, splits=[split] * size,
+                        keys=block.keys, files=[o.file or k for o, k in zip(block.origins, block.keys, strict=True)],
+                        inner=[""] * size, splits=[split] * size,
                         groups=block.groups, status=np.full(size, CHECKED, np.int8), reasons=[""] * size,
                         nbytes=np.zeros(size, np.int64), columns=columns,
                     )

@@ -143,9 +143,10 @@ def test_the_field_of_another_length_is_named_and_attributes_count():
         return {"a": rng.normal(size=(a, 2)), "b": rng.normal(size=b), "c": rng.normal(size=c)}
 
     facts = [{"attrs/num_samples": n} for n in (9, "9", np.array(8))]  # a text is a count too
-    (finding,) = findings(schema, pieces(demo(9, 9, 9), demo(9, 8, 9), demo(9, 9, 9), facts=facts))
+    count, finding = findings(schema, pieces(demo(9, 9, 9), demo(9, 8, 9), demo(9, 9, 9), facts=facts))
+    assert (count.code, count.rows.tolist(), count.measured) == ("DC111", [2], {"stated": 8, "found": 9})
     assert finding.code == "DC123"
-    assert finding.rows.tolist() == [1, 2]
+    assert finding.rows.tolist() == [1]
     assert finding.fields == ("b",)
     assert finding.message.endswith("in the first it is 8 in b and 9 elsewhere.")
 

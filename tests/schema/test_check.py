@@ -7,7 +7,9 @@ import textwrap
 import pytest
 
 from datacheck.errors import SchemaError
+from datacheck.schema.check import check
 from datacheck.schema.load import parse_schema
+from datacheck.schema.model import Schema
 
 HEAD = "datacheck: 1\nname: x\nsamples: {files: '{split}/{seq}/{id}.npz'}\n"
 FIELDS = HEAD + "fields:\n  xyz: {role: points, shape: [P, 3], unit: m}\n  cam: {role: intrinsics, shape: [3, 3]}\n"
@@ -123,3 +125,32 @@ def test_splits_may_come_from_the_lists_alone():
 def test_groups_inside_a_file_have_placeholders_too():
     text = "datacheck: 1\nname: x\nsamples: {files: '*.h5', each: '/{id:\\d+}'}\nsplits: {key: id}\n"
     assert parse_schema(text).splits.key == "id"
+
+
+@pytest.mark.parametrize(
+    ("samples", "field", "wrong"),
+    [
+        ({"files": "*.hdf5", "each": "/data/*"}, {"role": "text", "at": "@info.words"}, ""),
+        ({"files": "*.hdf5"}, {"role": "text", "at": "@info"}, ""),
+        ({"files": "*.jsonl", "each": "line"}, {"role": "text", "at": "@info"}, "cut by line have none"),
+        ({"files": "*.hdf5"}, {"role": "text", "at": "@info", "file": "x.json"}, "a field with file has none"),
+    ],
+)
+def test_attributes_are_fields_of_files_and_groups_only(samples, field, wrong):
+    schema = Schema.model_validate({"datacheck": 1, "name": "mine", "samples": samples, "fields": {"words": field}})
+    said = [text for _, text in check(schema)]
+    assert [wrong in text for text in said] == ([True] if wrong else [])
+
+
+@pytest.mark.parametrize(("count", "wrong"), [("samples", ""), ("sum T", ""), ("T", ""), (3, ""), ("sum P", "no axis")])
+def test_what_an_attribute_counts_must_be_there(count, wrong):
+    schema = Schema.model_validate(
+        {
+            "datacheck": 1,
+            "name": "mine",
+            "samples": {"files": "*"},
+            "fields": {"a": {"shape": ["T"]}},
+            "attrs": {"n": count},
+        }
+    )
+    assert bool(wrong) == any("no field has an axis P" in text for _, text in check(schema))

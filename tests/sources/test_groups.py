@@ -198,3 +198,72 @@ def test_companions_that_groups_name_count_as_files_of_the_item(tmp_path):
     spec = schema(samples, {"mask": {"file": "{extra}/{demo}.npy"}}, roots={"extra": ""})
     elsewhere = open_source(spec, tmp_path, {"extra": tmp_path / "masks"})
     assert elsewhere.files(item(path)) == ["lift_demo.hdf5", *(f"@extra/{name}.npy" for name in sorted(names))]
+
+
+# ------------------------------------------------------------------------------------------ attributes and lists
+
+
+def instructed(path, **attrs):
+    write(path, {0: 5, 2: 4})
+    with h5py.File(path, "r+") as file:
+        file.attrs["tag"], file["data"].attrs["tag"], file["data/demo_2"].attrs["tag"] = "file", "data", "demo"
+        file["data"].attrs.update(attrs)
+
+
+def told_of(path, fields):
+    return every(open_source(schema(DEMOS, {"actions": {}, **fields}), path.parent), item(path))
+
+
+def test_a_field_may_be_an_attribute_of_the_group_those_above_it_or_the_file(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    instructed(path, problem_info='{"language_instruction": "put the bowl", "a.b": {"n": [1.5, 2.5]}}', env="Lift")
+    fields = {
+        "words": {"role": "text", "at": "@problem_info.language_instruction"},
+        "near": {"role": "text", "at": "@tag"},
+        "total": {"role": "value", "shape": [], "at": "@total"},
+        "none": {"role": "text", "at": "@problem_info.other"},
+        "no": {"role": "text", "at": "@other.more"},
+        "env": {"role": "text", "at": "@env"},
+    }
+    samples, unread = told_of(path, fields)
+    assert unread == []
+    first, second = samples.values()
+    assert (first["words"], first["near"], int(first["total"]), first["env"]) == ("put the bowl", "data", 9, "Lift")
+    assert second["near"] == "demo"
+    assert not {"none", "no"} & set(first)
+
+
+def test_an_attribute_that_is_not_the_json_text_it_should_be_is_said(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    instructed(path, problem_info="{broken")
+    samples, unread = told_of(path, {"words": {"role": "text", "at": "@problem_info.language_instruction"}})
+    assert samples == {}
+    assert [u.key for u in unread] == ["lift_demo.hdf5:/data/demo_0", "lift_demo.hdf5:/data/demo_2"]
+    assert unread[0].reason.startswith("words: attribute @problem_info.language_instruction: not JSON: ")
+
+
+def test_counts_of_the_file_are_facts_of_every_sample_in_it(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 2: 4})
+    spec = schema(DEMOS, {"actions": {}}, attrs={"num_samples": "T", "total": "sum T", "num_demos": "samples"})
+    told = facts(open_source(spec, tmp_path), item(path))
+    assert [(t["attrs/num_samples"], t["attrs/total"]) for t in told.values()] == [(5, 9), (4, 9)]
+    assert all("attrs/num_demos" not in t for t in told.values())
+
+
+@pytest.mark.parametrize(
+    "lists", [{"valid": ["demo_0", "demo_7"]}, {"valid": ["demo_7"], "test": ["demo_7", "demo_2"]}]
+)
+def test_demos_that_a_list_in_the_file_names_and_that_are_not_there_are_told_once(tmp_path, lists):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5, 2: 4})
+    with h5py.File(path, "r+") as file:
+        for name, entries in lists.items():
+            file[f"mask/{name}"] = np.array(entries, dtype="S8")
+    samples, unread = every(open_source(schema(DEMOS | {"masks": "mask"}, {"actions": {}}), tmp_path), item(path))
+    assert len(samples) == 2
+    (lost,) = unread
+    assert (lost.key, lost.code) == ("lift_demo.hdf5:/data/demo_7", "DC105")
+    assert lost.reason in {f"/mask/{name} names it, but the file holds no such group" for name in lists}
+    without = every(open_source(schema(DEMOS, {"actions": {}}), tmp_path), item(path))
+    assert without[1] == []

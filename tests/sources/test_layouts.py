@@ -165,6 +165,7 @@ def test_libero_demos_with_attributes(tmp_path):
     keys = [f"libero_10/{path.name}:/data/demo_{n}" for n in range(2)]
     assert list(samples) == keys
     assert [len(s["actions"]) for s in samples.values()] == [70, 41]
+    assert {s.pop("instruction") for s in samples.values()} == {"turn on the stove"}
     assert all(len({len(v) for v in s.values()}) == 1 for s in samples.values())
     told = facts(open_source(spec, tmp_path), work.items[0])
     assert [told[key]["attrs/num_samples"] for key in keys] == [70, 41]

@@ -267,3 +267,26 @@ def test_eighty_thousand_files_and_a_list_are_planned_in_seconds(tmp_path):
     )
     assert (len(work.items), len(work.notes)) == (20_000, 0)
     assert time.perf_counter() - start < 2.0  # 0.2 s on an idle machine
+
+
+# ---------------------------------------------------------------------------------------------- junk
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("._x.npy", "left behind by another program"), (".DS_Store", "left behind by another program"),
+        ("Thumbs.db", "left behind by another program"), ("x.npy.part", "left behind by another program"),
+        ("x.npy~", "left behind by another program"), ("x\u200b.npy", "has a character that nobody sees"),
+        ("\u202egpj.npy", "has a character that nobody sees"), ("x\n.npy", "has a character that nobody sees"),
+        ("x.npy ", "begins or ends with a space"), (" x.npy", "begins or ends with a space"),
+        (".gitattributes", ""), ("\u00e9.npy", ""), ("a b.npy", ""), ("x.template", ""),
+    ],
+)  # fmt: skip
+def test_junk_is_told_by_its_name_and_what_others_wrote_is_no_sample(tmp_path, name, reason):
+    write(tmp_path, "d/good.npy", f"d/{name}")
+    work = plan(tmp_path, schema("d/*.npy"))
+    assert [(n.code, n.reason) for n in work.notes] == ([("DC107", reason)] if reason else [])
+    read = [item.path for item in work.items]
+    assert "d/good.npy" in read
+    assert len(read) == 1 or not reason.startswith("left")

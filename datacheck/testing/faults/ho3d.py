@@ -103,6 +103,20 @@ def _missing(site: Site) -> list[Planted]:
     return [Planted((key,), "DC105", "a listed annotation does not exist")]
 
 
+def _hole(site: Site) -> list[Planted]:
+    """Five frames are gone from the folder and from the list."""
+    keys = _whole(site)
+    start = len(keys) // 2
+    gone = keys[start : start + 5]
+    for key in gone:
+        (site.folder / key).unlink()
+    lines = {f"{key.split('/')[1]}/{Path(key).stem}" for key in gone}
+    path = site.folder / "train.txt"
+    kept = [line for line in path.read_text(encoding="utf-8").splitlines() if line not in lines]
+    path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    return [Planted((keys[start + 5],), "DC112", "five frames gone, from the list too", tuple(gone))]
+
+
 def _leaked_camera(site: Site) -> list[Planted]:
     """Another camera of a training recording turns up in the evaluation split."""
     train = _whole(site, cameras=True)
@@ -133,4 +147,5 @@ FAULTS = (
     Fault("other-hand", "ho3d", "DC608", _other_hand),
     Fault("truncated-pickle", "ho3d", "DC101", _truncated),
     Fault("missing-pickle", "ho3d", "DC105", _missing),
+    Fault("missing-frames", "ho3d", "DC112", _hole),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import h5py
@@ -122,6 +123,26 @@ def _truncated(site: Site) -> list[Planted]:
     return [Planted((path,), "DC101", "half of a task's file is missing")]
 
 
+def _wrong_total(site: Site) -> list[Planted]:
+    path = site.pick([p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)])[0]
+    with h5py.File(site.folder / path, "r+") as file:
+        file["data"].attrs["num_demos"] = len(file["data"]) + 1
+        keys = sorted(f"{path}:/data/{name}" for name in file["data"])
+    site.taken.update(keys)
+    return [Planted(tuple(keys), "DC111", "a file states one demo more than it holds")]
+
+
+def _no_words(site: Site) -> list[Planted]:
+    path = site.pick([p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)])[0]
+    with h5py.File(site.folder / path, "r+") as file:
+        problem = json.loads(file["data"].attrs["problem_info"])
+        del problem["language_instruction"]
+        file["data"].attrs["problem_info"] = json.dumps(problem)
+        keys = sorted(f"{path}:/data/{name}" for name in file["data"])
+    site.taken.update(keys)
+    return [Planted(tuple(keys), "DC121", "a task without an instruction")]
+
+
 def _duplicate(site: Site) -> list[Planted]:
     key = site.pick(_demos(site))[0]
     path, _, inner = key.partition(":")
@@ -148,6 +169,8 @@ def _dead_action(site: Site) -> list[Planted]:
 FAULTS = (
     Fault("truncated-file", "libero", "DC101", _truncated),
     Fault("dead-action", "libero", "DC223", _dead_action),
+    Fault("wrong-num-demos", "libero", "DC111", _wrong_total),
+    Fault("no-instruction", "libero", "DC121", _no_words),
     _edit("short-demo", "DC501", f"a demo of {SHORT} steps", _short),
     _edit("six-actions", "DC122", "actions of 6 numbers", _six_numbers),
     _edit("no-ee-pos", "DC121", "obs/ee_pos is missing", _no_position),

@@ -147,6 +147,12 @@ def _large_id(site: Site) -> list[Planted]:
     return [Planted((key,), "DC410", "an instance with id 1203")]
 
 
+def _captions_gone(site: Site) -> list[Planted]:
+    key = _victim(site)
+    (site.folder / "captions" / f"{Path(key).stem}.json").unlink()
+    return [Planted((key,), "DC104", "a scene has no captions")]
+
+
 def _copied_to_validation(site: Site) -> list[Planted]:
     key = _victim(site)
     name = site.rng.bytes(5).hex()
@@ -176,5 +182,6 @@ FAULTS = (
     _edit("no-normals", "DC311", "normals of zeros", _no_normals),
     Fault("label-rows-differ", "scannetpp", "DC123", _rows_differ),
     Fault("truncated-scene", "scannetpp", "DC101", _truncated),
+    Fault("captions-gone", "scannetpp", "DC104", _captions_gone),
     Fault("copied-to-validation", "scannetpp", "DC801", _copied_to_validation),
 )

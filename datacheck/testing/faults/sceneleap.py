@@ -148,6 +148,40 @@ def _changed_byte(site: Site) -> list[Planted]:
     return [Planted((key,), "DC108", "one byte changed since the last scan")]
 
 
+def _pointer(site: Site) -> list[Planted]:
+    key = _victim(site)
+    size = (site.folder / key).stat().st_size
+    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{site.rng.bytes(32).hex()}\nsize {size}\n"
+    (site.folder / key).write_text(text, encoding="ascii")
+    return [Planted((key,), "DC102", "a Git LFS pointer in place of a grasp file")]
+
+
+def _empty(site: Site) -> list[Planted]:
+    key = _victim(site)
+    (site.folder / key).write_bytes(b"")
+    return [Planted((key,), "DC103", "a grasp file of 0 bytes")]
+
+
+class _Foreign:
+    """Pickled as a call of a function that no data needs."""
+
+    def __reduce__(self) -> tuple[Callable[[str], str], tuple[str]]:
+        return str.upper, ("not data",)
+
+
+def _unsafe(site: Site) -> list[Planted]:
+    key = _victim(site)
+    record = _read(site.folder / key) | {"note": np.array(_Foreign(), dtype=object)}
+    _write(site.folder / key, record)
+    return [Planted((key,), "DC110", "a grasp file whose pickle calls a function")]
+
+
+def _apple_double(site: Site) -> list[Planted]:
+    key = names(site, "train/*.npy")[0]
+    (site.folder / f"train/._{Path(key).name}").write_bytes(b"\0\5\x16\7" + bytes(78))
+    return [Planted((), "DC107", "macOS left half a file beside a file")]
+
+
 FAULTS = (
     _edit("grasps-in-mm", "DC201", "palm positions in millimetres", _millimetres),
     _edit("joints-in-degrees", "DC202", "hand joints in degrees", _degrees),
@@ -160,6 +194,10 @@ FAULTS = (
     _edit("one-column-less", "DC122", "grasps of 22 numbers", _one_column_less),
     _edit("no-object-pose", "DC121", "obj_pose is missing", _no_pose),
     Fault("truncated-file", "sceneleap", "DC101", _truncated),
+    Fault("lfs-pointer", "sceneleap", "DC102", _pointer),
+    Fault("empty-file", "sceneleap", "DC103", _empty),
+    Fault("apple-double", "sceneleap", "DC107", _apple_double),
+    Fault("unsafe-pickle", "sceneleap", "DC110", _unsafe),
     Fault("garbage-file", "sceneleap", "DC101", _garbage),
     Fault("duplicate-file", "sceneleap", "DC803", _duplicate),
     Fault("copied-to-test", "sceneleap", "DC801", _copied_to_test),

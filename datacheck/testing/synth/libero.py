@@ -46,7 +46,7 @@ class Size:
     """
 
     suites: tuple[str, ...] = ("libero_spatial",)
-    tasks: int = 4
+    tasks: int = 6
     demos: int = 8
     image: int = 16
 

@@ -1,0 +1,233 @@
+"""Rules about sizes and counts: files that are far too small, attributes that state another number than there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Failure, Level, Severity
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those, unreadable
+from datacheck.rules.measures import form
+from datacheck.sample import Block, Column
+from datacheck.schema.dims import SAMPLES, SUM
+from datacheck.schema.model import Schema
+from datacheck.table import CHECKED, Measured, Rows
+
+Array = np.ndarray[Any, Any]
+
+_STEADY = 0.05  # files of one size, give or take 5 %, have this much scatter at least
+
+
+@measure("weight", per="sample", depth="structure")
+def weight(block: Block, schema: Schema) -> Columns:
+    """Size of the file that the sample lies in: `bytes`."""
+    del schema
+    column = block.facts.get("size")
+    return {} if column is None or column.kind != "array" else {"bytes": column.values.astype(np.int64)}
+
+
+@rule(
+    "DC103", "empty-or-tiny", Severity.ERROR, Level.FILE, per="sample", measures=(weight,), sees="all",
+    defaults={"share": 0.1, "scatter": 8.0, "least": 8},
+)  # fmt: skip
+def empty_or_tiny(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A file holds no bytes, or far fewer than the others of its kind.
+
+    What:
+        Files of 0 bytes (error). Files below a tenth of the median size of those with the same ending in the same
+        split, where sizes do not scatter that far (warning).
+    Why it matters:
+        An export that was interrupted, or that failed and wrote a header, leaves a small file that still opens.
+    Measure:
+        Size in bytes; z = |log(size) - median| / (1.4826 MAD of the logarithms), a scatter of at least 5 %.
+    When it is wrong:
+        Samples differ that much in size: lower ``share``, or switch the warning off with a severity of ``info``.
+    Options:
+        share: of the median below which a file is tiny (0.1). scatter: z above which it stands out (8). least: fewest
+        files to judge (8).
+    Bad::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 9, x: {normal: [4]}, facts: {size: 90000}}
+          - {x: {normal: [4]}, facts: {size: 400}}
+          - {unreadable: "DC103 the file is empty (0 bytes)"}
+
+    Good::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 9, x: {normal: [4]}, facts: {size: 90000}}
+          - {n: 3, x: {normal: [4]}, facts: {size: 30000}}
+
+    Fix:
+        Write or download them again.
+    Reference:
+        NIST handbook 1.3.5.17: robust z from the median absolute deviation.
+    """
+    empty = unreadable(rows, lambda reason: reason.startswith("DC103"))
+    if empty.any():
+        yield Failure(
+            empty, f"{those(empty, 'have')} a file of 0 bytes.", fix="Write or download them again.", kind="empty"
+        )
+    tiny, typical, files = _tiny(rows, case)
+    if tiny.any():
+        sizes = rows[":bytes"][tiny]
+        yield Failure(
+            tiny,
+            f"{counted(files, 'file')} of {shown(float(np.median(sizes)), 'bytes')} (median) where "
+            f"{shown(typical, 'bytes')} are usual.",
+            measured={"smallest": int(sizes.min()), "usual": typical},
+            severity=Severity.WARNING,
+            fix="Look at them; write or download them again if something is missing.",
+            kind="tiny",
+            order=-rows[":bytes"],
+        )
+
+
+def _tiny(rows: Rows, case: Case) -> tuple[Array, float, int]:
+    """Return which rows lie in files that are far too small, the usual size of the first kind, and how many files."""
+    known, found = rows.measured(":bytes"), np.zeros(len(rows), bool)
+    kinds: dict[str, dict[str, int]] = {}
+    for place in np.flatnonzero(known):
+        file = rows.table.files[int(rows.index[place])]
+        kinds.setdefault(PurePosixPath(file).suffix, {}).setdefault(file, int(place))
+    typical, small = 0.0, set[str]()
+    for _, files in sorted(kinds.items()):
+        if len(files) < max(2, int(case.options["least"])):
+            continue
+        sizes = np.maximum(rows[":bytes"][list(files.values())], 1).astype(np.float64)
+        logs = np.log(sizes)
+        middle = float(np.median(logs))
+        scatter = max(1.4826 * float(np.median(np.abs(logs - middle))), _STEADY)
+        odd = (sizes < float(case.options["share"]) * np.exp(middle)) & (
+            middle - logs > case.options["scatter"] * scatter
+        )
+        small.update(file for file, is_odd in zip(files, odd, strict=True) if is_odd)
+        typical = typical or (float(np.exp(middle)) if odd.any() else 0.0)
+    if small:
+        files_of = (rows.table.files[int(i)] for i in rows.index)
+        found = known & np.fromiter((file in small for file in files_of), bool, len(rows))
+    return found, typical, len(small)
+
+
+@measure("attributes", per="sample", uses=("attrs",), depth="structure")
+def attributes(block: Block, schema: Schema) -> Columns:
+    """Sizes that files state in attributes: ``attr/<name>`` for each declared one that is a whole number."""
+    columns: dict[str, Measured] = {}
+    for name in sorted(schema.attrs):
+        column = block.facts.get(f"attrs/{name}")
+        if column is not None:
+            numbers = [_whole(column, i) for i in range(len(block))]
+            values = np.array([-1 if n is None else n for n in numbers], dtype=np.int64)
+            columns[f"attr/{name}"] = Measured(values, np.array([n is not None for n in numbers], dtype=bool))
+    return columns
+
+
+def _whole(column: Column, i: int) -> int | None:
+    value = column.objects[i] if column.kind != "array" else column[i]
+    try:
+        return int(value.item() if isinstance(value, np.ndarray | np.generic) else value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+@rule(
+    "DC111", "count-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(attributes, form), sees="all",
+    unless=lambda schema: "" if schema.attrs else "attrs is empty: no attribute counts anything",
+)  # fmt: skip
+def count_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
+    """An attribute states another number than there is.
+
+    What:
+        Attributes listed in ``attrs``: of a sample (``num_samples: T``), of the file (``num_demos: samples``), added up
+        over the samples of the file (``total: sum T``), or a plain number. A file's own may be missing, and only warn;
+        sums are judged where all samples of the file could be read and their fields agree.
+    Why it matters:
+        Loaders size their index by the attribute: too small, and the last demos are never seen; too large, and an
+        epoch ends in an exception.
+    Measure:
+        The attribute against the size of the axis in the sample's fields, or the samples of the file.
+    When it is wrong:
+        The attribute counts something else: take it off ``attrs``.
+    Options:
+        none
+    Bad::
+
+        schema: {attrs: {num_samples: T}, fields: {a: {role: value, shape: [T, 2]}}}
+        samples:
+          - {n: 2, a: {normal: [30, 2]}, facts: {attrs/num_samples: 30}}
+          - {a: {normal: [30, 2]}, facts: {attrs/num_samples: 31}}
+
+    Good::
+
+        schema: {attrs: {num_samples: T}, fields: {a: {role: value, shape: [T, 2]}}}
+        samples:
+          - {n: 2, a: {normal: [30, 2]}, facts: {attrs/num_samples: 30}}
+
+    Fix:
+        Count again and write the attribute; if data are missing, restore them.
+    Reference:
+        robomimic, dataset structure: ``num_samples`` of each demo, ``total`` of ``/data``; LIBERO adds ``num_demos``.
+    """
+    for name, what in sorted(case.schema.attrs.items()):
+        if f":attr/{name}" not in rows:
+            continue
+        stated, known = rows[f":attr/{name}"], rows.measured(f":attr/{name}")
+        of_file = what == SAMPLES or str(what).startswith(SUM)
+        if of_file:
+            there, whole = _in_file(rows, case.schema, str(what))
+        else:
+            there, whole = _in_sample(rows, case.schema, what)
+        wrong = known & whole & (stated != there)
+        if wrong.any():
+            first = int(np.flatnonzero(wrong)[0])
+            pairs = sorted({(int(a), int(b)) for a, b in zip(stated[wrong], there[wrong], strict=True)})
+            said = [f"{a:,} where there are {b:,}" for a, b in pairs]
+            what_of = " (samples of a file)" if what == SAMPLES else "" if isinstance(what, int) else f" ({what})"
+            yield Failure(
+                wrong,
+                f"{those(wrong, 'have')} an attribute {name} that states {listed(said)}{what_of}.",
+                measured={"stated": int(stated[first]), "found": int(there[first])},
+                kind=name,
+                severity=Severity.WARNING if of_file else None,  # what is there may well be whole
+                fix="Count again and write the attribute; restore what is missing.",
+                order=np.abs(stated - there),
+            )
+
+
+def _in_sample(rows: Rows, schema: Schema, what: int | str) -> tuple[Array, Array]:
+    """Return (number, known) of each row: a plain number, or the size of an axis on which all its fields agree."""
+    if isinstance(what, int):
+        return np.full(len(rows), what, np.int64), np.ones(len(rows), bool)
+    sizes, known, agreed = (np.zeros(len(rows), kind) for kind in (np.int64, bool, bool))
+    agreed[:] = True
+    for name, spec in sorted(schema.stored.items()):
+        shape = spec.shape or ()
+        if what not in shape or f"{name}:dims" not in rows:
+            continue
+        dims = rows[f"{name}:dims"]
+        if (place := shape.index(what)) < dims.shape[1]:
+            fits = rows.measured(f"{name}:dims") & (rows[f"{name}:ndim"] == len(shape))
+            agreed &= ~(fits & known) | (sizes == dims[:, place])
+            sizes[fits] = dims[fits, place]
+            known |= fits
+    return sizes, known & agreed
+
+
+def _in_file(rows: Rows, schema: Schema, what: str) -> tuple[Array, Array]:
+    """Return (number, known) of each row's file: its samples, or an axis added up over them."""
+    if what == SAMPLES:  # one that a list in the file names and that is not there is none
+        sizes = (~unreadable(rows, lambda reason: reason.startswith("DC105"))).astype(np.int64)
+        sized = np.ones(len(rows), bool)
+    else:
+        sizes, sized = _in_sample(rows, schema, what.removeprefix(SUM))
+        sized &= rows.table.status[rows.index] == CHECKED
+    _, file = np.unique(np.array([rows.table.files[int(i)] for i in rows.index], dtype=object), return_inverse=True)
+    total, whole = np.zeros(len(rows), np.int64), np.ones(len(rows), bool)
+    np.add.at(total, file, sizes)
+    np.logical_and.at(whole, file, sized)
+    return total[file], whole[file]

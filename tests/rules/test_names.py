@@ -1,0 +1,229 @@
+"""Names, companions, sizes and counts: thresholds from both sides, ties, and what must stay silent."""
+
+import numpy as np
+import pytest
+
+from datacheck.rules import catalogue
+from datacheck.rules.base import stretches
+from datacheck.sample import Origin, Piece
+from datacheck.table import Note
+from tests.rules.harness import codes, judged, measured, schema_of
+
+VALUE = "fields: {x: {role: value, shape: [2]}}"
+SEQUENCE = "samples: {files: '{seq}/{frame}.pkl', group: '{seq}'}\n" + VALUE
+COUNTED = """
+attrs: {num_samples: T, num_demos: samples, total: sum T, version: 3}
+fields: {a: {role: value, shape: [T, 2]}, b: {shape: [T]}}
+"""
+
+
+def pieces(keys, group="", file="", fields=None, **facts):
+    """One piece for each key; facts are lists with one value each."""
+    rng = np.random.default_rng(0)
+    return [
+        ("", Piece(key, fields or {"x": rng.normal(size=2)}, Origin(file or key), group,
+                   {"id": key} | {name: value[i] for name, value in facts.items()}))
+        for i, key in enumerate(keys)
+    ]  # fmt: skip
+
+
+def found(schema, samples, notes=()):
+    schema = schema_of(schema)
+    return judged(schema, measured(schema, samples), list(notes))
+
+
+def one(schema, samples, code, notes=()):
+    """The only finding."""
+    (finding,) = found(schema, samples, notes).findings
+    assert finding.code == code
+    return finding
+
+
+def test_no_two_measurements_have_one_name():
+    measures = {m for rule in catalogue().values() for m in rule.measures}
+    assert len({m.name for m in measures}) == len(measures)
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        ([], []),
+        (["a/0678.pkl", "a/0679.pkl", "a/0680.pkl"], ["a/0678.pkl … a/0680.pkl (3)"]),
+        (["a/0678.pkl", "a/0680.pkl"], ["a/0678.pkl", "a/0680.pkl"]),
+        (["d_9", "d_10", "d_2"], ["d_2", "d_9 … d_10 (2)"]),
+        (["s1/f1.h5", "s1/f2.h5", "s2/f3.h5"], ["s1/f1.h5 … s1/f2.h5 (2)", "s2/f3.h5"]),
+        (["a1_1", "a2_1", "a2_2"], ["a1_1 … a2_1 (2)", "a2_2"]),
+        (["x", "y"], ["x", "y"]),
+    ],
+)
+def test_names_that_follow_one_another_are_told_as_one_stretch(names, wanted):
+    assert stretches(names) == wanted
+
+
+# ------------------------------------------------------------------------------------------ companions
+
+
+def test_a_missing_file_is_named_once_with_its_samples_as_stretches():
+    schema = "fields: {x: {role: value, shape: [2]}, d: {file: 'd/{id}.png', shape: [2]}}"
+    whole = pieces(["f0001"], fields={"x": np.ones(2), "d": np.ones(2)})
+    keys = ["f0003", "f0004", "f0007"]
+    lacking = pieces(keys, **{"absent/d": [f"d/{key}.png" for key in keys]})
+    finding = one(schema, whole + lacking, "DC104")
+    assert finding.rows.tolist() == [1, 2, 3]
+    assert finding.fields == ("d",)
+    assert finding.measured["samples"] == ["f0003 … f0004 (2)", "f0007"]
+    assert "d/f0003.png, d/f0004.png, d/f0007.png not found" in finding.message
+
+
+def test_a_missing_file_of_an_optional_field_is_no_fault():
+    schema = "fields: {x: {role: value, shape: [2]}, d: {file: 'd/{id}.png', shape: [2], optional: true}}"
+    assert codes(found(schema, pieces(["a"], **{"absent/d": ["d/a.png"]}))) == []
+
+
+# ------------------------------------------------------------------------------------------ collisions, junk
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (["a/Mug.npy", "a/mug.npy"], 2),
+        (["a/\u00e9.npy", "a/e\u0301.npy"], 2),
+        (["straße.npy", "STRASSE.npy"], 2),
+        (["A/x.npy", "a/x.npy", "b/x.npy"], 2),
+        (["a/mug.npy", "b/mug.npy", "mug.npz"], 0),
+    ],
+)
+def test_names_that_collide_on_another_disk_are_a_warning(names, wanted):
+    said = found(VALUE, pieces(names)).findings
+    assert [(f.code, f.severity, f.failed) for f in said] == [("DC106", "warning", wanted)][: wanted and 1]
+
+
+def test_one_name_in_two_splits_is_no_duplicate_but_in_one_split_it_is():
+    two = [
+        (split, piece) for split, (_, piece) in zip(["a", "b"], pieces(["p.npy", "q.npy"], id=["p", "p"]), strict=True)
+    ]
+    assert codes(found(VALUE, two)) == []
+    finding = one(VALUE, pieces(["p.npy", "q.npy", "r.npy"], id=["p", "p", "r"]), "DC106")
+    assert (finding.severity, finding.rows.tolist()) == ("error", [0, 1])
+
+
+def test_junk_is_told_by_reason_and_invisible_characters_are_shown():
+    notes = [
+        Note("DC107", "a/._x.npy", "left behind by another program"),
+        Note("DC107", "b\u200b.npy", "has a character"),
+    ]
+    said = found(VALUE, pieces(["a", "c"]), notes).findings
+    assert [(f.code, f.severity, f.failed) for f in said] == [("DC107", "warning", 0)] * 2
+    assert any("b\\u200b.npy" in f.message for f in said)
+
+
+# ------------------------------------------------------------------------------------------ sizes
+
+
+def sizes(values):
+    return pieces([f"{i:03d}.npy" for i in range(len(values))], size=[np.asarray(v) for v in values])
+
+
+def test_a_file_below_a_tenth_of_the_usual_size_stands_out_only_where_sizes_are_alike():
+    assert one(VALUE, sizes([1000] * 9 + [99]), "DC103").rows.tolist() == [9]
+    assert codes(found(VALUE, sizes([1000] * 9 + [101]))) == []  # above a tenth
+    assert codes(found(VALUE, sizes([1000] * 6 + [1]))) == []  # seven files are too few to tell
+    spread = [10.0**k for k in (1, 2, 3, 3, 4, 4, 5, 5, 6, 7)]  # a tenth of the median is nothing special here
+    assert codes(found(VALUE, sizes([int(s) for s in spread]))) == []
+
+
+def test_kinds_of_files_are_not_held_against_each_other():
+    small = pieces([f"{i}.txt" for i in range(9)], size=[np.asarray(20)] * 9)
+    assert codes(found(VALUE, sizes([100_000] * 9) + small)) == []
+
+
+def test_many_samples_of_one_file_count_as_one_file():
+    inside = pieces([f"a.h5:/{i}" for i in range(50)], file="a.h5", size=[np.asarray(10)] * 50)
+    others = sizes([1000] * 9)
+    assert codes(found(VALUE, others + inside)) == []  # another ending
+    assert "2 samples" not in str(found(VALUE, others).findings)
+
+
+# ------------------------------------------------------------------------------------------ counts
+
+
+def demos(lengths, **facts):
+    keys = [f"f.h5:/{i}" for i in range(len(lengths))]
+    made = pieces(keys, file="f.h5", **{f"attrs/{n}": [np.asarray(v) for v in values] for n, values in facts.items()})
+    return [
+        (s, Piece(p.key, {"a": np.ones((n, 2)), "b": np.ones(n)}, p.origin, "", p.facts))
+        for (s, p), n in zip(made, lengths, strict=True)
+    ]
+
+
+def counts(samples):
+    return sorted((f.kind, f.rows.tolist()) for f in found(COUNTED, samples).findings if f.code == "DC111")
+
+
+def told(lengths, **changed):
+    right = {"num_samples": lengths, "num_demos": [len(lengths)] * len(lengths), "total": [sum(lengths)] * len(lengths)}
+    return demos(lengths, **({"version": [3] * len(lengths)} | right | changed))
+
+
+def test_every_count_is_held_against_what_it_counts():
+    assert counts(told([9, 8, 7])) == []
+    assert counts(told([9, 8, 7], num_samples=[9, 9, 7])) == [("num_samples", [1])]
+    assert counts(told([9, 8, 7], num_demos=[4, 4, 4])) == [("num_demos", [0, 1, 2])]
+    assert counts(told([9, 8, 7], total=[25, 25, 25])) == [("total", [0, 1, 2])]
+    assert counts(told([9, 8, 7], version=[3, 3, 4])) == [("version", [2])]
+    said = found(COUNTED, told([9, 8, 7], num_samples=[9, 9, 7], total=[25, 25, 25])).findings
+    levels = {f.kind: f.severity.value for f in said if f.code == "DC111"}
+    assert levels == {"num_samples": "error", "total": "warning"}
+
+
+def test_a_sum_is_not_judged_where_a_sample_could_not_be_read_or_does_not_agree():
+    samples = told([9, 8, 7], total=[99, 99, 99])
+    whole = Piece(samples[2][1].key, {"a": np.ones((7, 2)), "b": np.ones(6)}, Origin("f.h5"), "", samples[2][1].facts)
+    assert counts([*samples[:2], ("", whole)]) == []
+    assert counts([*samples[:2], ("", "f.h5\0DC101 cut")]) == []
+    assert counts([*samples[:2], ("", "g.h5\0DC101 cut")]) == [("num_demos", [0, 1]), ("total", [0, 1])]
+
+
+def test_counts_of_a_file_may_be_missing_and_those_of_a_sample_not():
+    assert not {"DC111", "DC121"} & set(codes(found(COUNTED, demos([9, 8], num_samples=[9, 8], version=[3, 3]))))
+    said = found(COUNTED, demos([9, 8], version=[3, 3])).findings
+    assert [f.message for f in said if f.code in {"DC111", "DC121"}] == ["2 samples lack attribute num_samples."]
+
+
+# ------------------------------------------------------------------------------------------ holes
+
+
+def frames(numbers, group="S"):
+    return pieces([f"{group}/{n:04d}.pkl" for n in numbers], group=group)
+
+
+def test_a_hole_is_told_with_what_is_missing():
+    finding = one(SEQUENCE, frames([*range(100), *range(151, 200)]), "DC112")
+    assert finding.message.startswith("51 frames gone in 1 group: S 100-150;")
+    assert finding.examples == ("S/0151.pkl",)
+    assert finding.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        range(100), range(7, 500, 5), range(19),
+        [*range(10), *range(15, 24)],  # 19 frames are too few
+        sorted(np.random.default_rng(0).choice(1000, 80, replace=False).tolist()),  # a random choice
+        [],
+    ],
+)  # fmt: skip
+def test_what_is_no_hole(numbers):
+    assert codes(found(SEQUENCE, frames(list(numbers)))) == []
+
+
+def test_a_hole_in_steps_of_five_counts_frames_of_that_step():
+    numbers = [*range(0, 200, 5), *range(220, 300, 5)]
+    assert "4 frames gone in 1 group: S 200-215" in one(SEQUENCE, frames(numbers), "DC112").message
+
+
+def test_listed_frames_that_do_not_exist_are_no_hole():
+    gone = [("", f"S/{n:04d}.pkl\0DC105 listed in train.txt, but there is no such file") for n in range(40, 50)]
+    samples = frames([*range(40), *range(50, 90)]) + gone
+    finding = one(SEQUENCE, samples, "DC105")
+    assert finding.measured["missing"] == ["S/0040.pkl … S/0049.pkl (10)"]
