@@ -41,7 +41,7 @@ class Limits:
 
     Args:
         item_s: seconds without a sign of life; a child that is silent for longer is killed.
-        memory_b: bytes of address space beyond what the interpreter starts with.
+        memory_b: bytes beyond what the interpreter starts with: of address space, or as `limit_memory` is told.
     """
 
     item_s: float = 60.0
@@ -112,13 +112,20 @@ def serve() -> None:
         answers.flush()
 
 
-def limit_memory(limit: int) -> None:
-    """Allow this process so many bytes of address space beyond what it has now."""
+def limit_memory(limit: int, *, mapped: bool = True) -> None:
+    """Allow this process so many bytes beyond what it has now.
+
+    Args:
+        limit: bytes.
+        mapped: of address space; else of memory that it can write, so that files may be mapped however large they are.
+    """
     import resource  # noqa: PLC0415  not on every platform, needed in children only
 
     with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
-        used = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
+        pages = file.read().split()
+    used = int(pages[0 if mapped else 5]) * resource.getpagesize()
+    kind = resource.RLIMIT_AS if mapped else resource.RLIMIT_DATA
+    resource.setrlimit(kind, (used + limit, used + limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

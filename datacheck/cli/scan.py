@@ -67,6 +67,9 @@ scheduler_option = click.option(
     help="Scan what your own loader returns: FUNCTION() gives a dataset with __len__ and __getitem__. DATA are then "
     "the files that it reads, scanned to tell what the loader makes up.",
 )
+@click.option(
+    "--files-schema", metavar="NAME|FILE", help="With --loader and DATA: the schema of DATA, where it is another one."
+)
 @click.option("--split", metavar="NAME", help="With --loader: the split that it serves.")
 @click.option(
     "--compare",
@@ -135,16 +138,17 @@ def scan(ctx: click.Context, /, form: str, **options: Any) -> None:
     ctx.exit(run.report.exit_code)
 
 
-def _run(
-    data: Path | None, schema: str | None, loader: str | None, split: str | None, compare: int | None, **options: Any
-) -> ScanRun:
+def _run(data: Path | None, schema: str | None, loader: str | None, **options: Any) -> ScanRun:
     from datacheck.scan import scan as scan_files
     from datacheck.scan import scan_loader, schema_for
 
+    of_loader = {name: options.pop(name) for name in ("files_schema", "split", "compare")}
     if loader is not None:
-        return scan_loader(loader, schema, data, split=split or "", compare=compare, **options)
-    if split is not None or compare is not None:
-        msg = f"--{'split' if split is not None else 'compare'} goes with --loader MODULE:FUNCTION"
+        of_loader["split"] = of_loader["split"] or ""
+        return scan_loader(loader, schema, data, **of_loader, **options)
+    given = [name for name, value in of_loader.items() if value is not None]
+    if given:
+        msg = f"--{given[0].replace('_', '-')} goes with --loader MODULE:FUNCTION"
         raise UsageError(msg)
     if data is None:
         msg = "name the data to scan, a folder or a file, or a loader: --loader MODULE:FUNCTION"

@@ -48,7 +48,9 @@ def progress_bar(console: Console | None = None) -> Iterator[Callable[[Tick], No
 
 
 def said(tick: Tick, seconds: float) -> str:
-    """Return the words behind the bar."""
+    """Return the words behind the bar; of a loader, which has neither files nor a known size, samples alone."""
+    if tick.all_files and not tick.all_nbytes and tick.files == tick.samples:
+        return f"{tick.samples:,}/{tick.all_files:,} samples"
     parts = [f"{tick.samples:,} samples", f"{tick.files:,}/{tick.all_files:,} files", bytes_said(tick.nbytes)]
     parts.append(f"{bytes_said(tick.nbytes / seconds)}/s")
     if tick.kept:

@@ -44,8 +44,8 @@ def scan(
 
 def scan_loader(
     factory: str, schema: Schema | str | Path | None = None, data: str | Path | None = None, *,
-    roots: Mapping[str, str | Path] | None = None, split: str = "", compare: int | None = None,
-    progress: Progress | None = None, **options: Any,
+    files_schema: Schema | str | Path | None = None, roots: Mapping[str, str | Path] | None = None,
+    split: str = "", compare: int | None = None, progress: Progress | None = None, **options: Any,
 ) -> ScanRun:  # fmt: skip
     """Scan what a loader returns; what ``datacheck scan --loader`` does, without printing.
 
@@ -53,6 +53,7 @@ def scan_loader(
         factory: ``module:function``; called without arguments it returns a map-style dataset.
         schema: what its samples promise; None: only what is wrong in any dataset is judged.
         data: the files that it reads, which are then scanned too and held against what it makes of them.
+        files_schema: what these promise; None: `schema` where its file patterns fit, else the built-in one that fits.
         roots: extra folders of the files by name.
         split: the split that it serves, "" where there is one only.
         compare: how many samples are read a second time; None: 2,000.
@@ -65,18 +66,20 @@ def scan_loader(
     """
     paths = options.pop("paths", None) or paths_of(None if isinstance(schema, Schema) else schema)
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
-    files = None if data is None else _schema_of_files(Path(data), chosen)
+    files = None if data is None else _schema_of_files(Path(data), chosen, files_schema)
     folders = {name: Path(folder) for name, folder in (roots or {}).items()}
     request = Request(Path(factory if data is None else data), folders, paths=paths, **options)
     return run_audit(chosen, Audit(factory, files, split, COMPARED if compare is None else compare), request, progress)
 
 
-def _schema_of_files(data: Path, schema: Schema) -> Schema:
-    """Return the schema of the files that a loader reads: its own where the patterns fit, else a built-in one.
+def _schema_of_files(data: Path, schema: Schema, named: Schema | str | Path | None) -> Schema:
+    """Return the schema of the files that a loader reads: the one named, else its own where that fits, or a built-in.
 
     Notes:
         A schema whose only patterns are wildcards describes what the loader returns, and no files.
     """
+    if named is not None:
+        return named if isinstance(named, Schema) else schema_for(data, named)
     listing = listed(data)
     if any(set(pattern) - {"*", "/"} for pattern in schema.samples.files) and matches(schema, listing):
         return schema

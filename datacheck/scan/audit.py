@@ -99,7 +99,7 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
     seen = _First(placed, audit, request, choices, progress)
     seen.read()
     notes, unseen = _contract(seen, audit, files)
-    choices = _without_nondeterminism(choices, notes)
+    choices = _without_nondeterminism(choices, notes, seen)
     judged = judge(seen.table, placed, choices, notes, seen.crashes, reference)
     notes += [] if files is None else made_by_loader(judged, seen.table.keys, files, audit.split)
     if codes := _consequences(notes):
@@ -119,12 +119,13 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
 # ------------------------------------------------------------------------------------------ rules
 
 
-def _without_nondeterminism(choices: Sequence[Choice], notes: Sequence[Note]) -> list[Choice]:
-    """Return the choices; where the index decides nothing, that the samples differ is no finding of its own."""
-    ignored = any(n.code == CONTRACT and n.about["kind"] in {"index-ignored", "constant"} for n in notes)
-    why = f"{CONTRACT}: the index that is asked for is not the one that is served"
+def _without_nondeterminism(choices: Sequence[Choice], notes: Sequence[Note], seen: _First) -> list[Choice]:
+    """Return the choices; where nothing was compared, or the index decides nothing, bytes that differ say nothing."""
+    why = "" if seen.again() else "no sample was read a second time"
+    if any(n.code == CONTRACT and n.about["kind"] in {"index-ignored", "constant"} for n in notes):
+        why = f"{CONTRACT}: the index that is asked for is not the one that is served"
     return [
-        replace(c, verdict=Verdict.SKIP, why=why) if ignored and c.rule.code == NONDETERMINISM and not c.verdict else c
+        replace(c, verdict=Verdict.SKIP, why=why) if why and c.rule.code == NONDETERMINISM and not c.verdict else c
         for c in choices
     ]
 

@@ -226,4 +226,9 @@ def _reasons(files: ScanRun, split: str, schema: Schema) -> dict[str, int]:
     if schema.windows is not None and steps is not None:
         short = (steps > 0) & (steps < schema.windows.length)
         counts[f"as many as are shorter than {schema.windows.length} steps"] = int((mine & short).sum())
+        said = schema.windows
+        padded = Windows(said.length, said.stride, said.pad, said.short).counts(steps[mine]).sum()
+        inside = Windows(said.length, said.stride).counts(steps[mine]).sum()
+        words = f"as many as the windows that reach beyond the end of their episode (pad: {said.pad})"
+        counts[words] = int(padded - inside)
     return {words: count for words, count in counts.items() if count}

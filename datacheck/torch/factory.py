@@ -65,7 +65,7 @@ def opened_here(task: Task) -> Opened:
         if task.get("listing") == "reversed":
             _reverse_listings()
         factory = _resolved(name)
-        limit_memory(int(task["memory_b"]))
+        limit_memory(int(task["memory_b"]), mapped=False)
         seed_all(int(task["seed"]))
         _HERE["dataset"] = _built(name, factory)
         seed_all(int(task["seed"]))

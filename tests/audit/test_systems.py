@@ -143,7 +143,16 @@ def test_an_index_that_is_ignored_is_named(data, audit):
     assert (verdict.verdict, "DC905" in verdict.why) == ("skip", True)
 
 
-def test_short_demonstrations_that_are_left_out_are_named(data, place, audit):
+@pytest.fixture
+def padded(place):
+    """The schema of LIBERO with windows that start at every step."""
+    (place / "libero32.yaml").write_text(
+        "extends: libero\ndatacheck: 1\nname: libero32\nwindows: {length: 32, pad: edge, short: pad}\n"
+    )
+    return load_schema(place / "libero32.yaml")
+
+
+def test_short_demonstrations_that_are_left_out_are_named(data, padded):
     root = data("libero", tasks=1, demos=8, image=0)
     (path,) = root.rglob("*.hdf5")
     with h5py.File(path, "r+") as file:
@@ -154,13 +163,23 @@ def test_short_demonstrations_that_are_left_out_are_named(data, place, audit):
                 del demo[field]
                 demo[field] = values
             demo.attrs["num_samples"] = 20
-    (place / "libero32.yaml").write_text(
-        "extends: libero\ndatacheck: 1\nname: libero32\nwindows: {length: 32, pad: edge, short: pad}\n"
-    )
-    run = scan_loader("tests.audit.loaders.libero:WholeDemos", load_schema(place / "libero32.yaml"), root)
+    run = scan_loader("tests.audit.loaders.libero:WholeDemos", padded, root)
     dropped = finding(run, "DC905", "dropped")
     assert (dropped.measured["count"], dropped.measured["length"]) == (8, 6)
     assert dropped.cause.text == "as many as are shorter than 32 steps"
+
+
+def test_windows_at_the_ends_of_demonstrations_that_are_left_out_are_named(data, padded, audit):
+    root = data("libero", tasks=1, demos=2, image=0)
+    (path,) = root.rglob("*.hdf5")
+    with h5py.File(path) as file:
+        steps = [len(demo["actions"]) for demo in file["data"].values()]
+    run = audit("libero:Inside", CHUNKS, root, files_schema=padded, compare=20)
+    assert told(run) == [("DC905", "dropped")]
+    dropped = finding(run, "DC905", "dropped")
+    assert (dropped.measured["count"], dropped.measured["length"]) == (sum(steps), sum(steps) - 2 * 31)
+    assert dropped.cause.text == "as many as the windows that reach beyond the end of their episode (pad: edge)"
+    assert told(audit("libero:Windows", CHUNKS, root, files_schema=padded, compare=20)) == []
 
 
 def _fields(group):

@@ -12,6 +12,7 @@ FORBIDDEN = {
     "datacheck.cli.main": HEAVY | {"numpy", "rich"},
     "datacheck.cache": HEAVY,
     "datacheck.torch": HEAVY - {"torch"} | {"datacheck.schema", "datacheck.formats", "datacheck.rules"},
+    "datacheck.torch.audit": HEAVY | {"datacheck.schema", "datacheck.formats", "datacheck.rules", "datacheck.parallel"},
     "datacheck.rules": HEAVY - {"pydantic"} | {"datacheck.formats", "datacheck.sources", "datacheck.cache"},
     "datacheck.schema": HEAVY - {"pydantic"},
     "datacheck.formats.base": HEAVY,

@@ -39,6 +39,10 @@ def test_nothing_is_drawn_where_nobody_would_see_it(monkeypatch, name, value):
     assert drawn.getvalue() == ""
 
 
+def test_of_a_loader_samples_alone_are_counted():
+    assert said(Tick(64, 1000, 0, 0, 64, 0, "reading"), 2.0) == "64/1,000 samples"
+
+
 def test_a_scan_of_nothing_new_does_not_divide_by_zero():
     drawn = io.StringIO()
     with progress_bar(Console(file=drawn, force_terminal=True)) as tell:

@@ -53,11 +53,15 @@ def _demos(path):
         return {name: {"actions": np.empty(group["actions"].shape)} for name, group in file["data"].items()}
 
 
-class WindowsAsTheyWere(Windows):
-    """Only windows that end within the demonstration; and the index is not used."""
+class Inside(Windows):
+    """Only windows that end within the demonstration."""
 
     def starts(self, steps):
         return max(0, steps - LENGTH + 1)
+
+
+class WindowsAsTheyWere(Inside):
+    """And the index is not used."""
 
     def __getitem__(self, index):
         return super().__getitem__(random.randrange(len(self)))
