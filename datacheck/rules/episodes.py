@@ -1,4 +1,4 @@
-"""Rules about episodes: windows that training can cut, time that runs forward, arms that move."""
+"""Rules about episodes: windows that training can cut, arms that move."""
 
 from __future__ import annotations
 
@@ -8,27 +8,16 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those
-from datacheck.rules.measures import form, is_numeric, leaf, norms, of_role, reduced
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
+from datacheck.rules.measures import form, is_numeric, reduced
+from datacheck.rules.series import ends, least_run, long_runs, moving, runs, series, states, time_field
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.schema.units import factor
 from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
-RATIOS = (1.05, 1.1, 1.25, 1.5, 1.75, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
-_STATE = ("joint_angle", "position")
-
-
-def time_field(schema: Schema) -> str:
-    """Return the field whose first axis is the time of an episode: action, else time stamp, else any ``[T, ...]``."""
-    for roles in (("action",), ("timestamp",)):
-        for name, spec in schema.of_role(*roles):
-            if spec.ragged and schema.part_of(name) is None:
-                return name
-    stored = sorted(schema.stored.items())
-    return next((name for name, spec in stored if spec.ragged == "T" and not spec.absent and not spec.optional), "")
+_NOTHING = 1e-4  # what OpenVLA takes for no motion
 
 
 def _no_expectation(schema: Schema) -> str:
@@ -46,8 +35,9 @@ def short_episode(rows: Rows, case: Case) -> Iterator[Failure]:
     """An episode gives no training window, or is not of the declared length.
 
     What:
-        Windows of an episode: ``max(0, T - length + 1)`` under ``pad: none``; with padding every step starts one. Also
-        the share of all steps that can start a window: the last ``length - 1`` of every episode cannot.
+        Windows of an episode: ``max(0, T - length + 1)`` under ``pad: none``; with padding every step starts one, and
+        only an episode without steps gives none. Groups (tasks) that give none at all are named. Also the share of all
+        steps that can start a window: the last ``length - 1`` of every episode cannot.
     Why it matters:
         ``range(0)`` drops the episode without a word; the lost starts are the end of every task.
     Measure:
@@ -80,13 +70,14 @@ def short_episode(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     steps = rows[column][:, 0]
     episode, windows = case.schema.episode, case.schema.windows
-    if windows is not None and windows.pad == "none":
-        short = known & (steps < windows.length)
-        if windows.short != "pad" and short.any():
-            yield _windowless(short, steps, windows.length)
-        share = float(np.maximum(0, steps[known] - windows.length + 1).sum() / max(1, steps[known].sum()))
-        if share < float(case.options["starts"]):
-            yield _lost_starts(known, share, windows.length)
+    if windows is not None:
+        least = windows.length if windows.pad == "none" and windows.short != "pad" else 1
+        short = known & (steps < least)
+        if short.any():
+            yield _windowless(rows, known, short, steps, least)
+        starts = np.maximum(0, steps - windows.length + 1)
+        if windows.pad == "none" and starts[known].sum() < float(case.options["starts"]) * steps[known].sum():
+            yield _lost_starts(known, steps, starts, windows.length)
     if episode is not None and episode.length is not None:
         low, high = episode.length.low or 0, episode.length.high or np.inf
         odd = known & ((steps < low) | (steps > high))
@@ -101,210 +92,124 @@ def short_episode(rows: Rows, case: Case) -> Iterator[Failure]:
             )
 
 
-def _windowless(short: Array, steps: Array, length: int) -> Failure:
+def _windowless(rows: Rows, known: Array, short: Array, steps: Array, length: int) -> Failure:
+    groups = np.array([rows.table.groups[int(i)] for i in rows.index], dtype=object)
+    empty = sorted(set(groups[short]) - set(groups[known & ~short]) - {""})
+    whole = f"; {counted(len(empty), 'group')} without any: {listed(empty)}" if empty else ""
+    text = "shorter than the window: range(0)" if length > 1 else "episodes without a step"
     return Failure(
         short,
-        f"{those(short, 'give')} no window of {length} steps: the shortest has {int(steps[short].min()):,}.",
-        measured={"shortest": int(steps[short].min()), "longest": int(steps[short].max())},
+        f"{those(short, 'give')} no window of {counted(length, 'step')}: the shortest has {int(steps[short].min()):,}, "
+        f"the longest {int(steps[short].max()):,}{whole}.",
+        measured={
+            "shortest": int(steps[short].min()), "longest": int(steps[short].max()), "groups": empty[:20],
+            "steps": int(steps[short].sum()),
+        },
         expected={"steps": f"{length}.."},
-        cause=Cause("shorter than the window: range(0)", "short", explains=int(short.sum())),
+        cause=Cause(text, "short" if length > 1 else "empty", explains=int(short.sum())),
         fix="Pad at the end with a mask (windows: {pad: edge}), or leave them out.",
-        kind="short",
+        kind="short" if length > 1 else "empty",
         order=-steps,
-    )
+    )  # fmt: skip
 
 
-def _lost_starts(known: Array, share: float, length: int) -> Failure:
+def _lost_starts(known: Array, steps: Array, starts: Array, length: int) -> Failure:
+    every, usable = int(steps[known].sum()), int(starts[known].sum())
+    ends_ = int(np.minimum(steps[known], length - 1).sum())
     return Failure(
         known & False,
-        f"only {100 * share:.3g} % of all steps can start a window of {length}: every episode loses its last "
-        f"{length - 1} starts.",
-        measured={"share": share},
+        f"only {usable:,} of {every:,} steps ({100 * usable / max(1, every):.3g} %) can start a window of {length}: "
+        f"every episode loses its last {length - 1} starts, {ends_:,} in all.",
+        measured={"share": usable / max(1, every), "starts": usable, "steps": every, "lost": ends_},
+        cause=Cause("windows end with the episode, so the end of every task is never a start", "tail"),
         severity=Severity.WARNING,
         fix="Pad at the end with a mask: windows: {pad: edge}.",
         kind="lost-starts",
     )
 
 
-@measure("timing", applies=of_role("timestamp"))
-def timing(column: Column, spec: FieldSpec) -> Columns:
-    """How time runs, in the field's unit.
-
-    `steps` between time stamps; `back` and `still`: those below and equal to 0; `step`: their median; `longer`: how
-    many are above the median by each of `RATIOS`.
-    """
-    del spec
-    if not is_numeric(column) or column.lengths is None or column.values.shape[1:] not in {(), (1,)}:
-        return {}
-    values = (column.values if column.values.ndim == 1 else column.values[:, 0]).astype(np.float64)
-    count = np.maximum(column.lengths - 1, 0)
-    inner = np.ones(len(values), bool)
-    inner[column.starts[column.lengths > 0]] = False
-    step = np.diff(values, prepend=0.0)[inner]
-    sample = np.repeat(np.arange(len(column)), count)
-    order = np.lexsort((step, sample))
-    middle = np.cumsum(count) - count + (count - 1) // 2
-    full = count > 0
-    median = np.zeros(len(column))
-    median[full] = step[order][middle[full]]
-    above = step[:, None] > np.array(RATIOS) * np.maximum(median, 0)[sample][:, None]
-    columns = {
-        "steps": count,
-        "back": reduced(np.add, step < 0, count),
-        "still": reduced(np.add, step == 0, count),
-        "step": median,
-        "longer": reduced(np.add, np.ascontiguousarray(above.T), count).T,
-    }
-    return {name: Measured(values, full) for name, values in columns.items()}
-
-
-@rule(
-    "DC502", "bad-timestamps", Severity.ERROR, Level.SAMPLE, measures=(timing,), needs=("DC109", "DC122", "DC221"),
-    applies=of_role("timestamp"), defaults={"gap": 1.5, "share": 0.001},
-)  # fmt: skip
-def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
-    """Time stands still, runs backwards, or has gaps.
-
-    What:
-        Time stamps rise within an episode (error), without gaps (warning).
-    Why it matters:
-        Nearest-in-time pairing takes the wrong image; velocities become infinite.
-    Measure:
-        Differences of neighbours, against their median.
-    When it is wrong:
-        The recording pauses on purpose: raise ``share``, or split the episode.
-    Options:
-        gap: a step is a gap above so many median steps (1.5; one of 1.05, 1.1, 1.25, 1.5, 1.75, 2, 3, 5, 10, 30, 100).
-        share: share of gaps allowed (0.001).
-    Bad::
-
-        schema: {fields: {t: {role: timestamp, shape: [T], unit: s}}}
-        samples:
-          - {n: 2, t: [0.0, 0.05, 0.1, 0.15, 0.2]}
-          - {t: [0.0, 0.05, 0.1, 0.05, 0.2]}
-
-    Good::
-
-        schema: {fields: {t: {role: timestamp, shape: [T], unit: s}}}
-        samples:
-          - {n: 3, t: [0.0, 0.05, 0.1, 0.15, 0.2]}
-
-    Fix:
-        Sort or split the episodes at their source.
-    Reference:
-        LeRobot issues 933 and 1875; ScanNet issue 9.
-    """
-    known = rows.measured("steps")
-    if not known.any():
-        return
-    bad = known & ((rows["back"] > 0) | (rows["still"] > 0))
-    if bad.any():
-        back, still = int(rows["back"][bad].sum()), int(rows["still"][bad].sum())
-        yield Failure(
-            bad,
-            f"time runs backwards {back:,} times and stands still {still:,} times in {counted(int(bad.sum()))}.",
-            measured={"back": back, "still": still},
-            fix="Sort the rows or split the episodes where the clock was set.",
-            kind="order",
-            order=rows["back"] + rows["still"],
-        )
-    place = int(np.argmin(np.abs(np.array(RATIOS) - float(case.options["gap"]))))
-    gappy = known & ~bad & (rows["longer"][:, place] > float(case.options["share"]) * rows["steps"])
-    if gappy.any():
-        yield _gappy(rows, case, gappy, place)
-
-
-def _gappy(rows: Rows, case: Case, gappy: Array, place: int) -> Failure:
-    gaps = rows["longer"][:, place]
-    seconds = float(np.median(rows["step"][gappy])) * factor(case.spec.unit or "s")
-    return Failure(
-        gappy,
-        f"{those(gappy, 'have')} {counted(int(gaps[gappy].sum()), 'gap')} above {RATIOS[place]:g} median "
-        f"steps of {shown(seconds, 's')}.",
-        measured={"gaps": int(gaps[gappy].sum())},
-        severity=Severity.WARNING,
-        fix="Split the episodes at the gaps, or fill them.",
-        kind="gaps",
-        order=gaps,
-    )
-
-
-def _states(schema: Schema) -> list[str]:
-    """Return the fields that say where the robot is at each step."""
-    axis = schema.fields[time_field(schema)].ragged if time_field(schema) else None
-    stored = [(n, s) for n, s in schema.of_role(*_STATE) if schema.part_of(n) is None and leaf(s)]
-    return [name for name, spec in stored if spec.ragged is not None and spec.ragged == axis]
-
-
-@measure("motion", per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
+@measure("motion", version=2, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
 def motion(block: Block, schema: Schema) -> Columns:
     """How much an episode moves: joint angles and positions together.
 
-    `idle`: share of steps in which every one of them moves less than 1 % of its own 99th percentile; `head`, `tail`:
-    such steps before the first and after the last motion; `reach`: largest distance of any number from its start.
+    A step is still where every one of them moves less than 1 % of its own 99th percentile. `still`: still steps in runs
+    of at least each of `series.RUNS`; `head`, `tail`: those before the first and after the last motion; `steps`;
+    `reach`: largest distance of any number from its start.
     """
-    columns = [block.fields[n] for n in _states(schema) if n in block.fields and is_numeric(block.fields[n])]
-    columns = [c for c in columns if c.lengths is not None and c.values.ndim == 2]
-    if not columns:
+    columns = series(block, states(schema))
+    found = moving(columns)
+    if found is None:
         return {}
-    lengths = columns[0].lengths
-    assert lengths is not None
-    fits = np.logical_and.reduce([c.lengths == lengths for c in columns]) & (lengths > 1)
-    if not fits.any():
-        return {}
-    moving = np.zeros(int((lengths[fits] - 1).sum()), bool)
-    reach = np.zeros(len(block))
-    count = np.where(fits, lengths - 1, 0)
-    for column in columns:
-        speed, far = _speed(column, fits)
-        order = np.lexsort((speed, np.repeat(np.arange(len(block)), count)))
-        place = np.cumsum(count) - count + np.floor(0.99 * np.maximum(count - 1, 0)).astype(np.int64)
-        fast = np.zeros(len(block))
-        fast[fits] = speed[order][place[fits]]
-        moving |= speed > 0.01 * np.repeat(fast, count)
-        reach = np.maximum(reach, far)
-    at = np.arange(len(moving)) - np.repeat(np.cumsum(count) - count, count)
-    most = np.repeat(count, count)
-    head = np.minimum(reduced(np.minimum, np.where(moving, at, most), count), count)
-    tail = np.minimum(reduced(np.minimum, np.where(moving, most - 1 - at, most), count), count)
-    idle = 1 - reduced(np.add, moving, count) / np.maximum(count, 1)
-    found = {"idle": idle, "head": head, "tail": tail, "reach": reach}
-    return {name: Measured(values, fits) for name, values in found.items()}
+    moves, count, fits = found
+    sample, _, length = runs(~moves, count)
+    head, tail = ends(moves, count)
+    stats = {
+        "still": long_runs(sample, length, len(block)),
+        "head": head,
+        "tail": tail,
+        "steps": count,
+        "reach": np.max([_reach(column, fits) for column in columns], axis=0),
+    }
+    return {name: Measured(values, fits) for name, values in stats.items()}
 
 
-def _speed(column: Column, fits: Array) -> tuple[Array, Array]:
-    """Return the length of each step of the samples that fit, and per sample the largest distance from its start."""
+def _reach(column: Column, fits: Array) -> Array:
+    """Return the largest distance of any number from its start, of the samples that fit."""
+    assert column.lengths is not None
+    values = np.ascontiguousarray(column.values[np.repeat(fits, column.lengths)].T, dtype=np.float64)
+    mine = np.where(fits, column.lengths, 0)
+    first = values[:, np.repeat(np.cumsum(mine) - mine, mine)]
+    return reduced(np.maximum, np.abs(values - first).max(axis=0, initial=0.0), mine)
+
+
+@measure("commands", applies=lambda spec: spec.role == "action")
+def commands(column: Column, spec: FieldSpec) -> Columns:
+    """Commands that ask for nothing: `noop` and `same`, shares of steps.
+
+    Of a `noop` every number is 0 (to 1e-4), or one that only switches between two values, and stays; samples with fewer
+    than two numbers that do more than switch have none. `same`: the command is that of the step before.
+    """
+    del spec
+    if not is_numeric(column) or column.lengths is None or column.values.ndim != 2:
+        return {}
     lengths = column.lengths
-    assert lengths is not None
-    values = np.ascontiguousarray(column.values[np.repeat(fits, lengths)].T, dtype=np.float64)
-    mine = np.where(fits, lengths, 0)
-    starts = np.cumsum(mine) - mine
-    inner = np.ones(values.shape[1], bool)
-    inner[starts[fits]] = False
-    step = np.diff(values, axis=1, prepend=0.0)[:, inner]
-    first = np.repeat(values[:, np.minimum(starts, values.shape[1] - 1)], mine, axis=1)
-    far = reduced(np.maximum, np.abs(values - first).max(axis=0), mine)
-    return norms(step), far
+    values = np.ascontiguousarray(column.values.T, dtype=np.float64)
+    low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
+    ends_ = (values == np.repeat(low, lengths, axis=1)) | (values == np.repeat(high, lengths, axis=1))
+    switch = (reduced(np.add, ends_, lengths) == lengths) & (np.maximum(np.abs(low), np.abs(high)) > _NOTHING)
+    stays: Array = np.zeros(values.shape, bool)
+    stays[:, 1:] = values[:, 1:] == values[:, :-1]
+    stays[:, column.starts[lengths > 0]] = True
+    idle = ((np.abs(values) <= _NOTHING) | (stays & np.repeat(switch, lengths, axis=1))).all(axis=0)
+    share = reduced(np.add, idle, lengths) / np.maximum(lengths, 1)
+    same = reduced(np.add, np.asarray(stays.all(axis=0)), lengths) / np.maximum(lengths, 1)
+    full = lengths > 0
+    return {"noop": Measured(share, full & ((~switch).sum(axis=0) >= 2)), "same": Measured(same, full)}
 
 
 @rule(
-    "DC504", "idle-episode", Severity.WARNING, Level.SAMPLE, per="sample", measures=(motion,),
-    needs=("DC109", "DC121", "DC122", "DC123", "DC221", "DC222"), defaults={"idle": 0.5, "reach": 0.01},
-    unless=lambda s: "" if time_field(s) and _states(s) else "no joint angles or positions over time",
+    "DC504", "idle-episode", Severity.WARNING, Level.SAMPLE, per="sample", measures=(motion, commands),
+    needs=("DC109", "DC121", "DC122", "DC123", "DC221", "DC222"),
+    defaults={"idle": 0.5, "reach": 0.01, "seconds": 0.5, "steps": 10, "leading": 1.0, "noop": 0.2},
+    unless=lambda s: "" if time_field(s) and states(s) else "no joint angles or positions over time",
 )  # fmt: skip
 def idle_episode(rows: Rows, case: Case) -> Iterator[Failure]:
-    """Nothing moves for most of an episode.
+    """Nothing moves for most of an episode, or its commands ask for nothing.
 
     What:
-        Share of steps without motion of any joint or position, against ``episode: {max_idle: ...}``.
+        Share of steps in pauses of half a second and more, against ``episode: {max_idle: ...}``: at the start, at the
+        end and inside. Also the share of commands that are no command, and long waits before the first motion (info).
     Why it matters:
         The policy learns to wait; and a loader that looks for the first motion raises where there is none.
     Measure:
-        Steps shorter than 1 % of the field's own 99th percentile; an episode that never leaves its start is idle.
+        Runs of steps in which every joint and position moves less than 1 % of its own 99th percentile; an episode that
+        never leaves its start is idle. No command: every number is 0, and those that only switch stay.
     When it is wrong:
         Waiting is the task: raise ``max_idle``.
     Options:
         idle: share allowed where the schema says none (0.5). reach: an episode that stays within this is idle (0.01).
+        seconds: shortest pause that counts (0.5). steps: the same where the schema says no ``fps`` (10). leading: wait
+        before the first motion, in seconds, that is told (1). noop: share of commands that may be none (0.2).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 2]}, q: {role: joint_angle, shape: [T, 2], unit: rad}}}
@@ -323,22 +228,86 @@ def idle_episode(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         DROID issue 82: 70.7 % of the steps are idle; RDT raises when nothing moves by 0.01 rad.
     """
-    known = rows.measured("idle")
+    known = rows.measured("still")
     if not known.any():
         return
-    episode = case.schema.episode
-    most = float(case.options["idle"]) if episode is None or episode.max_idle is None else episode.max_idle
-    frozen = known & (rows["reach"] < float(case.options["reach"]))
-    idle = np.where(frozen, 1.0, rows["idle"])
+    episode, options = case.schema.episode, case.options
+    fps = episode.fps if episode is not None else None
+    most = float(options["idle"]) if episode is None or episode.max_idle is None else episode.max_idle
+    place = least_run(float(options["seconds"]), fps, int(options["steps"]))
+    steps = np.maximum(1, rows["steps"])
+    frozen = known & (rows["reach"] < float(options["reach"]))
+    idle = np.where(frozen, 1.0, rows["still"][:, place] / steps)
+    noop, same = (_share(rows, f"{time_field(case.schema)}:{stat}") for stat in ("noop", "same"))
     bad = known & (idle > most)
     if bad.any():
-        ends = int(np.median((rows["head"] + rows["tail"])[bad]))
-        yield Failure(
-            bad,
-            f"{those(bad, 'stand')} still for {100 * float(np.median(idle[bad])):.3g} % of their steps "
-            f"(median; {ends:,} of them at the ends), allowed {100 * most:g} %.",
-            measured={"idle": float(np.median(idle[bad])), "frozen": int((frozen & bad).sum())},
-            expected={"idle": f"..{most:g}"},
-            fix="Train on the ranges that move, and keep the end pose.",
-            order=idle,
-        )
+        yield _idle(rows, bad, frozen, idle, np.fmax(noop, same), most, place)
+    nothing = known & ~bad & (noop > float(options["noop"]))
+    if nothing.any():
+        yield _unasked(nothing, noop, float(options["noop"]))
+    waits = known & ~bad & (rows["head"] > float(options["leading"]) * (fps or np.inf))
+    if waits.any():
+        yield _waiting(waits, float(np.median(rows["head"][waits])) / (fps or 1.0))
+
+
+def _unasked(nothing: Array, noop: Array, most: float) -> Failure:
+    typical = float(np.median(noop[nothing]))
+    return Failure(
+        nothing,
+        f"{100 * typical:.3g} % of the commands of {counted(int(nothing.sum()))} (median) ask for nothing, allowed "
+        f"{100 * most:g} %.",
+        measured={"noop": typical},
+        expected={"noop": f"..{most:g}"},
+        fix="Leave these steps out, as OpenVLA does, and check what is left of each task.",
+        kind="no-op",
+        order=np.nan_to_num(noop),
+    )
+
+
+def _waiting(waits: Array, seconds: float) -> Failure:
+    return Failure(
+        waits,
+        f"{those(waits, 'begin')} with {seconds:.2g} s (median) in which nothing moves.",
+        measured={"seconds": seconds},
+        severity=Severity.INFO,
+        fix="Let windows begin shortly before the first motion.",
+        kind="leading",
+    )
+
+
+def _share(rows: Rows, column: str) -> Array:
+    """Return a measured share, NaN where there is none."""
+    known = rows.measured(column)
+    return np.where(known, rows[column], np.nan) if known.any() else np.full(len(rows), np.nan)
+
+
+def _idle(rows: Rows, bad: Array, frozen: Array, idle: Array, unasked: Array, most: float, place: int) -> Failure:
+    still = rows["still"][:, place]
+    head, tail = (np.where(rows[end] <= still, rows[end], 0) for end in ("head", "tail"))
+    where = {"start": head[bad].sum(), "end": tail[bad].sum(), "inside": np.maximum(0, still - head - tail)[bad].sum()}
+    every = max(1, sum(int(n) for n in where.values()))
+    said = ", ".join(
+        f"{100 * int(n) / every:.0f} % of it {'inside' if w == 'inside' else f'at the {w}'}" for w, n in where.items()
+    )
+    reasons = {
+        "no-op": (bad & (unasked >= 0.5 * idle), "nothing was asked for: the commands stand still as well"),
+        "stuck": (
+            bad & (unasked < 0.5 * idle),
+            "commands go on while nothing moves: a robot that is stuck, or old states",
+        ),
+    }
+    kind = max(reasons, key=lambda k: int(reasons[k][0].sum()))
+    found = int(reasons[kind][0].sum())
+    return Failure(
+        bad,
+        f"{those(bad, 'stand')} still for {100 * float(np.median(idle[bad])):.3g} % of their steps (median; {said}), "
+        f"allowed {100 * most:g} %.",
+        measured={
+            "idle": float(np.median(idle[bad])), "frozen": int((frozen & bad).sum()),
+            **{w: int(n) for w, n in where.items()},
+        },
+        expected={"idle": f"..{most:g}"},
+        cause=Cause(reasons[kind][1], kind, explains=found) if found else None,
+        fix="Train on the ranges that move, and keep the end pose.",
+        order=idle,
+    )  # fmt: skip

@@ -5,7 +5,9 @@ rest. A value is a number, a list, a text, ``{json: ...}``, or one of the makers
 
     {normal: shape, scale}  {box: [P, 3], size, at}  {full: shape, value}  {choice: shape, among}
     {ramp: [T, k], to, moves}: waves of that amplitude; only the first `moves` steps move
+    {walk: shape, lag, scale, at}: sums of what {normal: shape} gives, so many steps later, from `at` on
     {hand: unit factor, root, flip, order, scale, copies}: joints of the MANO hand in HO3D order
+    {film: T, stops}: pictures [T, 4, 4, 3] that all differ; from step `stops` on they are one
     {arm: T, shift, jump}: a Panda's seven joints in motion, radians; the first one moved or jumping by so much
     {circle: [T, k]}: angles that go round once, wrapped into -pi..pi
     {directions: N, length}: random vectors of that length
@@ -78,6 +80,17 @@ def _ramp(rng, shape, to=1.0, moves=None):
     return (to * np.sin(0.21 * steps + phase)).astype(np.float64)
 
 
+def _walk(rng, shape, lag=0, scale=1.0, at=0.0):
+    steps = _normal(rng, shape).astype(np.float64)
+    late = np.concatenate([np.zeros((lag, *shape[1:])), steps])[: shape[0]]
+    return at + scale * np.cumsum(late, axis=0)
+
+
+def _film(rng, steps, stops=None):
+    film = rng.integers(20, 200, (steps, 4, 4, 3)).astype(np.uint8)
+    return film if stops is None else film[np.minimum(np.arange(steps), stops)]
+
+
 def _choice(rng, shape, among):
     return rng.choice(np.array(among), shape)
 
@@ -146,7 +159,7 @@ def grasps(rng, count, at=(0.0, 0.0, 0.0), order="wxyz"):
 
 MAKERS = {
     "arm": arm, "circle": circle, "directions": directions, "turns": turns, "grasps": grasps,
-    "normal": _normal, "box": _box, "choice": _choice, "ramp": _ramp, "hand": _hand,
+    "normal": _normal, "box": _box, "choice": _choice, "ramp": _ramp, "walk": _walk, "film": _film, "hand": _hand,
     "full": lambda rng, shape, value: np.full(shape, value, dtype=np.float32),
 }  # fmt: skip
 _WORDS = {"n", "key", "split", "group", "facts", "unreadable"}

@@ -25,7 +25,7 @@ FAMILIES = {
     "instances": "40", "labels": "40", "annotations": "40", "masks": "40", "boxes": "40",
     "encodings": "41",
     "episodes": "50", "clocks": "50", "streams": "50", "speed": "50", "filters": "50",
-    "videos": "50", "frozen": "50",
+    "videos": "50", "frozen": "50", "outliers": "51",
     "joints": "60", "motion": "60",
     "tokens": "70",
     "splits": "80",
@@ -98,6 +98,8 @@ def test_a_rule_lies_in_the_file_of_its_hundreds(code):
         "files": {"10", "11"},
         "clouds": {"12", "22"},
         "labels": {"40", "41"},
+        "streams": {"51"},
+        "frozen": {"50", "51"},
         "conventions": {"30", "31"},
         "orientation": {"30", "31"},
     }.get(family, {FAMILIES[family]})

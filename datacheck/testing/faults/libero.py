@@ -80,6 +80,20 @@ def _idle(demo: Demo) -> None:
             demo[name][start:stop] = demo[name][start]
 
 
+def _early_mark(demo: Demo) -> None:
+    demo["dones"][len(demo["dones"]) // 2] = 1
+
+
+def _stale_states(demo: Demo) -> None:
+    """The simulator's state is that of one step for 1.5 s; the arm moves on."""
+    start = len(demo["states"]) // 4
+    demo["states"][start : start + 31] = demo["states"][start]
+
+
+def _teleport(demo: Demo) -> None:
+    demo["obs/ee_pos"][len(demo["obs/ee_pos"]) // 2 :] += [0.0, 0.3, 0.0]
+
+
 def _degrees(demo: Demo) -> None:
     demo["obs/joint_states"] = np.rad2deg(demo["obs/joint_states"])
 
@@ -175,6 +189,9 @@ FAULTS = (
     _edit("six-actions", "DC122", "actions of 6 numbers", _six_numbers),
     _edit("no-ee-pos", "DC121", "obs/ee_pos is missing", _no_position),
     _edit("idle-demo", "DC504", "nothing moves for 70 % of a demo", _idle),
+    _edit("early-mark", "DC512", "a demo is done in the middle as well", _early_mark),
+    _edit("stale-states", "DC506", "the same simulator state for 1.5 s", _stale_states),
+    _edit("teleport", "DC505", "the hand jumps by 0.3 m", _teleport),
     _edit("joints-in-degrees", "DC202", "joint angles in degrees", _degrees),
     _edit("nan-action", "DC221", "one action is NaN", _nan_action),
     _edit("minus-one-positions", "DC222", "15 positions are -1 -1 -1", _minus_one),

@@ -1,0 +1,189 @@
+"""MP4 and QuickTime video: when each frame is shown, from the header alone; no picture is decoded.
+
+Value: "times", seconds from the first frame on. The boxes of ISO/IEC 14496-12 are walked without reading the pictures:
+of the video track with most frames (of several, the first) ``mdhd`` gives the clock, ``stts`` how long each frame
+lasts, ``ctts`` how much later than it is decoded it is shown; ``stsz`` must count the same frames.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import Values, check_bytes, foreign
+from datacheck.sample import Array
+
+_MOST_BOXES = 100_000
+_MOST_FRAMES = 1 << 24  # six days at 30 frames a second
+_HEADER_BYTES = 256 << 20
+_INDEX = "the header"
+_FIRST = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"uuid", b"styp"})
+
+
+class _Box(NamedTuple):
+    kind: bytes
+    start: int  # of its content
+    stop: int
+
+
+def _top(file: IO[bytes], size: int) -> Iterator[_Box]:
+    at = 0
+    for number in range(_MOST_BOXES):
+        if at >= size:
+            return
+        file.seek(at)
+        head = file.read(16)
+        if number == 0 and head[4:8] not in _FIRST:
+            msg = f"not an MP4 file: it starts with {head[:8]!r}"
+            raise FormatError(msg)
+        box = _box(head, at, size, "the file")
+        yield box
+        at = box.stop
+    msg = f"more than {_MOST_BOXES:,} boxes"
+    raise FormatError(msg)
+
+
+def _box(head: bytes, at: int, end: int, what: str) -> _Box:
+    """Return the box at byte `at`, whose first 16 bytes (or all that are left) are `head`."""
+    if len(head) < 8:
+        msg = f"{len(head)} bytes are left at byte {at:,} of {what}; a box has at least 8"
+        raise FormatError(msg)
+    size, kind = struct.unpack(">I4s", head[:8])
+    start = at + 8
+    if size == 1:
+        if len(head) < 16:
+            msg = f"box {_shown(kind)} at byte {at:,} is cut short"
+            raise FormatError(msg)
+        size, start = struct.unpack(">Q", head[8:16])[0], at + 16
+    stop = end if size == 0 else at + size  # 0: to the end
+    if stop < start or stop > end:
+        msg = f"box {_shown(kind)} at byte {at:,} says {size:,} bytes; {end - at:,} are left: the file is cut short"
+        raise FormatError(msg)
+    return _Box(kind, start, stop)
+
+
+def _shown(kind: bytes) -> str:
+    return repr(kind.decode("latin1"))
+
+
+def _inside(data: bytes, box: _Box) -> Iterator[_Box]:
+    at, count = box.start, 0
+    while box.stop - at >= 8:  # QuickTime ends some boxes with four zero bytes
+        count += 1
+        found = _box(data[at : min(at + 16, box.stop)], at, box.stop, _INDEX)
+        if count > _MOST_BOXES or found.stop <= at:
+            msg = f"more than {_MOST_BOXES:,} boxes in one"
+            raise FormatError(msg)
+        yield found
+        at = found.stop
+
+
+def _only(data: bytes, box: _Box, *path: bytes) -> _Box:
+    for kind in path:
+        inner = next((b for b in _inside(data, box) if b.kind == kind), None)
+        if inner is None:
+            msg = f"box {_shown(box.kind)} has no {_shown(kind)}"
+            raise FormatError(msg)
+        box = inner
+    return box
+
+
+def _clock(data: bytes, media: _Box) -> int:
+    box = _only(data, media, b"mdhd")
+    place = box.start + (20 if data[box.start : box.start + 1] == b"\1" else 12)
+    if place + 4 > box.stop:
+        msg = "box 'mdhd' is cut short"
+        raise FormatError(msg)
+    (scale,) = struct.unpack(">I", data[place : place + 4])
+    if scale == 0:
+        msg = "the video's clock has 0 ticks a second"
+        raise FormatError(msg)
+    return int(scale)
+
+
+def _runs(data: bytes, box: _Box, dtype: str) -> Array:
+    """Return the (count, value) rows of a run-length coded table: int64 (rows, 2)."""
+    head = data[box.start : box.start + 8]
+    count = int.from_bytes(head[4:8], "big") if len(head) == 8 else -1
+    if count < 0 or box.start + 8 + 8 * count > box.stop:
+        msg = f"box {_shown(box.kind)} is shorter than the {max(count, 0):,} entries that it declares"
+        raise FormatError(msg)
+    rows = np.frombuffer(data, [("count", ">u4"), ("value", dtype)], count, box.start + 8)
+    return np.stack([rows["count"].astype(np.int64), rows["value"].astype(np.int64)], axis=1)
+
+
+def _spread(runs: Array, frames: int, kind: str) -> Array:
+    total = int(runs[:, 0].sum())  # counts are below 2^32, and so are their rows: no overflow
+    if total != frames:
+        msg = f"box {kind!r} is about {total:,} frames, box 'stsz' about {frames:,}"
+        raise FormatError(msg)
+    return np.repeat(runs[:, 1], runs[:, 0])
+
+
+def _frames(data: bytes, table: _Box) -> int:
+    box = _only(data, table, b"stsz")
+    if box.stop - box.start < 12:
+        msg = "box 'stsz' is cut short"
+        raise FormatError(msg)
+    same, count = struct.unpack(">II", data[box.start + 4 : box.start + 12])
+    if count > _MOST_FRAMES or (same == 0 and box.start + 12 + 4 * count > box.stop):
+        msg = f"box 'stsz' declares {count:,} frames; it lists fewer, or more than {_MOST_FRAMES:,} are read"
+        raise FormatError(msg)
+    return int(count)
+
+
+def _times(data: bytes, track: _Box) -> Array:
+    """Return when the frames of a track are shown: float64 (frames) [s], rising, the first one 0."""
+    media = _only(data, track, b"mdia")
+    table = _only(data, media, b"minf", b"stbl")
+    frames = _frames(data, table)
+    lasts = _spread(_runs(data, _only(data, table, b"stts"), ">u4"), frames, "stts")
+    shown = np.cumsum(lasts) - lasts
+    later = next((b for b in _inside(data, table) if b.kind == b"ctts"), None)
+    if later is not None:
+        shown = np.sort(shown + _spread(_runs(data, later, ">i4"), frames, "ctts"))
+    return (shown - shown[0]) / _clock(data, media) if frames else np.zeros(0)
+
+
+def _is_video(data: bytes, track: _Box) -> bool:
+    box = _only(data, track, b"mdia", b"hdlr")
+    return data[box.start + 8 : box.start + 12] == b"vide"
+
+
+def _header(path: Path) -> bytes:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        boxes = list(_top(file, size))
+        movie = next((b for b in boxes if b.kind == b"moov"), None)
+        if movie is None:
+            msg = "no box 'moov': not an MP4 file, or a recording that was not finished"
+            raise FormatError(msg)
+        if any(b.kind == b"moof" for b in boxes):
+            msg = "a fragmented MP4 ('moof'): write it again as one piece, for example with ffmpeg -c copy"
+            raise FormatError(msg)
+        check_bytes(movie.stop - movie.start, _INDEX, _HEADER_BYTES)
+        file.seek(movie.start)
+        return file.read(movie.stop - movie.start)
+
+
+def _open(path: Path, hint: Hint) -> Values:
+    del hint
+    with foreign("damaged MP4"):
+        data = _header(path)
+        tracks = [b for b in _inside(data, _Box(b"moov", 0, len(data))) if b.kind == b"trak"]
+        videos = [_times(data, track) for track in tracks if _is_video(data, track)]
+    if not videos:
+        msg = f"no video among {len(tracks)} tracks"
+        raise FormatError(msg)
+    return Values({"times": max(videos, key=len)})
+
+
+MP4 = Format(
+    "mp4", (".mp4", ".m4v", ".mov"), _open, magic=tuple(bytes([0, 0, 0, n]) + b"ftyp" for n in range(16, 64, 4))
+)

@@ -1,0 +1,249 @@
+"""Rules about streams that stand still while the robot moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rules.base import Case, Columns, counted, measure, rule, shown
+from datacheck.rules.measures import is_numeric
+from datacheck.rules.series import least_run, long_runs, moving, runs, series, states, time_field
+from datacheck.sample import Block, Column
+from datacheck.schema.model import Schema
+from datacheck.table import Measured, Rows
+
+Array = np.ndarray[Any, Any]
+
+_PIXELS = frozenset({"image", "depth"})
+_OTHER = frozenset({None, "value", "joint_angle", "position", "pose", "points", "color", "rotvec", "quaternion"})
+_LEAST = 6  # numbers per row: fewer are often equal for good reasons (a gripper at rest)
+
+
+def _watched(schema: Schema, roles: frozenset[str | None]) -> list[str]:
+    axis = schema.fields[time_field(schema)].ragged if time_field(schema) else None
+    stored = [(name, spec) for name, spec in sorted(schema.stored.items()) if spec.role in roles and not spec.is_text]
+    return [name for name, spec in stored if spec.ragged is not None and spec.ragged == axis]
+
+
+def _same(column: Column, fits: Array) -> Array:
+    """Tell of each step whether the row equals the one before, of the samples that fit."""
+    lengths = column.lengths
+    assert lengths is not None
+    rows = column.values.reshape(len(column.values), -1)
+    inner = np.repeat(fits, lengths)
+    inner[column.starts[fits]] = False
+    later = np.flatnonzero(inner)
+    few = rows[:, :: max(1, rows.shape[1] // 8)]
+    same: Array = (few[later] == few[later - 1]).all(axis=1)
+    hits = later[same]
+    for start in range(0, len(hits), 256):  # pixels are compared in full only where a few of them are equal
+        part = hits[start : start + 256]
+        same[np.searchsorted(later, part)] = (rows[part] == rows[part - 1]).all(axis=1)
+    return same
+
+
+def _frozen(block: Block, schema: Schema, names: Sequence[str]) -> Columns:
+    found: dict[str, Measured] = {}
+    for name in names:
+        column = block.fields.get(name)
+        if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim < 2:
+            continue
+        told = moving(series(block, [n for n in states(schema) if n != name]))
+        if told is None:
+            continue
+        moves, count, fits = told
+        if not bool((column.lengths == np.where(fits, count + 1, column.lengths)).all()):
+            continue
+        same = _same(column, fits)
+        sample, first, length = runs(same, count)
+        moved = np.concatenate([[0], np.cumsum(moves)])
+        while_moving = moved[first + length] - moved[first] >= 0.5 * length
+        stats = {
+            "frozen": long_runs(sample[while_moving], length[while_moving], len(block)),
+            "alike": long_runs(sample, length, len(block)),
+            "repeats": np.bincount(np.repeat(np.arange(len(block)), count)[same & moves], minlength=len(block)),
+            "moves": np.bincount(np.repeat(np.arange(len(block)), count)[moves], minlength=len(block)),
+            "steps": count,
+        }
+        found |= {f"{name}:{stat}": Measured(values, fits) for stat, values in stats.items()}
+    return dict(found)
+
+
+_USES = ("fields.role", "fields.shape", "fields.absent")
+
+
+@measure("frozen", per="sample", uses=_USES)
+def frozen(block: Block, schema: Schema) -> Columns:
+    """Rows of a stream that equal the row before, for each field of numbers over time with 6 or more per row.
+
+    `<field>:frozen`: steps in runs of at least each of `series.RUNS` during half of which another field moves;
+    `:alike`: in any such run; `:repeats`: such steps while another field moves, of `:moves`; `:steps`.
+    """
+    wide = [n for n in _watched(schema, _OTHER) if n in block.fields and _width(block.fields[n]) >= _LEAST]
+    return _frozen(block, schema, wide)
+
+
+def _width(column: Column) -> int:
+    return int(np.prod(column.values.shape[1:], dtype=np.int64)) if column.values.dtype.kind == "f" else 0
+
+
+@measure("frozen_pixels", per="sample", uses=_USES, depth="deep")
+def frozen_pixels(block: Block, schema: Schema) -> Columns:
+    """As `frozen`, of pictures and depth maps."""
+    return _frozen(block, schema, _watched(schema, _PIXELS))
+
+
+def _nothing(schema: Schema) -> str:
+    return "" if time_field(schema) and states(schema) else "no joint angles or positions over time"
+
+
+def _no_pictures(schema: Schema) -> str:
+    return _nothing(schema) or ("" if _watched(schema, _PIXELS) else "no pictures over time")
+
+
+_NEEDS = ("DC109", "DC121", "DC122", "DC123", "DC221")
+
+
+@rule(
+    "DC506", "frozen-stream", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen,), needs=_NEEDS,
+    unless=_nothing, defaults={"seconds": 1.0, "steps": 20},
+)  # fmt: skip
+def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A sensor repeats one row while the robot moves.
+
+    What:
+        No row of 6 and more numbers that otherwise change is repeated for a second while a joint or a position moves.
+        Pictures are DC513's.
+    Why it matters:
+        The policy learns to act on what was seconds ago.
+    Measure:
+        Runs of rows that equal the one before; at least half of a run's steps move by more than 1 % of the 99th
+        percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all.
+    When it is wrong:
+        The stream is slower than the rows on purpose: raise ``seconds``.
+    Options:
+        seconds: how long a stream may stand still (1). steps: the same where the schema says no ``fps`` (20).
+    Bad::
+
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
+                 s: {role: value, shape: [T, 6]}}}
+        samples:
+          - {n: 2, q: {ramp: [60, 2]}, s: {ramp: [60, 6]}}
+          - {q: {ramp: [60, 2]}, s: {ramp: [60, 6], moves: 40}}
+
+    Good::
+
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
+                 s: {role: value, shape: [T, 6]}}}
+        samples:
+          - {n: 3, q: {ramp: [60, 2]}, s: {ramp: [60, 6]}}
+
+    Fix:
+        Record again, or cut the episode where the stream stands still.
+    Reference:
+        Robot recordings of several sensors: one stream stalls while the others run on.
+    """
+    place = _place(case)
+    for name in _watched(case.schema, _OTHER):
+        known = rows.measured(f":{name}:steps")
+        if not known.any():
+            continue
+        steps, alike = rows[f":{name}:steps"], rows[f":{name}:alike"]
+        still = np.where(known, rows[f":{name}:frozen"][:, place], 0)
+        long, rest = alike[:, place], steps - alike[:, place]
+        bad = (still > 0) & (long < 0.5 * steps) & (alike[:, 0] - long <= 0.1 * rest)
+        if bad.any():
+            yield _stalled(name, "the sensor or its driver stopped", bad, still, steps, case)
+
+
+@rule(
+    "DC513", "frozen-pictures", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen_pixels,), needs=_NEEDS,
+    unless=_no_pictures, defaults={"seconds": 1.0, "steps": 20, "repeats": 0.5}, depth="deep",
+)  # fmt: skip
+def frozen_pictures(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A camera repeats one picture while the robot moves.
+
+    What:
+        No picture or depth map is repeated for a second while a joint or a position moves, and not half of them are.
+    Why it matters:
+        The policy learns to act on a picture that is seconds old.
+    Measure:
+        Pictures that equal the one before, pixel by pixel, and runs of them as in DC506.
+    When it is wrong:
+        The camera is slower than the rows on purpose: raise ``seconds`` and ``repeats``.
+    Options:
+        seconds: how long a camera may stand still (1). steps: the same where the schema says no ``fps`` (20). repeats:
+        share of repeated pictures while the robot moves (0.5).
+    Bad::
+
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
+                 rgb: {role: image, shape: [T, 4, 4, 3]}}}
+        samples:
+          - {n: 2, q: {ramp: [20, 2]}, rgb: {film: 20}}
+          - {q: {ramp: [20, 2]}, rgb: {film: 20, stops: 5}}
+
+    Good::
+
+        schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
+                 rgb: {role: image, shape: [T, 4, 4, 3]}}}
+        samples:
+          - {n: 3, q: {ramp: [20, 2]}, rgb: {film: 20}}
+
+    Fix:
+        Record again, cut the episode there, or keep the rows at which the picture changes.
+    Reference:
+        Robot recordings of several cameras: one stream stalls while the others run on.
+    """
+    place = _place(case)
+    for name in _watched(case.schema, _PIXELS):
+        known = rows.measured(f":{name}:steps")
+        if not known.any():
+            continue
+        still = np.where(known, rows[f":{name}:frozen"][:, place], 0)
+        if (still > 0).any():
+            yield _stalled(name, "the camera or its driver stopped", still > 0, still, rows[f":{name}:steps"], case)
+        repeats, moves = rows[f":{name}:repeats"], rows[f":{name}:moves"]
+        many = known & (still == 0) & (repeats > float(case.options["repeats"]) * moves)
+        if many.any():
+            yield _repeating(name, many, repeats / np.maximum(1, moves), float(case.options["repeats"]))
+
+
+def _place(case: Case) -> int:
+    fps = case.schema.episode.fps if case.schema.episode is not None else None
+    return least_run(float(case.options["seconds"]), fps, int(case.options["steps"]))
+
+
+def _repeating(name: str, many: Array, share: Array, most: float) -> Failure:
+    typical = float(np.median(share[many]))
+    rows = shown(1 / max(1e-9, 1 - typical))
+    return Failure(
+        many,
+        f"{name}: {100 * typical:.3g} % of the pictures taken in motion repeat the one before (median), in "
+        f"{counted(int(many.sum()))}.",
+        measured={"repeats": typical},
+        expected={"repeats": f"..{most:g}"},
+        cause=Cause(f"the camera is slower than the rows: about 1 picture for {rows} rows", "slow"),
+        fix="Keep the rows at which the picture changes, or record at the rate of the camera.",
+        kind="repeats",
+        order=share,
+        extra=(name,),
+    )
+
+
+def _stalled(name: str, what: str, bad: Array, still: Array, steps: Array, case: Case) -> Failure:
+    fps = case.schema.episode.fps if case.schema.episode is not None else None
+    typical = float(np.median(still[bad]))
+    long = shown(typical / fps, "s") if fps else counted(int(typical), "step")
+    return Failure(
+        bad,
+        f"{name} repeats one row for {long} (median) while the robot moves, in {counted(int(bad.sum()))}.",
+        measured={"steps": typical, "whole": int((bad & (still == steps)).sum())},
+        cause=Cause(f"{what}; the last row was stored again", "frozen", explains=int(bad.sum())),
+        fix="Record again, or cut the episode where the stream stands still.",
+        kind="frozen",
+        order=still / np.maximum(1, steps),
+        extra=(name,),
+    )

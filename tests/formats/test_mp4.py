@@ -1,0 +1,49 @@
+"""MP4: the times of the frames come from the header, and nothing else is read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import open_container
+from tests.formats.reading import CORPUS, read_all
+
+MP4 = CORPUS / "mp4"
+
+
+def test_times_are_ticks_over_the_clock():
+    np.testing.assert_array_equal(read_all(MP4 / "y_end.mp4")["times"], np.arange(10) * 512 / 12_800)
+    np.testing.assert_array_equal(read_all(MP4 / "y_front.mp4")["times"], np.arange(10) / 25)
+
+
+def test_of_sound_and_video_the_video_is_taken_with_its_uneven_steps():
+    np.testing.assert_array_equal(read_all(MP4 / "y_sound.mov")["times"], np.array([0, 20, 40, 100, 120, 140]) / 600)
+
+
+def test_frames_that_are_shown_in_another_order_are_put_in_order():
+    decoded, later = np.array([0, 200, 400, 600]), np.array([0, 600, -200, -200])
+    np.testing.assert_array_equal(read_all(MP4 / "y_order.m4v")["times"], np.sort(decoded + later) / 1000)
+
+
+def test_a_file_that_ends_early_is_never_read_as_a_shorter_video(tmp_path):
+    data = (MP4 / "y_end.mp4").read_bytes()
+    for end in range(len(data)):
+        (tmp_path / "cut.mp4").write_bytes(data[:end])
+        with pytest.raises(FormatError):
+            read_all(tmp_path / "cut.mp4")
+
+
+def test_pictures_are_not_read(tmp_path):
+    """A sparse file of 8 GB between header and end costs nothing."""
+    header = (MP4 / "y_front.mp4").read_bytes()[:-90]
+    with (tmp_path / "long.mp4").open("wb") as file:
+        file.write(header)
+        file.truncate(8 << 30)
+    with open_container(tmp_path / "long.mp4") as container:
+        assert container.peek("times") == ((10,), "<f8")
+
+
+def test_a_file_without_a_suffix_is_known_by_its_first_bytes(tmp_path):
+    (tmp_path / "video").write_bytes((MP4 / "y_end.mp4").read_bytes())
+    assert len(read_all(tmp_path / "video")["times"]) == 10
