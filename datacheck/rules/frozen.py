@@ -47,16 +47,17 @@ def _same(column: Column, fits: Array) -> Array:
 
 def _frozen(block: Block, schema: Schema, names: Sequence[str]) -> Columns:
     found: dict[str, Measured] = {}
+    told = {name: moving(series(block, [name])) for name in states(schema)}
     for name in names:
         column = block.fields.get(name)
-        if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim < 2:
+        others = [one for state, one in told.items() if state != name and one is not None]
+        if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim < 2 or not others:
             continue
-        told = moving(series(block, [n for n in states(schema) if n != name]))
-        if told is None:
+        count, fits = others[0][1:]
+        lengths_fit = bool((column.lengths == np.where(fits, count + 1, column.lengths)).all())
+        if not lengths_fit or any(len(one[0]) != len(others[0][0]) for one in others):
             continue
-        moves, count, fits = told
-        if not bool((column.lengths == np.where(fits, count + 1, column.lengths)).all()):
-            continue
+        moves = np.logical_or.reduce([one[0] for one in others])
         same = _same(column, fits)
         sample, first, length = runs(same, count)
         moved = np.concatenate([[0], np.cumsum(moves)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.rules.measures import is_numeric, leaf, norms, reduced
+from datacheck.rules.measures import is_numeric, leaf, norms, quantile, reduced
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
 
@@ -72,18 +72,8 @@ def moving(columns: Sequence[Column]) -> tuple[Array, Array, Array] | None:
     moves = np.zeros(int(count.sum()), bool)
     for column in columns:
         speed = norms(steps(column, fits)[0])
-        moves |= speed > SLOW * np.repeat(high(speed, count, 0.99), count)
+        moves |= speed > SLOW * np.repeat(np.nan_to_num(quantile(speed, count, 0.99)), count)
     return moves, count, fits
-
-
-def high(values: Array, count: Array, share: float) -> Array:
-    """Return the `share` quantile of each sample's steps, the lower of two neighbours; 0 where there are none."""
-    order = np.lexsort((values, np.repeat(np.arange(len(count)), count)))
-    place = np.cumsum(count) - count + np.floor(share * np.maximum(count - 1, 0)).astype(np.int64)
-    found = np.zeros(len(count))
-    full = count > 0
-    found[full] = values[order][place[full]]
-    return found
 
 
 def runs(flags: Array, count: Array) -> tuple[Array, Array, Array]:
