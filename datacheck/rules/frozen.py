@@ -18,7 +18,7 @@ from datacheck.table import Measured, Rows
 Array = np.ndarray[Any, Any]
 
 _PIXELS = frozenset({"image", "depth"})
-_OTHER = frozenset({None, "value", "joint_angle", "position", "pose", "points", "color", "rotvec", "quaternion"})
+_OTHER = frozenset({None, "value", "joint_angle", "color", "rotvec", "quaternion"})  # objects may rest where they are
 _LEAST = 6  # numbers per row: fewer are often equal for good reasons (a gripper at rest)
 
 
@@ -110,7 +110,7 @@ _NEEDS = ("DC109", "DC121", "DC122", "DC123", "DC221")
 
 @rule(
     "DC506", "frozen-stream", Severity.WARNING, Level.GROUP, per="sample", measures=(frozen,), needs=_NEEDS,
-    unless=_nothing, defaults={"seconds": 1.0, "steps": 20},
+    unless=_nothing, defaults={"seconds": 1.0, "steps": 20, "often": 0.5},
 )  # fmt: skip
 def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
     """A sensor repeats one row while the robot moves.
@@ -122,11 +122,13 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
         The policy learns to act on what was seconds ago.
     Measure:
         Runs of rows that equal the one before; at least half of a run's steps move by more than 1 % of the 99th
-        percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all.
+        percentile of speed. A field counts where it changes at 90 % of the other steps, and in half of all; positions
+        do not, because objects may rest.
     When it is wrong:
         The stream is slower than the rows on purpose: raise ``seconds``.
     Options:
-        seconds: how long a stream may stand still (1). steps: the same where the schema says no ``fps`` (20).
+        seconds: how long a stream may stand still (1). steps: the same where the schema says no ``fps`` (20). often:
+        where more than this share of the episodes has such runs, the stream is of that kind (0.5).
     Bad::
 
         schema: {episode: {fps: 10}, fields: {q: {role: joint_angle, shape: [T, 2], unit: rad},
@@ -156,7 +158,7 @@ def frozen_stream(rows: Rows, case: Case) -> Iterator[Failure]:
         still = np.where(known, rows[f":{name}:frozen"][:, place], 0)
         long, rest = alike[:, place], steps - alike[:, place]
         bad = (still > 0) & (long < 0.5 * steps) & (alike[:, 0] - long <= 0.1 * rest)
-        if bad.any():
+        if bad.any() and (bad.sum() == 1 or bad.sum() <= float(case.options["often"]) * known.sum()):
             yield _stalled(name, "the sensor or its driver stopped", bad, still, steps, case)
 
 

@@ -66,7 +66,7 @@ def degenerate_mask(rows: Rows, case: Case) -> Iterator[Failure]:
     Fix:
         Render the masks again, or leave the samples out.
     Reference:
-        SceneLeap issue list: an empty mesh gives a cloud whose object part is not there.
+        SceneLeapUltra puts zeros where the mesh of an object is empty: its mask then selects points that are none.
     """
     known = rows.measured("set")
     if not known.any():

@@ -105,7 +105,7 @@ def dark_frames(rows: Rows, case: Case) -> Iterator[Failure]:
     Fix:
         Cut these steps off, or leave the samples out.
     Reference:
-        LeRobot and LIBERO users report black first frames; a black frame has a mean below 2 of 255.
+        A renderer without a context, or a camera that is not open yet, gives frames of zeros without an error.
     """
     known = rows.measured("frames")
     if not known.any():
