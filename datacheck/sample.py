@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import orjson
@@ -29,6 +29,29 @@ class Origin(NamedTuple):
     file: str
     inner: str = ""
     rows: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origins(Sequence[Origin]):
+    """The origins of numbered samples of one file, each made when it is asked for."""
+
+    file: str
+    rows: Sequence[tuple[int, int]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> Origin: ...
+    @overload
+    def __getitem__(self, place: slice) -> Origins: ...
+    def __getitem__(self, place: int | slice) -> Origin | Origins:
+        """Return one origin, or those of a range of samples."""
+        return (
+            Origins(self.file, self.rows[place])
+            if isinstance(place, slice)
+            else Origin(self.file, "", self.rows[place])
+        )
 
 
 class Container(ABC):
@@ -207,7 +230,8 @@ class Column:
             rows = None if first.ndim == 0 else np.array([len(s) for s in samples], dtype=np.int64)
             return _unread((Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples))
         if not isinstance(first, np.ndarray):
-            return _encoded([orjson.dumps(s, option=orjson.OPT_SORT_KEYS) for s in samples], "json", samples)
+            dumps, sort = orjson.dumps, orjson.OPT_SORT_KEYS
+            return _encoded([dumps(s, option=sort) for s in samples], "json", samples)
         if first.ndim == 0:
             return Column(np.stack(samples))
         lengths = np.fromiter((len(s) for s in samples), dtype=np.int64, count=len(samples))
@@ -221,10 +245,9 @@ def _unread(like: Array, lengths: Array | None, count: int) -> Column:
 
 
 def _texts(samples: Sequence[str]) -> Column:
-    together = "".join(samples)
-    if not together.isascii():
+    if not all(map(str.isascii, samples)):
         return _encoded([s.encode("utf-8", "surrogatepass") for s in samples], "text", samples)
-    return _filled(together.encode(), samples, "text", samples)  # a byte is a character: one call for all
+    return _filled("".join(samples).encode(), samples, "text", samples)  # a byte is a character: one call for all
 
 
 def _encoded(texts: list[bytes], kind: Kind, objects: Sequence[Any]) -> Column:
@@ -303,7 +326,7 @@ class Block:
 
     keys: list[str]
     fields: dict[str, Column]
-    origins: list[Origin]
+    origins: Sequence[Origin]
     split: str = ""
     groups: list[str] = field(default_factory=list)
     facts: dict[str, Column] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from datacheck.formats.parsed import parse_json
 from datacheck.sample import Container
 
 _LINE_BYTES = 16 << 20
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 19  # with what is parsed of it about what a core's own cache holds
 _PART_BYTES = 64 << 20
 _PART_LINES = 1 << 18  # of short lines a part has less bytes: rows take memory, too
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
@@ -83,12 +83,12 @@ def batches(
     with _opened(path) as file:
         file.seek(start)
         for offset, data in _pieces(file, start, stop):
-            ends = number + line_count(data)
-            if ends > start_line:
-                skip = max(0, start_line - number)
-                begin, end = _between(data, skip, ends - number if stop_line is None else stop_line - number)
-                yield number + skip, _values(number + skip, offset + begin, data[begin:end])
-            number = ends
+            count = line_count(data)
+            first, last = max(start_line - number, 0), count if stop_line is None else min(stop_line - number, count)
+            if first < last:
+                begin, end = (0, len(data)) if last - first == count else _between(data, first, last)
+                yield number + first, _values(number + first, offset + begin, data[begin:end], last - first)
+            number += count
             if stop_line is not None and number >= stop_line:
                 return
 
@@ -168,7 +168,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, whole lines), about 1 MiB each; of a line that is too long, one byte more than the cap."""
+    """Yield (byte offset, whole lines), about 512 KiB each; of a line that is too long, one byte more than the cap."""
     place, rest = offset, b""
 
     def read(size: int) -> bytes:
@@ -205,22 +205,20 @@ def _next_line(read: Callable[[int], bytes]) -> bytes:
     return b""
 
 
-def _between(data: bytes, start: int, stop: int) -> tuple[int, int]:
-    """Return where lines [start, stop) of some lines begin and end."""
-    if start == 0 and stop >= line_count(data):
-        return 0, len(data)
+def _between(data: bytes, first: int, last: int) -> tuple[int, int]:
+    """Return where lines [first, last) of some lines begin and end."""
     begins = [0, *(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1).tolist()]
-    return begins[start], begins[stop] if stop < len(begins) else len(data)
+    return begins[first], begins[last] if last < len(begins) else len(data)
 
 
-def _values(number: int, offset: int, data: bytes) -> list[Any]:
-    """Return what each of some lines holds; the first is line `number` and lies at `offset`."""
-    found = _together(data.removeprefix(_BOM) if number == 0 else data)
+def _values(number: int, offset: int, data: bytes, count: int) -> list[Any]:
+    """Return what each of `count` lines holds; the first is line `number` and lies at `offset`."""
+    found = _together(data.removeprefix(_BOM) if number == 0 else data, count)
     return _one_by_one(number, offset, data, deep=True) if found is None else found
 
 
-def _together(data: bytes) -> list[Any] | None:
-    """Return the values of many lines parsed in one call, None where a line is not one value or none.
+def _together(data: bytes, count: int) -> list[Any] | None:
+    """Return the values of `count` lines parsed in one call, None where a line is not one value or none.
 
     Notes:
         Between two lines stands a number that no line holds: the digest of them all. Every second value is that number
@@ -228,9 +226,8 @@ def _together(data: bytes) -> list[Any] | None:
     """
     if len(data) > _LINE_BYTES:  # one of them may be too long
         return None
-    mark, count = digest64(data), line_count(data)
-    between = b",%d," % mark
-    body = (data[:-1] if data.endswith(b"\n") else data).replace(b"\n", between)
+    mark = digest64(data)
+    body = (data[:-1] if data.endswith(b"\n") else data).replace(b"\n", b",%d," % mark)
     try:
         values = orjson.loads(b"".join((b"[", body, b"]")))
     except orjson.JSONDecodeError:

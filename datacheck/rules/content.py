@@ -9,7 +9,7 @@ import numpy as np
 from datacheck.digest import digest64
 from datacheck.rules.base import Columns, measure
 from datacheck.rules.measures import is_numeric, positions
-from datacheck.rules.texts import without_space
+from datacheck.rules.texts import words_apart
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
 from datacheck.table import Measured
@@ -60,9 +60,9 @@ def _row_keys(cells: Array) -> Array:
 
 
 def _plain(column: Column) -> Array:
-    """Return a digest per sample of its bytes; of text without its white space."""
+    """Return a digest per sample of its bytes; of text without regard to white space."""
     if column.kind == "text":
-        return np.array([digest64(text) for text in without_space(column)], dtype=np.uint64)
+        return np.array([digest64(text) for text in words_apart(column)], dtype=np.uint64)
     values = np.ascontiguousarray(column.values)
     head = f"{values.dtype.str}{values.shape[1:]}".encode()
     lengths = np.ones(len(column), np.int64) if column.lengths is None else column.lengths
@@ -74,7 +74,7 @@ def _plain(column: Column) -> Array:
     return np.array(digests, dtype=np.uint64) ^ np.uint64(digest64(head))
 
 
-@measure("content", version=2, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
+@measure("content", per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
 def content(block: Block, schema: Schema) -> Columns:
     """Digest of what a sample holds: `content`, int64.
 

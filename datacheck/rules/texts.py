@@ -10,36 +10,61 @@ from datacheck.sample import Column
 
 Array = np.ndarray[Any, Any]
 
-_SPACE = bytes(i for i in range(128) if chr(i).isspace())
 _OTHERS = [chr(i).encode() for i in range(128, 0xD800) if chr(i).isspace()]  # there are none above
 _TWO = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 2])
 _THREE = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 3])
-_LEADS = (0xC2, 0xE1, 0xE2)  # their first bytes but one: 0xE3 is in every second Chinese character
+_LEADS = sorted({c[0] for c in _OTHERS})
 _IDEOGRAPHIC = 0xE38080
 
 
-def without_space(column: Column) -> list[bytes]:
-    """Return each text of a column in UTF-8 without any white space: ``"".join(text.split())``, in a third of the time.
+def words_apart(column: Column) -> list[memoryview | bytes]:
+    """Return each text of a column in UTF-8 with one space between its words: ``" ".join(text.split())``.
 
     Notes:
-        White space is what `str.isspace` calls so.
+        White space is what `str.isspace` calls so. A few passes over the bytes of all texts tell most texts from those
+        that have something else than single spaces within; only these are taken apart, which takes ten times as long.
     """
     octets = np.ascontiguousarray(column.values)
-    data, stops = octets.tobytes(), np.cumsum([] if column.lengths is None else column.lengths, dtype=np.int64)
-    ends = stops.tolist()
-    texts = [data[a:b].translate(None, _SPACE) for a, b in zip([0, *ends], ends, strict=False)]
-    for i in np.unique(np.searchsorted(stops, _other_spaces(octets), side="right")).tolist():
-        texts[i] = "".join(texts[i].decode("utf-8", "surrogatepass").split()).encode("utf-8", "surrogatepass")
+    stops = column.starts + (0 if column.lengths is None else column.lengths)
+    view, ends = octets.data, stops.tolist()
+    texts: list[memoryview | bytes] = [view[a:b] for a, b in zip(column.starts.tolist(), ends, strict=True)]
+    untidy = np.concatenate([_untidy(octets, column.starts, stops), _other_spaces(octets)])
+    for i in np.unique(np.searchsorted(stops, untidy, side="right")).tolist():
+        text = bytes(texts[i]).decode("utf-8", "surrogatepass")
+        texts[i] = " ".join(text.split()).encode("utf-8", "surrogatepass")
     return texts
+
+
+def blank(column: Column) -> Array:
+    """Return bool (samples): texts without any character that is no white space."""
+    lengths = np.zeros(0, np.int64) if column.lengths is None else column.lengths
+    found: Array = lengths == 0
+    firsts = column.values[column.starts[~found]]
+    doubtful = np.flatnonzero(~found)[(firsts <= ord(" ")) | np.isin(firsts, _LEADS)]
+    found[doubtful] = [not column.objects[i].strip() for i in doubtful.tolist()]
+    return found
+
+
+def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
+    """Return bytes of texts that begin or end with a space, hold two in a row, or a control character: int64."""
+    if not len(octets):
+        return np.zeros(0, np.int64)
+    space = octets <= ord(" ")
+    filled = stops > starts
+    first, last = starts[filled], stops[filled] - 1
+    wrong = octets < ord(" ")
+    wrong[1:] |= space[1:] & space[:-1]  # of two texts beside one another, too: both are then untidy at their edge
+    return np.concatenate([np.flatnonzero(wrong), first[space[first]], last[space[last]]])
 
 
 def _other_spaces(octets: Array) -> Array:
     """Return at which bytes white space that is not ASCII begins: int64."""
     if not len(octets) or octets.max() < 128:
         return np.zeros(0, np.int64)
-    lead = octets == _LEADS[0]
-    for byte in _LEADS[1:]:
-        lead |= octets == byte
+    lead = (
+        octets - np.uint8(0xE1) < 2
+    )  # and 0xC2 are their first bytes, but for 0xE3, which half of all Chinese text holds
+    lead |= octets == 0xC2
     found = []
     if lead.any():
         places = np.flatnonzero(lead)

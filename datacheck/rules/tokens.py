@@ -16,6 +16,7 @@ from datacheck.finding import Failure, Level, Severity
 from datacheck.registry import has
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, those, unreadable, where_text
 from datacheck.rules.measures import form
+from datacheck.rules.texts import blank
 from datacheck.sample import Block
 from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
 from datacheck.table import Measured, Rows
@@ -93,7 +94,7 @@ def turns(block: Block, schema: Schema) -> Columns:
     for name, _ in schema.of_role("text"):
         column = block.fields.get(name)
         if column is not None and column.kind == "text":
-            found[f"{name}:answers"] = np.array([bool(text.strip()) for text in column.objects], dtype=np.int64)
+            found[f"{name}:answers"] = (~blank(column)).astype(np.int64)
             found[f"{name}:prompt_bytes"] = np.zeros(len(block), np.int64)
     return found
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from datacheck.rules.base import Measure
+from datacheck.rules.base import Columns, Measure
 from datacheck.sample import Block, Column
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.table import Measured, storable
@@ -42,6 +42,7 @@ class Bench:
         self.undeclared: set[str] = set()
         self.failed: set[str] = set()
 
+    @np.errstate(all="ignore")  # once: each measurement by itself takes as long to silence as a small one takes
     def measure(self, block: Block) -> dict[str, Measured]:
         """Return the columns of a block, ``field:stat`` and ``:stat``; a failed measurement leaves its columns out."""
         schema = self._schema_of(block.split)
@@ -57,11 +58,11 @@ class Bench:
             try:
                 if measure.per == "sample":
                     given = block if measure.depth == "structure" else seen
-                    columns |= _named("", measure.function(given, schema), len(block))
+                    columns |= _named("", _loud(measure)(given, schema), len(block))
                     continue
                 for name, column, spec in fields:
                     if _applies(measure, column, spec):
-                        columns |= _named(name, measure.function(column, spec), len(block))
+                        columns |= _named(name, _loud(measure)(column, spec), len(block))
             except MemoryError:
                 raise
             except Exception:  # noqa: BLE001  a crash verdict for the rules that need it; the others go on
@@ -84,7 +85,7 @@ class Bench:
                 continue
             try:
                 found = {
-                    name: _named("", measure.function(column, spec), len(block))
+                    name: _named("", _loud(measure)(column, spec), len(block))
                     for name, column in sorted(rest.items())
                     if _applies(measure, column, spec)
                 }
@@ -94,6 +95,12 @@ class Bench:
             except Exception:  # noqa: BLE001  as above
                 self._crashed(measure, block)
         return columns
+
+
+def _loud(measure: Measure) -> Callable[..., Columns]:
+    """Return the function of a measurement without the silence around it."""
+    inner: Callable[..., Columns] = getattr(measure.function, "__wrapped__", measure.function)
+    return inner
 
 
 def _declared(block: Block, schema: Schema) -> Iterator[tuple[str, Column, FieldSpec]]:
@@ -136,7 +143,7 @@ def _checked(stat: str, values: Any, count: int) -> Measured:
     else:
         present = np.ones(count, bool)
     if isinstance(values, list):
-        values = np.array(storable(values), dtype=object)
+        values = _objects(values)
     fits = len(values) == count == len(present) and (
         values.ndim == 1 or (values.ndim == 2 and values.shape[1] <= _WIDEST)
     )
@@ -144,6 +151,12 @@ def _checked(stat: str, values: Any, count: int) -> Measured:
         msg = f"{stat} has shape {values.shape}; {count} samples need one scalar or vector of at most {_WIDEST} each"
         raise ValueError(msg)
     return Measured(values, present)
+
+
+def _objects(texts: list[str]) -> Array:
+    if texts and texts.count(texts[0]) == len(texts):  # most columns of texts say the same of all samples
+        return np.full(len(texts), storable(texts[:1])[0], dtype=object)
+    return np.array(storable(texts), dtype=object)
 
 
 def _added_up(measure: Measure, found: Mapping[str, Mapping[str, Measured]], count: int) -> dict[str, Measured]:

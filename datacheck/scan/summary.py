@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+
 from datacheck import __version__
 from datacheck.finding import Report, Verdict
 from datacheck.sample import Depth
@@ -60,6 +62,7 @@ def report_of(facts: Facts, command: str, fail_on: str, judged: Judged) -> Repor
         "fail_on": fail_on,
         "kept_files": facts.kept_files,
         "kept_samples": facts.kept_samples,
+        "tokenized": _tokenized(table),
     }
     counts = {
         "listed": len(table),
@@ -86,6 +89,15 @@ def report_of(facts: Facts, command: str, fail_on: str, judged: Judged) -> Repor
         run, dataset, schema, judged.verdicts, judged.findings, int(judged.valid.sum()),
         list(_unchecked(facts, judged)), crashes,
     )  # fmt: skip
+
+
+def _tokenized(table: Table) -> int:
+    """Return of how many samples the tokens were counted, the slowest of all measurements."""
+    found = np.zeros(len(table), bool)
+    for name in table.columns:  # a column is read when it is asked for
+        if name.startswith(":") and name.endswith(":trained"):
+            found |= table.columns[name].present
+    return int(found.sum())
 
 
 def _unchecked(facts: Facts, judged: Judged) -> Iterable[str]:

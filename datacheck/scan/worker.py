@@ -13,7 +13,7 @@ from datacheck.errors import FormatError
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
-from datacheck.sample import Block
+from datacheck.sample import Block, Origins
 from datacheck.scan.bench import Bench
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
@@ -171,10 +171,15 @@ def unread_rows(unread: Sequence[Unread], file: str, split: str) -> Table:
 def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
     """Return the rows of a block that was measured."""
     count = len(block)
+    if isinstance(block.origins, Origins):
+        files, inner = storable([block.origins.file]) * count, [""] * count
+    else:
+        files = storable([origin.file for origin in block.origins])
+        inner = storable([origin.inner for origin in block.origins])
     return Table(
         keys=storable(block.keys),
-        files=storable([origin.file for origin in block.origins]),
-        inner=storable([origin.inner for origin in block.origins]),
+        files=files,
+        inner=inner,
         splits=[block.split] * count,
         groups=storable(block.groups) or [""] * count,
         status=np.full(count, CHECKED, np.int8),

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby, repeat
+from itertools import groupby
 from os import stat_result
 from pathlib import Path
 from typing import Any
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import Hint, open_container
-from datacheck.sample import Block, Column, Container, Depth, Origin, Peeked, Piece, stack
+from datacheck.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.facts import About, Facts
@@ -277,7 +277,7 @@ class Source(ABC):
         return Block(
             keys=keys,
             fields=fields_of.drop_unasked(fields),
-            origins=list(map(Origin, repeat(item.path), repeat(""), spans)),
+            origins=Origins(item.path, spans),
             split=item.split,
             groups=[facts.group(about)] * len(keys),
             facts=facts.columns(about, keys, fields) | {n: Column.of([v] * len(keys)) for n, v in extra.items()},

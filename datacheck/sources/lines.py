@@ -169,5 +169,5 @@ class _Lines:
     def _block(self, numbers: Sequence[int], columns: dict[str, Column]) -> Block:
         columns |= {name: Column.of([value] * len(numbers)) for name, value in self._companions.items()}
         keys = all_numbered(self._item.path, numbers)
-        spans = [(number, number + 1) for number in numbers]
+        spans = list(zip(numbers, map((1).__add__, numbers), strict=True))
         return self._source.block(self._item, keys, spans, dict(sorted(columns.items())), self._absent)

@@ -7,7 +7,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.texts import without_space
+from datacheck.rules.texts import blank, words_apart
 from datacheck.sample import Column
 
 SPACES = [chr(i) for i in range(sys.maxunicode + 1) if chr(i).isspace()]
@@ -15,13 +15,19 @@ ALIKE = list("ab。む、é\u0080\u0084\u2010\u2080\u1681\u3001\U00010000\U00010
 
 
 @given(st.lists(st.text(st.sampled_from(SPACES + ALIKE), max_size=9), min_size=1, max_size=6))
-def test_without_space_is_what_split_leaves(texts):
-    assert without_space(Column.of(texts)) == ["".join(text.split()).encode() for text in texts]
+def test_between_words_is_one_space(texts):
+    found = [bytes(text) for text in words_apart(Column.of(texts))]
+    assert found == [" ".join(text.split()).encode() for text in texts]
 
 
 def test_every_white_space_goes():
-    assert without_space(Column.of(SPACES)) == [b""] * len(SPACES)
+    assert words_apart(Column.of(SPACES)) == [b""] * len(SPACES)
 
 
 def test_half_a_surrogate_pair_is_kept():
-    assert without_space(Column.of(["a\u3000\ud800 b", "c d"])) == [b"a\xed\xa0\x80b", b"cd"]
+    assert words_apart(Column.of(["a\u3000\ud800  b", "c d"])) == [b"a \xed\xa0\x80 b", b"c d"]
+
+
+@given(st.lists(st.text(st.sampled_from([*SPACES, *ALIKE]), max_size=3), min_size=1, max_size=9))
+def test_blank_is_what_strip_empties(texts):
+    assert blank(Column.of(texts)).tolist() == [not text.strip() for text in texts]

@@ -195,7 +195,7 @@ def test_lines_parsed_together_are_what_they_are_one_by_one(tmp_path_factory, li
     (root / "a.jsonl").write_bytes(data)
     source, item = lines_source(root, FIELDS, splits={"key": "lang"}), Item("a.jsonl")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jsonl, "_together", lambda data: None)
+        patch.setattr(jsonl, "_together", lambda data, count: None)
         patch.setattr("datacheck.sources.lines.grouped", lambda fields, records: [(None, None)])
         slow = told(source, item)
     with pytest.MonkeyPatch.context() as patch:
