@@ -178,7 +178,7 @@ class _First:
         self._shaper = Shaper(schema, audit.factory)
         self._tell = _Progress(progress)
         self._fields: dict[int, dict[str, int]] = {}
-        self._instead: dict[int, int] = {}
+        self._instead: dict[int, tuple[int, bool]] = {}
 
     def read(self) -> None:
         """Read everything.
@@ -214,7 +214,8 @@ class _First:
             return
         self.digests[index] = combined(answer["digests"])
         if answer["instead"] is not None:
-            self._instead[index] = answer["instead"]
+            other, inner = answer["instead"]
+            self._instead[index] = other, inner
         if index in self._compared:
             self._fields[index] = answer["digests"]
 
@@ -236,7 +237,12 @@ class _First:
     @property
     def served(self) -> Served:
         """What is known of every index."""
-        return Served(self._shaper.keys, self.digests, self._instead)
+        keys = self._shaper.keys
+        instead = {
+            index: f"item {other} of the dataset inside" if inner else keys[other]
+            for index, (other, inner) in self._instead.items()
+        }
+        return Served(keys, self.digests, instead)
 
     def passes(self) -> Passes:
         """Return the further passes."""

@@ -43,12 +43,12 @@ class Served:
     Args:
         keys: by index.
         digests: of whole samples.
-        instead: the index that the loader asked itself for, by the index that it was asked for.
+        instead: the sample that the loader passed on, in words, by the index that it was asked for.
     """
 
     keys: Sequence[str]
     digests: Array
-    instead: Mapping[int, int]
+    instead: Mapping[int, str]
 
 
 def ask_again(loader: Loader, items: Sequence[int]) -> list[tuple[int, dict[str, int]]]:
@@ -81,8 +81,8 @@ def of_index(served: Served, answers: Sequence[tuple[int, int]]) -> Iterator[Not
             key=served.keys[index], other=served.keys[other],
         )  # fmt: skip
         return
-    for index, other in sorted(served.instead.items()):
-        yield Note(CONTRACT, served.keys[index], "", about={"kind": "substituted", "instead": served.keys[other]})
+    for index, passed_on in sorted(served.instead.items()):
+        yield Note(CONTRACT, served.keys[index], "", about={"kind": "substituted", "instead": passed_on})
 
 
 def of_end(loader: Loader, served: Served) -> Iterator[Note]:

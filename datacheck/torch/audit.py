@@ -45,14 +45,14 @@ def _ask(opened: Opened, index: int, whole: Sequence[str]) -> dict[str, Any]:
     except RefusedError as error:
         return {"error": str(error), "where": "", "kind": "refused"}
     found = digests(values)
-    return {"values": values, "digests": found, "instead": _instead(opened, index, sample, found, whole)}
+    return {"values": values, "digests": found, "instead": _instead(opened, sample, found, whole)}
 
 
-def _instead(opened: Opened, index: int, sample: Any, found: dict[str, int], whole: Sequence[str]) -> int | None:
-    detours: list[tuple[int, Any]] = opened.detours[::-1]  # the outermost call came to its end last
-    for other, answer in detours:
-        if other % opened.length != index % opened.length and (answer is sample or _same(answer, found, whole)):
-            return other % opened.length
+def _instead(opened: Opened, sample: Any, found: dict[str, int], whole: Sequence[str]) -> list[Any] | None:
+    """Return [index, whether of a dataset inside this one] of the sample that was passed on as the one asked for."""
+    for detour in opened.detours[::-1]:  # the outermost call came to its end last
+        if detour.sample is sample or _same(detour.sample, found, whole):
+            return [detour.index, detour.inner]
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import random
@@ -24,16 +25,33 @@ Task = dict[str, Any]
 
 _SEED_MASK = 2**32 - 1
 _DETOURS = 8  # calls of __getitem__ inside one that are remembered
+_INNER = 16  # datasets inside a dataset that are watched
+_LIBRARY = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+
+
+@dataclass(frozen=True, eq=False)
+class Detour:
+    """A dataset, asked for one index, asked itself for another: that index, what came, and who it was."""
+
+    index: int
+    sample: Any
+    inner: bool
 
 
 @dataclass(eq=False)
 class Opened:
-    """The dataset of this process; `detours` are the other indices that it asked itself for while it made a sample."""
+    """The dataset of this process.
+
+    Args:
+        dataset, length: what the factory returned.
+        detours: of the dataset, or of one inside it, while a sample is made; the outermost last.
+        asked: (object, index) of the calls under way.
+    """
 
     dataset: Any
     length: int
-    detours: list[tuple[int, Any]] = field(default_factory=list)
-    inside: bool = False
+    detours: list[Detour] = field(default_factory=list)
+    asked: list[tuple[int, Any]] = field(default_factory=list)
 
 
 _HERE: dict[str, Opened] = {}
@@ -120,27 +138,57 @@ def _a(value: Any) -> str:
 
 
 def _watch(opened: Opened) -> None:
-    """Notice when the dataset, asked for one index, asks itself for another."""
-    kind = type(opened.dataset)
-    original = kind.__getitem__
+    """Notice when a dataset, the user's or one that it wraps, is asked for one index and asks itself for another."""
+    objects = _datasets(opened.dataset)
+    own = {id(found) for found in objects}
+    for kind in {type(found) for found in objects}:
+        with contextlib.suppress(AttributeError, TypeError):  # a built-in type: it has no such habits
+            kind.__getitem__ = _watched(kind.__getitem__, own, opened)
 
+
+def _watched(original: Callable[[Any, Any], Any], own: set[int], opened: Opened) -> Callable[[Any, Any], Any]:
     @functools.wraps(original)
     def watched(self: Any, index: Any) -> Any:
-        if self is not opened.dataset:
+        who = id(self)
+        if who not in own:
             return original(self, index)
-        nested, opened.inside = opened.inside, True
+        before = [asked for whose, asked in opened.asked if whose == who]
+        opened.asked.append((who, index))
         try:
             sample = original(self, index)
         finally:
-            opened.inside = nested
-        if nested and len(opened.detours) < _DETOURS and isinstance(index, int | np.integer):
-            opened.detours.append((int(index), sample))
+            opened.asked.pop()
+        if before and len(opened.detours) < _DETOURS and _another(index, before[-1], len(self)):
+            opened.detours.append(Detour(int(index) % len(self), sample, self is not opened.dataset))
         return sample
 
-    try:
-        kind.__getitem__ = watched
-    except (AttributeError, TypeError):  # a built-in type: it has no such habits
-        return
+    return watched
+
+
+def _another(index: Any, asked: Any, length: int) -> bool:
+    whole = isinstance(index, int | np.integer) and isinstance(asked, int | np.integer)
+    return whole and length > 0 and index % length != asked % length
+
+
+def _datasets(dataset: Any) -> list[Any]:
+    """Return the dataset and those that it wraps (Subset.dataset, ConcatDataset.datasets, a user's own attribute)."""
+    found = [dataset]
+    for outer in found:
+        inner: list[Any] = []
+        for value in getattr(outer, "__dict__", {}).values():
+            inner += value[:_INNER] if isinstance(value, list | tuple) else [value]
+        found += [v for v in inner if _is_dataset(v) and not any(v is known for known in found)][: _INNER - len(found)]
+    return found
+
+
+def _is_dataset(value: Any) -> bool:
+    kind = type(value)
+    utils = sys.modules.get("torch.utils.data")
+    if utils is not None and isinstance(value, utils.Dataset):
+        return hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    theirs = file is not None and not str(file).startswith(_LIBRARY)
+    return theirs and hasattr(kind, "__getitem__") and hasattr(kind, "__len__")
 
 
 def _reverse_listings() -> None:
@@ -198,9 +246,8 @@ def where_raised(error: BaseException | None) -> str:
     if error is None:
         return ""
     ours = str(Path(__file__).parents[1])
-    library = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((ours, "<"))]
-    theirs = [f for f in frames if not f.filename.startswith(library)] or frames
+    theirs = [f for f in frames if not f.filename.startswith(_LIBRARY)] or frames
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}"
     return f"{Path(theirs[-1].filename).name}:{theirs[-1].lineno} in {theirs[-1].name}" if theirs else ""

@@ -245,6 +245,13 @@ def test_the_sample_that_stands_in_is_named(audit):
     assert found.examples == ("000000000004", "000000000005")
 
 
+def test_a_dataset_inside_that_passes_another_sample_on_is_named(audit):
+    found = finding(audit("odd:wrapped_last_good", X), "DC905")
+    assert found.measured["instead"] == {
+        "000000000002": "item 4 of the dataset inside", "000000000003": "item 3 of the dataset inside",
+    }  # fmt: skip
+
+
 def test_a_share_is_clearly_larger_by_three_times_and_three_standard_errors():
     assert _clearly_larger(1, 1000, 0, 5)  # the files have none
     assert not _clearly_larger(0, 1000, 0, 5)

@@ -280,6 +280,25 @@ class LastGood(Plain):
         return self[index - 1] if index in {4, 5} else super().sample(index)
 
 
+class Wrapper:
+    """The first eight of another dataset, backwards."""
+
+    def __init__(self, inner):
+        self.parts = [inner]
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if not 0 <= index < 8:
+            raise IndexError(index)
+        return self.parts[0][7 - index]
+
+
+def wrapped_last_good():
+    return Wrapper(LastGood())
+
+
 class Slices(Plain):
     """Asks itself for others while it makes a sample, and rightly so."""
 
