@@ -169,8 +169,12 @@ def _pool(asked: Asked, task: Task) -> Iterator[dict[str, Any]]:
         worker.start()
     for _, sender in pipes:
         sender.close()
-    for place in range(len(items)):
-        yield pipes[place % count][0].recv()
+    for place, index in enumerate(items):
+        try:
+            yield pipes[place % count][0].recv()
+        except EOFError as error:
+            msg = f"a worker process ended at index {index}"
+            raise RuntimeError(msg) from error
     for worker in workers:
         worker.join()
 

@@ -198,6 +198,7 @@ def test_what_decides_besides_the_index_is_named(audit, factory, kind, severity,
 def test_a_second_pass_that_dies_is_said(audit):
     run = audit("odd:FailsInWorkers", limits=Limits(item_s=10.0))
     assert told(run) == [("DC904", "died")]
+    assert "a worker process ended at index 4" in finding(run, "DC904").cause.text
 
 
 @pytest.mark.slow
