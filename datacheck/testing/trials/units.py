@@ -37,3 +37,35 @@ SCALED_SOME = Trial(
     "one-percent-scaled", "DC201", _GRASPED, _clouds, _scaled(0.01), _FACTORS, cause=lambda f: _KINDS[f]
 )
 SCALED_ALL = Trial("all-scaled", "DC201", _GRASPED, _clouds, _scaled(1.0), _FACTORS, cause=lambda f: _KINDS[f])
+
+
+_NEAR = {
+    "fields": {
+        "palm": {"role": "position", "shape": ["G", 3], "unit": "m", "near": "object", "distance": "0.02..0.5"},
+        "object": {"role": "position", "shape": [3], "unit": "m"},
+    }
+}
+
+
+def _grasps(rng: np.random.Generator) -> Samples:
+    """Palms 5 to 25 cm from an object that stands anywhere on a table."""
+    made = []
+    for i in range(60):
+        centre = rng.uniform([-1, -1, 0.02], [1, 1, 0.3])
+        way = rng.normal(size=(40, 3))
+        way *= rng.uniform(0.05, 0.25, (40, 1)) / np.linalg.norm(way, axis=1, keepdims=True)
+        made.append(sample(f"g{i:03d}", {"palm": centre + way, "object": centre}))
+    return made
+
+
+def _moved_away(samples: Samples, metres: float, rng: np.random.Generator) -> Sequence[str]:
+    places = some(samples, 0.05, rng)
+    for place in places:
+        split, piece = samples[place]
+        samples[place] = split, changed(piece, palm=piece.fields["palm"] + np.array([metres, 0, 0]))
+    return [samples[place][1].key for place in places]
+
+
+FAR_FROM_OBJECT = Trial(
+    "far-from-object", "DC201", _NEAR, _grasps, _moved_away, (Size("1 m away", 1.0), Size("3 m away", 3.0))
+)

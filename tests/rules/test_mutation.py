@@ -1,0 +1,69 @@
+"""No rule is there for show: without its judge, or without one of its measurements, an example or a trial fails."""
+
+from dataclasses import replace
+
+import pytest
+
+from datacheck.errors import DatacheckError
+from datacheck.rules import catalogue
+from datacheck.testing.trials import trials
+from datacheck.testing.trials.run import clean, planted
+from tests.rules.harness import codes, scan
+from tests.rules.test_examples import sections
+
+MEASURES = {m.name: sorted(r.code for r in catalogue().values() if m in r.measures)
+            for rule in catalogue().values() for m in rule.measures}  # fmt: skip
+
+
+def broken(code):
+    """Tell whether an assertion about the examples of a rule's page fails."""
+    page = sections(catalogue()[code].doc)
+    try:
+        if codes(scan(page["Bad::"])[0]) != [code]:
+            return True
+        found, _ = scan(page["Good::"])
+    except AssertionError:  # a crash verdict is seen, too
+        return True
+    verdict = next(v for v in found.verdicts if v.code == code)
+    return codes(found) != [] or verdict.verdict != "pass" or verdict.checked == 0
+
+
+def missed(trial):
+    """Tell whether an assertion about a trial fails."""
+    try:
+        outcomes = [planted(trial, size, 103) for size in trial.sizes if size.documented]
+        return clean(trial, 101) != () or any(o.found < o.wanted or not o.named for o in outcomes)
+    except DatacheckError:
+        return True
+
+
+@pytest.fixture
+def changed(monkeypatch):
+    """Put another rule into the catalogue."""
+
+    def changed(code, **changes):
+        monkeypatch.setitem(catalogue(), code, replace(catalogue()[code], **changes))
+
+    return changed
+
+
+@pytest.mark.parametrize("code", sorted(catalogue()))
+def test_a_rule_without_its_judge_is_noticed(code, changed):
+    assert not broken(code)
+    page = catalogue()[code].judge.__doc__
+
+    def silent(rows, case):
+        return iter(())
+
+    silent.__doc__ = page
+    changed(code, judge=silent)
+    assert broken(code)
+
+
+@pytest.mark.parametrize("name", sorted(MEASURES))
+def test_a_measurement_that_says_nothing_is_noticed(name, changed):
+    for code in MEASURES[name]:
+        rule = catalogue()[code]
+        mute = tuple(replace(m, function=lambda *_: {}) if m.name == name else m for m in rule.measures)
+        changed(code, measures=mute)
+    assert any(broken(code) for code in MEASURES[name]) or any(missed(t) for t in trials() if t.code in MEASURES[name])
