@@ -75,7 +75,7 @@ def speed(column: Column, spec: FieldSpec) -> Columns:
 @rule(
     "DC505", "action-jump", Severity.WARNING, Level.GROUP, measures=(speed,),
     needs=("DC109", "DC122", "DC201", "DC202", "DC221", "DC222"), applies=_moved,
-    defaults={"z": 12.0, "logs": 5.0, "least": 10},
+    defaults={"z": 12.0, "logs": 8.0, "least": 10},
 )  # fmt: skip
 def action_jump(rows: Rows, case: Case) -> Iterator[Failure]:
     """Something moves faster than it can, or jumps as it does in no other episode.
@@ -91,7 +91,7 @@ def action_jump(rows: Rows, case: Case) -> Iterator[Failure]:
     When it is wrong:
         Commands may jump: declare no ``max_speed`` for them.
     Options:
-        z: robust deviation that is a jump (12). logs: that of the logarithm (5). least: episodes that must be there to
+        z: robust deviation that is a jump (12). logs: that of the logarithm (8). least: episodes that must be there to
         compare with (10).
     Bad::
 

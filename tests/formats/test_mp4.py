@@ -7,7 +7,9 @@ import pytest
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
+from datacheck.scan import scan
 from tests.formats.reading import CORPUS, read_all
+from tests.rules.harness import schema_of
 
 MP4 = CORPUS / "mp4"
 
@@ -42,6 +44,23 @@ def test_pictures_are_not_read(tmp_path):
         file.truncate(8 << 30)
     with open_container(tmp_path / "long.mp4") as container:
         assert container.peek("times") == ((10,), "<f8")
+
+
+def test_a_scan_pairs_videos_with_rows_without_decoding_them(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, rows in (("a", 10), ("b", 11)):
+        np.save(data / f"{name}.npy", np.random.default_rng(rows).normal(size=(rows, 3)))
+        (data / f"{name}.mp4").write_bytes((MP4 / "y_end.mp4").read_bytes())
+    schema = schema_of(
+        """
+        samples: {files: "{name}.npy"}
+        episode: {fps: 25}
+        fields: {a: {role: action, shape: [T, 3], at: array}, cam: {role: video, file: "{name}.mp4"}}
+        """
+    )
+    (finding,) = scan(data, schema, output=tmp_path / "out").report.findings
+    assert (finding.code, finding.examples, finding.cause.kind) == ("DC508", ("b.npy",), "one")
 
 
 def test_a_file_without_a_suffix_is_known_by_its_first_bytes(tmp_path):
