@@ -279,13 +279,15 @@ def test_the_compressed_demos_are_all_too_short(shared_data, in_tmp):
     keys = [f"test_demo0-4.hdf5:/data/demo_{i}" for i in range(5)]
     case = Case(
         "", "robomimic_64", 5,
-        errors={("DC501", "", "short"): keys},  # "5 of 5 episodes shorter than 64 steps (min 51)"
+        # "5 of 5 episodes shorter than 64 steps (min 51)": the whole task is lost
+        errors={("DC501", "", "short"): keys, ("DC509", "", "emptied"): []},
         warnings={("DC501", "", "lost-starts"): [], ("DC111", "", "total"): keys},  # five of 200 demos
     )  # fmt: skip
     result = run(Path("data"), case.schema)
     check(result, case)
     (short,) = [f for f in result.report.findings if f.kind == "short"]
-    assert short.measured == {"shortest": 51, "longest": 59}
+    assert (short.measured["shortest"], short.measured["longest"]) == (51, 59)
+    assert short.measured["groups"] == ["test_demo0-4.hdf5"]
 
 
 def test_zeros_that_mean_unannotated_are_found_where_the_schema_does_not_say_so(shared_data, in_tmp):
