@@ -269,7 +269,8 @@ def mixed_centring(rows: Rows, case: Case) -> Iterator[Failure]:
         Half of the data at the origin and half of it where it was recorded is two distributions; the network learns to
         tell the exporters apart.
     Measure:
-        Which centre lies at the origin, sample by sample, as in DC301.
+        Which centre lies at the origin, sample by sample, as in DC301; where nearly as many samples come near to it, up
+        to 5 % of half the diagonal, it was not put there.
     When it is wrong:
         Models of things, some of which are symmetric about their origin: declare ``centered``, or switch it off.
     Options:
@@ -303,6 +304,9 @@ def mixed_centring(rows: Rows, case: Case) -> Iterator[Failure]:
     _, label = _labels(rows, known, case.spec.role, float(case.options["at"]))
     least = max(2, float(case.options["least"]) * count)
     sizes = {name: int((known & (label == name)).sum()) for name in ("none", "root", "centroid", "box")}
+    for name, far in _centres(rows, case.spec.role).items():  # symmetric things come near to it by themselves
+        if name in sizes and 5 * int((known & (label == "none") & (far < 0.05)).sum()) > sizes[name]:
+            sizes[name] = 0
     kinds = sorted((n for n, size in sizes.items() if size >= least), key=lambda n: -sizes[n])
     if len(kinds) > 1:
         odd = known & np.isin(label, kinds[1:])

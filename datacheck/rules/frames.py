@@ -21,7 +21,7 @@ _OTHER = {"camera_opengl": "camera_opencv", "camera_opencv": "camera_opengl"}
 
 @rule(
     "DC303", "camera-frame", Severity.ERROR, Level.DATASET, measures=(place, projection),
-    needs=("DC109", "DC122", "DC221", "DC301", "DC602"),
+    needs=("DC109", "DC122", "DC221", "DC301", "DC306", "DC602"),
     applies=lambda s: leaf(s) and s.role in {"points", "joints", "position"} and s.frame in _BEFORE,
     defaults={"wrong": 0.5, "sure": 0.999, "better": 0.5, "inside": 0.9},
 )  # fmt: skip

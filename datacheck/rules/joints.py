@@ -309,7 +309,7 @@ def _seen(spec: FieldSpec) -> bool:
 
 @rule(
     "DC606", "out-of-view", Severity.WARNING, Level.SAMPLE, measures=(projection,), applies=_seen,
-    needs=(*_NEEDS, "DC201", "DC301", "DC303", "DC602"), defaults={"outside": 0.5, "most": 0.9},
+    needs=(*_NEEDS, "DC201", "DC301", "DC303", "DC306", "DC602"), defaults={"outside": 0.5, "most": 0.9},
 )  # fmt: skip
 def out_of_view(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     """Most joints of a sample are outside the image or behind the camera.

@@ -1,4 +1,4 @@
-"""Rules about directions: normals are unit vectors."""
+"""Rules about directions: normals are unit vectors, up is up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, measure, rule, those
-from datacheck.rules.measures import is_numeric, of_role, reduced
+from datacheck.rules.measures import is_numeric, leaf, of_role, positions, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
@@ -17,6 +17,7 @@ from datacheck.table import Measured, Rows
 Array = np.ndarray[Any, Any]
 
 OFF = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+_MOST = 4096  # points of a cloud whose second moments are taken
 _NEEDS = ("DC109", "DC122", "DC221")
 
 
@@ -106,4 +107,90 @@ def bad_normals(rows: Rows, case: Case) -> Iterator[Failure]:
             fix="Divide them by their length; estimate those that are zero.",
             kind="length",
             order=share,
+        )
+
+
+@measure("flatness", applies=lambda s: leaf(s) and s.role == "points" and s.up is not None)
+def flatness(column: Column, spec: FieldSpec) -> Columns:
+    """In which direction a cloud is flattest: `flat_axis` (3), a unit vector; `flatness`: how many times flatter.
+
+    From the second moments of at most 4,096 points, evenly taken.
+    """
+    del spec
+    found = positions(column)
+    if found is None:
+        return {}
+    xyz, lengths = found
+    counts = np.ones(len(column), np.int64) if lengths is None else lengths
+    moments = np.zeros((len(column), 3, 3))
+    for i, (start, count) in enumerate(zip(np.cumsum(counts) - counts, counts, strict=True)):
+        part = xyz[:, start : start + count : max(1, -(-count // _MOST))].astype(np.float64)
+        part -= part.mean(axis=1, keepdims=True) if count else 0.0
+        moments[i] = part @ part.T / max(1, part.shape[1])
+    known = (counts > 3) & np.isfinite(moments).all(axis=(1, 2))
+    size, axes = np.linalg.eigh(np.where(known[:, None, None], moments, np.eye(3)))
+    known &= size[:, 1] > 0
+    ratio = np.sqrt(size[:, 1] / np.maximum(size[:, 0], 1e-12 * np.maximum(size[:, 1], 1e-300)))
+    return {"flat_axis": Measured(axes[:, :, 0], known), "flatness": Measured(ratio, known)}
+
+
+@rule(
+    "DC308", "up-axis", Severity.INFO, Level.DATASET, measures=(flatness,), needs=(*_NEEDS, "DC201"),
+    applies=lambda s: leaf(s) and s.role == "points" and s.up is not None,
+    defaults={"angle": 20.0, "flat": 1.3, "share": 0.5},
+)  # fmt: skip
+def up_axis(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Most clouds are flattest along another axis than the one that is declared to point up.
+
+    What:
+        Rooms, streets and tables are wider than high: the direction in which a cloud varies least is near the declared
+        ``up``, in most samples.
+    Why it matters:
+        Augmentation turns about the vertical and cuts at the floor: about another axis it makes rooms that lie on
+        their side.
+    Measure:
+        Eigenvector of the smallest second moment, where it is clearly the smallest; its angle to ``up``. Which end is
+        up it does not tell.
+    When it is wrong:
+        Towers, corridors, single objects.
+    Options:
+        angle: degrees between both (20). flat: how much flatter than the next direction a cloud must be to be judged
+        (1.3). share: share of these that may point elsewhere (0.5).
+    Bad::
+
+        schema: {fields: {p: {role: points, shape: [P, 3], unit: m, up: y}}}
+        samples:
+          - {n: 4, p: {room: 400}}
+
+    Good::
+
+        schema: {fields: {p: {role: points, shape: [P, 3], unit: m, up: z}}}
+        samples:
+          - {n: 4, p: {room: 400}}
+
+    Fix:
+        Turn the clouds, or declare the axis that points up.
+    Reference:
+        ScanNet is z up, most meshes of games and cameras are y up.
+    """
+    known = rows.measured("flatness")
+    if not known.any():
+        return
+    clear = known & (rows["flatness"] >= float(case.options["flat"]))
+    axis = "xyz".index((case.spec.up or "z")[-1])
+    angle = np.rad2deg(np.arccos(np.clip(np.abs(rows["flat_axis"][:, axis]), 0, 1)))
+    off = clear & (angle > float(case.options["angle"]))
+    if int(off.sum()) > float(case.options["share"]) * max(1, int(clear.sum())):
+        names = np.argmax(np.abs(rows["flat_axis"][off]), axis=1)
+        often = int(np.argmax(np.bincount(names, minlength=3)))
+        yield Failure(
+            off,
+            f"{int(off.sum()):,} of {int(clear.sum()):,} flat clouds are flattest along {'xyz'[often]}, "
+            f"{float(np.median(angle[off])):.3g} degrees from {case.spec.up} (median), which is declared to point up.",
+            measured={"angle": float(np.median(angle[off])), "axis": "xyz"[often]},
+            expected={"up": case.spec.up},
+            cause=Cause(f"probably {'xyz'[often]} points up", "xyz"[often], explains=int((names == often).sum())),
+            fix=f"Turn the clouds, or declare up: {'xyz'[often]}.",
+            kind="xyz"[often],
+            order=angle,
         )

@@ -27,7 +27,7 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "centered_on": frozenset({"points", "joints"}),
     "up": frozenset({"points"}),
     "extrinsics": frozenset({"points", "joints", "depth"}),
-    "scale": frozenset({"depth"}),
+    "scale": frozenset({"depth", "points"}),
     "origin": frozenset({"image"}),
     "robot": frozenset({"joint_angle", "action"}),
     "max_speed": frozenset({"position", "joint_angle", "rotvec", "action"}),

@@ -18,6 +18,7 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.sources.values import plain
 
 _ANY = FieldSpec()
+_CONVENTION = "macros_image_convention"  # as robosuite calls it, of a sample's group or the one above
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Facts:
         known = {*placeholders, "file"}
         self._unique = unique
         self._attrs = sorted(schema.attrs)
+        self.oriented = any(spec.origin for spec in schema.fields.values())  # ask how images were written
         self._group = _group(schema, known)
         self._inner = schema.samples.each is not None and schema.samples.each.startswith("/")
         self._last = ("", "")  # all samples of a file have one group, unless groups inside it have names
@@ -98,6 +100,8 @@ class Facts:
             value = _attribute(name, attrs.get(name))
             if value is not None:
                 facts[f"attrs/{name}"] = value
+        if self.oriented and isinstance(convention := attrs.get(_CONVENTION), str):
+            facts["image_convention"] = convention
         return facts
 
     def columns(self, about: About, keys: Sequence[str], fields: Mapping[str, Column]) -> dict[str, Column]:

@@ -28,7 +28,7 @@ class FileSource(Source):
         with self.opened(item, fields.hint) as container:
             values = fields.read(container)
             self.left_out(item.path, values)
-            attrs = container.attrs() if fields.reads_attributes else {}
+            attrs = container.attrs() if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
         about = About(item.path, item.path, "", item.names, item.nbytes)
         try:

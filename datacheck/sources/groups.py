@@ -104,7 +104,7 @@ class GroupSource(Source):
             values = fields.read(attributes.container, f"{group}/", names)
             self.left_out(item.path, values)
             absent = self.with_companions(values, item, known, shelf)
-            attrs = attributes.of(group) if fields.reads_attributes else {}
+            attrs = attributes.of(group) if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
             told, label = self.facts(item, about, values, attrs)
         except FormatError as error:

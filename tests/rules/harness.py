@@ -8,6 +8,11 @@ rest. A value is a number, a list, a text, ``{json: ...}``, or one of the makers
     {walk: shape, lag, scale, at}: sums of what {normal: shape} gives, so many steps later, from `at` on
     {hand: unit factor, root, flip, order, scale, copies}: joints of the MANO hand in HO3D order
     {film: T, stops}: pictures [T, 4, 4, 3] that all differ; from step `stops` on they are one
+    {view: P, pose: true, inverted, aside}: a cloud of one scene in a camera's own frame, or that camera's pose in the
+        world (4 x 4); a function of the sample's number, so that both agree
+    {standing: size, above}: the pose (7) of a box of that diagonal, turned about z, on the floor or above it
+    {picture: side, turned}: a bright sky over dark ground, uint8
+    {room: P}: points on floor, ceiling and walls of a room, z up
     {arm: T, shift, jump}: a Panda's seven joints in motion, radians; the first one moved or jumping by so much
     {circle: [T, k]}: angles that go round once, wrapped into -pi..pi
     {directions: N, length}: random vectors of that length
@@ -46,6 +51,23 @@ def schema_of(text: str | dict[str, Any]) -> Schema:
     return Schema.model_validate({"datacheck": 1, "name": "test", "samples": {"files": "*"}} | data)
 
 
+def view(number, count, pose=False, inverted=False, aside=0.0):
+    """Return the pose of camera `number`, or what it sees of the one scene there is, in its own frame."""
+    around = 0.7 * number
+    eye = (1.5 + 0.3 * (number % 3)) * np.array([np.cos(around), np.sin(around), 0.9 * np.sin(1.9 * number)])
+    z = -eye / np.linalg.norm(eye)
+    x = np.cross(z, [0, 0, 1.0])
+    x /= np.linalg.norm(x)
+    to_world = np.eye(4)
+    to_world[:3, :3] = np.stack([x, np.cross(z, x), z], axis=1)
+    to_world[:3, 3] = eye
+    if pose:
+        return np.linalg.inv(to_world) if inverted else to_world
+    scene = directions(np.random.default_rng(0), 4 * count) * [0.5, 0.3, 0.15]
+    seen = np.random.default_rng(number).choice(len(scene), count, replace=False)
+    return (scene[seen] + [aside, 0, 0] - eye) @ to_world[:3, :3]
+
+
 def value_of(said: Any, number: int) -> Any:
     """Return what a YAML value stands for in sample `number`."""
     if isinstance(said, str):
@@ -56,6 +78,8 @@ def value_of(said: Any, number: int) -> Any:
     if "json" in said:
         return said["json"]
     rng = np.random.default_rng([number, 7])
+    if "view" in said:
+        return view(number, said["view"], **{k: v for k, v in said.items() if k != "view"})
     maker = next(name for name in MAKERS if name in said)
     rest = {k: v for k, v in said.items() if k not in {maker, "dtype"}}
     array = MAKERS[maker](rng, said[maker], **rest)
@@ -116,6 +140,27 @@ def _hand(rng, unit, root=(0.1, 0.05, -0.6), flip=False, order=None, scale=1.0, 
 PANDA = (0.0, -0.16, 0.0, -2.44, 0.0, 2.23, 0.79)
 
 
+def standing(rng, size, above=0.0):
+    """Return float64 (7): position and quaternion (w x y z) of a cube that stands on z = 0."""
+    half = rng.uniform(-1.5, 1.5)
+    return np.array([*rng.uniform(-0.3, 0.3, 2), size / np.sqrt(3) / 2 + above, np.cos(half), 0, 0, np.sin(half)])
+
+
+def picture(rng, side, turned=False):
+    """Return uint8 (side, side, 3): a sky that is brighter than the ground, its first row on top."""
+    rows = np.where(np.arange(side) < 0.4 * side, 190, 60) + 30 * np.sin(np.arange(side) / 7)
+    image = rows[:, None, None] + rng.normal(0, 12, (side, side, 3))
+    image = np.clip(image, 0, 255).astype(np.uint8)
+    return image[::-1].copy() if turned else image
+
+
+def room(rng, count):
+    """Return float64 (count, 3): a room 5 m wide and 2.6 m high, some metres from the origin."""
+    points = rng.uniform(0, 1, (count, 3))
+    points[np.arange(count), rng.choice(3, count, p=[0.2, 0.2, 0.6])] = rng.integers(0, 2, count)
+    return points * [rng.uniform(4, 6), rng.uniform(4, 6), 2.6] + [3, 1, 0.5]
+
+
 def arm(rng, steps, shift=0.0, jump=0.0):
     """Return float64 (steps, 7): a Panda near its home pose; joint 1 sweeps over most of its range."""
     joints = np.array(PANDA) + 0.1 * np.sin(0.1 * np.arange(steps)[:, None] + rng.uniform(0, 6, 7))
@@ -158,6 +203,7 @@ def grasps(rng, count, at=(0.0, 0.0, 0.0), order="wxyz"):
 
 
 MAKERS = {
+    "picture": picture, "room": room, "standing": standing,
     "arm": arm, "circle": circle, "directions": directions, "turns": turns, "grasps": grasps,
     "normal": _normal, "box": _box, "choice": _choice, "ramp": _ramp, "walk": _walk, "film": _film, "hand": _hand,
     "full": lambda rng, shape, value: np.full(shape, value, dtype=np.float32),

@@ -180,8 +180,8 @@ def test_what_the_image_cannot_tell_is_printed_as_a_tie():
 
 
 def test_a_mirrored_axis_is_found_where_the_camera_is_off_centre():
-    k = np.array([[600.0, 0, 600], [0, 600, 240], [0, 0, 1]])
-    hands = [hand(np.random.default_rng(n), root=(-0.45, 0.0, 0.8))[0] for n in range(5)]
+    k = np.array([[900.0, 0, 440], [0, 900, 240], [0, 0, 1]])
+    hands = [hand(np.random.default_rng(n), root=(-0.36, 0.0, 0.8))[0] for n in range(5)]
     assert findings(VIEW.replace("FRAME", "camera_opencv"), *({"j": h, "k": k} for h in hands)) == []
     (finding,) = findings(VIEW.replace("FRAME", "camera_opencv"), *({"j": h * [-1, 1, 1], "k": k} for h in hands))
     assert (finding.code, finding.kind) == ("DC303", "reversed-x")

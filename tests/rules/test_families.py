@@ -255,6 +255,9 @@ def test_intrinsics_of_another_image_are_a_warning():
     frames = [hand(np.random.default_rng(n), root=(0.02 * n - 0.1, 0.0, -0.6))[0] for n in range(5)]
     assert findings(schema, pieces(*({"j": f, "k": k} for f in frames))) == []
     (finding,) = findings(schema, pieces(*({"j": f, "k": k * 3} for f in frames)))
+    assert (finding.code, finding.severity, finding.kind) == ("DC306", "error", "resolution")
+    assert (finding.fields, finding.cause.factor) == (("k", "j"), pytest.approx(1 / 3))
+    (finding,) = findings(schema, pieces(*({"j": f + np.array([0.9, 0, 0]), "k": k} for f in frames)))
     assert (finding.code, finding.severity, finding.kind) == ("DC303", "warning", "outside")
 
 

@@ -79,6 +79,20 @@ def _other_hand(site: Site) -> list[Planted]:
     return [Planted((key,), "DC608", "the shape of another hand")]
 
 
+def _half_camera(site: Site) -> list[Planted]:
+    """The images were halved, and their camera with them; the schema speaks of the whole ones."""
+    key = _one(site)
+    record = _read(site.folder / key)
+    record["camMat"] = record["camMat"] * np.array([[0.5], [0.5], [1.0]])
+    (site.folder / key).write_bytes(dumps(record))
+    return [Planted((key,), "DC306", "camera of an image of half the size")]
+
+
+def _out_of_view(joints: Array) -> Array:
+    out: Array = joints + np.array([-1.4 * joints[0, 2], 0.0, 0.0])
+    return out
+
+
 def _nan_joint(joints: Array) -> Array:
     out = joints.copy()
     out[7, 2] = np.nan
@@ -144,6 +158,8 @@ FAULTS = (
     _frame("nan-joint", "DC221", "one joint is NaN", _nan_joint),
     _frame("no-joints", "DC121", "handJoints3D is None", lambda j: None),
     _frame("twenty-joints", "DC122", "20 joints", lambda j: j[:20].copy()),
+    Fault("half-size-camera", "ho3d", "DC306", _half_camera),
+    _frame("out-of-view", "DC606", "a hand beside the image", _out_of_view),
     Fault("other-hand", "ho3d", "DC608", _other_hand),
     Fault("truncated-pickle", "ho3d", "DC101", _truncated),
     Fault("missing-pickle", "ho3d", "DC105", _missing),

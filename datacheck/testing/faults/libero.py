@@ -131,6 +131,14 @@ def _wrapped(demo: Demo) -> None:
     demo["obs/ee_ori"][half:] = ori * (1 - 2 * np.pi / angle)
 
 
+def _other_convention(site: Site) -> list[Planted]:
+    key = site.pick(_demos(site))[0]
+    path, _, inner = key.partition(":")
+    with h5py.File(site.folder / path, "r+") as file:
+        file[inner].attrs["macros_image_convention"] = "opencv"
+    return [Planted((key,), "DC309", "images that say they are upright")]
+
+
 def _truncated(site: Site) -> list[Planted]:
     path = site.pick([p for p in names(site, "*/*.hdf5") if not any(k.startswith(f"{p}:") for k in site.taken)])[0]
     truncate(site.folder / path)
@@ -200,5 +208,6 @@ FAULTS = (
     _edit("joint-jump", "DC604", "joint 7 jumps by half a radian", _jump),
     _edit("wrapped-orientation", "DC607", "orientation wraps in mid demo", _wrapped),
     _edit("one-row-less", "DC123", "joint_states has a step less", _one_row_less),
+    Fault("other-image-convention", "libero", "DC309", _other_convention),
     Fault("duplicate-demo", "libero", "DC803", _duplicate),
 )

@@ -72,6 +72,11 @@ def _beyond(record: Record, rng: np.random.Generator) -> None:
     record["grasp_qpos"][:, 8] = 2.5
 
 
+def _floating(record: Record, rng: np.random.Generator) -> None:
+    for part in (record["grasp_qpos"][:, 2], record["obj_pose"][2:3]):
+        part += 0.15
+
+
 def _zero_quaternion(record: Record, rng: np.random.Generator) -> None:
     record["grasp_qpos"][int(rng.integers(len(record["grasp_qpos"]))), 3:7] = 0.0
 
@@ -188,6 +193,7 @@ FAULTS = (
     _edit("nan-row", "DC221", "one grasp is NaN", _nan_row),
     _edit("minus-one-rows", "DC222", "a sixth of the grasps is -1", _minus_one_rows),
     _edit("beyond-the-limit", "DC603", "a finger bent further than it can", _beyond),
+    _edit("floating-object", "DC313", "an object 15 cm above the table", _floating),
     _edit("zero-quaternion", "DC304", "one quaternion is 0 0 0 0", _zero_quaternion),
     _edit("quaternions-xyzw", "DC305", "quaternions as x y z w", _scalar_last),
     _edit("zero-placeholder", "DC109", "an object of zeros after an exception", _zeros),

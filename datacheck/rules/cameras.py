@@ -1,0 +1,277 @@
+"""Rules about cameras: intrinsics belong to the image, extrinsics lead from the camera to the world."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rotation import inverse, moved
+from datacheck.rules.base import Case, Columns, Skip, measure, rule, shown, those
+from datacheck.rules.measures import column_of, leaf, norms, of_role, place, positions, reduced
+from datacheck.rules.placing import first_poses
+from datacheck.rules.projection import FRAMES, cameras
+from datacheck.sample import Block, Column
+from datacheck.schema.model import FieldSpec, Schema
+from datacheck.table import Measured, Rows
+
+Array = np.ndarray[Any, Any]
+
+_NEEDS = ("DC109", "DC122", "DC221")
+
+
+@measure("lens", applies=of_role("intrinsics"))
+def lens(column: Column, spec: FieldSpec) -> Columns:
+    """Focal lengths and principal point of the first camera, in pixels: `lens` (fx, fy, cx, cy)."""
+    del spec
+    found, known = cameras(column)
+    return {"lens": Measured(found, known)} if known.any() else {}
+
+
+def _size_of(schema: Schema, name: str) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
+    """Return the size of the image that a camera belongs to, and the fields that are projected with it."""
+    users = tuple(n for n, s in sorted(schema.fields.items()) if s.intrinsics == name and not s.absent)
+    sizes = [schema.fields[n].image_size for n in (name, *users)]
+    return next((size for size in sizes if size is not None), None), users
+
+
+@rule(
+    "DC306", "intrinsics-resolution", Severity.ERROR, Level.SAMPLE, measures=(lens,), needs=_NEEDS,
+    applies=of_role("intrinsics"), defaults={"off": 0.2, "narrow": 20.0, "wide": 120.0},
+)  # fmt: skip
+def intrinsics_resolution(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+    """Intrinsics belong to an image of another size.
+
+    What:
+        The principal point is near the middle of the declared image, and the field of view that of a camera.
+    Why it matters:
+        Images are resized for training and their intrinsics are not: everything projects to the wrong place, by a
+        factor that no assertion sees.
+    Measure:
+        ``|cx - W/2| / W`` and ``|cy - H/2| / H``; ``2 atan(W / 2 fx)``.
+    When it is wrong:
+        Crops keep the principal point of the whole image, which may lie far outside: raise ``off``. Lenses of other
+        angles: change ``narrow`` and ``wide``.
+    Options:
+        off: distance from the middle, over the side (0.2). narrow:, wide: horizontal angle of view in degrees
+        (20, 120).
+    Bad::
+
+        schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x: {}}}
+        samples:
+          - {n: 3, x: {normal: [9]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
+          - {x: {normal: [9]}, k: [[1200.0, 0, 640], [0, 1200, 480], [0, 0, 1]]}
+
+    Good::
+
+        schema: {fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}, x: {}}}
+        samples:
+          - {n: 4, x: {normal: [9]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
+
+    Fix:
+        Multiply both focal lengths and the principal point by new size over old size.
+    Reference:
+        HO3D: 640 x 480, focal length 617, principal point (312, 241).
+    """
+    known = rows.measured("lens")
+    if not known.any():
+        return
+    size, users = _size_of(case.schema, case.name)
+    if size is None:
+        yield Skip(known, "the schema does not say the image_size of this camera")
+        return
+    fx, fy, cx, cy = rows["lens"].T
+    width, height = size
+    off = np.maximum(np.abs(cx - width / 2) / width, np.abs(cy - height / 2) / height)
+    view = np.rad2deg(2 * np.arctan2(width / 2, fx))
+    bad = known & ~((off <= float(case.options["off"])) & (fy > 0))
+    bad |= known & ((view < float(case.options["narrow"])) | (view > float(case.options["wide"])))
+    if bad.any():
+        yield _of_another(bad, rows["lens"], view, size, users)
+
+
+def _of_another(bad: Array, camera: Array, view: Array, size: tuple[int, int], users: tuple[str, ...]) -> Failure:
+    width, height = size
+    middle = np.median(camera[bad], axis=0)
+    causes = {
+        "normalised": _normalised(camera),
+        "swapped": _swapped(camera, width, height),
+        "resolution": _resized(camera, width, height),
+    }
+    kind = next((kind for kind, fits in causes.items() if int((fits & bad).sum()) >= 0.9 * int(bad.sum())), "")
+    scale = float(np.median(camera[bad, 2] / width + camera[bad, 3] / height))
+    words = {
+        "normalised": f"in units of the image: multiply the rows by {width} and {height}",
+        "swapped": "width and height are swapped",
+        "resolution": f"those of an image of about {width * scale:.0f} x {height * scale:.0f}: x{shown(1 / scale)}"
+        if scale > 0 else "",
+    }  # fmt: skip
+    cause = Cause(words[kind], kind, 1 / scale if kind == "resolution" else None,
+                  int((causes[kind] & bad).sum())) if kind else None  # fmt: skip
+    return Failure(
+        bad,
+        f"{those(bad, 'have')} intrinsics that do not belong to {width} x {height} pixels: principal point "
+        f"({middle[2]:.4g}, {middle[3]:.4g}), {float(np.median(view[bad])):.3g} degrees of view (median).",
+        measured={"fx": float(middle[0]), "cx": float(middle[2]), "cy": float(middle[3])},
+        expected={"image_size": [width, height]},
+        cause=cause,
+        fix="Scale them with the image, or correct image_size.",
+        kind=kind or "camera",
+        extra=users,
+    )
+
+
+def _normalised(camera: Array) -> Array:
+    most: Array = np.abs(camera / np.array([10.0, 10.0, 1.5, 1.5])).max(axis=1)
+    return most <= 1
+
+
+def _swapped(camera: Array, width: int, height: int) -> Array:
+    near: Array = (np.abs(camera[:, 2] - height / 2) < 0.1 * height) & (np.abs(camera[:, 3] - width / 2) < 0.1 * width)
+    return near if abs(width - height) > 0.1 * max(width, height) else np.zeros(len(near), bool)
+
+
+def _resized(camera: Array, width: int, height: int) -> Array:
+    """Return where both coordinates of the principal point are the same multiple of the middle."""
+    across, down = camera[:, 2] / (width / 2), camera[:, 3] / (height / 2)
+    found: Array = (across > 0) & (down > 0) & (np.abs(across - down) < 0.25 * np.maximum(across, down))
+    return found & (np.abs(across - 1) > 0.1)
+
+
+def _viewed(spec: FieldSpec) -> bool:
+    return leaf(spec) and spec.role in {"points", "joints"} and spec.extrinsics is not None
+
+
+@measure("viewing", per="sample", uses=("fields.extrinsics", "fields.columns", "fields.order", "fields.frame"))
+def viewing(block: Block, schema: Schema) -> Columns:
+    """What extrinsics make of positions, taken as they are declared and as their inverse.
+
+    ``<field>:seen`` (4): of positions in the world, the share within 60 degrees of the camera's axis, for a camera that
+    looks along +z, then -z; ``<field>:posed`` (6): of positions in the camera, their centroid in the world. First as
+    declared (camera to world), then inverted.
+    """
+    found: dict[str, Measured] = {}
+    for name, spec in sorted(schema.fields.items()):
+        pose = first_poses(block, schema, spec.extrinsics) if _viewed(spec) and spec.extrinsics else None
+        column = column_of(block, schema, name) if pose is not None else None
+        here = None if column is None else positions(column)
+        if pose is None or here is None:
+            continue
+        counts = np.ones(len(block), np.int64) if here[1] is None else here[1]
+        both = (pose[0], inverse(pose[0]))
+        known = pose[1] & (counts > 0)
+        if spec.frame in FRAMES:
+            middle = reduced(np.add, here[0].astype(np.float64), counts) / np.maximum(counts, 1)
+            parts = [moved(middle, t, np.ones(len(block), np.int64)).T for t in both]
+            found[f"{name}:posed"] = Measured(np.concatenate(parts, axis=1), known)
+        else:
+            seen = [reduced(np.add, cone, counts) for t in reversed(both) for cone in _cones(moved(here[0], t, counts))]
+            found[f"{name}:seen"] = Measured(np.stack(seen, axis=1) / np.maximum(counts, 1)[:, None], known)
+    return dict(found)
+
+
+def _cones(xyz: Array) -> tuple[Array, Array]:
+    inside = xyz[0] ** 2 + xyz[1] ** 2 < 3 * xyz[2] ** 2
+    return inside & (xyz[2] > 0), inside & (xyz[2] < 0)
+
+
+@rule(
+    "DC307", "extrinsics-direction", Severity.WARNING, Level.GROUP, measures=(place, viewing),
+    needs=(*_NEEDS, "DC201", "DC304"), applies=_viewed, defaults={"views": 4, "ahead": 0.95, "better": 3.0},
+)  # fmt: skip
+def extrinsics_direction(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+    """Extrinsics lead from the world to the camera, where the way back is declared.
+
+    What:
+        Positions in the world, taken into the camera, all lie before it (along z, or, OpenGL, along -z); positions in
+        the camera, taken into the world, come to lie in one place for all views of a group. Both are tried with the
+        extrinsics as declared (camera to world) and inverted.
+    Why it matters:
+        Both directions are four by four and both are rigid; with the wrong one clouds of several views fly apart, or
+        everything is projected from somewhere else.
+    Measure:
+        Share of positions within 60 degrees of the camera's axis; spread of the posed centroids over the views of a
+        group.
+    When it is wrong:
+        Cameras that stand in the middle of what they see, or views that have nothing in common.
+    Options:
+        views: fewest views of a group (4). ahead: share before the camera for the inverse to fit (0.95). better: how
+        much less the inverse must scatter posed views (3.0).
+    Bad::
+
+        schema:
+          samples: {files: "*", group: "{scene}"}
+          fields:
+            p: {role: points, shape: [P, 3], unit: m, frame: camera_opencv, extrinsics: t}
+            t: {role: transform, shape: [4, 4], unit: m}
+        samples:
+          - {n: 6, group: a, p: {view: 60}, t: {view: 60, pose: true}}
+          - {n: 6, group: b, p: {view: 60}, t: {view: 60, pose: true, inverted: true}}
+
+    Good::
+
+        schema:
+          samples: {files: "*", group: "{scene}"}
+          fields:
+            p: {role: points, shape: [P, 3], unit: m, frame: camera_opencv, extrinsics: t}
+            t: {role: transform, shape: [4, 4], unit: m}
+        samples:
+          - {n: 6, group: a, p: {view: 60}, t: {view: 60, pose: true}}
+          - {n: 6, group: b, p: {view: 60}, t: {view: 60, pose: true}}
+
+    Fix:
+        Invert them once: R^T and -R^T t.
+    Reference:
+        ScanNet stores camera to world, BOP and COLMAP world to camera.
+    """
+    column = f":{case.name}:{'posed' if case.spec.frame in FRAMES else 'seen'}"
+    known = rows.measured(column)
+    if not known.any():
+        return
+    bad, short = _misled(rows, case, known, column)
+    if short.any():
+        yield Skip(short, f"groups of fewer than {case.options['views']} views")
+    if bad.any():
+        yield _inverted(bad, case.spec.extrinsics or "")
+
+
+def _misled(rows: Rows, case: Case, known: Array, column: str) -> tuple[Array, Array]:
+    """Return the views of groups that only fit with inverted extrinsics, and those of groups too small to tell."""
+    judge = _scattered if case.spec.frame in FRAMES else _aside
+    bad, short = known & False, known & False
+    for _, places in rows.by_group():
+        mine = places[known[places]]
+        if 0 < len(mine) < int(case.options["views"]):
+            short[mine] = True
+        elif len(mine):
+            bad[mine] = judge(rows[column][mine], float(np.median(rows["box"][mine])), case)
+    return bad, short
+
+
+def _inverted(bad: Array, name: str) -> Failure:
+    return Failure(
+        bad,
+        f"{those(bad, 'fit')} together only if {name} is inverted: it leads from the world to the camera, camera to "
+        "world is declared.",
+        expected={"extrinsics": "camera to world"},
+        cause=Cause("world to camera", "inverse", explains=int(bad.sum())),
+        fix="Invert them once: R^T and -R^T t.",
+        kind="inverse",
+        extra=(name,),
+    )
+
+
+def _aside(seen: Array, box: float, case: Case) -> bool:
+    """Tell whether all positions are before the cameras for the inverse, and not as declared."""
+    del box
+    shares = seen.mean(axis=0)
+    own, other = float(shares[:2].max()), float(shares[2:].max())
+    return other >= float(case.options["ahead"]) > own
+
+
+def _scattered(posed: Array, box: float, case: Case) -> bool:
+    """Tell whether posed views come together for the inverse, and not as declared."""
+    own, other = (float(np.median(norms((p - np.median(p, axis=0)).T))) for p in (posed[:, :3], posed[:, 3:]))
+    return other * float(case.options["better"]) < own and own > 0.03 * box

@@ -1,0 +1,172 @@
+"""Cameras and poses: intrinsics of another image, inverted extrinsics, views that do not fit, things that float."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from datacheck.sample import Piece
+from datacheck.testing.synth.draw import Array, rotation, unit_vectors
+from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+
+_CAMERAS = {
+    "fields": {
+        "k": {"role": "intrinsics", "shape": [3, 3], "unit": "px", "image_size": [640, 480]},
+        "x": {"role": "value", "shape": [4]},
+    }
+}
+_VIEWS = {
+    "samples": {"files": "*", "group": "{scene}"},
+    "fields": {
+        "p": {"role": "points", "shape": ["P", 3], "unit": "m", "frame": "camera_opencv", "extrinsics": "t"},
+        "t": {"role": "transform", "shape": [4, 4], "unit": "m"},
+    },
+}
+_WORLD = {
+    "samples": {"files": "*", "group": "{scene}"},
+    "fields": {
+        "p": {"role": "points", "shape": ["P", 3], "unit": "m", "frame": "world", "extrinsics": "t"},
+        "t": {"role": "transform", "shape": [4, 4], "unit": "m"},
+    },
+}
+_THINGS = {
+    "fields": {
+        "p": {"role": "points", "shape": ["P", 3], "unit": "m", "posed_by": "o", "rests": "-0.005..0.05"},
+        "o": {"role": "pose", "shape": [7], "columns": "pos:3 quat:4"},
+    }
+}
+_PICTURES = {
+    "samples": {"files": "*", "group": "{task}"},
+    "fields": {"i": {"role": "image", "shape": ["H", "W", 3], "dtype": "uint8"}},
+}
+
+
+def _cameras(rng: np.random.Generator) -> Samples:
+    """Lenses of 40 to 90 degrees, principal points a few pixels from the middle."""
+    found = []
+    for i in range(60):
+        focal = 320 / np.tan(np.deg2rad(rng.uniform(20, 45)))
+        cx, cy = 320 + 12 * rng.standard_normal(), 240 + 9 * rng.standard_normal()
+        k = np.array([[focal, 0, cx], [0, focal * rng.uniform(0.98, 1.02), cy], [0, 0, 1]])
+        found.append(sample(f"s{i:03d}", {"k": k, "x": rng.normal(size=4)}))
+    return found
+
+
+def _edited(share: float, change: Callable[[Piece, float, np.random.Generator], Piece]) -> Callable[..., Sequence[str]]:
+    def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
+        places = some(samples, share, rng, least=2)
+        for place in places:
+            split, piece = samples[place]
+            samples[place] = split, change(piece, value, rng)
+        return [samples[place][1].key for place in places]
+
+    return plant
+
+
+def _resized(piece: Piece, times: float, rng: np.random.Generator) -> Piece:
+    return changed(piece, k=piece.fields["k"] * np.array([[times], [times], [1.0]]))
+
+
+def _look_at(eye: Array) -> Array:
+    """Return the pose, camera to world, of an OpenCV camera at `eye` that looks at the origin."""
+    z = -eye / np.sqrt(eye @ eye)
+    x = np.cross(z, [0.0, 0.0, 1.0])
+    x /= np.sqrt(x @ x)
+    pose = np.eye(4)
+    pose[:3, :3] = np.stack([x, np.cross(z, x), z], axis=1)
+    pose[:3, 3] = eye
+    return pose
+
+
+def _scenes(rng: np.random.Generator, *, world: bool) -> Samples:
+    """Two scenes of surfaces about a metre across, seen by six cameras from different heights and distances."""
+    found = []
+    for number in range(2):
+        surface = unit_vectors(rng, 3000) * rng.uniform(0.2, 0.6, 3) + rng.normal(0, 0.05, 3)
+        for place in range(6):
+            around = place * np.pi / 3 + rng.uniform(-0.2, 0.2)
+            eye = rng.uniform(1.5, 2.5) * np.array([np.cos(around), np.sin(around), rng.uniform(-0.2, 1.2)])
+            pose = _look_at(eye)
+            seen = surface[rng.choice(len(surface), int(rng.integers(700, 1100)), replace=False)]
+            points = seen if world else (seen - eye) @ pose[:3, :3]
+            key = f"q{number}/{place}"
+            found.append(sample(key, {"p": points.astype(np.float32), "t": pose}, group=f"q{number}"))
+    return found
+
+
+def _inverted(samples: Samples, scenes: float, rng: np.random.Generator) -> Sequence[str]:
+    keys = []
+    for place, (split, piece) in enumerate(samples):
+        if int(piece.group[1:]) < scenes:
+            samples[place] = split, changed(piece, t=np.linalg.inv(piece.fields["t"]))
+            keys.append(piece.key)
+    return keys
+
+
+def _bumped(samples: Samples, metres: float, rng: np.random.Generator) -> Sequence[str]:
+    """One camera of the first scene was moved, and its pose was not measured again."""
+    place = int(rng.integers(6))
+    split, piece = samples[place]
+    pose = piece.fields["t"].copy()
+    pose[:3, 3] += metres * unit_vectors(rng, 1)[0]
+    samples[place] = split, changed(piece, t=pose)
+    return [piece.key]
+
+
+def _things(rng: np.random.Generator) -> Samples:
+    """Boxes of 5 to 30 cm that stand, lie or lean on the floor."""
+    found = []
+    for i in range(50):
+        points = rng.uniform(-0.5, 0.5, (200, 3)) * rng.uniform(0.05, 0.3, 3)
+        half = rng.uniform(-np.pi, np.pi) / 2 * unit_vectors(rng, 1)[0]
+        angle = np.sqrt(np.sum(half * half))
+        turn = rotation(2 * half[None])[0]
+        lift = -float(np.min((points @ turn.T)[:, 2])) + rng.uniform(-0.002, 0.01)
+        q = np.array([np.cos(angle), *(np.sin(angle) * half / angle)])
+        pose = np.array([*rng.uniform(-0.4, 0.4, 2), lift, *q])
+        found.append(sample(f"s{i:03d}", {"p": points.astype(np.float32), "o": pose}))
+    return found
+
+
+def _lifted(piece: Piece, metres: float, rng: np.random.Generator) -> Piece:
+    pose = piece.fields["o"].copy()
+    pose[2] += metres
+    return changed(piece, o=pose)
+
+
+def _pictures(rng: np.random.Generator) -> Samples:
+    """Two tasks: a bright table below a dark wall, things on it in other places."""
+    found = []
+    for number in range(2):
+        ground = 60 + 90 * (np.arange(64) > rng.integers(25, 40)) + 10 * rng.standard_normal(64)
+        for i in range(15):
+            image = ground[:, None, None] + 10 * rng.standard_normal((64, 64, 3))
+            row, column = rng.integers(5, 45, 2)
+            image[row : row + 14, column : column + 14] += 60
+            found.append(
+                sample(f"q{number}/{i:02d}", {"i": np.clip(image, 0, 255).astype(np.uint8)}, group=f"q{number}")
+            )
+    return found
+
+
+def _turned(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
+    return changed(piece, i=piece.fields["i"][::-1].copy())
+
+
+HALVED = Trial(
+    "camera-of-another-size", "DC306", _CAMERAS, _cameras, _edited(0.1, _resized),
+    (Size("x0.9", 0.9, documented=False), Size("x0.5", 0.5), Size("x2", 2.0), Size("x3", 3.0)), cause="resolution",
+)  # fmt: skip
+INVERSE = Trial("extrinsics-inverted", "DC307", _VIEWS, lambda rng: _scenes(rng, world=False), _inverted,
+                (Size("one scene", 1.0), Size("all scenes", 2.0)), cause="inverse")  # fmt: skip
+INVERSE_WORLD = Trial("extrinsics-inverted-in-the-world", "DC307", _WORLD, lambda rng: _scenes(rng, world=True),
+                      _inverted, (Size("one scene", 1.0), Size("all scenes", 2.0)), cause="inverse")  # fmt: skip
+BUMPED = Trial("camera-was-bumped", "DC310", _VIEWS, lambda rng: _scenes(rng, world=False), _bumped,
+               (Size("2 cm", 0.02, documented=False), Size("30 cm", 0.3)), cause="apart")  # fmt: skip
+FLOATING = Trial("floating", "DC313", _THINGS, _things, _edited(0.1, _lifted),
+                 (Size("3 cm", 0.03, documented=False), Size("10 cm", 0.1)), cause="floats")  # fmt: skip
+SUNK = Trial("sunk", "DC313", _THINGS, _things, _edited(0.1, _lifted),
+             (Size("3 cm", -0.03), Size("10 cm", -0.1)), cause="sinks")  # fmt: skip
+TURNED = Trial("upside-down-image", "DC314", _PICTURES, _pictures, _edited(0.08, _turned),
+               (Size("8 % of them", 0.0),), cause="turned")  # fmt: skip

@@ -1,0 +1,208 @@
+"""Cameras, poses, up and image rows: both sides of the limits, causes, what is not judged."""
+
+import numpy as np
+import pytest
+
+from datacheck.rules.orientation import flatness
+from datacheck.rules.pictures import bands
+from datacheck.rules.posing import posed
+from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.schema.model import FieldSpec
+from datacheck.testing.memory import scan_pieces
+from tests.rules.harness import picture, room, schema_of, standing, view
+
+
+def scanned(schema, *fields, groups=(), facts=()):
+    groups, facts = groups or [""] * len(fields), facts or [{}] * len(fields)
+    samples = [
+        ("", Piece(f"s{i:03d}", one, Origin(""), group, known))
+        for i, (one, group, known) in enumerate(zip(fields, groups, facts, strict=True))
+    ]
+    return scan_pieces(schema_of(schema), samples)
+
+
+def findings(schema, *fields, **more):
+    return scanned(schema, *fields, **more).findings
+
+
+# ------------------------------------------------------------------------------------------ DC306
+
+LENS = "fields: {k: {role: intrinsics, shape: [3, 3], unit: px, image_size: [640, 480]}}"
+
+
+def lens(fx=600.0, cx=320.0, cy=240.0, fy=None):
+    return np.array([[fx, 0, cx], [0, fy or fx, cy], [0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("k", "kind"),
+    [
+        (lens(cx=320 + 127), None),
+        (lens(cx=320 + 129), "camera"),
+        (lens(cy=240 - 97), "camera"),
+        (lens(fx=186), None),  # 2 atan(320 / 186) = 119.7 degrees
+        (lens(fx=184), "camera"),
+        (lens(fx=1810), None),  # 20.05 degrees
+        (lens(fx=1820), "camera"),
+        (lens(300, 160, 120), "resolution"),
+        (lens(0.9, 0.5, 0.5), "normalised"),
+        (lens(fy=-600.0), "camera"),
+    ],
+)
+def test_a_camera_belongs_to_its_image(k, kind):
+    found = findings(LENS, {"k": k})
+    assert [(f.code, f.kind) for f in found] == ([("DC306", kind)] if kind else [])
+
+
+def test_a_portrait_camera_is_named_and_a_halved_one_with_its_factor():
+    wide = LENS.replace("[640, 480]", "[1920, 1080]")
+    assert [f.kind for f in findings(wide, {"k": lens(1400.0, 540.0, 960.0)})] == ["swapped"]
+    (finding,) = findings(LENS, {"k": lens(300, 160, 120)})
+    assert finding.cause.factor == pytest.approx(2)
+    assert "x2" in finding.cause.text
+
+
+def test_a_camera_without_an_image_size_is_not_judged():
+    verdict = next(v for v in scanned(LENS.replace(", image_size: [640, 480]", ""), {"k": lens()}).verdicts
+                   if v.code == "DC306")  # fmt: skip
+    assert verdict.verdict == "skip"
+
+
+# ------------------------------------------------------------------------------------------ DC307, DC310
+
+VIEWS = """
+samples: {files: "*", group: "{scene}"}
+fields:
+  p: {role: points, shape: [P, 3], unit: m, frame: FRAME, extrinsics: t}
+  t: {role: transform, shape: [4, 4], unit: m}
+"""
+
+
+def views(count, inverted=False, world=False, aside=None):
+    found = []
+    for n in range(count):
+        p, pose = view(n, 900, aside=0.25 if n == aside else 0.0), view(n, 900, pose=True)
+        if world:
+            p = p @ pose[:3, :3].T + pose[:3, 3]
+        found.append({"p": p, "t": np.linalg.inv(pose) if inverted else pose})
+    return found
+
+
+@pytest.mark.parametrize("world", [False, True])
+@pytest.mark.parametrize("inverted", [False, True])
+@pytest.mark.parametrize("count", [3, 6])
+def test_extrinsics_lead_from_the_camera_to_the_world(count, inverted, world):
+    schema = VIEWS.replace("FRAME", "world" if world else "camera_opencv")
+    found = findings(schema, *views(count, inverted, world), groups=["a"] * count)
+    wanted = [("DC307", "inverse", count)] if inverted and count > 3 else []
+    assert [(f.code, f.kind, f.failed) for f in found if f.code == "DC307"] == wanted
+    assert [f.code for f in found if f.code == "DC310"] == []  # never as two views that do not fit
+
+
+def test_a_moved_view_fits_none_of_its_neighbours():
+    found = findings(VIEWS.replace("FRAME", "camera_opencv"), *views(6, aside=2), groups=["a"] * 6)
+    assert [(f.code, f.rows.tolist()) for f in found] == [("DC310", [2])]
+    assert found[0].measured["pairs"] == 2
+
+
+def test_views_of_different_scenes_are_not_compared():
+    samples = views(6, aside=2)
+    assert findings(VIEWS.replace("FRAME", "camera_opencv"), *samples, groups=list("abcdef")) == []
+
+
+def test_a_view_without_points_or_far_from_the_other_is_not_compared():
+    samples = views(5)
+    samples[1]["p"] = samples[1]["p"][:0]
+    samples[3]["p"] = samples[3]["p"] + [0, 0, 40.0]
+    codes = {f.code for f in findings(VIEWS.replace("FRAME", "camera_opencv"), *samples, groups=["a"] * 5)}
+    assert "DC310" not in codes
+
+
+# ------------------------------------------------------------------------------------------ DC313
+
+THING = """
+fields:
+  p: {role: points, shape: [P, 3], unit: m, centered: box, posed_by: o, rests: -0.005..0.05}
+  o: {role: pose, shape: [7], columns: "pos:3 quat:4"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "wanted"), [(0.0, []), (0.049, []), (0.051, ["floats"]), (-0.004, []), (-0.006, ["sinks"])]
+)
+def test_a_thing_rests_on_the_floor(above, wanted):
+    cube = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]) * 0.1 / np.sqrt(3)
+    found = findings(THING, {"p": cube, "o": standing(np.random.default_rng(0), 0.2, above)})
+    assert [f.kind for f in found if f.code == "DC313"] == wanted
+
+
+def test_points_are_scaled_and_turned_before_they_are_lifted():
+    """A rod along x, ten times enlarged, turned about y so that it stands."""
+    schema = THING.replace("unit: m, centered: box", "scale: 0.1").replace("rests:", "up: UP, rests:")
+    rod = np.array([[0.0, 0, 0], [3.0, 0, 0]])
+    half = np.pi / 4
+    pose = np.array([0, 0, 0.5, np.cos(half), 0, -np.sin(half), 0])  # x becomes z
+    (block,) = stack([Piece("a", {"p": rod, "o": pose}, Origin(""))])
+    assert posed.function(block, schema_of(schema.replace("UP", "z")))["p:lowest"].values == pytest.approx([0.5])
+    assert posed.function(block, schema_of(schema.replace("UP", "-z")))["p:lowest"].values == pytest.approx([-0.8])
+    assert posed.function(block, schema_of(schema.replace("UP", "x")))["p:lowest"].values == pytest.approx([0.0])
+
+
+# ------------------------------------------------------------------------------------------ DC308
+
+UP = "fields: {p: {role: points, shape: [P, 3], unit: m, up: AXIS}}"
+
+
+@pytest.mark.parametrize(("axis", "wanted"), [("z", []), ("-z", []), ("y", ["z"]), ("x", ["z"])])
+def test_rooms_are_flattest_from_floor_to_ceiling(axis, wanted):
+    rooms = [{"p": room(np.random.default_rng(n), 500)} for n in range(6)]
+    found = findings(UP.replace("AXIS", axis), *rooms)
+    assert [(f.code, f.severity, f.kind) for f in found] == [("DC308", "info", kind) for kind in wanted]
+
+
+def test_what_is_as_high_as_wide_is_not_judged():
+    cubes = [{"p": np.random.default_rng(n).uniform(1, 2, (500, 3))} for n in range(6)]
+    assert findings(UP.replace("AXIS", "y"), *cubes) == []
+
+
+def test_flatness_of_planes_points_and_nothing():
+    plane = np.random.default_rng(0).uniform(0, 1, (9000, 3)) * [1, 0, 1] + [0, 5, 0]
+    found = flatness.function(
+        Column.of([plane, plane[:1], plane[:0], np.full((9, 3), np.nan)]), FieldSpec(role="points", up="z")
+    )
+    assert found["flatness"].present.tolist() == [True, False, False, False]
+    assert np.abs(found["flat_axis"].values[0]).tolist() == pytest.approx([0, 1, 0])
+    assert found["flatness"].values[0] > 1000
+
+
+# ------------------------------------------------------------------------------------------ DC309, DC314
+
+IMAGE = "fields: {i: {role: image, shape: [H, W, 3], dtype: uint8, origin: bottom_left}}"
+
+
+@pytest.mark.parametrize(("said", "wanted"), [("opengl", 0), ("OpenCV ", 1), ("something else", 0), (None, 0)])
+def test_what_the_file_says_of_its_images_is_held_against_the_schema(said, wanted):
+    facts = [{} if said is None else {"image_convention": said}] * 3
+    images = [{"i": picture(np.random.default_rng(n), 40)} for n in range(3)]
+    found = findings(IMAGE, *images, facts=facts)
+    assert [(f.code, f.failed) for f in found] == [("DC309", 3)] * wanted
+
+
+def test_bands_are_means_of_rows_of_some_frames():
+    film = np.zeros((20, 64, 5, 3), np.uint8)
+    film[:, 32:] = 200
+    still = np.arange(64, dtype=np.uint8)[:, None, None] * np.ones((1, 4, 3), np.uint8)
+    (found,) = [bands.function(Column.of([film, film[:0]]), FieldSpec(role="image"))["bands"]]
+    assert (found.present.tolist(), found.values[0].tolist()) == ([True, False], [0.0] * 16 + [200.0] * 16)
+    found = bands.function(Column.of([still, still[:20]]), FieldSpec(role="image"))["bands"]
+    assert (found.present.tolist(), found.values[0][:3].tolist()) == ([True, False], [0.5, 2.5, 4.5])
+
+
+def test_groups_that_look_the_same_upside_down_and_small_ones_are_not_judged():
+    schema = IMAGE.replace(", origin: bottom_left", "")
+    plain = [{"i": picture(np.random.default_rng(n), 40, turned=n == 2)} for n in range(4)]
+    assert findings(schema, *plain) == []
+    mirrored = [{"i": np.concatenate([one["i"], one["i"][::-1]])} for one in plain * 2]
+    for n, one in enumerate(mirrored):
+        one["i"] = one["i"] + np.uint8(n)
+    assert [f.code for f in findings(schema, *mirrored) if f.code == "DC314"] == []
