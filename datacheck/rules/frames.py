@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, counted, rule, those
+from datacheck.rules.base import Case, Skip, counted, rule, those
 from datacheck.rules.measures import leaf, place
 from datacheck.rules.projection import FRAMES, READINGS, Signs, projection
+from datacheck.schema.model import FieldSpec
 from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
@@ -162,3 +163,73 @@ def _outside(known: Array, share: Array, least: float) -> Failure:
         kind="outside",
         fix="Check intrinsics and image_size; an image that was resized needs its own intrinsics.",
     )
+
+
+def _seen(spec: FieldSpec) -> bool:
+    camera = spec.intrinsics is not None and spec.image_size is not None
+    return leaf(spec) and spec.role == "joints" and spec.frame in FRAMES and camera
+
+
+@rule(
+    "DC606", "out-of-view", Severity.WARNING, Level.SAMPLE, measures=(projection,), applies=_seen,
+    needs=("DC109", "DC122", "DC201", "DC221", "DC222", "DC301", "DC303", "DC306", "DC602"),
+    defaults={"outside": 0.5, "most": 0.9},
+)  # fmt: skip
+def out_of_view(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+    """Most joints of a sample are outside the image or behind the camera.
+
+    What:
+        At least half of a sample's joints project into the image. Only judged where the joints of most samples do: if
+        they do not, it is the camera that is wrong (DC303).
+    Why it matters:
+        A crop around such a hand is empty or shows something else; the label then teaches noise.
+    Measure:
+        Share of joints with positive depth whose pixel is inside ``image_size``.
+    When it is wrong:
+        Hands that leave the picture are part of the task: raise ``outside``.
+    Options:
+        outside: share of joints that may be outside (0.5). most: median share inside, over all samples, from which
+        single samples are judged (0.9).
+    Bad::
+
+        schema:
+          fields:
+            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k, image_size: [640, 480]}
+            k: {role: intrinsics, shape: [3, 3]}
+        samples:
+          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
+          - {j: {hand: 1, root: [0.9, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
+
+    Good::
+
+        schema:
+          fields:
+            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k, image_size: [640, 480]}
+            k: {role: intrinsics, shape: [3, 3]}
+        samples:
+          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
+
+    Fix:
+        Mask these joints in the loss, or leave the samples out.
+    Reference:
+        HO3D hands are cut by the image border, and stay inside for the most part.
+    """
+    column = f":{case.name}:inside"
+    known = rows.measured(column)
+    if not known.any():
+        return
+    inside = rows[column][:, READINGS.index(FRAMES[case.spec.frame or ""])]
+    if float(np.median(inside[known])) < float(case.options["most"]):
+        yield Skip(known, "most positions are outside the image (DC303)")
+        return
+    bad = known & (1 - inside > float(case.options["outside"]))
+    if bad.any():
+        yield Failure(
+            bad,
+            f"{those(bad, 'have')} most of the joints outside the image or behind the camera "
+            f"({100 * float(np.median(1 - inside[bad])):.3g} %, median).",
+            measured={"outside": float(np.median(1 - inside[bad]))},
+            expected={"outside": float(case.options["outside"])},
+            fix="Mask these joints, or leave the samples out.",
+            order=1 - inside,
+        )

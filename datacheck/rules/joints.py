@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
 from datacheck.rules.measures import bones, is_numeric, leaf, place, skeleton_of
-from datacheck.rules.projection import FRAMES, READINGS, projection
 from datacheck.rules.skeletons import Skeleton
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
@@ -165,20 +165,27 @@ def bone_length(rows: Rows, case: Case) -> Iterator[Failure]:
         yield _impossible(odd, ratio, skeleton, band)
     if case.schema.samples.group is None:
         return
-    far, loose = known & False, known & False
-    for _, places in _groups(rows, known & ~odd):
+    yield from _varying(rows, known & ~odd, lengths, options)
+
+
+def _varying(rows: Rows, known: Array, lengths: Array, options: Mapping[str, Any]) -> Iterator[Failure]:
+    """Name frames that differ from their sequence, and sequences whose bones are not rigid."""
+    far, loose, share = known & False, known & False, np.zeros(len(rows))
+    for _, places in _groups(rows, known):
         if len(places) >= int(options["frames"]):
             middle = np.median(lengths[places], axis=0)
             limit = np.maximum(float(options["off"]), float(options["share"]) * middle)
             off = (np.abs(lengths[places] - middle) > limit).any(axis=1)
             far[places] = off
-            still = lengths[places[~off]]
-            loose[places[~off]] = bool((still.std(axis=0) > float(options["spread"])).any())
-    spread = f"in sequences whose bones vary by more than {shown(1000 * float(options['spread']), 'mm')}"
+            still = lengths[places[~off]].std(axis=0)
+            loose[places[~off]] = bool((still > float(options["spread"])).any())
+            share[places] = float((still / np.maximum(middle, 1e-9)).max(initial=0.0))
     if far.any():
         yield _stretched(far, "differ", "from their sequence in the length of a bone", None, "frame")
     if loose.any():
-        yield _stretched(loose, "lie", spread, Severity.WARNING, "sequence")
+        words = f"in sequences whose bones vary by more than {shown(1000 * float(options['spread']), 'mm')}"
+        words += f" (up to {100 * float(share[loose].max()):.3g} % of their length)"
+        yield _stretched(loose, "lie", words, Severity.WARNING, "sequence")
 
 
 def _impossible(odd: Array, ratio: Array, skeleton: Skeleton, band: float) -> Failure:
@@ -207,14 +214,15 @@ def _stretched(mask: Array, verb: str, words: str, severity: Severity | None, ki
 
 @rule(
     "DC605", "joint-order", Severity.ERROR, Level.GROUP, measures=(bones,), needs=(*_NEEDS, "DC201", "DC602"),
-    applies=_boned, defaults={"spread": 0.003, "frames": 50, "better": 3.0, "longer": 1.1},
+    applies=_boned, defaults={"spread": 0.003, "moving": 0.001, "frames": 50, "better": 3.0, "longer": 1.1},
 )  # fmt: skip
 def joint_order(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     """Joints are in another order than declared.
 
     What:
-        Bones of the declared order are rigid over a sequence, or those of another order are and say which. Ring and
-        pinky swapped as a whole stay rigid: then the pinky's bones are the longer ones.
+        Bones of the declared order are rigid over a sequence, or those of another order are and say which: a known one,
+        or tips at other fingers. Ring and pinky swapped as a whole stay rigid: then the pinky's bones are the longer
+        ones. The permutation that puts the joints right is printed.
     Why it matters:
         Metrics after alignment look fine while four of five fingers are wrong.
     Measure:
@@ -223,8 +231,9 @@ def joint_order(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     When it is wrong:
         A hand that does not move in the sequence cannot be judged and passes.
     Options:
-        spread: standard deviation of a rigid bone, in metres (0.003). frames: fewest of a group (50). better: how much
-        more rigid the other order must be (3.0). longer: pinky over ring for a swap (1.1).
+        spread: standard deviation of a rigid bone, in metres (0.003). moving: that of a bone from which another order
+        is looked for (0.001). frames: fewest of a group (50). better: how much more rigid the other order must be
+        (3.0). longer: pinky over ring for a swap (1.1).
     Bad::
 
         schema: {samples: {files: "*", group: "{seq}"}, fields: {j: {role: joints, unit: m, skeleton: mano21_ho3d}}}
@@ -248,124 +257,86 @@ def joint_order(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     if skeleton is None or not known.any():
         return
     lengths = _lengths(rows, case, skeleton)
-    found: dict[str, Array] = {}
+    found: dict[_Order, Array] = {}
     short = known & False
     for _, places in _groups(rows, known):
-        causes = _longer(lengths[places], skeleton, float(case.options["longer"]))
-        if len(places) >= int(case.options["frames"]):
-            causes = _other_order(lengths[places], skeleton, case) + causes
-        elif not causes:
+        enough = len(places) >= int(case.options["frames"])
+        order = _order(lengths[places], skeleton, case, rigid=enough)
+        if order is not None:
+            found.setdefault(order, known & False)[places] = True
+        elif not enough:
             short[places] = True
-        if causes:
-            found.setdefault(" and ".join(causes), known & False)[places] = True
     if short.any():
         yield Skip(short, f"sequences of fewer than {case.options['frames']} frames")
-    for cause, mask in sorted(found.items()):
-        yield _disordered(mask, cause, case)
+    for order, mask in sorted(found.items(), key=lambda item: item[0].words):
+        yield _disordered(mask, order, case)
 
 
-def _disordered(mask: Array, cause: str, case: Case) -> Failure:
+@dataclass(frozen=True)
+class _Order:
+    """Another order of joints.
+
+    Args:
+        words: what is wrong.
+        taken: where each joint of the declared order stands in the data: ``joints[taken]`` puts them right.
+    """
+
+    words: str
+    taken: tuple[int, ...]
+
+
+def _disordered(mask: Array, order: _Order, case: Case) -> Failure:
     return Failure(
         mask,
-        f"joints of {counted(int(mask.sum()))} are not in the order {case.spec.skeleton}: {cause}.",
+        f"joints of {counted(int(mask.sum()))} are not in the order {case.spec.skeleton}: {order.words}.",
+        measured={"taken": list(order.taken)},
         expected={"skeleton": case.spec.skeleton},
-        cause=Cause(cause, "order", explains=int(mask.sum())),
-        fix="Permute the joints, or declare the skeleton that they have.",
-        kind=cause,
+        cause=Cause(order.words, "order", explains=int(mask.sum())),
+        fix=f"Reorder them, joints[[{', '.join(map(str, order.taken))}]], or declare the skeleton that they have.",
+        kind=order.words,
     )
 
 
-def _longer(lengths: Array, skeleton: Skeleton, limit: float) -> list[str]:
+def _order(lengths: Array, skeleton: Skeleton, case: Case, *, rigid: bool) -> _Order | None:
+    """Return the order that joints are in, None where they are as declared or nothing tells."""
+    known, tips = _rigid(lengths, skeleton, case) if rigid else (None, None)
+    if known is not None:
+        return _Order(f"they are in the order {known.name}", skeleton.taken_from(known))
+    swapped = _longer(lengths, skeleton, float(case.options["longer"]))
+    pair = skeleton.swap("ring", "pinky")
+    if tips is None:
+        return _Order("ring and pinky are swapped", pair) if swapped else None
+    ends = {chain[-1] for chain in skeleton.chains.values()}
+    if swapped and tips == tuple(pair[j] if j in ends else j for j in range(skeleton.joints)):
+        chains = tuple(j if j in ends else pair[j] for j in range(skeleton.joints))
+        return _Order("the chains of ring and pinky are swapped, their tips are not", chains)
+    wrong = sorted(name for name, chain in skeleton.chains.items() if tips[chain[-1]] != chain[-1])
+    more = ", and ring and pinky are swapped" if swapped else ""
+    return _Order(f"the tips of {listed(wrong, 5)} are permuted{more}", tips)
+
+
+def _longer(lengths: Array, skeleton: Skeleton, limit: float) -> bool:
     """Tell whether the two middle bones of the pinky are longer than those of the ring finger."""
     middle = dict(zip(skeleton.bones, np.median(lengths[:, : len(skeleton.bones)], axis=0), strict=True))
     pinky, ring = (sum(middle[b] for b in list(pairwise(skeleton.chains[f]))[1:3]) for f in ("pinky", "ring"))
-    return ["ring and pinky are swapped"] if pinky > limit * ring else []
+    return bool(pinky > limit * ring)
 
 
-def _other_order(lengths: Array, skeleton: Skeleton, case: Case) -> list[str]:
-    """Name the order under which bones are rigid, where they are not under the declared one."""
+def _rigid(lengths: Array, skeleton: Skeleton, case: Case) -> tuple[Skeleton | None, tuple[int, ...] | None]:
+    """Return the known order under which bones are rigid, or where the tips stand; none where the declared ones are."""
     spread = dict(zip(skeleton.pairs, lengths.std(axis=0), strict=True))
     worst = max(spread[b] for b in skeleton.bones)
-    rigid = float(case.options["spread"])
-    if worst <= rigid:
-        return []
-    limit = min(rigid, worst / float(case.options["better"]))
-    for other in skeleton.others:
-        if max(spread[b] for b in other.bones) <= limit:
-            return [f"they are in the order {other.name}"]
+    if worst <= float(case.options["moving"]):
+        return None, None
+    limit = min(float(case.options["spread"]), worst / float(case.options["better"]))
     lasts, tips = skeleton.ends
     best = [min(tips, key=lambda tip, last=last: spread[last, tip]) for last in lasts]  # type: ignore[misc]
-    sure = all(spread[last, tip] <= limit for last, tip in zip(lasts, best, strict=True))
-    if sure and sorted(best) == sorted(tips) and best != list(tips):
-        names = list(skeleton.chains)
-        wrong = [names[tips.index(tip)] for tip, own in zip(best, tips, strict=True) if tip != own]
-        return [f"the tips of {listed(sorted(wrong), 5)} are permuted"]
-    return []
-
-
-def _seen(spec: FieldSpec) -> bool:
-    return _many(spec) and spec.frame in FRAMES and spec.intrinsics is not None and spec.image_size is not None
-
-
-@rule(
-    "DC606", "out-of-view", Severity.WARNING, Level.SAMPLE, measures=(projection,), applies=_seen,
-    needs=(*_NEEDS, "DC201", "DC301", "DC303", "DC306", "DC602"), defaults={"outside": 0.5, "most": 0.9},
-)  # fmt: skip
-def out_of_view(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
-    """Most joints of a sample are outside the image or behind the camera.
-
-    What:
-        At least half of a sample's joints project into the image. Only judged where the joints of most samples do: if
-        they do not, it is the camera that is wrong (DC303).
-    Why it matters:
-        A crop around such a hand is empty or shows something else; the label then teaches noise.
-    Measure:
-        Share of joints with positive depth whose pixel is inside ``image_size``.
-    When it is wrong:
-        Hands that leave the picture are part of the task: raise ``outside``.
-    Options:
-        outside: share of joints that may be outside (0.5). most: median share inside, over all samples, from which
-        single samples are judged (0.9).
-    Bad::
-
-        schema:
-          fields:
-            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k, image_size: [640, 480]}
-            k: {role: intrinsics, shape: [3, 3]}
-        samples:
-          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
-          - {j: {hand: 1, root: [0.9, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
-
-    Good::
-
-        schema:
-          fields:
-            j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, intrinsics: k, image_size: [640, 480]}
-            k: {role: intrinsics, shape: [3, 3]}
-        samples:
-          - {n: 9, j: {hand: 1, root: [0.0, 0.0, -0.6]}, k: [[600.0, 0, 320], [0, 600, 240], [0, 0, 1]]}
-
-    Fix:
-        Mask these joints in the loss, or leave the samples out.
-    Reference:
-        HO3D hands are cut by the image border, and stay inside for the most part.
-    """
-    column = f":{case.name}:inside"
-    known = rows.measured(column)
-    if not known.any():
-        return
-    inside = rows[column][:, READINGS.index(FRAMES[case.spec.frame or ""])]
-    if float(np.median(inside[known])) < float(case.options["most"]):
-        yield Skip(known, "most positions are outside the image (DC303)")
-        return
-    bad = known & (1 - inside > float(case.options["outside"]))
-    if bad.any():
-        yield Failure(
-            bad,
-            f"{those(bad, 'have')} most of the joints outside the image or behind the camera "
-            f"({100 * float(np.median(1 - inside[bad])):.3g} %, median).",
-            measured={"outside": float(np.median(1 - inside[bad]))},
-            expected={"outside": float(case.options["outside"])},
-            fix="Mask these joints, or leave the samples out.",
-            order=1 - inside,
-        )
+    loose = [(max(spread[b] for b in other.bones), other) for other in skeleton.others]
+    ends = max(spread[last, tip] for last, tip in zip(lasts, best, strict=True))
+    permuted = bool(ends <= limit) and sorted(best) == sorted(tips) and best != list(tips)
+    least = min(*(size for size, _ in loose), ends if permuted else np.inf)
+    for size, other in loose:  # a known order says more than tips do, where it fits as well
+        if size <= limit and size <= 1.5 * least + 1e-4:
+            return other, None
+    moved = dict(zip(tips, best, strict=True))
+    return None, tuple(moved.get(j, j) for j in range(skeleton.joints)) if permuted else None

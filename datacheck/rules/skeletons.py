@@ -60,6 +60,21 @@ class Skeleton:
         """Known orders of the same joints."""
         return tuple(s for s in SKELETONS.values() if s.joints == self.joints and s.name != self.name)
 
+    def taken_from(self, other: Skeleton) -> tuple[int, ...]:
+        """Return where each joint of this order stands in another one."""
+        places = [0] * self.joints
+        for finger, chain in self.chains.items():
+            for mine, theirs in zip(chain, other.chains[finger], strict=True):
+                places[mine] = theirs
+        return tuple(places)
+
+    def swap(self, a: str, b: str) -> tuple[int, ...]:
+        """Return the joints with two fingers exchanged, root excepted."""
+        places = list(range(self.joints))
+        for one, other in zip(self.chains[a][1:], self.chains[b][1:], strict=True):
+            places[one], places[other] = other, one
+        return tuple(places)
+
     @cached_property
     def pairs(self) -> tuple[Pair, ...]:
         """Pairs of joints whose distances tell orders apart: the bones first, then what other orders take for bones."""
@@ -85,6 +100,7 @@ _HO3D = {
     "ring": (0, 10, 11, 12, 19),
     "thumb": (0, 13, 14, 15, 16),
 }
+_TIPS_LAST = {"index": 16, "middle": 17, "pinky": 18, "ring": 19, "thumb": 20}  # fingers in the order of their chains
 _OPENPOSE = {
     "thumb": (0, 1, 2, 3, 4),
     "index": (0, 5, 6, 7, 8),
@@ -95,5 +111,6 @@ _OPENPOSE = {
 
 SKELETONS: dict[str, Skeleton] = {
     "mano21_ho3d": Skeleton("mano21_ho3d", _HO3D, _MANO),
+    "mano21": Skeleton("mano21", {f: (*c[:-1], _TIPS_LAST[f]) for f, c in _HO3D.items()}, _MANO),
     "mano21_openpose": Skeleton("mano21_openpose", _OPENPOSE, _MANO),
 }

@@ -15,7 +15,9 @@ FRAMES: frozenset[str] = frozenset(
 )
 CENTRES: frozenset[str] = frozenset({"no", "root", "centroid", "box", "xy"})
 
-SKELETONS: frozenset[str] = frozenset({"mano21_ho3d", "mano21_openpose"})  # their bones are known to the rules
+SKELETONS: frozenset[str] = frozenset(
+    {"mano21", "mano21_ho3d", "mano21_openpose"}
+)  # their bones are known to the rules
 
 ROBOTS: frozenset[str] = frozenset({"panda", "leap"})  # their joint limits are known to the rules
 

@@ -42,6 +42,7 @@ from datacheck.testing.synth.hand import articulated
 ORDERS = {
     "tips": [16, 17, 18, 20, 19],  # ring and pinky tips swapped
     "rolled": [17, 18, 19, 20, 16],
+    "mano": [17, 18, 20, 19, 16],  # as the chains: index, middle, pinky, ring, thumb
 }
 
 
@@ -126,6 +127,8 @@ def hand(rng, frames=1, root=(0.1, 0.05, -0.6), order=None, scale=1.0):
         joints[:, 16:21] = joints[:, ORDERS[order]]
     elif order == "complete":
         joints[:, [7, 8, 9, 20, 10, 11, 12, 19]] = joints[:, [10, 11, 12, 19, 7, 8, 9, 20]]
+    elif order == "chains":
+        joints[:, [7, 8, 9, 10, 11, 12]] = joints[:, [10, 11, 12, 7, 8, 9]]
     elif order == "openpose":
         joints = joints[:, [0, 13, 14, 15, 16, 1, 2, 3, 17, 4, 5, 6, 18, 10, 11, 12, 19, 7, 8, 9, 20]]
     return joints

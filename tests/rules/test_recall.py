@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from datacheck.rules.skeletons import SKELETONS
 from datacheck.sample import Origin, Piece
 from tests.rules.harness import codes, hand, judged, measured, schema_of
 
@@ -167,6 +168,8 @@ def test_each_fault_of_a_sequence_has_its_own_code_and_no_other(name, whole):
         ("rolled", "the tips of index, middle, pinky, ring, thumb are permuted"),
         ("openpose", "they are in the order mano21_openpose"),
         ("complete", "ring and pinky are swapped"),
+        ("mano", "they are in the order mano21"),
+        ("chains", "the chains of ring and pinky are swapped, their tips are not"),
     ],
 )
 @pytest.mark.parametrize("seed", range(5))
@@ -174,6 +177,8 @@ def test_another_order_of_joints_is_found_and_named(order, words, seed):
     finding = only(hands([sequence(seed), sequence(seed + 50, order=order)]), "DC605")
     assert words in finding.message
     assert finding.rows.tolist() == list(range(60, 120))
+    taken = finding.measured["taken"]  # what is printed puts the joints right
+    assert codes(hands([sequence(seed), [f[taken] for f in sequence(seed + 50, order=order)]])) == []
 
 
 def test_a_short_sequence_is_not_judged_by_rigidity_but_by_lengths():
@@ -208,3 +213,20 @@ def test_one_bad_sample_of_many_is_enough():
     finding = only(judged(schema, measured(schema, pieces(arrays))), "DC201")
     assert (finding.examples, finding.cause.factor, finding.cause.explains) == (("s00020",), 0.001, 1)
     assert "few samples" in finding.cause.text
+
+
+@pytest.mark.parametrize("mark", [-1.0, -1000.0])
+def test_the_marks_of_dexycb_are_marks_whatever_else_they_break(mark):
+    frames = sequence(3)
+    frames[7] = np.full((21, 3), mark)
+    finding = only(hands([frames]), "DC222")
+    assert (finding.severity, finding.rows.tolist()) == ("error", [7])
+
+
+def test_orders_of_joints_are_permutations_of_one_another():
+    for one in SKELETONS.values():
+        assert len(one.pairs) <= 64
+        for other in one.others:
+            there, back = one.taken_from(other), other.taken_from(one)
+            assert sorted(there) == list(range(21))
+            assert [there[back[j]] for j in range(21)] == list(range(21))
