@@ -269,8 +269,8 @@ def mixed_centring(rows: Rows, case: Case) -> Iterator[Failure]:
         Half of the data at the origin and half of it where it was recorded is two distributions; the network learns to
         tell the exporters apart.
     Measure:
-        Which centre lies at the origin, sample by sample, as in DC301; where nearly as many samples come near to it, up
-        to 5 % of half the diagonal, it was not put there.
+        Which centre lies at the origin, sample by sample, as in DC301. Samples whose centroid and box both do are
+        symmetric and do not count; nor does a centre that more samples nearly hit, up to 5 % of half the diagonal.
     When it is wrong:
         Models of things, some of which are symmetric about their origin: declare ``centered``, or switch it off.
     Options:
@@ -298,10 +298,11 @@ def mixed_centring(rows: Rows, case: Case) -> Iterator[Failure]:
     if not known.any():
         return
     known &= rows["box"] > 0
+    exact, label = _labels(rows, known, case.spec.role, float(case.options["at"]))
+    known &= ~(exact["centroid"] & exact["box"])  # symmetric about the origin: no one's doing
     count = int(known.sum())
     if count < int(case.options["samples"]):
         return
-    _, label = _labels(rows, known, case.spec.role, float(case.options["at"]))
     least = max(2, float(case.options["least"]) * count)
     sizes = {name: int((known & (label == name)).sum()) for name in ("none", "root", "centroid", "box")}
     for name, far in _centres(rows, case.spec.role).items():  # symmetric things come near to it by themselves

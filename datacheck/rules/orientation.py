@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, measure, rule, those
-from datacheck.rules.measures import is_numeric, leaf, of_role, positions, reduced
+from datacheck.rules.measures import is_numeric, leaf, of_role, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
@@ -117,17 +117,15 @@ def flatness(column: Column, spec: FieldSpec) -> Columns:
     From the second moments of at most 4,096 points, evenly taken.
     """
     del spec
-    found = positions(column)
-    if found is None:
+    values, lengths = column.values, column.lengths
+    if not is_numeric(column) or lengths is None or values.ndim != 2 or values.shape[1] < 3:
         return {}
-    xyz, lengths = found
-    counts = np.ones(len(column), np.int64) if lengths is None else lengths
     moments = np.zeros((len(column), 3, 3))
-    for i, (start, count) in enumerate(zip(np.cumsum(counts) - counts, counts, strict=True)):
-        part = xyz[:, start : start + count : max(1, -(-count // _MOST))].astype(np.float64)
-        part -= part.mean(axis=1, keepdims=True) if count else 0.0
-        moments[i] = part @ part.T / max(1, part.shape[1])
-    known = (counts > 3) & np.isfinite(moments).all(axis=(1, 2))
+    for i, (start, count) in enumerate(zip(column.starts, lengths, strict=True)):
+        part = values[start : start + count : max(1, -(-count // _MOST)), :3].astype(np.float64)
+        part -= part.mean(axis=0) if count else 0.0
+        moments[i] = part.T @ part / max(1, len(part))
+    known = (lengths > 3) & np.isfinite(moments).all(axis=(1, 2))
     size, axes = np.linalg.eigh(np.where(known[:, None, None], moments, np.eye(3)))
     known &= size[:, 1] > 0
     ratio = np.sqrt(size[:, 1] / np.maximum(size[:, 0], 1e-12 * np.maximum(size[:, 1], 1e-300)))

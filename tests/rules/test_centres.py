@@ -128,6 +128,15 @@ def test_samples_are_centred_in_one_way(root, none, wanted):
     assert [f.severity for f in found if f.code == "DC302"] == ["warning"] * len(wanted)
 
 
+def test_things_that_are_symmetric_about_their_origin_were_not_centred_by_anyone():
+    rng = np.random.default_rng(0)
+    plain = [{"j": rng.uniform(1, 2, (21, 3))} for _ in range(25)]
+    half = [rng.uniform(-1, 1, (20, 3)) for _ in range(6)]
+    symmetric = [{"j": np.concatenate([h, -h, np.zeros((1, 3))])} for h in half]
+    schema = "fields: {j: {role: points, shape: [P, 3], unit: m}}"
+    assert [f.code for f in findings(schema, *plain, *symmetric) if f.code == "DC302"] == []
+
+
 def test_two_centres_are_two_ways():
     samples = [{"j": centred(joints(n), "root" if n % 2 else "centroid")} for n in range(24)]
     (finding,) = findings(UNSAID, *samples)
