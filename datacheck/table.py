@@ -6,9 +6,10 @@ measurement did not apply or did not run); such rows are marked, never filled wi
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice
 from typing import Any, overload
 
 import numpy as np
@@ -76,7 +77,8 @@ class Texts(Sequence[str]):
         """Yield (text, int64 rows that hold it) in the order of the texts."""
         order = np.argsort(self.rows, kind="stable")
         numbers, starts = np.unique(self.rows[order], return_index=True)
-        found = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
+        parts = np.split(order, starts[1:]) if len(order) else []
+        found = dict(zip(numbers.tolist(), parts, strict=True))
         for number in sorted(found, key=self.words.__getitem__):
             yield self.words[number], found[number]
 
@@ -253,7 +255,7 @@ def concatenate(tables: Sequence[Table]) -> Table:
 
 
 def _in_order(keys: Sequence[str]) -> bool:
-    return all(a <= b for a, b in pairwise(keys))  # UTF-8 keeps the order of code points
+    return all(map(operator.le, keys, islice(keys, 1, None)))  # UTF-8 keeps the order of code points
 
 
 def _joined(columns: Sequence[Sequence[str]]) -> Texts:
@@ -335,6 +337,11 @@ class Rows:
     def keys(self) -> list[str]:
         """Keys of these rows."""
         return [self.table.keys[i] for i in self.index.tolist()]
+
+    @property
+    def files(self) -> Texts:
+        """Files of these rows."""
+        return Texts.of(self.table.files).take(self.index)
 
     @property
     def splits(self) -> Texts:

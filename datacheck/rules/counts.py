@@ -91,26 +91,27 @@ def empty_or_tiny(rows: Rows, case: Case) -> Iterator[Failure]:
 def _tiny(rows: Rows, case: Case) -> tuple[Array, float, int]:
     """Return which rows lie in files that are far too small, the usual size of the first kind, and how many files."""
     known, found = rows.measured(":bytes"), np.zeros(len(rows), bool)
-    kinds: dict[str, dict[str, int]] = {}
-    for place in np.flatnonzero(known):
-        file = rows.table.files[int(rows.index[place])]
-        kinds.setdefault(PurePosixPath(file).suffix, {}).setdefault(file, int(place))
-    typical, small = 0.0, set[str]()
-    for _, files in sorted(kinds.items()):
-        if len(files) < max(2, int(case.options["least"])):
+    files = rows.files
+    numbers, first = np.unique(files.rows[known], return_index=True)  # a file may have many rows: look at it once
+    first = np.flatnonzero(known)[first]
+    kinds: dict[str, list[int]] = {}
+    for place, number in enumerate(numbers.tolist()):
+        kinds.setdefault(PurePosixPath(files.words[number]).suffix, []).append(place)
+    typical, small = 0.0, list[int]()
+    for _, kind in sorted(kinds.items()):
+        if len(kind) < max(2, int(case.options["least"])):
             continue
-        sizes = np.maximum(rows[":bytes"][list(files.values())], 1).astype(np.float64)
+        sizes = np.maximum(rows[":bytes"][first[kind]], 1).astype(np.float64)
         logs = np.log(sizes)
         middle = float(np.median(logs))
         scatter = max(1.4826 * float(np.median(np.abs(logs - middle))), _STEADY)
         odd = (sizes < float(case.options["share"]) * np.exp(middle)) & (
             middle - logs > case.options["scatter"] * scatter
         )
-        small.update(file for file, is_odd in zip(files, odd, strict=True) if is_odd)
+        small += numbers[kind][odd].tolist()
         typical = typical or (float(np.exp(middle)) if odd.any() else 0.0)
     if small:
-        files_of = (rows.table.files[int(i)] for i in rows.index)
-        found = known & np.fromiter((file in small for file in files_of), bool, len(rows))
+        found = known & np.isin(files.rows, small)
     return found, typical, len(small)
 
 

@@ -92,12 +92,14 @@ def missing_companion(rows: Rows, case: Case) -> Iterator[Failure]:
             )
 
 
-@measure("called", per="sample", depth="structure")
+@measure("called", version=2, per="sample", depth="structure")
 def called(block: Block, schema: Schema) -> Columns:
-    """What a sample is called beside its path: `id`."""
+    """What a sample is called beside its path: `id`; nothing where that is its key, which no two samples share."""
     del schema
     column = block.facts.get("id")
-    return {} if column is None or column.kind == "array" else {"id": [str(name) for name in column.objects]}
+    if column is None or column.kind == "array" or column.objects == block.keys:
+        return {}
+    return {"id": [str(name) for name in column.objects]}
 
 
 def _folded(name: str) -> str:
@@ -176,13 +178,13 @@ def _same_name(rows: Rows) -> Iterator[Failure]:
 
 
 def _collide(rows: Rows) -> Iterator[Failure]:
-    files = np.array([rows.table.files[int(i)] for i in rows.index], dtype=object)
-    every = sorted(set(files))
+    files = rows.files
+    every = files.present()
     folded = _alike([_folded(name) for name in every])
     if folded.any():
         few = [name for name, alike in zip(every, folded, strict=True) if alike]
         yield Failure(
-            np.isin(files, few),
+            np.isin(files.rows, [number for number, name in enumerate(files.words) if name in set(few)]),
             f"{counted(len(few), 'file')} would collide where case or accents do not count: {listed(few)}.",
             measured={"files": few[:10]},
             fix="Rename them before the data are copied to another disk.",

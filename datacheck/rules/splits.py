@@ -41,7 +41,8 @@ def _ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:
     declared = [s for s in (schema.splits.disjoint if schema.splits else ()) if s in present]
     order = declared or sorted(present, key=lambda s: (s not in _FIRST, s))
     places = {split: i for i, split in enumerate(order)}
-    return order, np.array([places.get(split, -1) for split in rows.splits], dtype=np.int64)
+    splits = rows.splits
+    return order, np.array([places.get(split, -1) for split in splits.words], dtype=np.int64)[splits.rows]
 
 
 def _repeats(values: Array, known: Array, rank: Array) -> Array:

@@ -83,7 +83,7 @@ def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
 
 def _arrow_column(pa: Any, values: Array, absent: Array) -> Any:
     if values.dtype.hasobject:
-        return pa.array([None if gone else v for v, gone in zip(values, absent, strict=True)], pa.string())
+        return pa.array(values, pa.string(), mask=absent)
     if values.ndim == 1:
         return pa.array(values, mask=absent)
     flat = pa.array(np.ascontiguousarray(values).reshape(-1))
