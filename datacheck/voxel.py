@@ -37,24 +37,95 @@ def occupied(points: Array, edge: float) -> tuple[Array, Array]:
     Notes:
         Deterministic: ties go to the lowest row; the same bits on every CPU (integer keys, none twice).
     """
-    cell = cells(points, edge)
-    if len(cell) == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    size = cell.max(axis=0) + 1
-    bits = len(cell).bit_length()
-    if float(size[0]) * float(size[1]) * float(size[2]) < 2.0 ** (62 - bits):
-        keys = (cell[:, 0] * size[1] + cell[:, 1]) * size[2] + cell[:, 2]
-        ordered = np.sort((keys << bits) | np.arange(len(keys)))  # all different, so any sort gives the same
-        order, key = ordered & ((1 << bits) - 1), ordered >> bits
-        first = np.concatenate([[True], key[1:] != key[:-1]])
-    else:  # a huge extent would overflow one integer
-        order = np.lexsort((cell[:, 2], cell[:, 1], cell[:, 0]))
-        along = cell[order]
-        first = np.concatenate([[True], (along[1:] != along[:-1]).any(axis=1)])
-    counts = np.zeros(len(cell), np.int64)
-    counts[order[first]] = np.diff(np.append(np.flatnonzero(first), len(order)))
+    last = _lasts_of(points, edge)
+    counts = np.bincount(last, minlength=len(last))[::-1]
     rows = np.flatnonzero(counts)
     return rows, counts[rows]
+
+
+def _lasts_of(points: Array, edge: float) -> Array:
+    """Return of each point, counted from the end, the last one in its voxel, counted from the end."""
+    if len(points) == 0:
+        return np.zeros(0, np.int64)
+    keys = _keys(points, edge)
+    return lasts((_numbers(cells(points, edge)) if keys is None else keys)[::-1])
+
+
+def _keys(points: Array, edge: float) -> Array | None:
+    """Return one number per voxel, int64 (rows); None where the extent is too large for that, or not finite."""
+    keys: Array | None = None
+    room = 1 << 62
+    for axis in np.asarray(points).T:
+        place = axis.astype(np.float64)
+        place -= place.min()
+        place /= edge
+        top = float(place.max())
+        if not top < room:
+            return None
+        size = int(top) + 1
+        room //= size
+        cell = place.astype(np.int64)  # not below 0, so cutting the fraction off is the floor
+        if keys is None:
+            keys = cell
+        else:
+            keys *= size
+            keys += cell
+    return keys
+
+
+def _numbers(cell: Array) -> Array:
+    """Return one number per voxel, int64 (rows), whatever its extent."""
+    order = np.lexsort((cell[:, 2], cell[:, 1], cell[:, 0]))
+    along = cell[order]
+    found = np.empty(len(order), np.int64)
+    found[order] = np.cumsum(np.concatenate([[False], (along[1:] != along[:-1]).any(axis=1)]))
+    return found
+
+
+_ODD = tuple(
+    np.uint64(odd)
+    for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB)
+)
+
+
+def lasts(keys: Array) -> Array:
+    """Return of each row the last row with the same key.
+
+    Shapes:
+        keys: int64 or uint64 (rows)
+        returns: int64 (rows)
+
+    Notes:
+        A table of slots that stays in a core's cache is many times faster than sorting: all rows write their number
+        into the slot of their key, and the last one stays. Rows that find another key there try again elsewhere.
+    """
+    keys = np.ascontiguousarray(keys).view(np.uint64)
+    found, rows = _met(keys, _ODD[0])
+    for odd in _ODD[1:]:
+        if not len(rows):
+            return found
+        met, lost = _met(keys[rows], odd)
+        found[rows] = rows[met]
+        rows = rows[lost]
+    if len(rows):
+        order = np.argsort(keys[rows], kind="stable")
+        along = keys[rows][order]
+        last = np.concatenate([along[1:] != along[:-1], [True]])
+        found[rows[order]] = rows[order][last][np.cumsum(last) - last]
+    return found
+
+
+def _met(keys: Array, odd: np.uint64) -> tuple[Array, Array]:
+    """Return of each row the last row whose key has the same slot, and the rows for which that is another key."""
+    bits = max(8, (4 * len(keys)).bit_length())
+    slot = ((keys * odd) >> np.uint64(64 - bits)).view(np.int64)
+    own: Array = np.arange(len(keys), dtype=np.int32 if len(keys) < 1 << 31 else np.int64)
+    table = np.empty(1 << bits, own.dtype)
+    table[slot] = own
+    met = table.take(slot)
+    other = np.flatnonzero(met != own)  # of the rest the last row is themselves
+    last: Array = met.astype(np.int64)
+    return last, other[keys.take(other) != keys.take(last.take(other))]
 
 
 def representatives(points: Array, edge: float) -> Array:
@@ -67,4 +138,5 @@ def representatives(points: Array, edge: float) -> Array:
     Notes:
         As of `occupied`.
     """
-    return occupied(points, edge)[0]
+    last = _lasts_of(points, edge)
+    return len(last) - 1 - np.flatnonzero(last == np.arange(len(last)))[::-1]

@@ -13,6 +13,7 @@ from datacheck.rules.measures import form, of_role, positions, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
+from datacheck.voxel import lasts
 
 Array = np.ndarray[Any, Any]
 
@@ -86,11 +87,9 @@ def _mixed(xyz: Array) -> Array:
     for start in range(0, len(mixed), _STRIP):
         values, strip = xyz[:, start : start + _STRIP], mixed[start : start + _STRIP]
         bits = (values + xyz.dtype.type(0)).view(np.dtype(f"u{xyz.dtype.itemsize}"))  # -0 + 0 is 0
+        bits ^= bits >> bits.dtype.type(4 * xyz.dtype.itemsize)  # round numbers have their ones at the top only
         for axis, odd in zip(bits, _ODD, strict=True):
-            strip += axis
-            strip *= odd
-            strip ^= strip >> np.uint64(29)
-        strip *= _ODD[0]
+            strip += axis * odd
     return mixed
 
 
@@ -107,13 +106,12 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
     if not np.isfinite(xyz.sum()):
         whole: Array = np.logical_and.reduce(np.isfinite(xyz), axis=0)
         xyz, count = xyz[:, whole], reduced(np.add, whole, lengths)
-    room = np.uint64(max(1, len(count).bit_length()))  # the sample in front, so that one sort serves all of them
+    room = np.uint64(max(1, len(count).bit_length()))  # the sample in front, so that one table serves all of them
     mixed = _mixed(xyz)
     mixed >>= room
     mixed |= np.repeat(np.arange(len(count), dtype=np.uint64) << (np.uint64(64) - room), count)
-    mixed.sort()
-    again = mixed[1:][mixed[1:] == mixed[:-1]] >> (np.uint64(64) - room)
-    copies = np.bincount(again.astype(np.int64), minlength=len(count))
+    again = np.flatnonzero(lasts(mixed) != np.arange(len(mixed)))
+    copies = np.bincount(np.searchsorted(np.cumsum(count), again, side="right"), minlength=len(count))
     return {"placed": count, "copies": Measured(copies, count > 0)}
 
 

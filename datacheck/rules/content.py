@@ -18,15 +18,21 @@ Array = np.ndarray[Any, Any]
 
 _LEAST_BYTES = 24  # less than two positions says nothing about identity
 _NOT_CONTENT = frozenset({"id", "flag", "timestamp", "intrinsics"})
-_PIECE = 1 << 18  # points digested at a time
+_PIECE = 1 << 14  # points digested at a time: they stay in the cache of a core
 
 
 def _mixed(keys: Array) -> Array:
     """Return uint64 keys stirred so that every bit depends on every bit (the finaliser of splitmix64)."""
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    stirred: Array = keys ^ (keys >> np.uint64(31))
-    return stirred
+    keys = keys.copy()
+    shifted = keys >> np.uint64(30)
+    keys ^= shifted
+    keys *= np.uint64(0xBF58476D1CE4E5B9)
+    np.right_shift(keys, np.uint64(27), out=shifted)
+    keys ^= shifted
+    keys *= np.uint64(0x94D049BB133111EB)
+    np.right_shift(keys, np.uint64(31), out=shifted)
+    keys ^= shifted
+    return keys
 
 
 def _cloud(column: Column) -> Array | None:
@@ -45,8 +51,8 @@ def _cloud(column: Column) -> Array | None:
         extent = points.max(axis=1).astype(np.float64) - points.min(axis=1)
         size = float(np.sqrt((extent**2).sum())) or 1.0
         total = np.array([0, 0, lengths[i]], np.uint64)
-        for start in range(0, int(lengths[i]), _PIECE):  # the whole cloud in float64 would be many times its size
-            rows = _row_keys(points[:, start : start + _PIECE].astype(np.float64) * (1e5 / size))
+        for start in range(0, int(lengths[i]), _PIECE):
+            rows = _row_keys(np.multiply(points[:, start : start + _PIECE], 1e5 / size, dtype=np.float64))
             total[:1] += rows.sum(dtype=np.uint64)  # a slice: an array wraps around in silence, a number warns
             total[1] ^= np.bitwise_xor.reduce(rows)
         out[i] = digest64(total.tobytes())
@@ -56,7 +62,12 @@ def _cloud(column: Column) -> Array | None:
 def _row_keys(cells: Array) -> Array:
     """Return one stirred uint64 per point of rounded float64 coordinates (3, points)."""
     x, y, z = np.round(cells).astype(np.int64).view(np.uint64)
-    return _mixed(x * np.uint64(0x9E3779B97F4A7C15) ^ _mixed(y) ^ _mixed(z * np.uint64(0xD1B54A32D192ED03)))
+    x *= np.uint64(0x9E3779B97F4A7C15)
+    y *= np.uint64(0xC2B2AE3D27D4EB4F)
+    z *= np.uint64(0xD1B54A32D192ED03)
+    x += y
+    x += z
+    return _mixed(x)
 
 
 def _plain(column: Column) -> Array:

@@ -10,11 +10,11 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
-from datacheck.rules.measures import annotated, in_classes, is_numeric, one_of
-from datacheck.sample import Block
-from datacheck.schema.model import Schema
+from datacheck.rules.measures import annotated, distinct, in_classes, is_numeric, one_of, reduced
+from datacheck.sample import Block, Column
+from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Measured, Rows
-from datacheck.voxel import occupied
+from datacheck.voxel import occupied, representatives
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +28,8 @@ class _Scene:
         classes: of each point, or None.
 
     Attributes:
-        rows, weight: points that are left; expected number of points that each of all points stands for.
+        rows: points that are left, None for all.
+        weight: expected number of points that each of these stands for: one for all, or one each.
         vanish: expected number of instances of which a clip leaves no point.
         lives, size: bool and float64: per instance; None where the size is to be counted again.
     """
@@ -38,24 +39,32 @@ class _Scene:
     classes: Array | None
     xyz: Array | None
     captions: frozenset[int]
+    rows: Array | None = None
+    weight: Array | float = 1.0
 
     def __post_init__(self) -> None:
-        self.rows, self.weight = np.arange(len(self.which)), np.ones(len(self.which))
         self.vanish = 0.0
         self.lives: Array = np.ones(len(self.ids), bool)
         self.size: Array | None = None
 
+    def _left(self, values: Array) -> Array:
+        return values if self.rows is None else values[self.rows]
+
     def sizes(self) -> Array:
         """Return the expected number of points of each instance, and 0 for those that live no more."""
         if self.size is None:
-            which = self.which[self.rows] + 1
-            self.size = np.bincount(which, weights=self.weight[self.rows], minlength=len(self.ids) + 1)[1:]
+            which = self._left(self.which) + 1
+            plain = isinstance(self.weight, float) and self.weight == 1
+            weights = None if plain else np.broadcast_to(self.weight, which.shape)
+            self.size = np.bincount(which, weights=weights, minlength=len(self.ids) + 1)[1:].astype(np.float64)
         return np.where(self.lives, self.size, 0.0)
 
     def first_classes(self) -> Array:
         """Return the class of the first point of each instance that is left, as Mask3D takes it; -1 without one."""
+        which = np.ascontiguousarray(self._left(self.which)[::-1])
+        rows = np.arange(len(self.which)) if self.rows is None else self.rows
         first = np.full(len(self.ids) + 1, -1)
-        first[self.which[self.rows[::-1]]] = self.rows[::-1]  # of several the last written stays: the lowest row
+        first[which] = np.ascontiguousarray(rows[::-1])  # of several the last written stays: the lowest row
         first = first[: len(self.ids)]
         return np.where(first >= 0, self.classes[first], -1) if self.classes is not None else first
 
@@ -63,14 +72,13 @@ class _Scene:
         """Take one step of the loader; return the size of the largest instance that ``min_points`` met, else NaN."""
         largest = np.nan
         if name == "clip":
-            if value < len(self.rows):
+            left = len(self.which) if self.rows is None else len(self.rows)
+            if value < left:
                 size = self.sizes()
-                self.vanish += float(((1 - value / len(self.rows)) ** size[size > 0]).sum())
-            self.weight, self.size = self.weight * min(1.0, value / max(1, len(self.rows))), None
+                self.vanish += float(((1 - value / left) ** size[size > 0]).sum())
+            self.weight, self.size = self.weight * min(1.0, value / max(1, left)), None
         elif name == "voxel" and self.xyz is not None:
-            kept, points = occupied(self.xyz[self.rows], float(value))
-            self.rows, self.size = self.rows[kept], None
-            self.weight[self.rows] = 1 - (1 - self.weight[self.rows]) ** points
+            self._voxels(self._left(self.xyz), float(value))
         elif name == "drop_classes" and self.classes is not None:
             self.lives = self.lives & ~np.isin(self.first_classes(), value)
         elif name == "min_points":
@@ -81,20 +89,43 @@ class _Scene:
             self.lives = self.lives & np.array([int(i) in self.captions for i in self.ids], dtype=bool)
         return largest
 
+    def _voxels(self, xyz: Array, edge: float) -> None:
+        if isinstance(self.weight, float) and self.weight == 1:
+            kept = representatives(xyz, edge)
+        else:
+            kept, points = occupied(xyz, edge)
+            each = self.weight[kept] if isinstance(self.weight, np.ndarray) else np.full(len(kept), self.weight)
+            self.weight = 1 - (1 - each) ** points
+        self.rows, self.size = kept if self.rows is None else self.rows[kept], None
+
 
 def _numbered(ids: Array, good: Array) -> tuple[Array, Array]:
     """Return the distinct ids of the `good` points in rising order, and of each point its place there, -1 for none."""
     if ids.dtype.kind == "f":
         good = good & (ids < 2.0**62)  # infinity is no id
-    numbers, which = ids[good].astype(np.int64), np.full(len(ids), -1)
-    if len(numbers) and numbers.max() < 1 << 20:
-        known = np.flatnonzero(np.bincount(numbers))
-        table = np.zeros(int(numbers.max()) + 1, np.int64)
-        table[known] = np.arange(len(known))
-        which[good] = table[numbers]
-    else:
-        known, which[good] = np.unique(numbers, return_inverse=True)
-    return known, which
+    numbers = ids.astype(np.int64)
+    numbers += 1
+    numbers *= good  # 0 stands for none
+    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if low < 0 or high > 1 << 20:
+        which = np.full(len(ids), -1)
+        known, which[good] = np.unique(ids[good].astype(np.int64), return_inverse=True)
+        return known, which
+    known = np.flatnonzero(np.bincount(numbers, minlength=1)[1:])
+    place = np.full(high + 1, -1)
+    place[known + 1] = np.arange(len(known))
+    return known, place[numbers]
+
+
+def _stored(ids: Column, spec: FieldSpec) -> Array:
+    """Return how many instances each sample holds, before any class or step."""
+    values, _, lengths = distinct(ids)
+    good = (values >= 0) & ~one_of(values, spec.ignore)
+    if len(values) == len(ids.values):  # every value stands for itself
+        parts = np.split(np.arange(len(values)), np.cumsum(lengths)[:-1])
+        return np.array([len(_numbered(values[rows], good[rows])[0]) for rows in parts], dtype=np.int64)
+    found: Array = reduced(np.add, good, lengths)
+    return found
 
 
 def loader_steps(schema: Schema) -> tuple[tuple[str, Any], ...]:
@@ -125,6 +156,8 @@ def funnel(block: Block, schema: Schema) -> Columns:
     vanish, fits = np.zeros(len(block)), np.ones(len(block), bool)
     spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
     told = block.fields.get(dict(steps).get("captions", ""))
+    stored = _stored(ids, spec)
+    whole = None if ids.whole is None else ids.whole.reshape(-1)
     for i in range(len(block)):
         mine = ids[i].reshape(-1)
         classes = None if labels_ is None else labels_[i].reshape(-1)
@@ -132,9 +165,11 @@ def funnel(block: Block, schema: Schema) -> Columns:
         fits[i] = all(other is None or len(other) == len(mine) for other in (classes, xyz))
         if not fits[i]:
             continue
+        counts[i, 0] = stored[i]
         good = (mine >= 0) & ~one_of(mine, spec.ignore)
-        counts[i, 0] = len(_numbered(mine, good)[0])
-        numbered = _numbered(mine, good if classes is None else good & in_classes(classes, class_spec))
+        good = good if classes is None else good & in_classes(classes, class_spec)
+        start = int(ids.starts[i])
+        numbered = _numbered(mine if whole is None else whole[start : start + len(mine)], good)
         scene = _Scene(*numbered, classes, xyz, annotated(told, i) if told is not None else frozenset())
         counts[i, 1] = len(scene.ids)
         for place, (name, value) in enumerate(steps):

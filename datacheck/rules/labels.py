@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
-from datacheck.rules.measures import flat, in_classes, is_numeric, of_role, one_of, reduced
+from datacheck.rules.measures import distinct, in_classes, is_numeric, of_role, one_of, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
@@ -28,7 +28,7 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
     """
     if not is_numeric(column):
         return {}
-    values, lengths = flat(column)
+    values, often, lengths = distinct(column)
     ignored, good = one_of(values, spec.ignore), in_classes(values, spec)
     negative = (values < 0) & ~ignored & ~good
     mark = one_of(values, _MARKS) & ~ignored & ((spec.classes is None) | ~good)
@@ -41,7 +41,8 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
         return np.where(np.isfinite(found), found, 0)
 
     kinds = {"ignored": ignored, "negative": negative, "mark": mark, "outside": outside}
-    columns = {name: reduced(np.add, where, lengths) for name, where in kinds.items()} | {"count": lengths}
+    columns = {name: reduced(np.add, where * often, lengths) for name, where in kinds.items()}
+    columns["count"] = reduced(np.add, often, lengths)
     zeros = np.zeros(len(column))
     columns["lowest"] = extreme(np.minimum, negative) if negative.any() else zeros
     columns["marked"] = extreme(np.maximum, mark) if mark.any() else zeros

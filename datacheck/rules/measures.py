@@ -78,6 +78,44 @@ def flat(column: Column) -> tuple[Array, Array]:
     return (values.astype(np.uint8) if values.dtype.kind == "b" else values), lengths
 
 
+_BINS = 1 << 16
+
+
+def distinct(column: Column) -> tuple[Array, Array, Array]:
+    """Return the different numbers of each sample, in rising order, and how often each is there.
+
+    Shapes:
+        values: any (numbers)
+        often: int64 (numbers)
+        lengths: int64 (samples) [numbers]
+
+    Notes:
+        Labels are few numbers again and again. Where they are not (other than whole ones, or far apart) every value
+        stands for itself, once.
+    """
+    known: tuple[Array, Array, Array] | None = column.__dict__.get("_distinct")
+    if known is None:
+        known = column.__dict__["_distinct"] = _distinct(column)
+    return known
+
+
+def _distinct(column: Column) -> tuple[Array, Array, Array]:
+    values, lengths = flat(column)
+    whole = column.whole
+    if whole is None or not whole.size:
+        return values, np.ones(len(values), np.int64), lengths
+    low = int(whole.min())
+    width = int(whole.max()) - low + 1
+    if width * len(column) > max(_BINS, 4 * whole.size):
+        return values, np.ones(len(values), np.int64), lengths
+    code = whole.reshape(-1) - low if low else whole.reshape(-1)
+    if len(column) > 1:
+        code = code + np.repeat(np.arange(len(column)) * width, lengths)
+    bins = np.bincount(code, minlength=width * len(column)).reshape(len(column), width)
+    sample, place = np.nonzero(bins)
+    return place + low, bins[sample, place], np.bincount(sample, minlength=len(column))
+
+
 def one_of(values: Array, numbers: tuple[int, ...]) -> Array:
     """Tell which values are one of a few numbers."""
     found = np.zeros(values.shape, bool)
@@ -155,7 +193,7 @@ def components(column: Column, spec: FieldSpec) -> tuple[Array, Array | None, Ar
     count = int(np.prod(values.shape[1:], dtype=np.int64))
     if count > MOST_COMPONENTS:
         return values.reshape(1, -1), (np.ones(len(column), np.int64) if lengths is None else lengths) * count, fits
-    return np.ascontiguousarray(values.reshape(len(values), count).T), lengths, fits
+    return column.planes, lengths, fits
 
 
 @measure("form", applies=lambda spec: True, depth="structure")
@@ -174,6 +212,24 @@ def form(column: Column, spec: FieldSpec) -> Columns:
     return columns | ({"dims": np.stack(dims, axis=1)} if 0 < len(dims) <= 8 else {})
 
 
+def extremes(column: Column) -> tuple[Array, Array, Array | None]:
+    """Return the smallest and largest number of each sample, per component (of all together where there are over 16).
+
+    Shapes:
+        low, high: any (components, samples), booleans as uint8; NaN where there is one; 0 of samples without rows
+        lengths: int64 (samples) [rows]; None where each row is a sample
+    """
+    known: tuple[Array, Array, Array | None] | None = column.__dict__.get("_extremes")
+    if known is None:
+        count = int(np.prod(column.values.shape[1:], dtype=np.int64))
+        few = count <= MOST_COMPONENTS
+        values, lengths = (column.planes, column.lengths) if few else (column.values.reshape(1, -1), flat(column)[1])
+        values = values.astype(np.uint8) if values.dtype.kind == "b" else values
+        known = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths), lengths
+        column.__dict__["_extremes"] = known
+    return known
+
+
 @measure("finite", undeclared=True, worst="nonfinite")
 def finite(column: Column, spec: FieldSpec) -> Columns:
     """Numbers that are none: `count` of values, `nonfinite` ones, `bad_row` (first row with one, -1: none)."""
@@ -189,9 +245,9 @@ def finite(column: Column, spec: FieldSpec) -> Columns:
     }
     if column.values.dtype.kind != "f":
         return columns
-    with np.errstate(invalid="ignore", over="ignore"):
-        if np.isfinite(column.values.sum()):  # one fast pass; a sum that overflows only costs the slow one
-            return columns
+    low, high, _ = extremes(column)
+    if np.isfinite(low).all() and np.isfinite(high).all():
+        return columns
     bad = (~np.isfinite(column.values.reshape(len(column.values), size))).sum(axis=1)
     columns["nonfinite"] = reduced(np.add, bad, column.lengths)
     within = np.arange(len(bad)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -206,10 +262,12 @@ def numbers(column: Column, spec: FieldSpec) -> Columns:
     if not is_numeric(column):
         return {}
     values, lengths, fits = components(column, spec)
-    if values.dtype.kind == "b":
-        values = values.astype(np.uint8)
     filled = fits if lengths is None else fits & (lengths > 0)
-    low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
+    if lengths is not None or values is column.planes:
+        low, high, _ = extremes(column)
+    else:
+        values = values.astype(np.uint8) if values.dtype.kind == "b" else values
+        low, high = values, values
     return {
         "min": Measured(low.T.astype(np.float64), filled),
         "max": Measured(high.T.astype(np.float64), filled),
@@ -231,6 +289,8 @@ def positions(column: Column) -> tuple[Array, Array | None] | None:
         return np.ascontiguousarray(values[np.repeat(whole, lengths)].reshape(-1, 3).T), whole.astype(np.int64)
     if values.ndim == 1 or values.shape[-1] < 3:
         return None
+    if values.ndim == 2 and values.shape[1] <= MOST_COMPONENTS:
+        return column.planes[:3], lengths
     inner = int(np.prod(values.shape[1:-1], dtype=np.int64))
     if values.ndim > 2:
         lengths = (np.ones(len(column), np.int64) if lengths is None else lengths) * inner
@@ -253,8 +313,11 @@ def place(column: Column, spec: FieldSpec) -> Columns:
     count = np.ones(len(column), np.int64) if lengths is None else lengths
     filled = count > 0
     size = np.maximum(count, 1)
-    low = reduced(np.minimum, xyz, lengths).astype(np.float64)
-    high = reduced(np.maximum, xyz, lengths).astype(np.float64)
+    if column.values.ndim == 2 and column.values.shape[1] <= MOST_COMPONENTS:
+        low, high = (ends[:3].astype(np.float64) for ends in extremes(column)[:2])
+    else:
+        low = reduced(np.minimum, xyz, lengths).astype(np.float64)
+        high = reduced(np.maximum, xyz, lengths).astype(np.float64)
     first = np.zeros((3, len(column)))
     first[:, filled] = xyz[:, (np.cumsum(count) - count)[filled]]
     z = xyz[2]

@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
-from datacheck.rules.measures import finite, flat, form, is_numeric, numbers, reduced
+from datacheck.rules.measures import MOST_COMPONENTS, extremes, finite, form, is_numeric, numbers, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
 from datacheck.table import Measured, Rows
@@ -96,8 +96,12 @@ def _alike(column: Column) -> tuple[Array, Array, Array]:
     count = np.ones(len(column), np.int64) if lengths is None else lengths
     if values.shape[1] < 2:
         return np.zeros_like(count), np.zeros(0, np.int64), np.zeros(0)
-    hits = np.flatnonzero(values[:, 0] == values[:, 1])  # few rows remain for the full comparison
-    hits = hits[(values[hits] == values[hits, :1]).all(axis=1)]
+    if values.shape[1] <= MOST_COMPONENTS:
+        first, *others = column.planes
+        hits = np.flatnonzero(np.logical_and.reduce([first == other for other in others]))
+    else:
+        hits = np.flatnonzero(values[:, 0] == values[:, 1])  # few rows remain for the full comparison
+        hits = hits[(values[hits] == values[hits, :1]).all(axis=1)]
     return count, np.searchsorted(np.cumsum(count), hits, side="right"), values[hits, 0].astype(np.float64)
 
 
@@ -279,13 +283,21 @@ def extent(column: Column, spec: FieldSpec) -> Columns:
     """
     if not is_numeric(column):
         return {}
-    values, lengths = flat(column)
+    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
+    lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
+    few = 0 < size <= MOST_COMPONENTS
     marks = (*spec.sentinels, *spec.ignore)
-    if marks or not spec.finite:
+    low, high, _ = extremes(column)
+    if marks or not spec.finite or np.isnan(low).any():
+        values, rows = (column.planes, column.lengths) if few else (column.values.reshape(1, -1), lengths)
         values = values.astype(np.float64)
-        values[~np.isfinite(values) | np.isin(values, marks)] = np.nan
-    low = reduced(np.fmin, values, lengths).astype(np.float64)
-    high = reduced(np.fmax, values, lengths).astype(np.float64)
+        if marks or not spec.finite:
+            values[~np.isfinite(values) | np.isin(values, marks)] = np.nan
+        low, high = reduced(np.fmin, values, rows), reduced(np.fmax, values, rows)
+    if size == 0:
+        low = high = np.zeros((1, len(column)))
+    low = np.fmin.reduce(low, axis=0).astype(np.float64)
+    high = np.fmax.reduce(high, axis=0).astype(np.float64)
     known = (lengths > 0) & ~np.isnan(low)
     return {"lowest": Measured(low, known), "highest": Measured(high, known)}
 

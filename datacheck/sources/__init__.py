@@ -26,7 +26,7 @@ __all__ = [
 
 def open_source(
     schema: Schema, root: Path, roots: Mapping[str, Path] | None = None, *, fields: frozenset[str] | None = None,
-    level: Depth = "deep",
+    level: Depth | None = None,
 ) -> Source:  # fmt: skip
     """Return the way in which a schema's files hold samples, as ``samples.each`` says.
 
@@ -34,7 +34,7 @@ def open_source(
         schema: the dataset's promise.
         root, roots: the data folder, and extra folders by name.
         fields: read only these fields; None reads all.
-        level: how deep a scan reads: "structure" only headers where the format has them, "numeric" no pixels.
+        level: how deep a scan reads, see `FieldMap`; None for a build.
 
     Raises:
         SchemaError: ``samples.each`` or a pattern is malformed.

@@ -25,6 +25,7 @@ from datacheck.sources.values import weigh
 from datacheck.table import Note
 
 BLOCK_BYTES = 64 << 20
+SCAN_BYTES = 4 << 20  # a scan goes over a block again and again: it should stay in the cache of a core
 BLOCK_SAMPLES = 4096
 
 
@@ -103,7 +104,7 @@ class Source(ABC):
 
     def __init__(
         self, schema: Schema, root: Path, roots: Mapping[str, Path], fields: frozenset[str] | None = None,
-        level: Depth = "deep",
+        level: Depth | None = None,
     ) -> None:  # fmt: skip
         self.schema = schema.placed(roots)
         self.root = root
@@ -111,6 +112,7 @@ class Source(ABC):
         self.partly: set[str] = set()
         self._fields = fields
         self._level = level
+        self._block_bytes = BLOCK_BYTES if level is None else SCAN_BYTES
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
         check_roots(self.schema, self.roots)
         self.way("")
@@ -135,13 +137,14 @@ class Source(ABC):
     def read(self, item: Item) -> Iterator[Block | Unread]:
         """Yield the item's samples as blocks of one signature, and those that cannot be made.
 
-        Blocks hold at most 64 MB or 4,096 samples; every field of the schema that the file has, by schema name.
+        Blocks hold at most 64 MB (of a scan 4 MB) or 4,096 samples; every field of the schema that the file has, by
+        schema name.
 
         Raises:
             FormatError: the file as a whole cannot be read.
         """
         with Shelf(self.root, self.roots) as shelf:
-            yield from blocks(self._parts(item, shelf), item.split)
+            yield from blocks(self._parts(item, shelf), item.split, self._block_bytes)
 
     def read_all(self, items: Sequence[Item], beat: Callable[[int], None]) -> Iterator[Block | Unread]:
         """Yield the samples of many items; samples of small files share blocks.
@@ -156,7 +159,7 @@ class Source(ABC):
         """
         with Shelf(self.root, self.roots) as shelf:
             for split, run in groupby(enumerate(items), key=lambda pair: pair[1].split):
-                yield from blocks(self._each(run, shelf, beat), split)
+                yield from blocks(self._each(run, shelf, beat), split, self._block_bytes)
 
     def _each(self, run: Iterable[tuple[int, Item]], shelf: Shelf, beat: Callable[[int], None]) -> Iterator[Part]:
         for number, item in run:
@@ -250,7 +253,7 @@ class Source(ABC):
 
     def left_out(self, path: str, values: Values) -> None:
         """Note a file some of whose values were only peeked at."""
-        if self._level != "deep" and any(isinstance(value, Peeked) for value in values.values()):
+        if self._level not in {None, "deep"} and any(isinstance(value, Peeked) for value in values.values()):
             self.partly.add(path)
 
     def facts(
@@ -317,8 +320,8 @@ def _state(status: stat_result) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def blocks(parts: Iterable[Part], split: str) -> Iterator[Block | Unread]:
-    """Gather pieces into blocks of at most 64 MB or 4,096 samples; blocks and unread samples pass through."""
+def blocks(parts: Iterable[Part], split: str, most: int = BLOCK_BYTES) -> Iterator[Block | Unread]:
+    """Gather pieces into blocks of at most `most` bytes or 4,096 samples; blocks and unread samples pass through."""
     waiting: list[Piece] = []
     nbytes = 0
     for part in parts:
@@ -326,7 +329,7 @@ def blocks(parts: Iterable[Part], split: str) -> Iterator[Block | Unread]:
             yield part
             continue
         weight = 0 if isinstance(part, Block) else sum(map(weigh, part.fields.values()))
-        if waiting and (isinstance(part, Block) or nbytes + weight > BLOCK_BYTES or len(waiting) >= BLOCK_SAMPLES):
+        if waiting and (isinstance(part, Block) or nbytes + weight > most or len(waiting) >= BLOCK_SAMPLES):
             yield from stack(waiting, split)
             waiting, nbytes = [], 0
         if isinstance(part, Block):

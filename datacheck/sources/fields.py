@@ -59,10 +59,11 @@ class FieldMap:
     Args:
         schema: with the split's ``when:`` block applied.
         only: read just these fields; None reads all.
-        level: how deep a scan reads: "structure" only headers where the format has them, "numeric" no pixels.
+        level: how deep a scan reads: "structure" only headers where the format has them, "numeric" no pixels; None for
+            a build, which needs everything as it is.
     """
 
-    def __init__(self, schema: Schema, only: frozenset[str] | None = None, level: Depth = "deep") -> None:
+    def __init__(self, schema: Schema, only: frozenset[str] | None = None, level: Depth | None = None) -> None:
         self.schema = schema
         self.only = only
         self.level = level
@@ -94,7 +95,7 @@ class FieldMap:
         Notes:
             Of a field that the schema does not list, only the header tells whether it holds pixels.
         """
-        if self.level == "deep" or name == (self.schema.splits and self.schema.splits.key):
+        if self.level in {None, "deep"} or name == (self.schema.splits and self.schema.splits.key):
             return None
         if self.level == "structure" or name in self._pixels:
             return always
@@ -189,12 +190,16 @@ class FieldMap:
             shape = list(table.shape) if isinstance(table, np.ndarray | Peeked) else "no array"
             msg = f"columns: found {shape}, the schema declares [N, {width}] or fewer columns"
             raise FormatError(msg)
+        if self.level is not None and isinstance(table, np.ndarray):
+            table = np.ascontiguousarray(table.T).T  # one pass, and the columns are views that scans reduce fast
         values: Values = {}
         for name, (start, stop) in self.columns.items():
             declared = self.schema.fields.get(name)
             wanted = self.everything if declared is None else not declared.absent
             if wanted and self._asked(name) and stop <= table.shape[1]:
                 values[name] = _part(table, start, stop)
+                if self.level is None:
+                    values[name] = np.ascontiguousarray(values[name])
         return values
 
     def of_record(self, record: Any) -> Values:
@@ -251,7 +256,7 @@ class FieldMap:
 def _part(table: Any, start: int, stop: int) -> Any:
     if isinstance(table, Peeked):
         return Peeked((len(table), *([] if stop - start == 1 else [stop - start])), table.dtype)
-    return np.ascontiguousarray(table[:, start] if stop - start == 1 else table[:, start:stop])
+    return table[:, start] if stop - start == 1 else table[:, start:stop]
 
 
 def companion_template(schema: Schema, name: str) -> Template | None:

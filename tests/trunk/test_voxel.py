@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.voxel import cells, occupied, representatives
+from datacheck.voxel import cells, lasts, occupied, representatives
 
 
 def plain(points, edge):
@@ -37,3 +37,46 @@ def test_a_huge_extent_gives_the_same_kind_of_answer(scale):
 def test_no_points_have_no_voxels():
     assert cells(np.zeros((0, 3)), 0.1).shape == (0, 3)
     assert [len(a) for a in occupied(np.zeros((0, 3)), 0.1)] == [0, 0]
+
+
+@given(st.lists(st.integers(-3, 3) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=60))
+def test_each_row_is_told_the_last_row_with_its_key(keys):
+    last = [len(keys) - 1 - keys[::-1].index(key) for key in keys]
+    assert lasts(np.array(keys, dtype=np.int64)).tolist() == last
+
+
+def test_keys_made_to_share_a_slot_are_told_apart_all_the_same():
+    same_top_bits = np.arange(500, dtype=np.uint64) * np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
+    keys = np.concatenate([same_top_bits, same_top_bits[::-1]])
+    assert lasts(keys).tolist() == [*range(999, 499, -1), *range(500, 1000)]
+
+
+def test_keys_that_share_every_slot_are_sorted(monkeypatch):
+    from datacheck import voxel
+
+    monkeypatch.setattr(voxel, "_ODD", (np.uint64(0),) * 3)
+    keys = np.random.default_rng(0).integers(0, 40, 300)
+    assert lasts(keys).tolist() == [int(np.flatnonzero(keys == key)[-1]) for key in keys]
+
+
+def sorted_cells(points, edge):
+    """What `occupied` said before: cells in order of keys that are sorted."""
+    cell = cells(points, edge)
+    _, first, counts = np.unique(cell, axis=0, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return first[order], counts[order]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_scene_has_the_voxels_that_sorting_its_cells_gives(order):
+    rng = np.random.default_rng(1)
+    points = np.asarray(rng.uniform([-3, 0, 1], [4, 5, 3.5], (40_000, 3)), np.float32, order=order)
+    for edge in (0.02, 0.1):
+        for found, wanted in zip(occupied(points, edge), sorted_cells(points, edge), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_points_that_are_no_numbers_make_no_trouble():
+    points = np.array([[0.0, 0, 0], [np.nan, 0, 0], [np.inf, 1, 1]])
+    with np.errstate(all="ignore"):
+        assert occupied(points, 0.1)[1].sum() == 3
