@@ -13,6 +13,7 @@ from datacheck.sample import Container
 
 _POINTER = b"version https://git-lfs"
 _PAGES = (b"<!doctype html", b"<html", b"<?xml")
+_HEAD_BYTES = 32
 _POINTER_BYTES = 1024  # a pointer has about 130 bytes; only files as small as this are looked at before they are read
 _MAY_BE_EMPTY = frozenset({"text", "jsonl", "yaml", "kitti"})  # of no bytes: no label, no record, no point
 
@@ -38,6 +39,7 @@ class Format:
         name: short name ("npy").
         suffixes: lower-case endings that it claims, longest first ("." included: ".pcd.bin").
         open: ``(path, hint) -> Container``; raises `FormatError` for bytes that are not of this format.
+        parse: ``(data, hint) -> Container``, the same from a whole file's bytes; None where a format reads parts.
         magic: first bytes, for files without a known suffix.
         directory: names of files that make a folder one container (Zarr).
     """
@@ -45,6 +47,7 @@ class Format:
     name: str
     suffixes: tuple[str, ...]
     open: Callable[[Path, Hint], Container]
+    parse: Callable[[bytes, Hint], Container] | None = None
     magic: tuple[bytes, ...] = ()
     directory: tuple[str, ...] = ()
 
@@ -56,15 +59,19 @@ def formats() -> dict[str, Format]:
 
 
 @cache
-def _by_suffix() -> list[tuple[str, Format]]:
-    pairs = [(suffix, f) for f in formats().values() for suffix in f.suffixes]
-    return sorted(pairs, key=lambda pair: (-len(pair[0]), pair[0]))
+def _by_suffix() -> dict[str, Format]:
+    return {suffix: f for f in reversed(formats().values()) for suffix in f.suffixes}
 
 
 def format_of(name: str) -> Format | None:
     """Return the format that claims a file name, or None; opens nothing."""
-    lowered = name.lower()
-    return next((f for suffix, f in _by_suffix() if lowered.endswith(suffix)), None)
+    known, lowered = _by_suffix(), name.lower()
+    dot = lowered.find(".", lowered.rfind("/") + 1)
+    while dot >= 0:  # the longest suffix first
+        if lowered[dot:] in known:
+            return known[lowered[dot:]]
+        dot = lowered.find(".", dot + 1)
+    return None
 
 
 def store_markers() -> frozenset[str]:
@@ -89,7 +96,7 @@ def open_container(path: Path, hint: Hint | None = None) -> Container:
         raise FormatError(msg)
     try:
         if (size := path.stat().st_size) < _POINTER_BYTES and not found.directory:
-            _no_stand_in(path, found, size)
+            _no_stand_in(_head(path), found, size)
         return found.open(path, hint)
     except OSError as error:
         msg = error.strerror or str(error)
@@ -100,10 +107,28 @@ def open_container(path: Path, hint: Hint | None = None) -> Container:
         raise
 
 
+def parse_container(found: Format, data: bytes, hint: Hint | None = None) -> Container:
+    """Open the bytes of a whole file of a format that has `Format.parse`.
+
+    Raises:
+        FormatError: they are damaged or refused.
+    """
+    assert found.parse is not None
+    head = data[:_HEAD_BYTES]
+    try:
+        if len(data) < _POINTER_BYTES:
+            _no_stand_in(head, found, len(data))
+        return found.parse(data, hint or Hint())
+    except FormatError as error:
+        if error.code == "DC101" and head.lstrip().lower().startswith(_PAGES):
+            raise FormatError(_PAGE, "DC102") from error
+        raise
+
+
 _PAGE = "an HTML or XML page, not the data: most likely what a server sent in place of the file"
 
 
-def _no_stand_in(path: Path, found: Format, size: int) -> None:
+def _no_stand_in(head: bytes, found: Format, size: int) -> None:
     """Refuse what stands in place of data and which some formats would take for data.
 
     Raises:
@@ -112,7 +137,6 @@ def _no_stand_in(path: Path, found: Format, size: int) -> None:
     if size == 0 and found.name not in _MAY_BE_EMPTY:
         msg = "the file is empty (0 bytes)"
         raise FormatError(msg, "DC103")
-    head = _head(path)
     if head.startswith(_POINTER):
         msg = "a Git LFS pointer, not the data: git lfs pull"
         raise FormatError(msg, "DC102")
@@ -123,7 +147,7 @@ def _no_stand_in(path: Path, found: Format, size: int) -> None:
 def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(32)
+            return file.read(_HEAD_BYTES)
     except OSError as error:
         raise FormatError(error.strerror or str(error)) from error
 

@@ -267,5 +267,10 @@ def _open_npz(path: Path, hint: Hint) -> Container:
         raise
 
 
-NPY = Format("npy", (".npy",), _open, magic=(_MAGIC,))
+def _parse_whole(data: bytes, hint: Hint) -> Container:
+    del hint
+    return Values(_values(data, _SOLE))
+
+
+NPY = Format("npy", (".npy",), _open, _parse_whole, magic=(_MAGIC,))
 NPZ = Format("npz", (".npz",), _open_npz, magic=(b"PK\x03\x04",))

@@ -10,9 +10,10 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
-from datacheck.rules.measures import annotated, distinct, in_classes, is_numeric, one_of, reduced
-from datacheck.sample import Block, Column
-from datacheck.schema.model import FieldSpec, Schema
+from datacheck.rules.histograms import numbered, stored_instances
+from datacheck.rules.measures import annotated, in_classes, is_numeric, one_of
+from datacheck.sample import Block
+from datacheck.schema.model import Schema
 from datacheck.table import Measured, Rows
 from datacheck.voxel import occupied, representatives
 
@@ -99,35 +100,6 @@ class _Scene:
         self.rows, self.size = kept if self.rows is None else self.rows[kept], None
 
 
-def _numbered(ids: Array, good: Array) -> tuple[Array, Array]:
-    """Return the distinct ids of the `good` points in rising order, and of each point its place there, -1 for none."""
-    if ids.dtype.kind == "f":
-        good = good & (ids < 2.0**62)  # infinity is no id
-    numbers = ids.astype(np.int64)
-    numbers += 1
-    numbers *= good  # 0 stands for none
-    low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
-    if low < 0 or high > 1 << 20:
-        which = np.full(len(ids), -1)
-        known, which[good] = np.unique(ids[good].astype(np.int64), return_inverse=True)
-        return known, which
-    known = np.flatnonzero(np.bincount(numbers, minlength=1)[1:])
-    place = np.full(high + 1, -1)
-    place[known + 1] = np.arange(len(known))
-    return known, place[numbers]
-
-
-def _stored(ids: Column, spec: FieldSpec) -> Array:
-    """Return how many instances each sample holds, before any class or step."""
-    values, _, lengths = distinct(ids)
-    good = (values >= 0) & ~one_of(values, spec.ignore)
-    if len(values) == len(ids.values):  # every value stands for itself
-        parts = np.split(np.arange(len(values)), np.cumsum(lengths)[:-1])
-        return np.array([len(_numbered(values[rows], good[rows])[0]) for rows in parts], dtype=np.int64)
-    found: Array = reduced(np.add, good, lengths)
-    return found
-
-
 def loader_steps(schema: Schema) -> tuple[tuple[str, Any], ...]:
     """Return the loader's steps, then ``min_points`` of the instance field where the loader has none."""
     steps = schema.loader.steps if schema.loader is not None else ()
@@ -156,7 +128,7 @@ def funnel(block: Block, schema: Schema) -> Columns:
     vanish, fits = np.zeros(len(block)), np.ones(len(block), bool)
     spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
     told = block.fields.get(dict(steps).get("captions", ""))
-    stored = _stored(ids, spec)
+    stored = stored_instances(ids, spec)
     whole = None if ids.whole is None else ids.whole.reshape(-1)
     for i in range(len(block)):
         mine = ids[i].reshape(-1)
@@ -169,8 +141,8 @@ def funnel(block: Block, schema: Schema) -> Columns:
         good = (mine >= 0) & ~one_of(mine, spec.ignore)
         good = good if classes is None else good & in_classes(classes, class_spec)
         start = int(ids.starts[i])
-        numbered = _numbered(mine if whole is None else whole[start : start + len(mine)], good)
-        scene = _Scene(*numbered, classes, xyz, annotated(told, i) if told is not None else frozenset())
+        points_of = numbered(mine if whole is None else whole[start : start + len(mine)], good)
+        scene = _Scene(*points_of, classes, xyz, annotated(told, i) if told is not None else frozenset())
         counts[i, 1] = len(scene.ids)
         for place, (name, value) in enumerate(steps):
             size = scene.step(name, value)

@@ -9,7 +9,8 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
-from datacheck.rules.measures import distinct, in_classes, is_numeric, of_role, one_of, reduced
+from datacheck.rules.histograms import distinct
+from datacheck.rules.measures import in_classes, is_numeric, of_role, one_of, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows

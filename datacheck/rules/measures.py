@@ -78,44 +78,6 @@ def flat(column: Column) -> tuple[Array, Array]:
     return (values.astype(np.uint8) if values.dtype.kind == "b" else values), lengths
 
 
-_BINS = 1 << 16
-
-
-def distinct(column: Column) -> tuple[Array, Array, Array]:
-    """Return the different numbers of each sample, in rising order, and how often each is there.
-
-    Shapes:
-        values: any (numbers)
-        often: int64 (numbers)
-        lengths: int64 (samples) [numbers]
-
-    Notes:
-        Labels are few numbers again and again. Where they are not (other than whole ones, or far apart) every value
-        stands for itself, once.
-    """
-    known: tuple[Array, Array, Array] | None = column.__dict__.get("_distinct")
-    if known is None:
-        known = column.__dict__["_distinct"] = _distinct(column)
-    return known
-
-
-def _distinct(column: Column) -> tuple[Array, Array, Array]:
-    values, lengths = flat(column)
-    whole = column.whole
-    if whole is None or not whole.size:
-        return values, np.ones(len(values), np.int64), lengths
-    low = int(whole.min())
-    width = int(whole.max()) - low + 1
-    if width * len(column) > max(_BINS, 4 * whole.size):
-        return values, np.ones(len(values), np.int64), lengths
-    code = whole.reshape(-1) - low if low else whole.reshape(-1)
-    if len(column) > 1:
-        code = code + np.repeat(np.arange(len(column)) * width, lengths)
-    bins = np.bincount(code, minlength=width * len(column)).reshape(len(column), width)
-    sample, place = np.nonzero(bins)
-    return place + low, bins[sample, place], np.bincount(sample, minlength=len(column))
-
-
 def one_of(values: Array, numbers: tuple[int, ...]) -> Array:
     """Tell which values are one of a few numbers."""
     found = np.zeros(values.shape, bool)

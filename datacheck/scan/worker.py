@@ -17,7 +17,7 @@ from datacheck.sample import Block, Origins
 from datacheck.scan.bench import Bench
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
-from datacheck.sources.base import Item, Unread
+from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import NOT_WHOLE, Entry
 from datacheck.sources.listing import digest_entry, stat_entry
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, concatenate, storable
@@ -79,12 +79,7 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
     return {
         "table": table.as_wire(),
         "items": [[i.path, i.split, f] for i, f in zip(todo, files, strict=True) if i.path not in bench.failed],
-        "entries": [
-            list(
-                entry._replace(digest=NOT_WHOLE) if entry.path in source.partly else digested(root, roots, entry, parts)
-            )
-            for entry in entries
-        ],
+        "entries": [list(_told(source, root, roots, entry, parts)) for entry in entries],
         "crashes": list(bench.crashes.values()),
         "undeclared": sorted(bench.undeclared)[:_UNDECLARED_KEPT],
     }
@@ -100,6 +95,15 @@ def _stamp(entry: Entry | None) -> tuple[int, ...] | None:
 def _resized(item: Item, entry: Entry | None) -> bool:
     """Return whether a file was written between listing and reading: its rows say so, and are not for the next scan."""
     return entry is not None and item.nbytes not in (0, entry.size)
+
+
+def _told(source: Source, root: Path, roots: Mapping[str, Path], entry: Entry, parts: Collection[str]) -> Entry:
+    """Return the entry with what is known of the file's bytes: reading may have told it already."""
+    if entry.path in source.digests:
+        return entry._replace(digest=source.digests[entry.path])
+    if entry.path in source.partly:
+        return entry._replace(digest=NOT_WHOLE)
+    return digested(root, roots, entry, parts)
 
 
 def digested(root: Path, roots: Mapping[str, Path], entry: Entry, others: Collection[str] = ()) -> Entry:

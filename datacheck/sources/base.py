@@ -21,6 +21,7 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.sources.facts import About, Facts
 from datacheck.sources.fields import FieldMap, Shelf, Values, check_roots
 from datacheck.sources.listing import locate
+from datacheck.sources.opening import Opener
 from datacheck.sources.values import weigh
 from datacheck.table import Note
 
@@ -112,10 +113,16 @@ class Source(ABC):
         self.partly: set[str] = set()
         self._fields = fields
         self._level = level
+        self._opener = Opener(root, roots, whole=level != "structure")
         self._block_bytes = BLOCK_BYTES if level is None else SCAN_BYTES
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
         check_roots(self.schema, self.roots)
         self.way("")
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Digests of the files that were read whole, by listing path."""
+        return self._opener.digests
 
     @cached_property
     def inner_names(self) -> tuple[str, ...]:
@@ -143,7 +150,7 @@ class Source(ABC):
         Raises:
             FormatError: the file as a whole cannot be read.
         """
-        with Shelf(self.root, self.roots) as shelf:
+        with Shelf(self._opener) as shelf:
             yield from blocks(self._parts(item, shelf), item.split, self._block_bytes)
 
     def read_all(self, items: Sequence[Item], beat: Callable[[int], None]) -> Iterator[Block | Unread]:
@@ -157,7 +164,7 @@ class Source(ABC):
             A file that cannot be read as a whole is one `Unread` with the file's path for key, or one for every sample
             that its item asks for.
         """
-        with Shelf(self.root, self.roots) as shelf:
+        with Shelf(self._opener) as shelf:
             for split, run in groupby(enumerate(items), key=lambda pair: pair[1].split):
                 yield from blocks(self._each(run, shelf, beat), split, self._block_bytes)
 
@@ -234,6 +241,11 @@ class Source(ABC):
         Raises:
             FormatError: it cannot be opened, or it changed.
         """
+        found = self._opener.takes(item.path, item.nbytes)
+        if found is not None:
+            with self._opener.parsed(found, item.path, item.nbytes, hint) as container:
+                yield container
+            return
         path = locate(self.root, self.roots, item.path)
         with unchanged(path, item.nbytes), open_container(path, hint) as container:
             yield container

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError, SchemaError, UsageError
-from datacheck.formats.base import Hint, open_container
+from datacheck.formats.base import Hint
 from datacheck.sample import Container, Depth, Peeked
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.schema.pixels import pixels
 from datacheck.schema.values import parse_columns
 from datacheck.sources.attributes import MARK, find
-from datacheck.sources.listing import locate
+from datacheck.sources.opening import Opener
 from datacheck.sources.values import Look, always, like_pixels, plain, read_value
 
 Values = dict[str, Any]
@@ -297,11 +298,12 @@ class Shelf:
     """Companion files kept open for the samples that follow: the last few, closed at the end.
 
     Args:
-        root, roots: the data folder and the extra ones.
+        opener: opens them.
+        size: how many.
     """
 
-    def __init__(self, root: Path, roots: Mapping[str, Path], size: int = 4) -> None:
-        self._root, self._roots, self._size = root, roots, size
+    def __init__(self, opener: Opener, size: int = 4) -> None:
+        self._opener, self._size = opener, size
         self._open: OrderedDict[tuple[str, Hint], Container] = OrderedDict()
 
     def __enter__(self) -> Shelf:
@@ -314,7 +316,7 @@ class Shelf:
     def _container(self, path: str, hint: Hint) -> Container:
         key = (path, hint)
         if key not in self._open:
-            self._open[key] = open_container(locate(self._root, self._roots, path), hint)
+            self._open[key] = self._opener.opened(path, hint)
             if len(self._open) > self._size:
                 self._open.popitem(last=False)[1].close()
         self._open.move_to_end(key)
@@ -332,7 +334,7 @@ class Shelf:
             at = parse(place.at, "at", path=False).substitute(names) if place.at else ""
         except KeyError:
             return None, place.file.text
-        if not locate(self._root, self._roots, path).exists():
+        if not os.path.exists(self._opener.place(path)):  # noqa: PTH110  asked for every sample of a scan
             return None, path
         try:
             container = self._container(path, place.hint)

@@ -283,7 +283,8 @@ def locate(root: Path, roots: Mapping[str, Path], path: str) -> Path:
 
 def stat_entry(root: Path, path: str, roots: Mapping[str, Path] | None = None) -> Entry | None:
     """Return what a listing would say of one path now, None where no readable file is."""
-    place, seen = str(locate(root, roots or {}, path)), time.time_ns()
+    place = str(locate(root, roots or {}, path)) if path.startswith("@") else f"{root}/{path}"
+    seen = time.time_ns()
     try:
         status = os.stat(place)  # noqa: PTH116  called for every file of a scan; half the time of Path.stat
         if stat.S_ISDIR(status.st_mode):

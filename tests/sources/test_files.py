@@ -275,17 +275,58 @@ def test_a_file_that_is_gone_or_changed_since_the_listing_is_a_format_error(tmp_
 def test_a_file_that_is_written_while_it_is_read_is_a_format_error(tmp_path, monkeypatch):
     from datacheck.sources import fields
 
-    np.save(tmp_path / "a.npy", np.zeros(3))
-    source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
+    np.savez(tmp_path / "a.npz", x=np.zeros(3))
+    source, (item,) = reading(tmp_path, schema("*.npz", {"x": {}}))
     read = fields.FieldMap.read
 
     def meanwhile(self, *args):
-        np.save(tmp_path / "a.npy", np.ones(5))
-        return read(self, *args)
+        values = read(self, *args)
+        np.savez(tmp_path / "a.npz", x=np.ones(5))
+        return values
 
     monkeypatch.setattr(fields.FieldMap, "read", meanwhile)
     with pytest.raises(FormatError, match="changed while it was read"):
         list(source.read(item))
+
+
+@pytest.mark.parametrize("more", [b"", b"more"])
+def test_a_file_that_is_written_while_it_is_read_whole_is_a_format_error(tmp_path, monkeypatch, more):
+    from datacheck.sources import opening
+
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
+    read = opening.os.read
+
+    def meanwhile(file, size):
+        data = read(file, size)
+        (tmp_path / "a.npy").write_bytes(b"other" + data[5:] + more)
+        return data
+
+    monkeypatch.setattr(opening.os, "read", meanwhile)
+    with pytest.raises(FormatError, match="changed while it was read"):
+        list(source.read(item))
+
+
+def test_a_file_of_another_size_than_listed_is_a_format_error(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
+    np.save(tmp_path / "a.npy", np.zeros(4))
+    with pytest.raises(FormatError, match="changed after it was listed: 152 bytes then, 160 now"):
+        list(source.read(item))
+
+
+def test_a_file_that_is_read_whole_is_opened_once_and_its_digest_is_known(tmp_path, monkeypatch):
+    from datacheck.digest import digest_file
+    from datacheck.sources import opening
+
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
+    opened, real = [], opening.os.open
+    monkeypatch.setattr(opening.os, "open", lambda path, *flags: opened.append(path) or real(path, *flags))
+    assert len(list(source.read(item))) == 1
+    assert opened == [f"{tmp_path}/a.npy"]
+    monkeypatch.undo()
+    assert source.digests == {"a.npy": digest_file(tmp_path / "a.npy")}
 
 
 def test_an_absent_library_is_a_skipped_sample(tmp_path, monkeypatch):
@@ -295,11 +336,11 @@ def test_an_absent_library_is_a_skipped_sample(tmp_path, monkeypatch):
     def absent(*_):
         raise MissingDependencyError("laspy is not installed: pip install 'datacheck[clouds]'")
 
-    np.save(tmp_path / "a.npy", np.zeros(3))
-    source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
+    np.savez(tmp_path / "a.npz", x=np.zeros(3))
+    source, (item,) = reading(tmp_path, schema("*.npz", {"x": {}}))
     monkeypatch.setattr(base, "open_container", absent)
     (unread,) = list(source.read(item))
-    assert unread == Unread("a.npy", "DC101", "laspy is not installed: pip install 'datacheck[clouds]'", skipped=True)
+    assert unread == Unread("a.npz", "DC101", "laspy is not installed: pip install 'datacheck[clouds]'", skipped=True)
 
 
 def test_asking_for_keys_of_a_file(tmp_path):
