@@ -158,23 +158,10 @@ class Column:
         """The values with the components first, contiguous: any (components, rows).
 
         Notes:
-            Reductions along its last axis are many times faster than along the rows of the values; it is made once, and
-            not at all where the values lie so in memory already.
+            Reductions along its last axis are fast. Made once, and not at all where the values lie so already.
         """
         count = int(np.prod(self.values.shape[1:], dtype=np.int64))
         return np.ascontiguousarray(self.values.reshape(len(self.values), count).T)
-
-    @cached_property
-    def whole(self) -> Array | None:
-        """The values as whole numbers: int64 (rows, *item); None where one is none, or too large for a double."""
-        if self.values.dtype.kind in "bui":
-            return self.values.astype(np.int64)
-        if self.kind != "array" or self.values.dtype.kind != "f":
-            return None
-        with np.errstate(invalid="ignore"):
-            numbers = self.values.astype(np.int64)
-            exact = bool((numbers == self.values).all())
-        return numbers if exact and (not numbers.size or abs(numbers).max() < 1 << 53) else None
 
     @cached_property
     def uniform(self) -> int | None:
@@ -226,8 +213,8 @@ class Column:
             place = np.arange(len(self.values)) - np.repeat(self.starts, self.lengths)
             lengths = np.clip(self.lengths, start, stop) - start
             values = self.values[(place >= start) & (place < stop)]
-            single = stop - start == 1 and bool((lengths == 1).all())
-            return Column(values, None if single else lengths, self.kind, self.peeked)
+            one = stop - start == 1 and bool((lengths == 1).all())
+            return Column(values, None if one else lengths, self.kind, self.peeked)
         values = self.values[..., start:stop]
         values = values[..., 0] if stop - start == 1 and values.ndim > 1 else values
         return Column(values, self.lengths, self.kind, self.peeked)

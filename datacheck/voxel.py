@@ -88,6 +88,9 @@ _ODD = tuple(
 )
 
 
+_BAND = 1 << 20  # rows that are looked at together
+
+
 def lasts(keys: Array) -> Array:
     """Return of each row the last row with the same key.
 
@@ -100,6 +103,18 @@ def lasts(keys: Array) -> Array:
         into the slot of their key, and the last one stays. Rows that find another key there try again elsewhere.
     """
     keys = np.ascontiguousarray(keys).view(np.uint64)
+    if len(keys) <= _BAND:
+        return _lasts(keys)
+    found = np.empty(len(keys), np.int64)
+    bands = -(-len(keys) // _BAND)
+    band = ((keys * _ODD[-1]) >> np.uint64(48)).astype(np.uint16) % np.uint16(bands)
+    for number in range(bands):  # many small tables stay in the cache, one large one would not
+        rows = np.flatnonzero(band == number)
+        found[rows] = rows[_lasts(keys[rows])]
+    return found
+
+
+def _lasts(keys: Array) -> Array:
     found, rows = _met(keys, _ODD[0])
     for odd in _ODD[1:]:
         if not len(rows):

@@ -152,6 +152,16 @@ class _Large(Container):
         check_bytes(math.prod(header.shape) * dtype.itemsize, _SOLE)
         return _values(self._path.read_bytes(), name)[name]
 
+    def read_rows(self, name: str, start: int, stop: int) -> Any:
+        header, dtype = self._header, self._header.dtype
+        if name != _SOLE or dtype != plain_type(dtype) or header.fortran or not header.shape:
+            return super().read_rows(name, start, stop)
+        count = max(0, min(stop, header.shape[0]) - start)
+        row = math.prod(header.shape[1:])
+        with foreign("the file cannot be read"):
+            flat = np.fromfile(self._path, dtype, count * row, offset=header.start + start * row * dtype.itemsize)
+            return flat.reshape(count, *header.shape[1:])
+
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         if name != _SOLE:
             raise KeyError(name)

@@ -15,6 +15,20 @@ Array = np.ndarray[Any, Any]
 _BINS = 1 << 16
 
 
+def whole(column: Column) -> Array | None:
+    """Return the values as whole numbers, int32 (rows, *item), made once; None where one is none, or larger."""
+    if "_whole" not in column.__dict__:
+        column.__dict__["_whole"] = _whole(column.values)
+    found: Array | None = column.__dict__["_whole"]
+    return found
+
+
+def _whole(values: Array) -> Array | None:
+    with np.errstate(invalid="ignore", over="ignore"):
+        numbers = values.astype(np.int32)
+        return numbers if bool((numbers == values).all()) else None
+
+
 def distinct(column: Column) -> tuple[Array, Array, Array]:
     """Return the different numbers of each sample, in rising order, and how often each is there.
 
@@ -35,14 +49,14 @@ def distinct(column: Column) -> tuple[Array, Array, Array]:
 
 def _distinct(column: Column) -> tuple[Array, Array, Array]:
     values, lengths = flat(column)
-    whole = column.whole
-    if whole is None or not whole.size:
+    numbers = whole(column)
+    if numbers is None or not numbers.size:
         return values, np.ones(len(values), np.int64), lengths
-    low = int(whole.min())
-    width = int(whole.max()) - low + 1
-    if width * len(column) > max(_BINS, 4 * whole.size):
+    low = int(numbers.min())
+    width = int(numbers.max()) - low + 1
+    if width * len(column) > max(_BINS, 4 * numbers.size):
         return values, np.ones(len(values), np.int64), lengths
-    code = whole.reshape(-1) - low if low else whole.reshape(-1)
+    code = numbers.reshape(-1) - low if low else numbers.reshape(-1)
     if len(column) > 1:
         code = code + np.repeat(np.arange(len(column)) * width, lengths)
     bins = np.bincount(code, minlength=width * len(column)).reshape(len(column), width)

@@ -10,7 +10,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
-from datacheck.rules.histograms import numbered, stored_instances
+from datacheck.rules.histograms import numbered, stored_instances, whole
 from datacheck.rules.measures import annotated, in_classes, is_numeric, one_of
 from datacheck.sample import Block
 from datacheck.schema.model import Schema
@@ -129,7 +129,8 @@ def funnel(block: Block, schema: Schema) -> Columns:
     spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
     told = block.fields.get(dict(steps).get("captions", ""))
     stored = stored_instances(ids, spec)
-    whole = None if ids.whole is None else ids.whole.reshape(-1)
+    known = whole(ids)
+    numbers = None if known is None else known.reshape(-1)
     for i in range(len(block)):
         mine = ids[i].reshape(-1)
         classes = None if labels_ is None else labels_[i].reshape(-1)
@@ -141,7 +142,7 @@ def funnel(block: Block, schema: Schema) -> Columns:
         good = (mine >= 0) & ~one_of(mine, spec.ignore)
         good = good if classes is None else good & in_classes(classes, class_spec)
         start = int(ids.starts[i])
-        points_of = numbered(mine if whole is None else whole[start : start + len(mine)], good)
+        points_of = numbered(mine if numbers is None else numbers[start : start + len(mine)], good)
         scene = _Scene(*points_of, classes, xyz, annotated(told, i) if told is not None else frozenset())
         counts[i, 1] = len(scene.ids)
         for place, (name, value) in enumerate(steps):

@@ -21,7 +21,7 @@ from datacheck.schema.pixels import pixels
 from datacheck.schema.values import parse_columns
 from datacheck.sources.attributes import MARK, find
 from datacheck.sources.opening import Opener
-from datacheck.sources.values import Look, always, like_pixels, plain, read_value
+from datacheck.sources.values import Look, always, like_pixels, part_of, plain, read_planar, read_value
 
 Values = dict[str, Any]
 
@@ -157,7 +157,9 @@ class FieldMap:
         """
         if self.columns:
             looks = [self.look(name) for name in self.columns]
-            return self._cut(_only_table(container, prefix, None if None in looks else always))
+            return self._cut(
+                _only_table(container, prefix, None if None in looks else always, planar=self.level is not None)
+            )
         values: Values = {}
         for field, spec, name in self.found(container, prefix, names):
             value = read_value(container, name, spec, field, self.look(field))
@@ -198,7 +200,7 @@ class FieldMap:
             declared = self.schema.fields.get(name)
             wanted = self.everything if declared is None else not declared.absent
             if wanted and self._asked(name) and stop <= table.shape[1]:
-                values[name] = _part(table, start, stop)
+                values[name] = part_of(table, start, stop)
                 if self.level is None:
                     values[name] = np.ascontiguousarray(values[name])
         return values
@@ -252,12 +254,6 @@ class FieldMap:
     def drop_unasked(self, values: Values) -> Values:
         """Return the fields without those that were read for the split key alone."""
         return values if self.only is None else {n: v for n, v in values.items() if n in self.only}
-
-
-def _part(table: Any, start: int, stop: int) -> Any:
-    if isinstance(table, Peeked):
-        return Peeked((len(table), *([] if stop - start == 1 else [stop - start])), table.dtype)
-    return table[:, start] if stop - start == 1 else table[:, start:stop]
 
 
 def companion_template(schema: Schema, name: str) -> Template | None:
@@ -376,11 +372,13 @@ def _names(container: Container, prefix: str = "") -> list[str]:
     return [name for name in names if name.startswith(prefix)]
 
 
-def _only_table(container: Container, prefix: str, look: Look | None) -> Any:
+def _only_table(container: Container, prefix: str, look: Look | None, *, planar: bool) -> Any:
     names = _names(container, prefix)
     if len(names) != 1:
         msg = f"columns: found {len(names)} values in the file, the schema cuts the columns of its only one"
         raise FormatError(msg)
+    if planar and look is None and (table := read_planar(container, names[0])) is not None:
+        return table
     return read_value(container, names[0], FieldSpec(), "columns", look)
 
 

@@ -18,6 +18,8 @@ from datacheck.schema.model import FieldSpec
 Array = np.ndarray[Any, Any]
 Look = Callable[[Peeked], bool]  # of a header: whether it is enough
 
+_PLAIN = frozenset(map(np.dtype, ("?", "u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f2", "<f4", "<f8")))
+_LARGE_BYTES, _STRIP = 64 << 20, 1 << 16
 _MOST_BYTES = 1 << 50  # of an array that is only peeked at: thousands of them still have a size
 
 
@@ -39,7 +41,7 @@ def plain(value: Any, spec: FieldSpec, *, parsed: bool = False) -> Any:
         Built-in formats give plain values already; this holds those of plug-ins to the same. JSON has one kind of
         number: integers become floats where the schema declares floats.
     """
-    if value is None or isinstance(value, str):
+    if value is None or isinstance(value, str) or _is_plain(value):
         return value
     if isinstance(value, np.ndarray | np.generic):
         return _array(np.asarray(value))
@@ -50,6 +52,10 @@ def plain(value: Any, spec: FieldSpec, *, parsed: bool = False) -> Any:
     if isinstance(value, list | tuple) and is_rows(spec):
         return _cast(rectangular(value), spec)
     return value if parsed else _json(value)
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) is np.ndarray and value.dtype in _PLAIN and bool(value.flags.c_contiguous)
 
 
 def is_rows(spec: FieldSpec) -> bool:
@@ -120,6 +126,33 @@ def read_value(container: Container, name: str, spec: FieldSpec, field: str, loo
         if not field:
             raise
         raise FormatError(_of_field(str(error), name, field), error.code) from error
+
+
+def read_planar(container: Container, name: str) -> Array | None:
+    """Return a large table of numbers with its columns first in memory, None for what is no such table.
+
+    Shapes:
+        returns: any (rows, columns), each column contiguous
+
+    Notes:
+        It is read strip by strip: all of it, and all of it the other way round, would be twice its memory.
+    """
+    if type(container).read_rows is Container.read_rows:
+        return None
+    shape, dtype = container.peek(name)
+    if len(shape) != 2 or not _LARGE_BYTES < shape[0] * shape[1] * np.dtype(dtype).itemsize <= limits.VALUE_BYTES:
+        return None
+    planes = np.empty(shape[::-1], dtype)
+    for start in range(0, shape[0], _STRIP):
+        planes[:, start : start + _STRIP] = container.read_rows(name, start, start + _STRIP).T
+    return planes.T
+
+
+def part_of(table: Any, start: int, stop: int) -> Any:
+    """Return columns [start, stop) of a table: one of them alone as a flat array."""
+    if isinstance(table, Peeked):
+        return Peeked((len(table), *([] if stop - start == 1 else [stop - start])), table.dtype)
+    return table[:, start] if stop - start == 1 else table[:, start:stop]
 
 
 def _peeked(container: Container, name: str) -> Peeked | None:

@@ -402,3 +402,20 @@ def test_sources_are_picklable(tmp_path):
     source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
     again = pickle.loads(pickle.dumps(source))  # noqa: S301  our own object
     assert list(every(again, item)[0]) == ["a.npy"]
+
+
+def test_a_large_table_is_read_strip_by_strip_and_holds_the_same(tmp_path, monkeypatch):
+    from datacheck.sources import values
+
+    table = np.random.default_rng(0).random((6000, 5)).astype(np.float32)
+    np.save(tmp_path / "a.npy", table)
+    monkeypatch.setattr(values, "_LARGE_BYTES", 100)
+    monkeypatch.setattr(values, "_STRIP", 64)
+    fields = {"xyz": {"shape": ["P", 3]}, "c": {"shape": ["P"]}, "d": {"shape": ["P"]}}
+    spec = schema("*.npy", fields, columns="xyz:3 c d")
+    source = open_source(spec, tmp_path, level="numeric")
+    (block,) = list(source.read(Item("a.npy")))  # a listed size of 0 is not read whole
+    for name, wanted in (("xyz", table[:, :3]), ("c", table[:, 3]), ("d", table[:, 4])):
+        np.testing.assert_array_equal(block.fields[name].values, wanted)
+    (plain,) = list(open_source(spec, tmp_path).read(Item("a.npy")))
+    assert plain.fields["xyz"].values.flags.c_contiguous

@@ -80,3 +80,12 @@ def test_points_that_are_no_numbers_make_no_trouble():
     points = np.array([[0.0, 0, 0], [np.nan, 0, 0], [np.inf, 1, 1]])
     with np.errstate(all="ignore"):
         assert occupied(points, 0.1)[1].sum() == 3
+
+
+def test_many_keys_are_told_apart_band_by_band(monkeypatch):
+    from datacheck import voxel
+
+    keys = np.random.default_rng(3).integers(0, 900, 5000)
+    whole = lasts(keys)
+    monkeypatch.setattr(voxel, "_BAND", 700)
+    assert lasts(keys).tolist() == whole.tolist()
