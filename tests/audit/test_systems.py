@@ -98,7 +98,7 @@ def test_scenes_that_a_correct_loader_serves_are_silent(data, audit):
     assert (told(run), run.report.exit_code) == ([], 0)
 
 
-@pytest.mark.parametrize(("factory", "code"), [("relabelled", "DC402"), ("emptied", "DC405")])
+@pytest.mark.parametrize(("factory", "code"), [("relabelled", "DC401"), ("emptied", "DC405")])
 def test_labels_that_the_loader_turns_into_ignore_are_named(data, audit, factory, code):
     run = audit(f"scannet:{factory}", SCENES, data("scannet", **SMALL), split="train", loader=LOADER)
     assert told(run) == [("DC905", f"made:{code}")]
