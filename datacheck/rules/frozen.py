@@ -47,17 +47,14 @@ def _same(column: Column, fits: Array) -> Array:
 
 def _frozen(block: Block, schema: Schema, names: Sequence[str]) -> Columns:
     found: dict[str, Measured] = {}
-    told = {name: moving(series(block, [name])) for name in states(schema)}
     for name in names:
         column = block.fields.get(name)
-        others = [one for state, one in told.items() if state != name and one is not None]
-        if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim < 2 or not others:
+        if column is None or column.lengths is None or not is_numeric(column) or column.values.ndim < 2:
             continue
-        count, fits = others[0][1:]
-        lengths_fit = bool((column.lengths == np.where(fits, count + 1, column.lengths)).all())
-        if not lengths_fit or any(len(one[0]) != len(others[0][0]) for one in others):
+        told = moving(series(block, [state for state in states(schema) if state != name]), [column])
+        if told is None:
             continue
-        moves = np.logical_or.reduce([one[0] for one in others])
+        moves, count, fits = told
         same = _same(column, fits)
         sample, first, length = runs(same, count)
         moved = np.concatenate([[0], np.cumsum(moves)])

@@ -56,8 +56,10 @@ def steps(column: Column, fits: Array) -> tuple[Array, Array]:
     return np.diff(values, axis=1, prepend=0.0)[:, inner], np.where(fits, mine - 1, 0)
 
 
-def moving(columns: Sequence[Column]) -> tuple[Array, Array, Array] | None:
+def moving(columns: Sequence[Column], beside: Sequence[Column] = ()) -> tuple[Array, Array, Array] | None:
     """Return which steps move, of all fields together; how many there are; which samples fit. None where none does.
+
+    A sample fits where all of these columns, and those `beside` them, have as many rows, and more than one.
 
     Shapes:
         returns: bool (steps); int64 (samples); bool (samples)
@@ -65,7 +67,7 @@ def moving(columns: Sequence[Column]) -> tuple[Array, Array, Array] | None:
     if not columns or columns[0].lengths is None:
         return None
     lengths = columns[0].lengths
-    fits = np.logical_and.reduce([c.lengths == lengths for c in columns]) & (lengths > 1)
+    fits = np.logical_and.reduce([c.lengths == lengths for c in (*columns, *beside)]) & (lengths > 1)
     if not fits.any():
         return None
     count = np.where(fits, lengths - 1, 0)

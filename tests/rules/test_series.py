@@ -337,6 +337,12 @@ def test_a_stream_is_frozen_for_a_second_while_the_robot_moves(length, robot, dt
     assert brief(said(FROZEN, sample), "DC506") == wanted
 
 
+def test_a_sample_of_uneven_fields_does_not_hide_its_neighbours():
+    q = np.cumsum(np.random.default_rng(6).uniform(0.5, 1, (100, 2)), axis=0)
+    rows = [{"q": q, "s": stream(35, 11)}, {"q": q[:-1], "s": stream(1, 1)}, {"q": 2 * q, "s": stream(2, 1)}]
+    assert brief(said(FROZEN, *rows), "DC506") == [("frozen", "warning", [0])]
+
+
 def test_pictures_that_come_at_half_the_rate_are_repeats():
     schema = (
         "fields: {q: {role: joint_angle, shape: [T, 2]}, rgb: {role: image, shape: [T, 2, 2, 3]}}\nepisode: {fps: 10}"
