@@ -51,6 +51,11 @@ class Tokenizer:
         told = json.dumps([self._template, self.special], sort_keys=True)
         self.digest = digest_bytes(f"{raw}\0{told}".encode())
 
+    @property
+    def size(self) -> int:
+        """Number of ids, those of added tokens included."""
+        return int(self._encoder.get_vocab_size(with_added_tokens=True))
+
     def id_of(self, special: str) -> int | None:
         """Return the id of a special token ("bos_token"), or None."""
         name = self.special.get(special)

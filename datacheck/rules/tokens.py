@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 
-from datacheck.digest import digest_file
-from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.finding import Failure, Level, Severity
-from datacheck.registry import has
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, those, unreadable, where_text
 from datacheck.rules.measures import form
+from datacheck.rules.speech import chats_of, trained
 from datacheck.rules.texts import blank
 from datacheck.sample import Block
-from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
-from datacheck.table import Measured, Rows
-from datacheck.tokens import Tokenizer, messages_of, places, spans
+from datacheck.schema.model import Schema, TokenizerSpec
+from datacheck.table import Rows
+from datacheck.tokens import messages_of
 
 Array = np.ndarray[Any, Any]
 
@@ -71,10 +67,6 @@ def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _chats(schema: Schema) -> list[tuple[str, FieldSpec]]:
-    return [(name, spec) for name, spec in schema.of_role("chat") if schema.part_of(name) is None]
-
-
 @measure("turns", per="sample", uses=("tokenizer", "fields.role", "fields.train_on"))
 def turns(block: Block, schema: Schema) -> Columns:
     """What bytes tell of a text: ``<field>:answers``, turns to learn from; ``<field>:prompt_bytes`` before the first.
@@ -83,7 +75,7 @@ def turns(block: Block, schema: Schema) -> Columns:
     """
     spec = schema.tokenizer or TokenizerSpec()
     found: dict[str, Array] = {}
-    for name, field in _chats(schema):
+    for name, field in chats_of(schema):
         column = block.fields.get(name)
         if column is not None and column.kind != "array":
             parse = column.objects if column.kind == "json" else [None] * len(block)
@@ -124,81 +116,9 @@ def _before(messages: list[dict[str, Any]], speaker: str, total: int, around: in
     return answers, first
 
 
-@lru_cache(maxsize=4)
-def _speech(path: str | None) -> Tokenizer | str:
-    """Return the tokenizer at a path, once per process, or why there is none."""
-    if path is None:
-        return "no tokenizer is named; say tokenizer: {path: FOLDER}"
-    try:
-        return Tokenizer(Path(path)).with_template()
-    except MissingDependencyError as error:
-        return str(error)
-    except UsageError as error:  # without it bytes decide
-        return f"{path}: no tokenizer with a chat template can be read there ({error})"
-
-
-def _known(schema: Schema) -> Any:
-    """Return what besides the schema decides about tokens: the tokenizer's files, and whether its library is there."""
-    if schema.tokenizer is None or schema.tokenizer.path is None:
-        return None
-    path = Path(schema.tokenizer.path)
-    folder = path.parent if path.is_file() else path
-    files = [path] if path.is_file() else [folder / "tokenizer.json"]
-    files += [folder / "tokenizer_config.json", folder / "chat_template.jinja"]
-    return [has("tokenizers") and has("jinja2"), *(digest_file(f) if f.is_file() else "" for f in files)]
-
-
-@measure("trained", per="sample", uses=("tokenizer", "fields.role"), outside=_known)
-def trained(block: Block, schema: Schema) -> Columns:
-    """What is left to learn after template and truncation, as minimind's loader marks it.
-
-    ``<field>:trained`` tokens between start and end markers (the end marker counts); ``<field>:marker``: tokens up to
-    the first answer, -1 where no marker is found; ``<field>:refused``: why the template refuses, ``<field>:why``: why
-    nothing could be counted.
-    """
-    found: dict[str, Any] = {}
-    spec = schema.tokenizer or TokenizerSpec()
-    for name, _ in _chats(schema):
-        column = block.fields.get(name)
-        if column is None or column.kind != "json":
-            continue
-        speech = _speech(spec.path)
-        found[f"{name}:why"] = [speech if isinstance(speech, str) else ""] * len(block)
-        if isinstance(speech, Tokenizer):
-            found |= {f"{name}:{stat}": values for stat, values in _count(speech, column.objects, spec).items()}
-    return found
-
-
-def _count(speech: Tokenizer, chats: list[Any], spec: TokenizerSpec) -> dict[str, Any]:
-    texts, refused = [], []
-    for chat in chats:
-        try:
-            texts.append(speech.chat(messages_of(chat)))
-            refused.append("")
-        except ValueError as error:
-            texts.append("")
-            refused.append(str(error))
-    start, end = speech.encode([spec.start, spec.end], around=False)
-    pairs = [_supervised(ids, start, end, spec.max_length) for ids in speech.encode(texts)]
-    readable = np.array([not r for r in refused], dtype=bool)
-    counts = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return {
-        "trained": Measured(np.where(readable, counts[:, 0], 0), np.ones(len(chats), bool)),
-        "marker": Measured(counts[:, 1], readable),
-        "refused": refused,
-    }
-
-
-def _supervised(ids: Array, start: Array, end: Array, most: int | None) -> tuple[int, int]:
-    """Return the supervised tokens within the first `most`, and the tokens up to the first answer (-1: none)."""
-    begins = places(ids, start)
-    marker = int(begins[0]) + len(start) if len(begins) else -1
-    return sum(stop - first for first, stop in spans(ids[:most], start, end)), marker
-
-
 @rule(
     "DC702", "no-trained-tokens", Severity.ERROR, Level.SAMPLE, measures=(form, turns, trained),
-    needs=("DC121", "DC122"), defaults={"slack": 256},
+    needs=("DC121", "DC122", "DC706"), defaults={"slack": 256},
     applies=lambda s: s.role == "chat" or (s.role == "text" and s.min_trained_tokens is not None),
 )  # fmt: skip
 def no_trained_tokens(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
@@ -288,3 +208,80 @@ def _untrained(mask: Array, text: str, kind: str, spec: TokenizerSpec) -> Failur
         fix=_FIX.get(kind, "Repair or drop them."),
         kind=kind,
     )
+
+
+@rule(
+    "DC703", "truncated", Severity.WARNING, Level.DATASET, measures=(form, trained), needs=("DC121", "DC122", "DC702"),
+    applies=lambda s: s.role in {"chat", "tokens"}, defaults={"samples": 0.05, "tokens": 0.05, "open": 0.01},
+    unless=lambda s: "" if s.tokenizer and s.tokenizer.max_length else "the schema names no tokenizer: max_length",
+)  # fmt: skip
+def truncated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+    """Much of the data is cut off at the longest length that is trained on.
+
+    What:
+        Samples longer than ``tokenizer: {max_length}``; of chats also the supervised tokens behind it, and answers
+        whose end marker is gone.
+    Why it matters:
+        Answers that stop in the middle teach the model to stop in the middle; without an end marker it never stops.
+    Measure:
+        Tokens after the chat template, as in DC702; of token arrays their length.
+    When it is wrong:
+        The trainer packs or splits long samples instead of cutting them: remove max_length, or raise the options.
+    Options:
+        samples: share of samples that may be cut (0.05).
+        tokens: share of supervised tokens that may be lost (0.05).
+        open: share of chats whose last supervised token may be another than the end marker's (0.01).
+    Bad::
+
+        schema: {fields: {ids: {role: tokens, shape: [L]}}, tokenizer: {max_length: 8}}
+        samples:
+          - {n: 9, ids: {choice: [8], among: [5, 6, 7, 8, 9]}}
+          - {ids: {choice: [30], among: [5, 6, 7, 8, 9]}}
+
+    Good::
+
+        schema: {fields: {ids: {role: tokens, shape: [L]}}, tokenizer: {max_length: 30}}
+        samples:
+          - {n: 9, ids: {choice: [8], among: [5, 6, 7, 8, 9]}}
+          - {ids: {choice: [30], among: [5, 6, 7, 8, 9]}}
+
+    Fix:
+        Raise max_length, or split long samples at sentences or turns.
+    Reference:
+        minimind trains on 768 tokens; its corpora hold texts of more than 2,000.
+    """
+    most = case.schema.tokenizer.max_length if case.schema.tokenizer is not None else None
+    column = {stat: f":{case.name}:{stat}" for stat in ("tokens", "why")}
+    if case.spec.role == "chat" and not rows.measured(column["tokens"]).any():
+        why = sorted(set(rows[column["why"]])) if column["why"] in rows else ["the chats are no JSON"]
+        yield Skip(np.ones(len(rows), bool), listed(why))
+        return
+    known = rows.measured(column["tokens"]) if case.spec.role == "chat" else rows.measured("dims")
+    if most is None or not known.any():
+        return
+    length = rows[column["tokens"]] if case.spec.role == "chat" else rows["dims"][:, -1]
+    long = known & (length > most)
+    if long.sum() > float(case.options["samples"]) * known.sum():
+        text = f"{those(long, 'are')} longer than {most:,} tokens, of {int(known.sum()):,}"
+        yield _cut(long, f"{text}; the longest has {int(length[long].max()):,}.", "samples", most, length)
+    if case.spec.role == "chat":
+        yield from _lost(rows, known, case, most)
+
+
+def _lost(rows: Rows, known: Array, case: Case, most: int) -> Iterator[Failure]:
+    """Yield the chats that lose supervised tokens, or the end marker of their last answer."""
+    cut, trained_, closed = (rows[f":{case.name}:{stat}"] for stat in ("cut", "trained", "closed"))
+    lost = int(cut[known].sum())
+    every = lost + int(trained_[known].sum())
+    if lost > float(case.options["tokens"]) * every:
+        text = f"{lost:,} of {every:,} supervised tokens ({lost / every:.1%}) lie behind token {most:,}."
+        yield _cut(known & (cut > 0), text, "tokens", most, cut)
+    open_ = known & ~closed.astype(bool)
+    if open_.sum() > float(case.options["open"]) * known.sum():
+        text = f"{counted(int(open_.sum()))} of {int(known.sum()):,} end without the end marker: it is not supervised."
+        yield _cut(open_, text, "open", most, cut)
+
+
+def _cut(mask: Array, text: str, kind: str, most: int, order: Array) -> Failure:
+    fix = "Raise max_length, or split long samples at sentences or turns."
+    return Failure(mask, text, expected={"max_length": most}, fix=fix, kind=kind, order=order)

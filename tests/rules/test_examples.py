@@ -27,7 +27,7 @@ FAMILIES = {
     "episodes": "50", "clocks": "50", "streams": "50", "speed": "50", "filters": "50",
     "videos": "50", "frozen": "50", "outliers": "51",
     "joints": "60", "motion": "60",
-    "tokens": "70",
+    "tokens": "70", "chats": "70", "supervision": "70", "writing": "70",
     "splits": "80",
     "versions": "90", "drift": "90",
 }  # fmt: skip
@@ -100,6 +100,8 @@ def test_a_rule_lies_in_the_file_of_its_hundreds(code):
         "labels": {"40", "41"},
         "streams": {"51"},
         "frozen": {"50", "51"},
+        "chats": {"70", "71"},
+        "supervision": {"70", "71"},
         "conventions": {"30", "31"},
         "orientation": {"30", "31"},
         "posing": {"31"},

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import datacheck.tokens
 from datacheck.errors import MissingDependencyError
-from datacheck.rules import tokens
-from datacheck.rules.tokens import _supervised, trained
+from datacheck.rules import speech
+from datacheck.rules.speech import _supervised, trained
 from datacheck.sample import Origin, Piece
 from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
 from tests.rules.harness import judged, measured, schema_of
@@ -43,14 +43,14 @@ pieces_of_text = st.sampled_from([START, END, [1, 7], [2], [9], [5, 6], [8]])
 @given(st.lists(pieces_of_text, max_size=14), st.integers(1, 30))
 def test_supervised_tokens_are_those_of_the_plain_loop(parts, most):
     ids = [token for part in parts for token in part]
-    found, _ = _supervised(np.array(ids, np.int64), np.array(START), np.array(END), most)
+    found, *_ = _supervised(np.array(ids, np.int64), np.array(START), np.array(END), most)
     assert found == loop(ids, START, END, most)
 
 
 def test_the_first_answer_begins_behind_its_marker_even_where_the_text_is_cut():
     ids = np.array([5, 5, 5, *START, 4, 4, *END])
-    assert _supervised(ids, np.array(START), np.array(END), 4) == (0, 6)
-    assert _supervised(np.array([5, 5]), np.array(START), np.array(END), 4) == (0, -1)
+    assert _supervised(ids, np.array(START), np.array(END), 4)[:2] == (0, 6)
+    assert _supervised(np.array([5, 5]), np.array(START), np.array(END), 4)[:2] == (0, -1)
 
 
 @pytest.fixture
@@ -123,11 +123,11 @@ def test_a_missing_library_is_named(folder, monkeypatch):
         raise MissingDependencyError(f"{module} is not installed: pip install 'datacheck[{extra}]'")
 
     monkeypatch.setattr(datacheck.tokens, "require", absent)
-    tokens._speech.cache_clear()
+    speech._speech.cache_clear()
     try:
         _, verdict, _ = scan(CHATS[2:], folder, most=600)
     finally:
-        tokens._speech.cache_clear()
+        speech._speech.cache_clear()
     assert "pip install 'datacheck[text]'" in said(verdict)
 
 
@@ -140,15 +140,15 @@ def test_a_broken_tokenizer_is_a_reason_and_no_crash(folder):
 def with_template(folder, template):
     config = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": template}))
-    tokens._speech.cache_clear()
+    speech._speech.cache_clear()
 
 
 def test_a_template_that_refuses_a_chat_fails_that_sample_only(folder):
-    rule = "{% if messages[0].role != 'user' %}{{ raise_exception('begin with a user') }}{% endif %}"
+    rule = "{% if messages[0].content == 'Hi.' %}{{ raise_exception('say more') }}{% endif %}"
     with_template(folder, rule + TEMPLATE)
-    findings, _, _ = scan([CHATS[0], [{"role": "assistant", "content": "Hi."}]], folder)
+    findings, _, _ = scan([CHATS[0], chat("Hi.", "Hello.")], folder)
     assert [(f.kind, f.rows.tolist()) for f in findings] == [("refused", [1])]
-    assert "begin with a user" in findings[0].message
+    assert "say more" in findings[0].message
 
 
 def test_a_template_runs_in_a_sandbox(folder):
@@ -162,10 +162,10 @@ def test_tools_and_tool_calls_that_are_text_are_parsed_before_the_template_sees_
         folder,
         "{{ tools[0].name }}{% for m in messages %}{{ m.tool_calls[0].id if m.tool_calls }}{% endfor %}" + TEMPLATE,
     )
-    speech = datacheck.tokens.Tokenizer(folder)
+    encoder = datacheck.tokens.Tokenizer(folder)
     messages = [{"role": "system", "content": "s", "tools": '[{"name": "t1"}]'},
                 {"role": "assistant", "content": "a", "tool_calls": '[{"id": "c9"}]'}]  # fmt: skip
-    assert speech.chat(messages).startswith("t1c9")
+    assert encoder.chat(messages).startswith("t1c9")
 
 
 def test_rows_depend_on_the_tokenizers_bytes(folder):

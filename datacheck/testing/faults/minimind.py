@@ -64,6 +64,39 @@ def _null_chat(record: dict[str, Any]) -> None:
     record["conversations"] = None
 
 
+def _empty_answer(record: dict[str, Any]) -> None:
+    next(m for m in reversed(record["conversations"]) if m["role"] == "assistant")["content"] = "\n"
+
+
+def _strange_speaker(record: dict[str, Any]) -> None:
+    next(m for m in record["conversations"] if m["role"] == "user")["role"] = "human"
+
+
+def _tools_no_json(record: dict[str, Any]) -> None:
+    record["conversations"].insert(0, {"role": "system", "content": "Use tools.", "tools": "[{'name': 'weather'}]"})
+
+
+def _no_call(record: dict[str, Any]) -> None:
+    answer = {"role": "assistant", "content": "It is 21 degrees there."}
+    record["conversations"] += [{"role": "tool", "content": "21 degrees"}, answer]
+
+
+def _replaced(record: dict[str, Any]) -> None:
+    record["text"] = record["text"][:20] + "\ufffd" * (1 + len(record["text"]) // 400) + record["text"][20:]
+
+
+def _marker(record: dict[str, Any]) -> None:
+    record["text"] = record["text"][:30] + "<|im_end|>" + record["text"][30:]
+
+
+def _equal(record: dict[str, Any]) -> None:
+    record["rejected"] = record["chosen"]
+
+
+def _other_prompt(record: dict[str, Any]) -> None:
+    record["rejected"] = [{"role": "user", "content": "Which river is the longest?"}, *record["rejected"][1:]]
+
+
 def _duplicate(name: str) -> Callable[[Site], list[Planted]]:
     def plant(site: Site) -> list[Planted]:
         lines, number = _lines(site, name), _pick(site, name)
@@ -85,5 +118,13 @@ FAULTS = (
     _bytes(PRETRAIN, "bad-json-pretrain", "DC701", "a line without its end", lambda b: b[:-3] + b"\n"),
     _record(PRETRAIN, "null-text", "DC121", "text is null", _null_text),
     Fault("duplicate-text", "minimind", "DC803", _duplicate(PRETRAIN)),
+    _record(SFT, "empty-answer", "DC705", "an answer of white space", _empty_answer),
+    _record(SFT, "strange-speaker", "DC706", "a speaker called human", _strange_speaker),
+    _record(SFT, "tools-no-json", "DC706", "tools in single quotes", _tools_no_json),
+    _record(SFT, "tool-without-call", "DC706", "the reply of a tool that nobody called", _no_call),
+    _record(PRETRAIN, "replacement-characters", "DC708", "bytes decoded with errors=replace", _replaced),
+    _record(PRETRAIN, "marker-in-text", "DC709", "a chat marker within a text", _marker),
+    _record(DPO, "nothing-preferred", "DC712", "chosen is rejected", _equal),
+    _record(DPO, "other-prompt", "DC712", "chosen and rejected answer two questions", _other_prompt),
     _bytes(DPO, "bad-json-dpo", "DC701", "an empty object cut open", lambda b: b"{\n"),
 )

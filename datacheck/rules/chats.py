@@ -1,0 +1,326 @@
+"""Rules about conversations: who speaks when, turns that say something, preferences that prefer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
+from datacheck.rules.measures import form
+from datacheck.sample import Block, Column
+from datacheck.schema.model import FieldSpec, Schema
+from datacheck.table import Rows
+from datacheck.tokens import messages_of
+
+Array = np.ndarray[Any, Any]
+
+_SHORT = 5  # characters: "null" has four
+_NAMELESS = frozenset({"none", "nan", "null"})
+UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS = 1, 2, 4, 8, 16
+
+
+def _heard(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
+    """Return who speaks, in order, and whether a turn may be empty or a mere "None"."""
+    try:
+        roles, said = tuple([m["role"] for m in messages]), [m["content"] for m in messages]
+        odd = min(map(len, said), default=_SHORT) < _SHORT or any(map(str.isspace, said))
+        hash(roles)
+    except (KeyError, TypeError):
+        return tuple(_role(m) for m in messages), True
+    return roles, odd
+
+
+def _role(message: dict[str, Any]) -> str:
+    return str(message["role"] if "role" in message else message.get("from"))
+
+
+@lru_cache(maxsize=65_536)
+def _order(roles: tuple[str, ...], speakers: tuple[str, ...], learnt: str) -> tuple[int, str]:
+    """Return what is wrong with the order of these speakers (bits), and the first of them that is not known."""
+    wrong, strange = 0, ""
+    if speakers:
+        strange = next((role for role in roles if role not in speakers), "")
+        wrong |= UNKNOWN if strange else 0
+    before = roles[: roles.index(learnt)] if learnt in roles else ()
+    if learnt in roles and not {"user", "human", "tool"} & set(before):
+        wrong |= NO_USER
+    if roles and learnt in roles and roles[-1] != learnt:
+        wrong |= LAST
+    return wrong, strange
+
+
+def _calls(messages: Sequence[dict[str, Any]]) -> int:
+    """Return whether a tool answers that nobody called, and whether tools are no JSON."""
+    called, wrong = False, 0
+    for message in messages:
+        called |= bool(message.get("tool_calls")) or "<tool_call>" in str(message.get("content"))
+        wrong |= NO_CALL if message.get("role") == "tool" and not called else 0
+        for key in ("tools", "tool_calls"):
+            said = message.get(key)
+            wrong |= TOOLS if isinstance(said, str) and said and not _parses(said) else 0
+    return wrong
+
+
+def _parses(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+@measure("speakers", applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
+def speakers(column: Column, spec: FieldSpec) -> Columns:
+    """Who speaks when: `order` (bits: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON).
+
+    `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other empty turns;
+    `unsaid`: turns that say None, nan or null.
+    """
+    if column.kind != "json":
+        return {}
+    learnt = spec.train_on or "assistant"
+    chats = [messages_of(value) for value in column.objects]
+    heard = [_heard(messages) for messages in chats]
+    told = [_order(roles, spec.speakers, learnt) for roles, _ in heard]
+    order = np.array([wrong for wrong, _ in told], dtype=np.int64)
+    for i in [i for i, m in enumerate(chats) if sum(map(len, m)) > 2 * len(m) or "tool" in heard[i][0]]:
+        order[i] |= _calls(chats[i])
+    counts = np.zeros((3, len(column)), np.int64)
+    for i in [i for i, (_, odd) in enumerate(heard) if odd]:
+        counts[:, i] = _silent(chats[i], learnt)
+    return {
+        "order": order, "strange": [strange for _, strange in told], "hollow": counts[0], "mute": counts[1],
+        "unsaid": counts[2],
+    }  # fmt: skip
+
+
+def _silent(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, int, int]:
+    """Return how many turns are empty and learnt from, empty otherwise, a mere None."""
+    hollow = mute = unsaid = 0
+    for message in messages:
+        said = message.get("content", message.get("value"))
+        if not isinstance(said, str):
+            continue
+        if not said.strip():
+            silent = not (message.get("tool_calls") or message.get("reasoning_content"))
+            hollow, mute = hollow + (silent and _role(message) == learnt), mute + (silent and _role(message) != learnt)
+        else:
+            unsaid += said.strip().lower() in _NAMELESS
+    return hollow, mute, unsaid
+
+
+@measure("words", applies=lambda spec: spec.role == "text")
+def words(column: Column, spec: FieldSpec) -> Columns:
+    """Texts that say nothing: `hollow` (empty or white space), `unsaid` (None, nan or null)."""
+    del spec
+    if column.kind != "text" or column.lengths is None:
+        return {}
+    few = np.flatnonzero(column.lengths <= 64)  # longer ones are white space only in files that are broken throughout
+    hollow, unsaid = np.zeros(len(column), bool), np.zeros(len(column), bool)
+    for i in few.tolist():
+        said = column.objects[i].strip()
+        hollow[i], unsaid[i] = not said, said.lower() in _NAMELESS
+    for i in np.flatnonzero(column.lengths > 64).tolist():
+        hollow[i] = column.objects[i][:1].isspace() and not column.objects[i].strip()
+    return {"hollow": hollow, "unsaid": unsaid}
+
+
+@rule(
+    "DC705", "empty-text", Severity.WARNING, Level.SAMPLE, measures=(form, speakers, words),
+    needs=("DC121", "DC122", "DC702"), applies=lambda s: s.role in {"chat", "text"}, defaults={"share": 0.001},
+)  # fmt: skip
+def empty_text(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A text or a turn says nothing, or is the word None.
+
+    What:
+        Answers that are empty or white space; texts that are; texts that are ``None``, ``nan`` or ``null``, as
+        str() makes of a missing value.
+    Why it matters:
+        The model learns to answer nothing, or to say None.
+    Measure:
+        Turns and texts without a visible character; turns that only call a tool or only think count as said.
+    When it is wrong:
+        Empty answers are to be written during training: remove ``train_on`` or switch the rule off.
+    Options:
+        share: share of plain texts, and of chats with other empty turns, up to which nothing is said (0.001).
+    Bad::
+
+        schema: {fields: {c: {role: chat, train_on: assistant}}}
+        samples:
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+          - {c: {json: [{role: user, content: Tell me of pixels.}, {role: assistant, content: " "}]}}
+
+    Good::
+
+        schema: {fields: {c: {role: chat, train_on: assistant}}}
+        samples:
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+
+    Fix:
+        Drop them; look for the join or the export that lost the text.
+    Reference:
+        minimind's PretrainDataset trains on str(text): a missing text becomes the word None.
+    """
+    known = rows.measured("hollow", "unsaid")
+    if not known.any():
+        return
+    what = "text" if case.spec.role == "text" else f"{case.spec.train_on or 'assistant'} turn"
+    share = float(case.options["share"])
+    hollow = known & (rows["hollow"] > 0)
+    if hollow.sum() > (share * known.sum() if case.spec.role == "text" else 0):
+        yield _empty(hollow, f"{those(hollow, 'have')} an empty {what}.", "empty")
+    unsaid = known & (rows["unsaid"] > 0)
+    if unsaid.any():
+        text = f"{those(unsaid, 'say')} None, nan or null and nothing else in a {what.split()[-1]}."
+        yield _empty(unsaid, text, "none")
+    mute = known & (rows["mute"] > 0) if "mute" in rows else known & False
+    if mute.sum() > share * known.sum():
+        yield _empty(mute, f"{those(mute, 'have')} an empty turn of another speaker.", "mute")
+
+
+def _empty(mask: Array, text: str, kind: str) -> Failure:
+    return Failure(mask, text, fix="Drop them; look for the join or the export that lost the text.", kind=kind)
+
+
+_WRONG = {
+    UNKNOWN: ("unknown", Severity.ERROR, "have a speaker that is none of the declared ones"),
+    NO_USER: ("no-user", Severity.ERROR, "have an answer before anyone has asked"),
+    NO_CALL: ("no-call", Severity.ERROR, "have the reply of a tool that nobody called"),
+    TOOLS: ("tools", Severity.ERROR, "have tools or tool calls that are no JSON"),
+    LAST: ("last", Severity.WARNING, "do not end with an answer"),
+}
+
+
+@rule(
+    "DC706", "role-order", Severity.ERROR, Level.SAMPLE, measures=(form, speakers), needs=("DC121", "DC122"),
+    applies=lambda s: s.role == "chat",
+)  # fmt: skip
+def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
+    """The turns of a chat are not in an order that a template can render and a model can learn from.
+
+    What:
+        Speakers are among ``speakers``; someone asks before the first answer; a tool replies only to a call; tools and
+        tool calls that are text are JSON; the last turn is an answer.
+    Why it matters:
+        Templates drop such turns in silence, or raise in the middle of an epoch.
+    Measure:
+        The sequence of speakers of each chat.
+    When it is wrong:
+        Another speaker is meant: list it in ``speakers``; answers of another name: ``train_on``.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on: assistant}}}
+        samples:
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+          - {c: {json: [{role: usr, content: Hello.}, {role: user, content: Well.}, {role: assistant, content: Dots.}]}}
+
+    Good::
+
+        schema: {fields: {c: {role: chat, speakers: [system, user, assistant], train_on: assistant}}}
+        samples:
+          - {c: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}}
+
+    Fix:
+        Repair the export, or drop the chats.
+    Reference:
+        minimind's agent data hold tools as JSON text and are parsed without a guard.
+    """
+    known = rows.measured("order")
+    if not known.any():
+        return
+    order = rows["order"]
+    for bit, (kind, severity, what) in _WRONG.items():
+        mask = known & ((order & bit) > 0)
+        if not mask.any():
+            continue
+        strange = f": {listed(sorted({repr(str(s)) for s in rows['strange'][mask]}))}" if bit == UNKNOWN else ""
+        count = int(mask.sum())
+        verb = what if count > 1 else what.replace("have ", "has ", 1).replace("do not", "does not", 1)
+        yield Failure(
+            mask,
+            f"{counted(count)} {verb}{strange}.",
+            expected={"speakers": list(case.spec.speakers)},
+            cause=Cause(what, kind, explains=count),
+            severity=severity,
+            fix="Repair the export, or drop the chats.",
+            kind=kind,
+        )
+
+
+@measure("preference", per="sample", uses=("fields.preferred_over", "fields.role"))
+def preference(block: Block, schema: Schema) -> Columns:
+    """What two answers to one prompt have in common: ``<field>:same`` (the answers), ``<field>:prompts`` (differ)."""
+    found: dict[str, Array] = {}
+    for name, spec in schema.of_role("chat", "text"):
+        mine, other = block.fields.get(name), block.fields.get(spec.preferred_over or "")
+        if mine is None or other is None or mine.kind != other.kind or mine.kind == "array":
+            continue
+        pairs = list(zip(mine.objects, other.objects, strict=True))
+        if mine.kind == "text":
+            found[f"{name}:same"] = np.array([a.strip() == b.strip() for a, b in pairs], dtype=bool)
+            found[f"{name}:prompts"] = np.zeros(len(block), bool)
+            continue
+        chats = [(messages_of(a), messages_of(b)) for a, b in pairs]
+        found[f"{name}:same"] = np.array([a[-1:] == b[-1:] for a, b in chats], dtype=bool)
+        found[f"{name}:prompts"] = np.array([a[:-1] != b[:-1] for a, b in chats], dtype=bool)
+    return found
+
+
+@rule(
+    "DC712", "equal-preference", Severity.ERROR, Level.SAMPLE, measures=(form, preference),
+    needs=("DC121", "DC122", "DC702"),
+    applies=lambda s: s.role in {"chat", "text"} and s.preferred_over is not None,
+)  # fmt: skip
+def equal_preference(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A preferred answer is the rejected one, or answers another question.
+
+    What:
+        The last turns of ``preferred_over`` pairs differ, and what stands before them does not.
+    Why it matters:
+        Equal answers give no gradient and a loss of ln 2; answers to different questions teach the question.
+    Measure:
+        Equality of the last turn, and of all turns before it.
+    When it is wrong:
+        The prompts differ on purpose (a rewritten question): switch the rule off.
+    Options:
+        none
+    Bad::
+
+        schema: {fields: {good: {role: chat, preferred_over: bad}, bad: {role: chat}}}
+        samples:
+          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
+            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
+
+    Good::
+
+        schema: {fields: {good: {role: chat, preferred_over: bad}, bad: {role: chat}}}
+        samples:
+          - good: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: A small cube.}]}
+            bad: {json: [{role: user, content: Tell me of voxels.}, {role: assistant, content: No idea.}]}
+
+    Fix:
+        Drop the pairs, or join answers and prompts again by their key.
+    Reference:
+        minimind's DPO records hold both conversations whole: nothing keeps their prompts equal.
+    """
+    name, other = case.name, case.spec.preferred_over or ""
+    pair = (other,)
+    known = rows.measured(f":{name}:same", f":{name}:prompts")
+    if not known.any():
+        return
+    apart = known & rows[f":{name}:prompts"].astype(bool)
+    same = known & rows[f":{name}:same"].astype(bool) & ~apart
+    fix = "Drop the pairs, or join answers and prompts again by their key."
+    if same.any():
+        text = f"{name} and {other} are equal in {counted(int(same.sum()))}: nothing is preferred."
+        yield Failure(same, text, cause=Cause("both answers are one", "same"), fix=fix, kind="same", extra=pair)
+    if apart.any():
+        text = f"{name} and {other} answer different prompts in {counted(int(apart.sum()))}."
+        yield Failure(apart, text, cause=Cause("prompts differ", "prompts"), fix=fix, kind="prompts", extra=pair)

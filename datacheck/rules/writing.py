@@ -1,0 +1,337 @@
+"""Rules about how text is written: repetition, broken characters, markers that belong to the template."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
+from datacheck.rules.measures import form
+from datacheck.rules.patterns import beginning, counts
+from datacheck.sample import Column
+from datacheck.schema.model import FieldSpec
+from datacheck.table import Measured, Rows
+from datacheck.tokens import messages_of
+
+Array = np.ndarray[Any, Any]
+
+MARKERS = (
+    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>",
+    "<|end_header_id|>", "<|eot_id|>", "<|user|>", "<|assistant|>", "<|system|>", "<think>", "</think>", "[INST]",
+    "[/INST]", "<<SYS>>", "<start_of_turn>", "<end_of_turn>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>",
+)  # fmt: skip
+_ENCODED = tuple(marker.encode() for marker in MARKERS)
+_REPLACED = ("\ufffd".encode(),)
+_MOJIBAKE = ("\u00e2\u20ac".encode(), "\u00ef\u00bf\u00bd".encode(), b"\xc3\x83\xc2")  # UTF-8 read as Windows-1252
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]|\\u00(?:0[0-7be-f]|1[0-9a-f])")
+_RAW = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+_MARKS = re.compile("[\u0300-\u036f]")
+_KINDS = ("replacement", "mojibake", "control", "decomposed")
+
+
+def _is_words(spec: FieldSpec) -> bool:
+    return spec.role in {"text", "chat", "captions"}
+
+
+@measure("spelling", applies=_is_words)
+def spelling(column: Column, spec: FieldSpec) -> Columns:
+    """Characters that no writer meant: `broken` (4), counts of each of `_KINDS`.
+
+    `signs`: all characters of the text where something is broken, else 0.
+    """
+    del spec
+    if column.kind == "array" or column.lengths is None:
+        return {}
+    data, octets = column.values.tobytes(), column.values
+    stops = np.cumsum(column.lengths)
+    broken = np.zeros((len(column), 4), np.int64)
+    broken[:, 0] = counts(octets, data, stops, _REPLACED)[:, 0]
+    if b"\xc3" in data:  # each look for a single byte goes over the text at many GB/s
+        broken[:, 1] += counts(octets, data, stops, _MOJIBAKE).sum(axis=1)
+    if b"\xc2" in data:
+        broken[:, 1] += _per_text(_latin(octets), stops)
+    if b"\x7f" in data or _controls(octets, data, column.kind):
+        pattern = _CONTROL if column.kind == "json" else _RAW
+        broken[:, 2] = _per_text(np.array([m.start() for m in pattern.finditer(data)], dtype=np.int64), stops)
+    broken[:, 3] = _decomposed(octets, data, stops)
+    signs = np.zeros(len(column), np.int64)
+    for i in np.flatnonzero(broken.sum(axis=1)).tolist():
+        signs[i] = len(data[stops[i] - column.lengths[i] : stops[i]].decode("utf-8", "replace"))
+    return {"broken": broken, "signs": signs}
+
+
+def _controls(octets: Array, data: bytes, kind: str) -> bool:
+    """Tell whether there may be characters below 32 besides tab, line feed, form feed and carriage return."""
+    if kind == "json":
+        return len(beginning(octets, (b"\\u0",))) > 0
+    return int(np.count_nonzero(octets < 32)) > sum(map(data.count, (b"\t", b"\n", b"\f", b"\r")))
+
+
+def _latin(octets: Array) -> Array:
+    """Return where characters begin that UTF-8 becomes when it is read as Latin-1: U+0080 to U+009F, but U+0085."""
+    places = np.flatnonzero(octets[:-1] == 0xC2)
+    following = octets[places + 1]
+    found: Array = places[(following < 0xA0) & (following != 0x85)]
+    return found
+
+
+def _decomposed(octets: Array, data: bytes, stops: Array) -> Array:
+    """Return how many combining accents each text has that is not in the normal form NFC."""
+    found = np.zeros(len(stops), np.int64)
+    if b"\xcc" not in data and b"\xcd" not in data:
+        return found
+    marks = _per_text(np.flatnonzero((octets == 0xCC) | (octets == 0xCD)), stops)
+    for i in np.flatnonzero(marks).tolist():
+        text = data[int(stops[i - 1]) if i else 0 : stops[i]].decode("utf-8", "replace")
+        if not unicodedata.is_normalized("NFC", text):
+            found[i] = len(_MARKS.findall(text))
+    return found
+
+
+def _per_text(begins: Array, stops: Array) -> Array:
+    """Return how many of these places lie in each text."""
+    return np.bincount(np.searchsorted(stops, begins, side="right"), minlength=len(stops))
+
+
+@rule(
+    "DC708", "bad-encoding", Severity.WARNING, Level.SAMPLE, measures=(form, spelling), needs=("DC121", "DC122"),
+    applies=_is_words, defaults={"share": 0.001},
+)  # fmt: skip
+def bad_encoding(rows: Rows, case: Case) -> Iterator[Failure]:
+    r"""A text was read in another encoding than it was written in.
+
+    What:
+        The replacement character, UTF-8 that was read as Latin-1 or Windows-1252, control characters, accents that
+        are characters of their own (NFD).
+    Why it matters:
+        Each such character costs several tokens that mean nothing, and the model learns to write them.
+    Measure:
+        Count of such characters over all characters of the text.
+    When it is wrong:
+        The text is about encodings, or a terminal's log: raise ``share``.
+    Options:
+        share: share of a text's characters up to which nothing is said (0.001).
+    Bad::
+
+        schema: {fields: {t: {role: text}}}
+        samples:
+          - {t: "A caf\u00e9 in the old town, which opens at eight."}
+          - {t: "A caf\ufffd in the old town, which opens at nine."}
+
+    Good::
+
+        schema: {fields: {t: {role: text}}}
+        samples:
+          - {t: "A caf\u00e9 in the old town, which opens at eight."}
+
+    Fix:
+        Export again as UTF-8; ftfy repairs most of it; normalise to NFC.
+    Reference:
+        C4 and FineWeb repair encodings with ftfy before anything else.
+    """
+    known = rows.measured("broken", "signs")
+    if not known.any():
+        return
+    broken, signs = rows["broken"], np.maximum(rows["signs"], 1)
+    for number, kind in enumerate(_KINDS):
+        mask = known & (broken[:, number] > float(case.options["share"]) * signs)
+        if mask.any():
+            most = float((broken[:, number] / signs)[mask].max())
+            yield Failure(
+                mask,
+                f"{those(mask, 'hold')} {_NAMES[kind]}, up to {most:.2%} of a text.",
+                measured={"characters": int(broken[mask, number].sum())},
+                expected={"share": float(case.options["share"])},
+                cause=Cause(_CAUSES[kind], kind, explains=int(mask.sum())),
+                fix="Export again as UTF-8, or repair with ftfy and normalise to NFC.",
+                kind=kind,
+                order=broken[:, number] / signs,
+            )
+
+
+_NAMES = {
+    "replacement": "replacement characters (U+FFFD)", "mojibake": "UTF-8 that was read as another encoding",
+    "control": "control characters", "decomposed": "accents that are characters of their own",
+}  # fmt: skip
+_CAUSES = {
+    "replacement": "bytes that are no UTF-8 were decoded with errors='replace'",
+    "mojibake": "UTF-8 was decoded as Latin-1 or Windows-1252",
+    "control": "binary data, or a terminal's log", "decomposed": "Unicode normal form NFD",
+}  # fmt: skip
+
+
+@measure("markers", applies=_is_words)
+def markers(column: Column, spec: FieldSpec) -> Columns:
+    """How often a chat template's markers stand in a text: `markers` (21), in the order of `MARKERS`."""
+    del spec
+    if column.kind == "array" or column.lengths is None:
+        return {}
+    if not len(beginning(column.values, _ENCODED)):
+        return {"markers": np.zeros((len(column), len(MARKERS)), np.int32)}
+    found = counts(column.values, column.values.tobytes(), np.cumsum(column.lengths), _ENCODED)
+    return {"markers": found.astype(np.int32)}
+
+
+@rule(
+    "DC709", "special-token-leak", Severity.WARNING, Level.SAMPLE, measures=(form, markers), needs=("DC121", "DC122"),
+    applies=_is_words, defaults={"allowed": ()},
+)  # fmt: skip
+def special_token_leak(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A text holds the markers that a chat template writes around it.
+
+    What:
+        ``<|im_start|>``, ``<|endoftext|>``, ``<think>``, ``[INST]`` and the like as plain text.
+    Why it matters:
+        The tokenizer makes special tokens of them: a text ends in the middle, or speaks for somebody else.
+    Measure:
+        Count of each marker in the text as it is stored.
+    When it is wrong:
+        The markers are meant (stored reasoning): list them in ``allowed``.
+    Options:
+        allowed: markers that may stand in a text (none).
+    Bad::
+
+        schema: {fields: {t: {role: text}}}
+        samples:
+          - {t: "A text that was made from a chat.<|im_end|> And goes on."}
+
+    Good::
+
+        schema: {fields: {t: {role: text}}}
+        samples:
+          - {t: "A text that was made from a chat. And goes on."}
+
+    Fix:
+        Remove or escape them, or split the text into turns.
+    Reference:
+        Prompt injection by special tokens: transformers encodes them in content unless told otherwise.
+    """
+    known = rows.measured("markers")
+    if not known.any():
+        return
+    wanted = np.array([marker not in case.options["allowed"] for marker in MARKERS])
+    found = (rows["markers"] > 0) & wanted
+    mask = known & found.any(axis=1)
+    if mask.any():
+        names = [MARKERS[i] for i in np.argsort(-found[mask].sum(axis=0), kind="stable") if found[mask][:, i].any()]
+        yield Failure(
+            mask,
+            f"{those(mask, 'hold')} {listed(names)} as plain text.",
+            measured={name: int(found[mask][:, MARKERS.index(name)].sum()) for name in names},
+            cause=Cause("texts were made from rendered chats", names[0], explains=int(mask.sum())),
+            fix="Remove or escape them, or list them in the option allowed where they are meant.",
+        )
+
+
+# ------------------------------------------------------------------------------------------- repetition
+
+_LEAST = 200  # characters: a short text repeats itself without harm
+_WORDS, _SIGNS = 10, 20  # a gram of so many words, or of so many characters where words have no spaces
+
+
+@measure("repetition", applies=_is_words, depth="deep")
+def repetition(column: Column, spec: FieldSpec) -> Columns:
+    """How much of a text has been said before: `again`, the share of its grams of 10 words or 20 characters that have.
+
+    `most`: the share of its most frequent gram of a fifth of that length. Texts below 200 characters have no row.
+    """
+    if column.kind == "array" or column.lengths is None:
+        return {}
+    values = np.zeros((2, len(column)))
+    for i in np.flatnonzero(column.lengths >= _LEAST).tolist():
+        text = column.objects[i]
+        if column.kind == "json":
+            said = [m.get("content", m.get("value")) for m in messages_of(text)] if spec.role == "chat" else [text]
+            text = "\n".join(part for part in said if isinstance(part, str))
+        values[:, i] = _repeated(text)
+    present = column.lengths >= _LEAST
+    return {"again": Measured(values[0], present), "most": Measured(values[1], present)}
+
+
+def _repeated(text: str) -> tuple[float, float]:
+    """Return (share of long grams that occurred before, share of the text that its commonest short gram takes)."""
+    words, size = text.split(), _WORDS
+    if 12 * len(words) < len(text):  # Chinese, Japanese: nothing between the words
+        parts, size = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32), _SIGNS
+    else:
+        numbers: dict[str, int] = {}
+        parts = np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.uint32)
+    if len(text) < _LEAST or len(parts) < 2 * size:
+        return 0.0, 0.0
+    long = _grams(parts, size)
+    short = max(2, size // 5)
+    _, often = np.unique(_grams(parts, short), return_counts=True)
+    return 1 - len(np.unique(long)) / len(long), float(often.max() * short / len(parts))
+
+
+def _grams(parts: Array, size: int) -> Array:
+    """Return one number for each run of `size` parts; equal runs have equal numbers, others hardly ever."""
+    code = np.zeros(len(parts) - size + 1, np.uint64)
+    for offset in range(size):
+        code = code * np.uint64(0x9E3779B97F4A7C15) + parts[offset : offset + len(code)] + np.uint64(1)
+    return code
+
+
+@rule(
+    "DC707", "repetition", Severity.WARNING, Level.SAMPLE, measures=(form, repetition), needs=("DC121", "DC122"),
+    applies=_is_words, defaults={"again": 0.3, "most": 0.3},
+)  # fmt: skip
+def repeats_itself(rows: Rows, case: Case) -> Iterator[Failure]:
+    """A text says the same again and again.
+
+    What:
+        Passages that stood in the same text before, and phrases of which most of the text is made. Judged by
+        ``--level deep``.
+    Why it matters:
+        Loops in the data are loops in what the model writes.
+    Measure:
+        again: the share of all grams of 10 words that occur earlier in the text. most: commonest gram of 2 words, times
+        its words, over all words. Where words have no spaces between them (Chinese) 20 and 4 characters. Texts of 200
+        characters and more.
+    When it is wrong:
+        Tables, code and song lyrics repeat themselves: raise the options. The other statistics of Gopher (stop words,
+        mean word length) hold for English only and are not judged.
+    Options:
+        again: share of grams that may have occurred before (0.3).
+        most: share of a text that its commonest short gram may take (0.3).
+    Bad::
+
+        schema: {fields: {t: {role: text}}}
+        samples:
+          - t: "I do not know why. I do not know why. I do not know why. I do not know why. I do not know why. I do not
+              know why. I do not know why. I do not know why. I do not know why. I do not know why. I do not know why."
+
+    Good::
+
+        schema: {fields: {t: {role: text}}}
+        samples:
+          - t: "A voxel is a small cube of space, and a grid of them holds what a camera with depth has seen. Their edge
+              decides what is kept: too long and fingers melt into the cup they hold, too short and memory runs out."
+
+    Fix:
+        Drop the texts, or keep one copy of what is repeated.
+    Reference:
+        Rae et al. 2021 (Gopher): duplicate 10-grams above 10 %, a commonest 2-gram above 20 % of the characters.
+    """
+    known = rows.measured("again", "most")
+    if not known.any():
+        return
+    again, most = rows["again"], rows["most"]
+    mask = known & ((again > float(case.options["again"])) | (most > float(case.options["most"])))
+    if mask.any():
+        said, taken = float(again[mask].max()), float(most[mask].max())
+        verb = "repeats itself" if mask.sum() == 1 else "repeat themselves"
+        yield Failure(
+            mask,
+            f"{counted(int(mask.sum()))} {verb}: up to {said:.0%} of a text stood in it before, its commonest phrase "
+            f"takes up to {taken:.0%}; {case.options['again']:.0%} and {case.options['most']:.0%} are allowed.",
+            measured={"again": round(said, 4), "most": round(taken, 4)},
+            expected={"again": float(case.options["again"]), "most": float(case.options["most"])},
+            fix="Drop the texts, or keep one copy of what is repeated.",
+            order=np.maximum(again, most),
+        )

@@ -1,0 +1,124 @@
+"""How text is written and who speaks: each kind of damage alone, and what only looks like it."""
+
+import pytest
+
+from datacheck.rules import speech
+from datacheck.rules.chats import speakers
+from datacheck.rules.writing import MARKERS, markers, repetition, spelling
+from datacheck.sample import Column, Origin, Piece
+from datacheck.schema.model import FieldSpec
+from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
+from tests.rules.harness import judged, measured, schema_of
+
+TEXT, CHAT = FieldSpec(role="text"), FieldSpec(role="chat", speakers=("system", "user", "assistant", "tool"))
+
+
+def latin(text, encoding="latin-1"):
+    return text.encode().decode(encoding)
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        ("d\u00e9j\u00e0 \u00ab\u00a0vu\u00a0\u00bb \u00c3 \u00bf Ti\u1ebfng Vi\u1ec7t \U0001f600", [0, 0, 0, 0]),
+        ("one\ttwo\nthree\r\n\f \x85 \u4e2d\u6587\uff0c\u3002", [0, 0, 0, 0]),
+        ("a\ufffdb\ufffd", [2, 0, 0, 0]),
+        (latin("\u4e2d\u6587"), [0, 2, 0, 0]),
+        (latin("caf\u00e9"), [0, 1, 0, 0]),
+        (latin("it\u2019s", "cp1252"), [0, 1, 0, 0]),
+        ("a\x00b\x1b[0m\x7f", [0, 0, 3, 0]),
+        ("cafe\u0301 caf\u00e9", [0, 0, 0, 1]),
+        ("", [0, 0, 0, 0]),
+    ],
+)
+def test_broken_characters_are_counted_by_kind_in_text_and_in_chats(text, broken):
+    around = ["before \ufffd", text, "after"]
+    found = spelling.function(Column.of(around), TEXT)
+    assert found["broken"][1].tolist() == broken
+    assert found["signs"].tolist() == [8, len(text) if any(broken) else 0, 0]
+    chats = [[{"role": "user", "content": one}] for one in around]
+    assert spelling.function(Column.of(chats), CHAT)["broken"][1].tolist() == broken
+
+
+def test_markers_are_counted_in_the_text_that_holds_them():
+    texts = ["a < b and [IN]", "x<|im_end|>y<|im_end|><think>", "", "</think", "<|im_start|>"]
+    found = markers.function(Column.of(texts), TEXT)["markers"]
+    assert {(i, MARKERS[j]): int(found[i, j]) for i, j in zip(*found.nonzero(), strict=True)} == {
+        (1, "<|im_end|>"): 2, (1, "<think>"): 1, (4, "<|im_start|>"): 1,
+    }  # fmt: skip
+
+
+def test_repetition_by_hand():
+    sentence = "one two three four five six seven eight nine ten eleven twelve "
+    once = " ".join(f"word{i}" for i in range(60))
+    found = repetition.function(Column.of([once, sentence * 10, "short", "\u4f60\u597d\u5417" * 100]), TEXT)
+    again = found["again"]
+    assert again.present.tolist() == [True, True, False, True]
+    assert again.values[0] == 0
+    assert again.values[1] == pytest.approx(1 - 12 / 111)  # 111 grams of ten words, twelve different ones
+    assert again.values[3] == pytest.approx(1 - 3 / 281)
+    assert found["most"].values[1] == pytest.approx(10 * 2 / 120)
+
+
+def said(*turns):
+    return [{"role": role, "content": text} for role, text in turns]
+
+
+ASK, ANSWER = ("user", "What is a voxel?"), ("assistant", "A small cube.")
+
+
+@pytest.mark.parametrize(
+    ("chat", "order"),
+    [
+        (said(ASK, ANSWER), 0),
+        (said(("system", "Be brief."), ASK, ANSWER, ASK, ANSWER), 0),
+        (said(("usr", "Hm?"), ASK, ANSWER), 1),
+        (said(("system", "Be brief."), ANSWER, ASK, ANSWER), 2),
+        (said(ASK, ANSWER, ASK), 4),
+        (said(ASK, ("tool", "21"), ANSWER), 8),
+        ([*said(ASK), {"role": "assistant", "content": "", "tool_calls": "[]"}, *said(("tool", "21"), ANSWER)], 0),
+        ([{"role": "system", "content": "Tools!", "tools": "{'a': 1}"}, *said(ASK, ANSWER)], 16),
+        ([{"role": "system", "content": "Tools!", "tools": '{"a": 1}'}, *said(ASK, ANSWER)], 0),
+        ([], 0),
+        ({"conversations": said(ASK, ANSWER)}, 0),
+        ([{"role": 7, "content": None}, *said(ASK, ANSWER)], 1),
+    ],
+)
+def test_the_order_of_speakers(chat, order):
+    assert speakers.function(Column.of([chat, said(ASK, ANSWER)]), CHAT)["order"].tolist() == [order, 0]
+
+
+def test_empty_turns_and_nones_are_counted_by_who_speaks():
+    chats = [
+        said(ASK, ("assistant", " \n")), said(("user", ""), ANSWER), said(ASK, ("assistant", "None")),
+        [*said(ASK), {"role": "assistant", "content": "", "reasoning_content": "Hm."}],
+        said(ASK, ("assistant", "No.")), [{"from": "human", "value": ""}, {"from": "gpt", "value": "nan"}],
+    ]  # fmt: skip
+    found = speakers.function(Column.of(chats), CHAT)
+    assert found["hollow"].tolist() == [1, 0, 0, 0, 0, 0]
+    assert found["mute"].tolist() == [0, 1, 0, 0, 0, 1]
+    assert found["unsaid"].tolist() == [0, 0, 1, 0, 0, 1]
+
+
+def chats_found(folder, chats, most=200):
+    schema = schema_of(
+        {
+            "fields": {"c": {"role": "chat", "train_on": "assistant"}},
+            "tokenizer": {"path": str(folder), "max_length": most},
+        }
+    )
+    pieces = [("", Piece(f"s{i}", {"c": chat}, Origin(""))) for i, chat in enumerate(chats)]
+    found = judged(schema, measured(schema, pieces))
+    return {(f.code, f.kind): f.rows.tolist() for f in found.findings}
+
+
+def test_an_answer_cut_off_is_truncated_and_one_without_end_marker_learns_padding(tmp_path):
+    write_tokenizer(tmp_path)
+    chats = [said(ASK, ANSWER), said(ASK, ("assistant", " ".join(f"voxel{i}" for i in range(200))))]
+    assert chats_found(tmp_path, chats) == {("DC703", "samples"): [1], ("DC703", "tokens"): [1], ("DC703", "open"): [1]}
+    config = (tmp_path / "tokenizer_config.json").read_text()
+    assert "'<|im_end|>'" in TEMPLATE
+    (tmp_path / "tokenizer_config.json").write_text(config.replace("<|im_end|>' + '\\\\n'", "'"))
+    speech._speech.cache_clear()
+    found = chats_found(tmp_path, chats[:1])
+    assert found[("DC711", "padding")] == [0]
