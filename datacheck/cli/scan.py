@@ -55,6 +55,40 @@ scheduler_option = click.option(
     "--scheduler", metavar="ADDRESS", help="Use the workers of this Dask scheduler (tcp://host:8786)."
 )
 
+output_option = click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder for the results. Default: a new one in .datacheck.",
+)
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="What is printed; json is exactly result.json.",
+)
+fail_on_option = click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "never"]),
+    default="error",
+    show_default=True,
+    help="From which severity on the exit code is 1.",
+)
+reference_option = click.option(
+    "--reference",
+    type=click.Path(path_type=Path),
+    metavar="RUN",
+    help="A finished run of other or earlier data (.datacheck/latest) to compare with: rules DC901 to DC903.",
+)
+baseline_option = click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Known findings (datacheck baseline RUN) that are not told again; new samples always are.",
+)
+
 
 @click.command("scan", help=_HELP)
 @click.argument("data", type=click.Path(path_type=Path), required=False)
@@ -80,33 +114,10 @@ scheduler_option = click.option(
 @root_option
 @workers_option
 @scheduler_option
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder for the results. Default: a new one in .datacheck.",
-)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="What is printed; json is exactly result.json.",
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warning", "never"]),
-    default="error",
-    show_default=True,
-    help="From which severity on the exit code is 1.",
-)
-@click.option(
-    "--reference",
-    type=click.Path(path_type=Path),
-    metavar="RUN",
-    help="A finished run of other or earlier data (.datacheck/latest) to compare with: rules DC901 to DC903.",
-)
+@output_option
+@format_option
+@fail_on_option
+@reference_option
 @click.option(
     "--level",
     type=click.Choice(["structure", "numeric", "deep"]),
@@ -114,12 +125,7 @@ scheduler_option = click.option(
     show_default=True,
     help="How deep to read: headers only, all values but pixels, everything.",
 )
-@click.option(
-    "--baseline",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Known findings (datacheck baseline RUN) that are not told again; new samples always are.",
-)
+@baseline_option
 @click.option("--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged.")
 @click.pass_context
 def scan(ctx: click.Context, /, form: str, **options: Any) -> None:

@@ -230,7 +230,7 @@ def _foot(report: Report, width: int) -> list[Text]:
     if len(told) > _TOLD:
         lines += _entry("", Text(f"… and {len(told) - _TOLD} more in result.json: unchecked", "dim"), width, 0)
     lines += _entry("valid", Text(_valid(report)), width, 0, 3)
-    lines += _entry("results", Text(clean(_folder(report), spaces=True)), width, 0)
+    lines.append(Text.assemble(("results   ", "dim"), clean(_folder(report), spaces=True)))  # folded, it is no path
     return [*lines, Text(), *_wrapped(_last(report), width, 0)]
 
 

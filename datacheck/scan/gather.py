@@ -50,7 +50,7 @@ def as_before(past: Past, listing: Listing) -> Gathered:
 
 def anew(
     job: Job, listing: Listing, work: Work, measured: Sequence[Any], key: str, pasts: Sequence[Past],
-    last: Past | None, journal: Journal, progress: Progress | None,
+    last: Past | None, journal: Journal, progress: Progress | None, only: str | None = None,
 ) -> Gathered:  # fmt: skip
     """Return the rows of all samples; files that have changed since the past scans are read.
 
@@ -62,6 +62,7 @@ def anew(
         last: the finished one, to compare contents with.
         journal: keeps each finished part.
         progress: called after each task.
+        only: the one file that is scanned, None for a folder.
     """
     source = open_source(job.schema, job.root, job.roots)
     kept = history.keep(listing, work.items, source.files, key, pasts)
@@ -80,7 +81,7 @@ def anew(
         kept.done.all() and (listing.entries.digests[used] != b"").all() and not (table.status == SKIPPED).any()
     )
     state = Past(
-        listing=listing, key=key, items=_slots(work.items, kept), table=table,
+        only=only, listing=listing, key=key, items=_slots(work.items, kept), table=table,
         undeclared=sorted(kept.undeclared | fresh.undeclared), measured=measured,
         notes=[*work.notes, *history.changes(listing, last, work.items)], compared=last is not None,
         unclaimed=work.unclaimed, whole=whole, crashes=list(fresh.crashes.values()), deaths=fresh.deaths,

@@ -121,8 +121,8 @@ def _check_output(output: Path, root: Path) -> None:
 class Journal:
     """The finished parts of a scan under way; a later run of the same command goes on from them."""
 
-    def __init__(self, place: Place, key: str) -> None:
-        self.folder = place.work
+    def __init__(self, place: Place, key: str, purpose: str = "") -> None:
+        self.folder = place.work.with_name(place.work.name + purpose)
         self._key = key
         self._number = 0
 

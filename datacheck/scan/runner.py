@@ -163,9 +163,8 @@ def _gathered(
     if last is not None and parts is None and not request.rehash and history.unchanged(listing, key, last):
         return as_before(last, listing)
     pasts = [] if request.rehash else [past for past in (parts, last) if past is not None]
-    return anew(
-        job, listing, _planned(job.schema, listing, request.data), measured, key, pasts, last, journal, progress
-    )
+    work, only = _planned(job.schema, listing, request.data), target(request.data)[1]
+    return anew(job, listing, work, measured, key, pasts, last, journal, progress, only)
 
 
 def listed(data: Path, roots: Mapping[str, Path] | None = None) -> Listing:

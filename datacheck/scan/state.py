@@ -90,6 +90,7 @@ class Past:
         whole: every sample is there, read, and from files with known digests: of unchanged data nothing is missing.
         crashes, deaths: measurements and items on which our own code failed.
         pairs: what a second read found of pairs of samples, by what was asked.
+        only: the one file that was scanned, None for a folder.
         folder: the finished run that these rows are all of, if any.
         written: all else is what that run's ``listing.npz`` says, too.
     """
@@ -108,6 +109,7 @@ class Past:
     crashes: Sequence[dict[str, str]] = ()
     deaths: Sequence[dict[str, str]] = ()
     pairs: Mapping[str, Mapping[str, Array]] = field(default_factory=dict)
+    only: str | None = None
     folder: Path = Path()
     written: bool = False
 
@@ -121,8 +123,8 @@ def state_bytes(past: Past) -> memoryview:
     listing, items = past.listing, past.items
     entries = listing.entries
     head = {
-        "format": FORMAT, "key": past.key, "measured": list(past.measured), "root": str(listing.root),
-        "roots": {name: str(path) for name, path in sorted(listing.roots.items())},
+        "format": FORMAT, "key": past.key, "measured": list(past.measured), "root": str(listing.root.absolute()),
+        "roots": {name: str(path.absolute()) for name, path in sorted(listing.roots.items())}, "only": past.only,
         "skipped": [list(pair) for pair in listing.skipped], "undeclared": list(past.undeclared),
         "splits": list(items.splits.words), "notes": [_said(note) for note in past.notes], "compared": past.compared,
         "whole": past.whole, "crashes": list(past.crashes), "deaths": list(past.deaths),
@@ -186,7 +188,7 @@ def read_state(folder: Path) -> Past:
             when=orjson.loads((folder / RESULT).read_bytes())["run"]["started"], measured=head["measured"],
             notes=[Note(*said) for said in head["notes"]], compared=head["compared"],
             unclaimed=[paths[i] for i in arrays["unclaimed"].tolist()], whole=head["whole"],
-            crashes=head["crashes"], deaths=head["deaths"], pairs=pairs, folder=folder, written=True,
+            crashes=head["crashes"], deaths=head["deaths"], pairs=pairs, only=head["only"], folder=folder, written=True,
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import orjson
 
 from datacheck import fsops
 from datacheck.finding import Cause, Finding, Report, RuleVerdict, Verdict
+from datacheck.scan.bounds import bounded
 from datacheck.table import Table
 
 RESULT, SAMPLES, VALID, LISTING = "result.json", "samples.parquet", "valid.json", "listing.npz"
@@ -26,8 +27,8 @@ def dump_json(value: object) -> bytes:
 
 
 def result(report: Report) -> dict[str, Any]:
-    """Return ``datacheck.result/1``: everything a report says, as JSON values."""
-    return {
+    """Return ``datacheck.result/1``: what a report says, as JSON values of less than 1 MB; see `bounded`."""
+    said = {
         "format": "datacheck.result/1",
         "run": report.run,
         "dataset": report.dataset,
@@ -41,6 +42,7 @@ def result(report: Report) -> dict[str, Any]:
         "crashes": report.crashes,
         "files": {"samples": SAMPLES, "valid": VALID, "listing": LISTING, "schema": SCHEMA},
     }  # fmt: skip
+    return bounded(said, lambda value: len(dump_json(value)))
 
 
 def _status(report: Report) -> str:

@@ -1,6 +1,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +156,51 @@ def test_the_results_of_a_scan_are_no_part_of_the_data(data, monkeypatch):
     first, second = run(Path()), run(Path())
     assert first.report.dataset["digest"] == second.report.dataset["digest"]
     assert second.report.run["kept_files"] == 20
+
+
+OPENED = """
+import os, sys
+opened = []
+sys.addaudithook(lambda event, args: opened.append(os.path.abspath(str(args[0]))) if event == "open" else None)
+from datacheck.cli.main import run
+code = run(["scan", "data", "--schema", "schema.yaml"])
+print("\\n".join(path for path in opened if path.startswith(os.path.abspath("data") + os.sep)), file=sys.stderr)
+sys.exit(code)
+"""
+
+
+def opened(folder):
+    """Scan in a process of its own; return the data files that it and its children opened, and how many were kept."""
+    done = subprocess.run([sys.executable, "-c", OPENED], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode in {0, 1}, done.stderr
+    said = json.loads((folder / ".datacheck/latest/result.json").read_bytes())
+    return done.stderr.split(), said["run"]["kept_files"]
+
+
+def test_a_second_scan_opens_no_data_file_and_no_list(in_tmp):
+    data = in_tmp / "data"
+    (data / "train").mkdir(parents=True)
+    for i in range(5):
+        np.save(data / f"train/{i}.npy", cloud(i))
+    (data / "train.txt").write_text("".join(f"{i}\n" for i in [*range(5), 9]))
+    listed = PLAIN.replace('"*.npy"', '"{split}/{id}.npy", list: "{split}.txt"')
+    (in_tmp / "schema.yaml").write_text(listed)
+    age(data)
+    first, kept = opened(in_tmp)
+    assert (Path(first[0]).name, kept) == ("train.txt", 0)
+    before = json.loads((in_tmp / ".datacheck/latest/result.json").read_bytes())
+    assert opened(in_tmp) == ([], 5)
+    assert opened(in_tmp) == ([], 5)
+    folder = in_tmp / ".datacheck/latest"
+    after = json.loads((folder / "result.json").read_bytes())
+    assert after["findings"] == before["findings"] != []
+    assert after["dataset"] == before["dataset"]
+    assert (folder / "samples.parquet").stat().st_nlink == 3, "the rows of an unchanged scan are not written again"
+    (data / "train.txt").write_text("".join(f"{i}\n" for i in range(5)))
+    os.utime(data / "train.txt", (1_000_000_000, 1_000_000_000))
+    assert opened(in_tmp) == ([str(data / "train.txt")], 5), "a list that has changed is read, the samples are not"
+    os.utime(data / "train/3.npy", (1_000_000_001, 1_000_000_001))
+    assert opened(in_tmp)[1] == 4
 
 
 def test_a_second_scan_opens_no_data_file(data):

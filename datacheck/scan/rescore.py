@@ -1,0 +1,209 @@
+"""Judging a finished run again, with other thresholds, without its data: `rescore`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck.errors import UsageError
+from datacheck.registry import find_in
+from datacheck.rules import rules_for
+from datacheck.rules.base import Case, Measure, Rule, listed
+from datacheck.sample import Depth
+from datacheck.scan import history, places, store
+from datacheck.scan.baseline import apply as apply_baseline
+from datacheck.scan.baseline import read as read_baseline
+from datacheck.scan.judge import judge
+from datacheck.scan.pairs import Remembering
+from datacheck.scan.reference import read_reference
+from datacheck.scan.runner import FailOn, ScanRun, publish
+from datacheck.scan.select import choose_rules, measures_of, of_files
+from datacheck.scan.state import Past, read_state
+from datacheck.scan.summary import Facts, report_of
+from datacheck.schema.model import Schema
+from datacheck.table import Rows
+
+Array = np.ndarray[Any, Any]
+
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Rescore:
+    """What is asked of a finished run.
+
+    Args:
+        run: its folder, or the folder of all runs for the newest.
+        output: folder for the results; None: a new one in ``.datacheck``.
+        fail_on: from which severity on the exit code is 1.
+        command: how this was asked for, for the record.
+        reference: folder of a finished run to compare with.
+        baseline: file of known findings, which are not told again.
+        paths: folders in which the schema's own checks are found.
+    """
+
+    run: Path
+    output: Path | None = None
+    fail_on: FailOn = "error"
+    command: str = ""
+    reference: Path | None = None
+    baseline: Path | None = None
+    paths: Sequence[str] = ()
+
+
+def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
+    """Judge the rows of a finished run and write a run like a scan does; the data are not touched.
+
+    Args:
+        request: which run, and how.
+        schema: other thresholds; None: the run's own.
+
+    Raises:
+        UsageError: there is no such run, the schema needs measurements that it has not made, an option, a waiver, the
+            reference or the baseline is wrong.
+        OutOfSpaceError: the results do not fit on the disk.
+        StorageError: the disk refuses.
+
+    Notes:
+        The findings are those of a fresh scan of the same data with that schema, and what the run said of changes since
+        the run before it.
+    """
+    began = time.time()
+    past, said, own = _finished(request.run)
+    level: Depth = said["run"].get("level", "numeric")
+    declared = own if schema is None else schema
+    schema = declared.placed(past.listing.roots, past.listing.root)
+    reference = None if request.reference is None else read_reference(request.reference, schema)
+    baseline = None if request.baseline is None else read_baseline(request.baseline)
+    find_in(request.paths)
+    choices = choose_rules(schema, rules_for(schema), level)
+    measures = measures_of(choices, level)
+    _check(request.run, past, list(lacking(past.measured, history.measured(schema, measures, level), measures)))
+    place = places.place_of(schema, past.listing.root, past.only, past.listing.roots, request.output)
+    journal = places.Journal(place, past.key, "-rescore")
+    with journal.held():
+        second = _NoSecondRead()
+        remembering = Remembering(second, past.pairs)
+        choices = [of_files(history.comparable(choice, compared=past.compared)) for choice in choices]
+        judged = judge(past.table, schema, choices, past.notes, past.crashes, reference, remembering)
+        _check(request.run, past, [f"rule {code} compares samples in pairs" for code in sorted(second.asked)])
+        judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
+        data = Path(said["dataset"]["root"])
+        facts = Facts(declared, data, past, began, len(past.items), len(past.table), level, silenced)
+        report = report_of(facts, request.command, request.fail_on, judged)
+        report = replace(report, run=report.run | {"rescored": said["run"]["id"]})
+        folder = publish(report, declared, judged, past, past.pairs, place, journal)
+    report = replace(report, folder=str(folder))
+    return ScanRun(report, past.table, past.listing, judged.valid, judged.codes, schema)
+
+
+def _finished(folder: Path) -> tuple[Past, dict[str, Any], Schema]:
+    from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
+
+    place = folder / "latest" if (folder / "latest" / store.RESULT).is_file() else folder
+    if not (place / store.RESULT).is_file():
+        msg = f"{folder}: is no finished run. Name the folder of one, for example .datacheck/latest"
+        raise UsageError(msg)
+    try:
+        said = orjson.loads((place / store.RESULT).read_bytes())
+        return read_state(place), said, load_schema(place / store.SCHEMA)
+    except Exception as error:
+        msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan the data again."
+        raise UsageError(msg) from error
+
+
+def _check(run: Path, past: Past, missing: Sequence[str]) -> None:
+    if missing:
+        more = f"; and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        msg = (
+            f"{run}: these rows cannot answer that, the data must be read: {'; '.join(missing[:_NAMED])}{more}. "
+            f"Scan {past.listing.root} with that schema."
+        )
+        raise UsageError(msg)
+
+
+class _NoSecondRead:
+    """Stands where samples would be read again, and remembers which rules asked."""
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+
+    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
+        del case, split, rows, pairs
+        self.asked.add(rule.code)
+        return {}
+
+
+# ----------------------------------------------------------------------------------------------- what is lacking
+
+
+def lacking(have: Sequence[Any], want: Sequence[Any], measures: Sequence[Measure]) -> Iterator[str]:
+    """Yield why rows that were measured as `have` says cannot be judged as `want` says, a phrase each.
+
+    Args:
+        have, want: from `history.measured`.
+        measures: the measurements of `want`.
+    """
+    if have[0] != want[0]:
+        yield f"the run was made by another version of datacheck or other plug-ins ({have[0].get('version')})"
+        return
+    others = [key for key, value in want[1].items() if value != have[1].get(key)]
+    yield from (f"{key!r} decides which samples there are and what is known of them, and is another" for key in others)
+    if len(have) == len(want):
+        yield from _causes(have[2:], want[2:], {measure.name for measure in measures if measure.per == "field"})
+
+
+def _causes(have: Sequence[Any], want: Sequence[Any], per_field: set[str]) -> Iterator[str]:
+    """Yield what is asked otherwise of the fields, and by which measurements."""
+    causes: dict[str, dict[str, None]] = {}
+    for before, now in zip(have, want, strict=True):
+        for phrase in _read_otherwise(before[0], now[0]):
+            causes.setdefault(phrase, {})
+        for phrase, name in _unmeasured(before[1], now[1], per_field):
+            causes.setdefault(phrase, {})[name] = None
+    for phrase, names in causes.items():
+        yield phrase + (f" (measured by {listed(names)})" if names else "")
+
+
+def _read_otherwise(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for name in sorted({*before, *now}):
+        if name not in before or name not in now:
+            yield f"field {name!r} {'was' if name in now else 'is'} not declared"
+        for key in sorted({*before.get(name, {}), *now.get(name, {})}):
+            if name in before and name in now and before[name].get(key) != now[name].get(key):
+                yield f"field {name!r} is read otherwise: another {key!r}"
+
+
+def _unmeasured(before: Sequence[Any], now: Sequence[Any], per_field: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield (what has changed, the measurement that it changes)."""
+    known = {said["name"]: said for said in before}
+    for said in now:
+        name, old = said["name"], known.get(said["name"])
+        if old is None:
+            yield "what no rule of the run has asked for", name
+        elif (said["version"], said["outside"]) != (old["version"], old["outside"]):
+            yield "a tokenizer, or a check of your own, that has changed", name
+        else:
+            for phrase in _used_otherwise(old["uses"], said["uses"], per_field=name in per_field):
+                yield phrase, name
+
+
+def _used_otherwise(before: Mapping[str, Any], now: Mapping[str, Any], *, per_field: bool) -> Iterator[str]:
+    for key, values in now.items():
+        old = before.get(key)
+        if key == "fields":  # a field of which nothing is asked any more is no hindrance, unless all are seen at once
+            gone = set() if per_field else set(old or ()) - set(values)
+            yield from (f"field {name!r}, which was not measured" for name in values if name not in (old or ()))
+            yield from (f"without field {name!r}" for name in sorted(gone))
+        elif per_field or key.startswith("fields."):
+            for name in now["fields"]:
+                if name in before["fields"] and values.get(name) != (old or {}).get(name):
+                    yield f"another {key.removeprefix('fields.')!r} of field {name!r}"
+        elif values != old:
+            yield f"another {key!r}"
