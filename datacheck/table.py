@@ -75,6 +75,8 @@ class Texts(Sequence[str]):
 
     def places(self) -> Iterator[tuple[str, Array]]:
         """Yield (text, int64 rows that hold it) in the order of the texts."""
+        if not len(self):
+            return
         order = np.argsort(self.rows, kind="stable")
         numbers, starts = np.unique(self.rows[order], return_index=True)
         parts = np.split(order, starts[1:]) if len(order) else []

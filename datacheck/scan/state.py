@@ -161,7 +161,7 @@ def read_state(folder: Path) -> Past:
     Raises:
         Exception: of many kinds, where the run is damaged or of another version.
     """
-    with np.load(folder / LISTING, allow_pickle=False) as arrays:
+    with (folder / LISTING).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         head = orjson.loads(arrays["head"].tobytes())
         if head["format"] != FORMAT:
             msg = f"{folder / LISTING}: {head['format']}"
