@@ -8,7 +8,6 @@ from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.rules import rules_for
-from datacheck.scan.audit import COMPARED, Audit, run_audit
 from datacheck.scan.measuring import Progress
 from datacheck.scan.runner import FailOn, Request, ScanRun, listed, run_scan
 from datacheck.scan.select import complaints
@@ -64,6 +63,8 @@ def scan_loader(
         UsageError: the loader cannot be built, an option or a waiver is wrong.
         StorageError: the results cannot be written.
     """
+    from datacheck.scan.audit import COMPARED, Audit, run_audit  # noqa: PLC0415  a scan of files needs no PyTorch side
+
     paths = options.pop("paths", None) or paths_of(None if isinstance(schema, Schema) else schema)
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
     files = None if data is None else _schema_of_files(Path(data), chosen, files_schema)

@@ -31,8 +31,8 @@ def rescore(ctx: click.Context, /, run: Path, schema: str | None, form: str, **o
     from datacheck.report.json import result_bytes
     from datacheck.report.text import print_report
     from datacheck.scan import paths_of, schema_for
-    from datacheck.scan.rescore import Rescore
-    from datacheck.scan.rescore import rescore as judge_again
+    from datacheck.scan.again import Rescore
+    from datacheck.scan.again import rescore as judge_again
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
     chosen = None if schema is None else schema_for(run, schema)

@@ -10,7 +10,7 @@ import pytest
 from datacheck.errors import UsageError
 from datacheck.rules import catalogue
 from datacheck.scan import Request, run_scan
-from datacheck.scan.rescore import Rescore, rescore
+from datacheck.scan.again import Rescore, rescore
 from datacheck.scan.store import NAMES, result, valid
 from datacheck.schema.model import Schema
 
