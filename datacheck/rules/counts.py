@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -96,7 +95,8 @@ def _tiny(rows: Rows, case: Case) -> tuple[Array, float, int]:
     first = np.flatnonzero(known)[first]
     kinds: dict[str, list[int]] = {}
     for place, number in enumerate(numbers.tolist()):
-        kinds.setdefault(PurePosixPath(files.words[number]).suffix, []).append(place)
+        _, dot, end = files.words[number].rpartition(".")
+        kinds.setdefault(end if dot and "/" not in end else "", []).append(place)
     typical, small = 0.0, list[int]()
     for _, kind in sorted(kinds.items()):
         if len(kind) < max(2, int(case.options["least"])):

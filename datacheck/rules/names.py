@@ -12,7 +12,7 @@ from datacheck.finding import Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, natural, rule, stretches, those
 from datacheck.sample import Block
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.table import Measured, Rows
+from datacheck.table import Measured, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -161,11 +161,14 @@ def _same_name(rows: Rows) -> Iterator[Failure]:
     known = rows.measured(":id")
     if not known.any():
         return
-    names = [
-        f"{split}\0{name}" if told else f"\0\0{place}"
-        for place, (split, name, told) in enumerate(zip(rows.splits, rows[":id"], known, strict=True))
-    ]
-    same = _alike(names)
+    told = rows[":id"][known].tolist()
+    if len(set(told)) == len(told):
+        return
+    names = Texts.of(told)
+    pairs = rows.splits.rows[known].astype(np.int64) * max(1, len(names.words)) + names.rows
+    _, place, count = np.unique(pairs, return_inverse=True, return_counts=True)
+    same = known.copy()
+    same[known] = count[place] > 1
     if same.any():
         few = sorted(set(rows[":id"][same]))
         yield Failure(

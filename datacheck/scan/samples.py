@@ -189,7 +189,8 @@ class _File:
         numbers = {"": 0}
         rows = [np.zeros(0, np.int32)]
         for chunk in self.chunks(name):
-            words = [numbers.setdefault(word, len(numbers)) for word in chunk.dictionary.to_pylist()]
+            every = chunk.dictionary.to_numpy(zero_copy_only=False).tolist()
+            words = [numbers.setdefault(word, len(numbers)) for word in every]
             places = np.array([*words, 0], np.int32)
             rows.append(places[np.where(_present(chunk), _plain(chunk.indices), len(words))])
         return Texts(list(numbers), np.concatenate(rows))
@@ -200,8 +201,7 @@ class _File:
         kind = chunks[0].type
         present = np.concatenate([_present(chunk) for chunk in chunks])
         if self._pa.types.is_dictionary(kind):
-            texts = self.texts(name)
-            return Measured(np.array(texts.words, dtype=object)[texts.rows], present)
+            return Measured(np.concatenate([_words(chunk) for chunk in chunks]), present)
         values = np.concatenate([_values(chunk) for chunk in chunks])
         if not present.all():
             values[~present] = 0
@@ -224,6 +224,13 @@ def _values(chunk: Any) -> Array:
     if width is None:
         return _plain(chunk)
     return _plain(chunk.values)[chunk.offset * width : (chunk.offset + len(chunk)) * width].reshape(len(chunk), width)
+
+
+def _words(chunk: Any) -> Array:
+    """Return the texts of a dictionary array as objects, "" where there is none."""
+    words = np.empty(len(chunk.dictionary) + 1, dtype=object)
+    words[:-1], words[-1] = chunk.dictionary.to_numpy(zero_copy_only=False), ""
+    return words[np.where(_present(chunk), _plain(chunk.indices), len(words) - 1)]
 
 
 def _plain(chunk: Any) -> Array:
