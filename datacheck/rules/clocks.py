@@ -125,7 +125,7 @@ def _gappy(rows: Rows, case: Case, gappy: Array, place: int) -> Failure:
 
 @rule(
     "DC503", "fps-mismatch", Severity.WARNING, Level.GROUP, measures=(timing,),
-    needs=("DC109", "DC122", "DC221", "DC502"), applies=of_role("timestamp"), defaults={"tolerance": 0.02},
+    needs=("DC109", "DC122", "DC206", "DC221", "DC502"), applies=of_role("timestamp"), defaults={"tolerance": 0.02},
     unless=lambda s: "" if s.episode is not None and s.episode.fps is not None else "the schema says no episode fps",
 )  # fmt: skip
 def fps_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:

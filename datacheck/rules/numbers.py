@@ -316,7 +316,7 @@ def _ends(case: Case, dtypes: Array) -> tuple[Array, Array]:
 
 @rule(
     "DC224", "out-of-range", Severity.ERROR, Level.SAMPLE, measures=(extent, form),
-    needs=("DC109", "DC122", "DC201", "DC202", "DC221", "DC222"), applies=extent.applies,
+    needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC205", "DC221", "DC222"), applies=extent.applies,
 )  # fmt: skip
 def out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
     """A value lies outside the declared range.

@@ -85,8 +85,8 @@ def rigid(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC304", "bad-rotation", Severity.ERROR, Level.SAMPLE, measures=(unit, rigid), needs=_NEEDS, applies=_turns,
-    defaults={"off": 1e-3},
+    "DC304", "bad-rotation", Severity.ERROR, Level.SAMPLE, measures=(unit, rigid), needs=(*_NEEDS, "DC125"),
+    applies=_turns, defaults={"off": 1e-3},
 )  # fmt: skip
 def bad_rotation(rows: Rows, case: Case) -> Iterator[Failure]:
     """A quaternion or a matrix is no rotation.

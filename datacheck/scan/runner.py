@@ -33,7 +33,7 @@ from datacheck.scan.select import choose_rules, measures_of, of_files
 from datacheck.scan.state import Past, last_finished, state_bytes
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema
-from datacheck.sources import plan_work
+from datacheck.sources import plan_work, with_stats
 from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing, list_files, target
 from datacheck.table import Table
@@ -123,7 +123,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
     """
     began = time.time()
     root, only = target(request.data)
-    declared, schema = schema, schema.placed(request.roots, root)
+    declared, schema = schema, with_stats(schema.placed(request.roots, root), root, request.roots)
     reference = None if request.reference is None else read_reference(request.reference, schema)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     find_in(request.paths)

@@ -16,11 +16,12 @@ from datacheck.sources.lines import LineSource
 from datacheck.sources.listing import Listing, list_files
 from datacheck.sources.ragged import RaggedSource
 from datacheck.sources.rows import RowSource
+from datacheck.sources.statistics import with_stats
 from datacheck.sources.work import matches, plan_work
 
 __all__ = [
     "Entries", "Entry", "Item", "Listing", "Source", "Unread", "Work", "list_files", "matches", "open_source",
-    "plan_work",
+    "plan_work", "with_stats",
 ]  # fmt: skip
 
 

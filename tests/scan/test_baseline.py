@@ -35,7 +35,7 @@ def place(in_tmp):
 
 def write(place, number, values):
     path = place / f"data/{number}.npy"
-    np.save(path, np.asarray(values))
+    np.save(path, np.asarray(values, np.float64))
     os.utime(path, (1e9, 1e9 + number))
 
 

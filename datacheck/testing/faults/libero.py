@@ -98,6 +98,10 @@ def _degrees(demo: Demo) -> None:
     demo["obs/joint_states"] = np.rad2deg(demo["obs/joint_states"])
 
 
+def _other_gripper(demo: Demo) -> None:
+    demo["actions"][:, 6] = -demo["actions"][:, 6]
+
+
 def _nan_action(demo: Demo) -> None:
     demo["actions"][len(demo["actions"]) // 2, 1] = np.nan
 
@@ -201,6 +205,7 @@ FAULTS = (
     _edit("stale-states", "DC506", "the same simulator state for 1.5 s", _stale_states),
     _edit("teleport", "DC505", "the hand jumps by 0.3 m", _teleport),
     _edit("joints-in-degrees", "DC202", "joint angles in degrees", _degrees),
+    _edit("gripper-flipped", "DC207", "the gripper command is flipped", _other_gripper),
     _edit("nan-action", "DC221", "one action is NaN", _nan_action),
     _edit("minus-one-positions", "DC222", "15 positions are -1 -1 -1", _minus_one),
     _edit("positions-in-mm", "DC201", "hand positions in millimetres", _millimetres),

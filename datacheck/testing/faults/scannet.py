@@ -81,6 +81,10 @@ def _millimetres(cloud: Array, rng: np.random.Generator) -> None:
     cloud[:, :3] *= 1000
 
 
+def _unscaled(cloud: Array, rng: np.random.Generator) -> None:
+    cloud[:, 3:6] /= 255
+
+
 def _nan_point(cloud: Array, rng: np.random.Generator) -> None:
     cloud[int(rng.integers(len(cloud))), :3] = np.nan
 
@@ -173,6 +177,7 @@ FAULTS = (
     _edit("unknown-class", "DC404", "an instance of class 150", _unknown_class),
     _edit("other-ignore-label", "DC405", "-1 where -100 is declared", _other_ignore),
     _edit("points-in-mm", "DC201", "points in millimetres", _millimetres),
+    _edit("colours-of-0-to-1", "DC205", "colours of 0..1 where 0..255 is declared", _unscaled),
     _edit("nan-point", "DC221", "one point is NaN", _nan_point),
     _edit("two-classes", "DC406", "an instance of two classes", _two_classes),
     _edit("segment-gaps", "DC412", "segments numbered 0, 3, 6", _segment_gaps),

@@ -181,6 +181,20 @@ def _unsafe(site: Site) -> list[Planted]:
     return [Planted((key,), "DC110", "a grasp file whose pickle calls a function")]
 
 
+def _two_faces(site: Site) -> list[Planted]:
+    key = _victim(site)
+    path = site.folder / "objects" / Path(key).stem / "mesh" / "simplified.obj"
+    lines = path.read_text(encoding="ascii").splitlines(keepends=True)
+    faces = [line for line in lines if line.startswith("f ")]
+    path.write_text("".join([line for line in lines if not line.startswith("f ")] + faces[:2]), encoding="ascii")
+    return [Planted((key,), "DC128", "a mesh of two faces")]
+
+
+def _other_order(record: Record, rng: np.random.Generator) -> None:
+    grasps = record["grasp_qpos"]
+    record["grasp_qpos"] = np.concatenate([grasps[:, :3], grasps[:, 7:], grasps[:, 3:7]], axis=1)
+
+
 def _apple_double(site: Site) -> list[Planted]:
     key = names(site, "train/*.npy")[0]
     (site.folder / f"train/._{Path(key).name}").write_bytes(b"\0\5\x16\7" + bytes(78))
@@ -199,6 +213,8 @@ FAULTS = (
     _edit("zero-placeholder", "DC109", "an object of zeros after an exception", _zeros),
     _edit("one-column-less", "DC122", "grasps of 22 numbers", _one_column_less),
     _edit("no-object-pose", "DC121", "obj_pose is missing", _no_pose),
+    _edit("cache-order", "DC125", "grasps in the order of the cache", _other_order),
+    Fault("two-faces", "sceneleap", "DC128", _two_faces),
     Fault("truncated-file", "sceneleap", "DC101", _truncated),
     Fault("lfs-pointer", "sceneleap", "DC102", _pointer),
     Fault("empty-file", "sceneleap", "DC103", _empty),

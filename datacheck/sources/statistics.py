@@ -1,0 +1,89 @@
+"""What a normaliser believes of a field, read from the file that a schema names (``stats: {file, at}``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError, UsageError
+from datacheck.formats.base import open_container
+from datacheck.schema.model import Schema, StatsSpec
+from datacheck.sources.listing import locate
+
+_NAMES = ("mean", "std", "min", "max")
+
+
+def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> Schema:
+    """Return the schema with the statistics of its files filled in.
+
+    Args:
+        schema: whose fields may have ``stats: {file: ..., at: ...}``.
+        root, roots: the data folder and the extra ones; ``{name}/stats.json`` lies below an extra one.
+
+    Raises:
+        UsageError: a file is missing, damaged, or does not hold numbers there.
+
+    Notes:
+        What the schema says itself counts before the file.
+    """
+    named = {name: spec.stats for name, spec in schema.fields.items() if spec.stats is not None and spec.stats.file}
+    if not named:
+        return schema
+    data = schema.model_dump(exclude_unset=True, mode="json")
+    for name, stats in named.items():
+        where = f"{schema.name}, fields.{name}.stats"
+        data["fields"][name]["stats"] = _read(stats, root, roots, where) | data["fields"][name]["stats"]
+    return Schema.model_validate(data)
+
+
+def _read(stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str) -> dict[str, list[float]]:
+    text = stats.file or ""
+    head, _, rest = text.partition("/")
+    path = locate(root, roots, f"@{head[1:-1]}/{rest}" if head[1:-1] in roots and head == f"{{{head[1:-1]}}}" else text)
+    try:
+        with open_container(path) as container:
+            held = {name: container.read(name) for name in container.names()}
+    except (FormatError, OSError) as error:
+        msg = f"{where}: {text}: {error}. Name a JSON or YAML file below the data folder."
+        raise UsageError(msg) from error
+    found = _below(held, stats.at)
+    told = {name: _numbers(found[name], f"{where}: {text}, {name}") for name in _NAMES if name in found}
+    if not told:
+        msg = (
+            f"{where}: {text} holds no {', '.join(_NAMES)} {f'at {stats.at!r}' if stats.at else ''}; it holds "
+            f"{', '.join(sorted(held)[:8]) or 'nothing'}. Say with at: where they stand."
+        )
+        raise UsageError(msg)
+    return told
+
+
+def _below(held: Mapping[str, Any], at: str | None) -> Mapping[str, Any]:
+    """Return the mapping at ``a/b``, or {mean: ...} of values called ``a/b_mean``; {} where there is neither."""
+    if not at:
+        return held
+    place: Any = held
+    levels = at.split("/")
+    for number, level in enumerate(levels):
+        if not isinstance(place, Mapping):
+            return {}
+        if level not in place:
+            rest = "/".join(levels[number:])
+            return {name: place[f"{rest}_{name}"] for name in _NAMES if f"{rest}_{name}" in place}
+        place = place[level]
+    return place if isinstance(place, Mapping) else {}
+
+
+def _numbers(value: Any, where: str) -> list[float]:
+    try:
+        array = np.asarray(value, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError) as error:
+        msg = f"{where}: is no list of numbers"
+        raise UsageError(msg) from error
+    if not len(array) or not np.isfinite(array).all():
+        msg = f"{where}: {'is empty' if not len(array) else 'holds NaN or infinity'}; a list of numbers is needed"
+        raise UsageError(msg)
+    found: list[float] = array.tolist()
+    return found

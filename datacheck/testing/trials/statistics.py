@@ -1,0 +1,81 @@
+"""Statistics: clipped values, one sample far from the rest, a normaliser of other data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+
+_ACTION: dict[str, Any] = {"fields": {"a": {"role": "action", "shape": ["T", 3]}}}
+_SCALE = np.array([1.0, 0.3, 20.0])
+
+
+def _actions(rng: np.random.Generator) -> Samples:
+    """Smooth motions of three very different dimensions."""
+    found: Samples = []
+    for i in range(60):
+        steps = int(rng.integers(60, 140))
+        phase, speed = rng.uniform(0, 6, 3), rng.uniform(0.05, 0.2, 3)
+        waves = np.sin(speed * np.arange(steps)[:, None] + phase) + 0.3 * rng.normal(size=(steps, 3))
+        found.append(sample(f"e{i:03d}", {"a": _SCALE * waves + [0.1, 0.0, 5.0]}))
+    return found
+
+
+def _clip(samples: Samples, at: float, rng: np.random.Generator) -> Sequence[str]:
+    del rng
+    for place, (split, piece) in enumerate(samples):
+        a = piece.fields["a"].copy()
+        a[:, 0] = np.minimum(a[:, 0], at)
+        samples[place] = split, changed(piece, a=a)
+    return ()
+
+
+CLIPPED = Trial(
+    "clipped-actions", "DC225", _ACTION, _actions, _clip, (Size("a few", 1.3), Size("many", 1.0), Size("half", 0.4)),
+    cause="clipped",
+)  # fmt: skip
+
+
+def _enlarge(samples: Samples, by: float, rng: np.random.Generator) -> Sequence[str]:
+    place = some(samples, 0.01, rng)[0]
+    split, piece = samples[place]
+    samples[place] = split, changed(piece, a=piece.fields["a"] * by)
+    return [piece.key]
+
+
+STRAY = Trial(
+    "one-wild-episode",
+    "DC226",
+    _ACTION,
+    _actions,
+    _enlarge,
+    (Size("x30", 30), Size("x1000", 1000)),
+    cause="largest value",
+)
+
+_STATS: dict[str, Any] = {
+    "fields": {
+        "a": {
+            "role": "action", "shape": ["T", 3],
+            "stats": {"mean": [0.1, 0.0, 5.0], "std": [0.768, 0.23, 15.36], "min": [-5, -2, -100], "max": [5, 2, 110]},
+        }
+    }
+}  # fmt: skip
+
+
+def _shift(samples: Samples, how: float, rng: np.random.Generator) -> Sequence[str]:
+    del rng
+    for place, (split, piece) in enumerate(samples):
+        a = piece.fields["a"]
+        samples[place] = split, changed(piece, a=a * how if how >= 2 else a + how * _SCALE)
+    return ()
+
+
+STALE = Trial(
+    "statistics-of-other-data", "DC228", _STATS, _actions, _shift,
+    (Size("a third of a deviation", 0.3), Size("doubled", 2), Size("x100", 100)),
+    cause=lambda how: "scaled" if how >= 2 else "",
+)  # fmt: skip

@@ -1,0 +1,204 @@
+"""Scales, colours, grippers, layout and statistics: both sides of each threshold, and what must stay silent."""
+
+import numpy as np
+import pytest
+
+from datacheck.sample import Origin, Piece
+from tests.rules.harness import codes, judged, measured, schema_of
+
+
+def found(schema, arrays, field="x"):
+    """The findings about samples of one field (or of mappings of fields), as (code, severity, kind, rows)."""
+    values = [a if isinstance(a, dict) else {field: a} for a in arrays]
+    pieces = [("", Piece(f"s{i:03d}", v, Origin(""), "", {"id": f"s{i:03d}"})) for i, v in enumerate(values)]
+    schema = schema_of(schema)
+    return judged(schema, measured(schema, pieces)).findings
+
+
+def said(schema, arrays, field="x"):
+    return [(f.code, f.severity.value, f.kind, f.rows.tolist()) for f in found(schema, arrays, field)]
+
+
+# ------------------------------------------------------------------------------------------ depth
+
+DEPTH = "fields: {x: {role: depth, shape: [H, W], unit: m, scale: 0.001, ignore: [0, 65535]}}"
+
+
+def maps(*depths, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    return [(d * rng.uniform(0.99, 1.01, (8, 9))).astype(dtype) for d in depths]
+
+
+@pytest.mark.parametrize(("depth", "bad"), [(102, 0), (97, 1), (19_500, 0), (20_500, 1)])
+def test_depth_lies_between_a_tenth_of_a_metre_and_twenty(depth, bad):
+    assert len(found(DEPTH, maps(1500, 1600, depth))) == bad
+
+
+def test_depth_marks_and_empty_maps_say_nothing():
+    marked = maps(1500)[0]
+    marked[:, :8] = 65535
+    assert said(DEPTH, [marked, np.full((8, 9), 65535, np.float32)]) == []
+    assert codes_of("fields: {x: {role: depth, shape: [H, W]}}", maps(1e6, 2e6)) == []  # nothing is promised
+
+
+def codes_of(schema, arrays):
+    return sorted({f.code for f in found(schema, arrays)})
+
+
+def test_the_scale_is_named_and_those_that_fit_too():
+    (finding,) = found(DEPTH, maps(1.5, 1.4, 1.6))
+    assert (finding.code, finding.cause.kind, finding.cause.factor) == ("DC204", "1/1", pytest.approx(1000))
+    (finding,) = found(DEPTH, [*maps(*[1500] * 9), *maps(150_000)])  # BOP's depth_scale of 0.1, upside down
+    assert finding.cause.factor == pytest.approx(0.01, rel=0.3)
+    assert finding.rows.tolist() == [9]
+
+
+# ------------------------------------------------------------------------------------------ time
+
+CLOCK = "episode: {fps: 30}\nfields: {x: {role: timestamp, shape: [T], unit: %s}}"
+
+
+@pytest.mark.parametrize(
+    ("unit", "step", "kind"),
+    [("s", 1 / 30, None), ("s", 1000 / 30, "ms"), ("ms", 1 / 30, "s"), ("ns", 1e9 / 30, None), ("ns", 1e3 / 30, "ms"),
+     ("s", 1.0, "index"), ("s", 1000 / 30 * 1.04, "ms"), ("s", 1000 / 30 * 1.07, None)],
+)  # fmt: skip
+def test_a_clock_in_another_unit_is_named(unit, step, kind):
+    told = [f for f in said(CLOCK % unit, [5 + step * np.arange(20.0)]) if f[0] == "DC206"]
+    assert told == ([("DC206", "error", kind, [0])] if kind else [])
+
+
+def test_two_stamps_are_no_clock():
+    assert "DC206" not in codes_of(CLOCK % "s", [np.array([0.0, 1000.0]), np.zeros(0), np.array([3.0])])
+
+
+# ------------------------------------------------------------------------------------------ colours
+
+COLOR = "fields: {x: {role: color, shape: [P, 3]%s}}"
+
+
+def colors(count=3, scale=1.0, mean=110, std=60, seed=0, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    return [(np.clip(rng.normal(mean, std, (300, 3)), 1, 255) * scale).astype(dtype) for _ in range(count)]
+
+
+def test_colours_of_another_scale_are_named():
+    declared = COLOR % ", range: 0..255"
+    assert said(declared, colors()) == []
+    assert said(declared, [*colors(), *colors(1, 1 / 255, seed=1)]) == [("DC205", "error", "unit", [3])]
+    assert said(COLOR % ", range: 0..1", [*colors(scale=1 / 255), *colors(1, seed=1)]) == [
+        ("DC205", "error", "byte", [3])
+    ]
+    assert said(COLOR % "", [*colors(), *colors(1, 1 / 255, seed=1)]) == [("DC205", "error", "unit", [3])]
+    assert said(COLOR % "", colors(scale=1 / 255)) == []
+    assert said(declared, colors(dtype=np.uint8)) == []
+
+
+def test_real_scenes_are_dark_and_bright_and_raise_nothing():
+    declared = COLOR % ", range: 0..255"
+    scenes = [colors(1, mean=0.055 * 255, std=20, seed=1)[0], colors(1, mean=0.914 * 255, std=40, seed=2)[0]]
+    assert [f for f in said(declared, scenes) if f[1] == "error"] == []
+    flat = np.full((50, 3), 90, np.float32) + np.linspace(0, 4, 50)[:, None].astype(np.float32)
+    assert said(declared, [*colors(), flat]) == [("DC205", "warning", "flat", [3])]
+
+
+def test_a_dataset_that_was_divided_twice_is_told_as_a_whole():
+    assert ("DC205", "warning", "dataset", []) in said(COLOR % ", range: 0..255", colors(9, mean=40, std=25))
+
+
+# ------------------------------------------------------------------------------------------ grippers
+
+GRIP = "fields: {x: {role: gripper, shape: [T]%s}}"
+
+
+def commands(low, high, count=1, steps=20):
+    return [np.where((np.arange(steps) + 3 * i) % 10 < 5, low, high).astype(np.float32) for i in range(count)]
+
+
+def test_a_mixture_of_conventions_is_told_without_values():
+    assert said(GRIP % "", [*commands(-1, 1, 4), *commands(0, 1)]) == [("DC207", "warning", "mixed", [4])]
+    assert said(GRIP % "", commands(-1, 1, 4)) == []
+    assert said(GRIP % "", [*commands(0, 1, 4), np.ones(15, np.float32), np.linspace(0, 1, 30)]) == []
+
+
+def test_float32_noise_is_no_other_value_and_an_empty_episode_has_none():
+    told = [commands(-1, 1)[0] * np.float32(1 - 1e-6), np.zeros(0, np.float32), *commands(-1, 1, 3)[1:]]
+    assert said(GRIP % ", values: [-1, 1]", told) == []
+
+
+# ------------------------------------------------------------------------------------------ ids
+
+ID = "fields: {x: {role: id, shape: [P]%s}}"
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind"),
+    [
+        (np.arange(256, dtype=np.uint8), "full"), (np.arange(255, dtype=np.uint8), None),
+        (np.array([0, 1, 255], np.uint8), None), (np.arange(-32768, 32768, dtype=np.int16), "full"),
+        (np.r_[np.arange(32700), -5].astype(np.int16), "wrapped"), (np.r_[np.arange(300), -1].astype(np.int16), None),
+        (np.array([2.0**24], np.float32), None), (np.array([2.0**24 + 2], np.float32), "float"),
+        (np.array([2.0**24 + 2]), None), (np.array([4096], np.float16), "float"), (np.zeros(0, np.uint8), None),
+    ],
+)  # fmt: skip
+def test_ids_that_do_not_fit_their_dtype(ids, kind):
+    assert said(ID % "", [ids]) == ([("DC127", "error", kind, [0])] if kind else [])
+
+
+def test_a_declared_mark_may_sit_at_the_end_of_its_dtype():
+    assert said(ID % ", ignore: [255]", [np.arange(256, dtype=np.uint8)]) == []
+
+
+# ------------------------------------------------------------------------------------------ statistics
+
+STATS = "fields: {x: {role: action, shape: [T, 2], stats: {mean: [%s, 0], std: [%s, 1]}}}"
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "stale"), [(0.09, 1.0, 0), (0.11, 1.0, 1), (0, 0.81, 0), (0, 0.79, 1), (0, 1.24, 0), (0, 1.26, 1)]
+)
+def test_the_edges_of_stale_statistics(mean, std, stale):
+    half = np.tile([[-1.0, -1.0], [1.0, 1.0]], (30, 1))  # mean 0, standard deviation 1, exactly
+    told = [f for f in said(STATS % (mean, std), [half, half + 0.0]) if f[0] == "DC228"]
+    assert len(told) == stale
+
+
+def test_squares_in_place_of_spreads_and_a_wrong_width_are_named():
+    rng = np.random.default_rng(0)
+    colors = [np.clip(rng.normal(180, 30, (900, 3)), 0, 255).astype(np.float32) for _ in range(3)]
+    every = np.concatenate(colors).astype(np.float64) / 255
+    squares = (every**2).mean(axis=0).tolist()
+    schema = {"fields": {"x": {"role": "color", "shape": ["P", 3], "stats": {"mean": every.mean(axis=0).tolist()}}}}
+    assert said(schema, colors) == []  # statistics of 0..1 for colours of 0..255
+    schema["fields"]["x"]["stats"]["std"] = squares
+    assert said(schema, colors) == [("DC228", "error", "squares", [])]
+    schema["fields"]["x"]["stats"] = {"std": [1.0, 2.0]}
+    assert said(schema, colors) == [("DC228", "error", "width", [])]
+
+
+def test_what_is_too_little_to_judge_raises_nothing():
+    for arrays in ([np.zeros((0, 2))], [np.zeros((1, 2))], [np.full((5, 2), np.nan)]):
+        kinds = {c for c, *_ in said("fields: {x: {role: action, shape: [T, 2]}}", arrays)}
+        assert not kinds & {"DC225", "DC226", "DC228"}
+
+
+def test_codes_of_a_clean_mesh_of_quads_and_of_another_count():
+    box = np.array([[x, y, z] for x in (0, 1) for y in (0, 1) for z in (0, 1)], np.float32) + 3
+    faces = np.array([[0, 1, 3], [0, 3, 2], [4, 5, 7], [4, 7, 6]])
+    schema = "fields: {v: {role: points, shape: [V, 3], min_points: 1}, f: {role: faces, shape: [F, 3], indexes: v}}"
+    whole = {"v": box, "f": faces}
+    assert "DC128" not in codes(judged_of(schema, [whole]))
+    for broken, kind in (
+        (faces[:3], "few"),
+        (faces + 1, "one-based"),
+        (faces - 1, "outside"),
+        (faces[:, [0, 0, 1]], "flat"),
+    ):
+        (finding,) = [f for f in judged_of(schema, [{"v": box, "f": broken}]).findings if f.code == "DC128"]
+        assert finding.kind == kind or (kind == "one-based" and finding.kind == "outside")
+
+
+def judged_of(schema, values):
+    pieces = [("", Piece(f"s{i}", v, Origin(""), "", {"id": f"s{i}"})) for i, v in enumerate(values)]
+    schema = schema_of(schema)
+    return judged(schema, measured(schema, pieces))
