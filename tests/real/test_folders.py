@@ -111,14 +111,14 @@ CLOUDS = [
         # "Lyft; ONLY 5 points kept"; the 3469 duplicates of the nuScenes sweep "are real" and 10 %
         errors={("DC124", "points.xyz", ""): ["tests/data/lyft/lidar/host-a017_lidar1_1236118886501000046.bin"]},
     ),
-    Case(DEMO, "colored_bin", 1),
+    Case(DEMO, "colored_bin", 1, errors={("DC205", "points.rgb", "unit"): ["demo/data/sunrgbd/000017.bin"]}),
     Case(DEMO, "features", 1),
 ]
 
 LABELS = [
     Case(f"{SCENES}/scannet_train_instance_data", "scannet_full", 1),
     Case(f"{SCENES}/scannet_train_instance_data", "scannet_crop", 1),
-    Case(SCENES, "colored_bin", 1, errors={("DC205", "points.rgb", "unit"): ["demo/data/sunrgbd/000017.bin"]}),
+    Case(SCENES, "colored_bin", 1),
     Case(f"{SCENES}/tests/data/scannet", "scannet_bin", 1),
     Case(f"{SCENES}/tests/data/semantickitti", "semantickitti", 1),
     Case(f"{SCENES}/tests/data/semantickitti", "kitti", 1),

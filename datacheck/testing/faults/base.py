@@ -78,7 +78,8 @@ class Fault:
 
 def names(site: Site, pattern: str) -> list[str]:
     """Return the files below the folder that match a glob pattern, as sorted relative POSIX paths."""
-    return sorted(p.relative_to(site.folder).as_posix() for p in site.folder.glob(pattern))
+    found = (p for p in site.folder.glob(pattern) if not p.name.startswith("."))  # what macOS leaves matches, too
+    return sorted(p.relative_to(site.folder).as_posix() for p in found)
 
 
 def truncate(path: Path) -> None:
