@@ -161,7 +161,7 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, *program.arguments, str(self._shared), str(memory if program.limited else 0)],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
-                pass_fds=[self._shared], env=environment,
+                pass_fds=[self._shared], env=environment, process_group=0,
             )  # fmt: skip
         return self._process
 
@@ -188,8 +188,9 @@ class Child:
             process.stdin.flush()
             frame = self._receive(process, max(patience, self._limits.item_s))
         except (BrokenPipeError, EOFError):
-            process.wait()
-            return None, Death(self._item(task), _ended(self._program.name, process.returncode, self._last_words()))
+            code = process.wait()
+            self.close()
+            return None, Death(self._item(task), _ended(self._program.name, code, self._last_words()))
         except TimeoutError as error:
             self.close()
             return None, Death(self._item(task), str(error))
@@ -242,9 +243,10 @@ class Child:
         return lines[-1][:200] if lines else ""
 
     def close(self) -> None:
-        """End the process; safe to call twice."""
+        """End the process and whatever it has started; safe to call twice."""
         if self._process is not None:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is not None:

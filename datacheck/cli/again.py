@@ -1,4 +1,4 @@
-"""``datacheck rescore``."""
+"""``datacheck rescore`` and ``datacheck baseline``: what a finished run says, without its data."""
 
 from __future__ import annotations
 
@@ -42,3 +42,30 @@ def rescore(ctx: click.Context, /, run: Path, schema: str | None, form: str, **o
     else:
         print_report(done.report)
     ctx.exit(done.report.exit_code)
+
+
+@click.command("baseline")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), default=Path("baseline.json"), show_default=True,
+    metavar="FILE", help="Where it goes; a file that exists is never overwritten.",
+)  # fmt: skip
+@click.option("--reason", default="", metavar="TEXT", help="Why these findings are left as they are; kept in the file.")
+@reference_option
+def baseline(run: Path, output: Path, reason: str, reference: Path | None) -> None:
+    """Write down every error and warning of a finished RUN, so that scan --baseline tells only what is new.
+
+    The samples stay out of what is fit for training, and one that is not in the file is always told.
+    """
+    from datacheck import fsops
+    from datacheck.errors import UsageError
+    from datacheck.rules.base import counted
+    from datacheck.scan.again import Rescore, baseline_of
+
+    if output.exists() or output.is_symlink():
+        msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
+        raise UsageError(msg)
+    made, findings, samples = baseline_of(Rescore(run, reference=reference, paths=[str(Path.cwd())]), reason)
+    fsops.write_file(output, made)
+    said = f"{counted(findings, 'finding')} of {counted(samples, 'sample')}"
+    click.echo(f"{output}: {said}. Use it: datacheck scan DATA --baseline {output}")

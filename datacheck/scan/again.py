@@ -1,4 +1,4 @@
-"""Judging a finished run again, with other thresholds, without its data: `rescore`."""
+"""Judging a finished run again, without its data: with other thresholds (`rescore`), or for a baseline of it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import numpy as np
 import orjson
 
 from datacheck.errors import UsageError
+from datacheck.finding import Severity
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Case, Measure, Rule, listed
 from datacheck.sample import Depth
 from datacheck.scan import history, places, store
 from datacheck.scan.baseline import apply as apply_baseline
+from datacheck.scan.baseline import make
 from datacheck.scan.baseline import read as read_baseline
-from datacheck.scan.judge import judge
+from datacheck.scan.judge import Judged, judge
 from datacheck.scan.pairs import Remembering
 from datacheck.scan.reference import read_reference
 from datacheck.scan.runner import FailOn, ScanRun, publish
@@ -76,23 +78,14 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
     """
     began = time.time()
     past, said, own = _finished(request.run)
-    level: Depth = said["run"].get("level", "numeric")
     declared = own if schema is None else schema
-    schema = declared.placed(past.listing.roots, past.listing.root)
-    reference = None if request.reference is None else read_reference(request.reference, schema)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
-    find_in(request.paths)
-    choices = choose_rules(schema, rules_for(schema), level)
-    measures = measures_of(choices, level)
-    _check(request.run, past, list(lacking(past.measured, history.measured(schema, measures, level), measures)))
+    schema = declared.placed(past.listing.roots, past.listing.root)
     place = places.place_of(schema, past.listing.root, past.only, past.listing.roots, request.output)
     journal = places.Journal(place, past.key, "-rescore")
+    level: Depth = said["run"].get("level", "numeric")
     with journal.held():
-        second = _NoSecondRead()
-        remembering = Remembering(second, past.pairs)
-        choices = [of_files(history.comparable(choice, compared=past.compared)) for choice in choices]
-        judged = judge(past.table, schema, choices, past.notes, past.crashes, reference, remembering)
-        _check(request.run, past, [f"rule {code} compares samples in pairs" for code in sorted(second.asked)])
+        judged = _judged(request, past, schema, level)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
         data = Path(said["dataset"]["root"])
         facts = Facts(declared, data, past, began, len(past.items), len(past.table), level, silenced)
@@ -101,6 +94,43 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
         folder = publish(report, declared, judged, past, past.pairs, place, journal)
     report = replace(report, folder=str(folder))
     return ScanRun(report, past.table, past.listing, judged.valid, judged.codes, schema)
+
+
+def baseline_of(request: Rescore, reason: str) -> tuple[bytes, int, int]:
+    """Return a baseline of a finished run: its bytes, how many findings it holds, of how many samples.
+
+    Args:
+        request: which run; `output`, `fail_on` and `baseline` do not matter.
+        reason: why these findings are left as they are.
+
+    Raises:
+        UsageError: there is no such run, or its rows cannot answer what its schema asks.
+    """
+    past, said, declared = _finished(request.run)
+    schema = declared.placed(past.listing.roots, past.listing.root)
+    judged = _judged(request, past, schema, said["run"].get("level", "numeric"))
+    known = [finding for finding in judged.findings if finding.severity is not Severity.INFO]
+    samples = {int(row) for finding in known for row in finding.rows}
+    return make(known, past.table, schema.name, said["run"]["started"], reason), len(known), len(samples)
+
+
+def _judged(request: Rescore, past: Past, schema: Schema, level: Depth) -> Judged:
+    """Judge all rows by a schema.
+
+    Raises:
+        UsageError: it needs measurements that the run has not made, or an option, a waiver or the reference is wrong.
+    """
+    reference = None if request.reference is None else read_reference(request.reference, schema)
+    find_in(request.paths)
+    choices = choose_rules(schema, rules_for(schema), level)
+    measures = measures_of(choices, level)
+    _check(request.run, past, list(lacking(past.measured, history.measured(schema, measures, level), measures)))
+    second = _NoSecondRead()
+    choices = [of_files(history.comparable(choice, compared=past.compared)) for choice in choices]
+    remembering = Remembering(second, past.pairs)
+    judged = judge(past.table, schema, choices, past.notes, past.crashes, reference, remembering)
+    _check(request.run, past, [f"rule {code} compares samples in pairs" for code in sorted(second.asked)])
+    return judged
 
 
 def _finished(folder: Path) -> tuple[Past, dict[str, Any], Schema]:

@@ -175,7 +175,8 @@ def _pool(asked: Asked, task: Task) -> Iterator[dict[str, Any]]:
         except EOFError as error:
             msg = f"a worker process ended at index {index}"
             raise RuntimeError(msg) from error
-    for worker in workers:
+    for worker in workers:  # all has been said; a thread of the user's could keep it alive
+        worker.kill()
         worker.join()
 
 

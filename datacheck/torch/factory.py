@@ -25,6 +25,7 @@ Task = dict[str, Any]
 
 _SEED_MASK = 2**32 - 1
 _DETOURS = 8  # calls of __getitem__ inside one that are remembered
+_LONGEST = 1_000_000_000
 _INNER = 16  # datasets inside a dataset that are watched
 _LIBRARY = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
@@ -127,6 +128,9 @@ def _built(name: str, factory: Any) -> Opened:
         raise UsageError(msg) from error
     if length == 0:
         msg = f"--loader {name}: its dataset is empty (len 0). Check the paths that it reads, relative to {Path.cwd()}."
+        raise UsageError(msg)
+    if length > _LONGEST:
+        msg = f"--loader {name}: its dataset says that it has {length:,} samples; at most {_LONGEST:,} are read."
         raise UsageError(msg)
     opened = Opened(dataset, length)
     _watch(opened)
@@ -232,7 +236,10 @@ def seed_all(seed: int) -> None:
 
 def error_said(error: BaseException) -> str:
     """Return type and message of an error on one line."""
-    words = " ".join(str(error).split())[:200]
+    try:
+        words = " ".join(str(error).split())[:200].encode("utf-8", "backslashreplace").decode()
+    except Exception:  # noqa: BLE001  the user's own __str__
+        words = ""
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 

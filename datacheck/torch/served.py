@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import PurePath
@@ -44,8 +45,23 @@ def named(sample: Any, whole: Collection[str] = ()) -> Named:
             if full in found:
                 msg = f"{full}: two values have this name"
                 raise RefusedError(msg)
+            _check_text(full, part)
             found[full] = part
     return found
+
+
+def _check_text(name: str, value: Any) -> None:
+    """Refuse what no file and no terminal can hold: names and texts with half of a surrogate pair."""
+    try:
+        name.encode()
+        if isinstance(value, str):
+            value.encode()
+        elif not isinstance(value, np.ndarray):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        shown = name.encode("utf-8", "backslashreplace").decode()
+        msg = f"{shown}: text that is no UTF-8 (half of a surrogate pair)"
+        raise RefusedError(msg) from error
 
 
 def _items(value: Any) -> list[tuple[str, Any]] | None:

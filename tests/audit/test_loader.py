@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def reasons(run):
 @pytest.mark.parametrize(
     ("factory", "said"),
     [
-        ("raising", "DC101 ValueError: no such frame (odd.py:44 in _raise)"),
+        ("raising", "DC101 ValueError: no such frame (odd.py:45 in _raise)"),
         ("leaving", "the loader ended with status 9"),
         ("exiting", "SystemExit: bye"),
         ("interrupted", "KeyboardInterrupt (odd.py"),
@@ -35,6 +36,8 @@ def reasons(run):
         ("hanging", "still busy after 2 s"),
         ("greedy", "needs more memory than a sample may take"),
         ("recursing", "RecursionError: maximum recursion depth exceeded"),
+        ("wordless", "_SilentError (odd.py:"),
+        ("surrogates", "ValueError: \\udc80 (odd.py:"),
     ],
 )
 def test_an_index_that_raises_hangs_or_kills_is_named_and_the_others_are_done(audit, factory, said):
@@ -54,6 +57,19 @@ def finding_of(run, code):
 def test_what_a_loader_prints_or_reads_disturbs_nothing(audit):
     run = audit("odd:Noisy", X)
     assert (told(run), len(run.table)) == ([], 10)
+
+
+def test_what_a_loader_starts_ends_with_the_scan(audit):
+    run = audit("odd:Forking", X)
+    assert (told(run), len(run.table)) == ([], 10)
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if _is_audit(path)]
+
+
+def _is_audit(path):
+    try:
+        return b"datacheck.torch.audit" in path.read_bytes() and Path.cwd() == path.with_name("cwd").readlink()
+    except OSError:  # it has ended
+        return False
 
 
 def test_the_module_of_the_user_runs_in_the_child_only(audit, place):
@@ -81,6 +97,7 @@ def test_the_module_of_the_user_runs_in_the_child_only(audit, place):
         ("odd:gone", "cannot be built: the loader ended with status 5"),
         ("odd:nothing", "returns an object of type NoneType without __getitem__"),
         ("odd:NoLength", "returns an object of type NoLength without __len__"),
+        ("odd:TooLong", "says that it has 4,611,686,018,427,387,904 samples"),
         ("odd:Empty", "its dataset is empty (len 0)"),
         ("odd:BadLength", "len() of what it returns raises TypeError: unsized"),
     ],
@@ -149,8 +166,9 @@ def test_other_values_are_refused_by_the_name_of_their_type(place):
     wanted = [
         "a: object;", "a: set;", "numpy.ndarray of object", "of complex128", "a key of type tuple", "no UTF-8",
         "datetime64", "a sparse or quantized tensor", "a/b: two values have this name", "int of object",
+        "t\\udc80: text that is no UTF-8", "a: text that is no UTF-8", "a: text that is no UTF-8",
     ]  # fmt: skip
-    assert [word in text for word, text in zip(wanted, said, strict=True)] == [True] * 10
+    assert [word in text for word, text in zip(wanted, said, strict=True)] == [True] * 13
 
 
 def test_a_single_array_is_cut_into_the_columns_of_the_schema(audit):

@@ -198,6 +198,13 @@ def test_chats_that_a_correct_loader_serves_are_silent(data, audit):
     assert (told(run), run.report.exit_code) == ([], 0)
 
 
+def test_labels_that_the_loader_shifts_and_the_model_again_are_named(data, audit):
+    data("minimind", sft=30, pretrain=5, dpo=5)
+    run = audit("minimind:Shifted", CHATS)
+    assert told(run) == [("DC710", "lag 1")]
+    assert finding(run, "DC710").failed == 30
+
+
 def test_a_system_prompt_from_the_global_generator_is_named(data, audit):
     data("minimind", sft=30, pretrain=5, dpo=5)
     run = audit("minimind:RandomPrompt", CHATS)

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from collections import namedtuple
 
@@ -84,6 +85,34 @@ def recursing():
     return Dying(_recurse)
 
 
+class _SilentError(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def _fail_silently():
+    raise _SilentError
+
+
+def wordless():
+    return Dying(_fail_silently)
+
+
+def surrogates():
+    return Dying(lambda: (_ for _ in ()).throw(ValueError("\udc80")))
+
+
+class Forking(Plain):
+    """Starts processes and threads that nobody waits for."""
+
+    def sample(self, index):
+        if os.fork() == 0:
+            time.sleep(120)
+            os._exit(0)
+        threading.Thread(target=time.sleep, args=(120,)).start()
+        return super().sample(index)
+
+
 class Noisy(Plain):
     """Prints, reads standard input, and closes both."""
 
@@ -118,6 +147,10 @@ class NoLength:
 
 class Empty(Plain):
     count = 0
+
+
+class TooLong(Plain):
+    count = 1 << 62
 
 
 class BadLength(Plain):
@@ -160,13 +193,15 @@ class Values(Plain):
 class Refused(Plain):
     """One kind of value at each index that is not taken."""
 
+    count = 13
+
     def sample(self, index):
         import torch
 
         return [
             {"a": object()}, {"a": {1, 2}}, {"a": np.array([object()])}, {"a": np.zeros(2, complex)},
             {"a": {(1, 2): 3}}, {"a": b"\xff"}, {"a": np.datetime64("2026-01-01")}, {"a": torch.zeros(2).to_sparse()},
-            {"a/b": 1, "a": {"b": 2}}, {"a": 10**40},
+            {"a/b": 1, "a": {"b": 2}}, {"a": 10**40}, {"t\udc80": 1}, {"a": "\ud800"}, {"a": [{"b": "\ud800"}]},
         ][index]  # fmt: skip
 
 

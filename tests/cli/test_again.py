@@ -1,0 +1,37 @@
+import json
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def run(here, place):
+    """A finished run in which two of ten files are out of range."""
+    for i in (2, 5):
+        np.save(place / f"data/{i}.npy", np.full(4, 300.0, np.float32))
+    assert here("scan", "data", "--schema", "plain.yaml")[0] == 1
+    return place / ".datacheck/latest"
+
+
+def test_a_baseline_holds_what_is_known_and_nothing_new(here, place, run):
+    code, out, _ = here("baseline", run, "--reason", "the old rig")
+    assert (code, "baseline.json: 1 finding of 2 samples" in out) == (0, True)
+    assert json.loads((place / "baseline.json").read_text())["reason"] == "the old rig"
+    assert here("scan", "data", "--schema", "plain.yaml", "--baseline", "baseline.json")[0] == 0
+    assert here("rescore", run, "--baseline", "baseline.json")[0] == 0
+    np.save(place / "data/7.npy", np.full(4, 300.0, np.float32))
+    code, out, _ = here("scan", "data", "--schema", "plain.yaml", "--baseline", "baseline.json")
+    assert (code, "7.npy" in out, "2.npy" in out) == (1, True, False)
+
+
+def test_a_baseline_is_never_overwritten(here, place, run):
+    (place / "known.json").write_text("mine")
+    code, _, err = here("baseline", run, "--output", "known.json")
+    assert (code, "exists, and is not overwritten" in err) == (2, True)
+    assert (place / "known.json").read_text() == "mine"
+
+
+def test_a_baseline_of_no_run_is_refused(here, place):
+    code, _, err = here("baseline", "data")
+    assert (code, "data: is no finished run" in err) == (2, True)
+    assert not (place / "baseline.json").exists()
