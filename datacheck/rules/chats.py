@@ -12,6 +12,7 @@ import orjson
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
+from datacheck.rules.turns import Chat, Turns, chats_in, turns_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Rows
@@ -29,7 +30,7 @@ def _heard(messages: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], bool]:
     try:
         roles, said = tuple([m["role"] for m in messages]), [m["content"] for m in messages]
         odd = min(map(len, said), default=_SHORT) < _SHORT or any(map(str.isspace, said))
-        hash(roles)
+        "".join(roles)
     except (KeyError, TypeError):
         return tuple(_role(m) for m in messages), True
     return roles, odd
@@ -84,19 +85,50 @@ def speakers(column: Column, spec: FieldSpec) -> Columns:
     if column.kind != "json":
         return {}
     learnt = spec.train_on or "assistant"
-    chats = [messages_of(value) for value in column.objects]
+    turns = turns_of(column)
+    if turns is not None:
+        return _ordered(turns, spec.speakers, learnt)
+    chats = chats_in(column)
     heard = [_heard(messages) for messages in chats]
     told = [_order(roles, spec.speakers, learnt) for roles, _ in heard]
     order = np.array([wrong for wrong, _ in told], dtype=np.int64)
-    for i in [i for i, m in enumerate(chats) if sum(map(len, m)) > 2 * len(m) or "tool" in heard[i][0]]:
+    called = [i for i, m in enumerate(chats) if sum(map(len, m)) > 2 * len(m) or "tool" in heard[i][0]]
+    odd = [i for i, (_, odd) in enumerate(heard) if odd]
+    return _spoken(chats, learnt, order, [strange for _, strange in told], called, odd)
+
+
+def _ordered(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
+    """Return what `speakers` finds in plain chats: as `_order` says of each, of all at once."""
+    count, filled = len(turns.roles), turns.counts > 0
+    answer = turns.first(turns.where(learnt))
+    order = np.where((answer < count) & (turns.first(turns.where("user", "human", "tool")) >= answer), NO_USER, 0)
+    last = turns.roles[turns.starts[filled] + turns.counts[filled] - 1]
+    ends = np.zeros(len(order), bool)
+    ends[filled] = np.array([word == learnt for word in turns.words], dtype=bool)[last]
+    order[(answer < count) & ~ends] |= LAST
+    strange = [""] * len(order)
+    if known and any(word not in known for word in turns.words):
+        first = turns.first(~turns.where(*known))
+        for i in np.flatnonzero(first < count).tolist():
+            strange[i] = turns.words[turns.roles[first[i]]]
+            order[i] |= UNKNOWN if strange[i] else 0
+    called = np.flatnonzero((turns.wide > 0) | (turns.first(turns.where("tool")) < count))
+    short = np.fromiter(map(len, turns.said), np.int64, count) < _SHORT
+    odd = short | np.fromiter(map(str.isspace, turns.said), bool, count)
+    owners = np.searchsorted(np.cumsum(turns.counts), np.flatnonzero(odd), side="right")
+    return _spoken(turns.chats, learnt, order, strange, called.tolist(), np.unique(owners).tolist())
+
+
+def _spoken(
+    chats: list[Chat], learnt: str, order: Array, strange: list[str], called: Sequence[int], odd: Sequence[int]
+) -> Columns:
+    """Return the columns of `speakers`, having looked at chats with calls and at those with odd turns."""
+    for i in called:
         order[i] |= _calls(chats[i])
-    counts = np.zeros((3, len(column)), np.int64)
-    for i in [i for i, (_, odd) in enumerate(heard) if odd]:
+    counts = np.zeros((3, len(chats)), np.int64)
+    for i in odd:
         counts[:, i] = _silent(chats[i], learnt)
-    return {
-        "order": order, "strange": [strange for _, strange in told], "hollow": counts[0], "mute": counts[1],
-        "unsaid": counts[2],
-    }  # fmt: skip
+    return {"order": order, "strange": strange, "hollow": counts[0], "mute": counts[1], "unsaid": counts[2]}
 
 
 def _silent(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, int, int]:

@@ -29,7 +29,7 @@ _ENCODED = tuple(marker.encode() for marker in MARKERS)
 _REPLACED = ("\ufffd".encode(),)
 _MOJIBAKE = ("\u00e2\u20ac".encode(), "\u00ef\u00bf\u00bd".encode(), b"\xc3\x83\xc2")  # UTF-8 read as Windows-1252
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]|\\u00(?:0[0-7be-f]|1[0-9a-f])")
-_RAW = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+_RAW = np.isin(np.arange(256), [*range(9), 0x0B, *range(0x0E, 0x20), 0x7F])  # not tab, line feed, form feed, return
 _MARKS = re.compile("[\u0300-\u036f]")
 _KINDS = ("replacement", "mojibake", "control", "decomposed")
 
@@ -55,9 +55,7 @@ def spelling(column: Column, spec: FieldSpec) -> Columns:
         broken[:, 1] += counts(octets, data, stops, _MOJIBAKE).sum(axis=1)
     if b"\xc2" in data:
         broken[:, 1] += _per_text(_latin(octets), stops)
-    if b"\x7f" in data or _controls(octets, data, column.kind):
-        pattern = _CONTROL if column.kind == "json" else _RAW
-        broken[:, 2] = _per_text(np.array([m.start() for m in pattern.finditer(data)], dtype=np.int64), stops)
+    broken[:, 2] = _per_text(_controls(octets, data, column.kind), stops)
     broken[:, 3] = _decomposed(octets, data, stops)
     signs = np.zeros(len(column), np.int64)
     for i in np.flatnonzero(broken.sum(axis=1)).tolist():
@@ -65,11 +63,16 @@ def spelling(column: Column, spec: FieldSpec) -> Columns:
     return {"broken": broken, "signs": signs}
 
 
-def _controls(octets: Array, data: bytes, kind: str) -> bool:
-    """Tell whether there may be characters below 32 besides tab, line feed, form feed and carriage return."""
+def _controls(octets: Array, data: bytes, kind: str) -> Array:
+    """Return where characters below 32 stand, and 127, but for tab, line feed, form feed and carriage return."""
     if kind == "json":
-        return len(beginning(octets, (b"\\u0",))) > 0
-    return int(np.count_nonzero(octets < 32)) > sum(map(data.count, (b"\t", b"\n", b"\f", b"\r")))
+        some = b"\x7f" in data or len(beginning(octets, data, (b"\\u0",))) > 0
+        return np.array([m.start() for m in _CONTROL.finditer(data)] if some else [], dtype=np.int64)
+    places = np.flatnonzero(octets < 32)
+    if b"\x7f" in data:
+        places = np.concatenate([places, np.flatnonzero(octets == 0x7F)])
+    found: Array = places[_RAW[octets[places]]]
+    return found
 
 
 def _latin(octets: Array) -> Array:
@@ -171,8 +174,6 @@ def markers(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if column.kind == "array" or column.lengths is None:
         return {}
-    if not len(beginning(column.values, _ENCODED)):
-        return {"markers": np.zeros((len(column), len(MARKERS)), np.int32)}
     found = counts(column.values, column.values.tobytes(), np.cumsum(column.lengths), _ENCODED)
     return {"markers": found.astype(np.int32)}
 

@@ -1,0 +1,79 @@
+"""Chats are measured together where they are plain, one by one where one of them is not: the rows are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.rules.chats import speakers
+from datacheck.rules.tokens import turns
+from datacheck.rules.turns import turns_of
+from datacheck.rules.writing import MARKERS, markers, spelling
+from datacheck.sample import Block, Column, Origin
+from datacheck.schema.load import parse_schema
+
+_SAID = st.sampled_from(["", " ", "None", "nan", "Hello there.", " leading", "北方的河流", "x" * 80, '"\\\n'])
+_ROLES = st.sampled_from(["user", "assistant", "system", "tool", "human", "usr", ""])
+_MORE = st.sampled_from([{}, {}, {"tools": "[1]"}, {"tool_calls": "{broken"}, {"reasoning_content": "so"}])
+_MESSAGE = st.builds(lambda role, said, more: {"role": role, "content": said} | more, _ROLES, _SAID, _MORE)
+_CHAT = st.lists(_MESSAGE, max_size=6)
+_ODD = [{"role": "user", "content": None}]  # no text: chats beside it are heard one by one
+
+
+def _measured(chats: list) -> dict[str, list]:
+    text = "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields:\n"
+    schema = parse_schema(text + "  c: {role: chat, speakers: [system, user, assistant, tool]}\n")
+    column = Column.of(chats)
+    keys = [f"k{i}" for i in range(len(chats))]
+    block = Block(keys, {"c": column}, [Origin("f")] * len(chats))
+    found = dict(speakers.function(column, schema.fields["c"])) | dict(turns.function(block, schema))
+    return {name: list(np.asarray(values, dtype=object)) for name, values in found.items()}
+
+
+@given(st.lists(_CHAT, min_size=1, max_size=5))
+def test_chats_together_are_what_they_are_one_by_one(chats: list) -> None:
+    assert turns_of(Column.of(chats)) is not None
+    assert turns_of(Column.of([*chats, _ODD])) is None
+    together, apart = _measured(chats), _measured([*chats, _ODD])
+    assert together == {name: values[:-1] for name, values in apart.items()}
+
+
+@given(st.lists(_MESSAGE, min_size=1, max_size=6))
+def test_the_prompt_is_what_stands_before_the_first_answer(chat: list) -> None:
+    answers = [i for i, message in enumerate(chat) if message["role"] == "assistant"]
+    found = _measured([chat])
+    assert found["c:answers"] == [len(answers)]
+    if answers and chat[answers[0]]["content"][:1].strip():
+        start, around = len("<|im_start|>assistant\n"), len("<|im_start|>assistant\n<|im_end|>\n")
+        before = sum(len(orjson.dumps(message)) + around for message in chat[: answers[0]])
+        assert found["c:prompt_bytes"] == [start + before]
+
+
+def test_of_no_messages_nothing_is_heard() -> None:
+    found = _measured([[], []])
+    assert found["order"] == [0, 0]
+    assert found["c:answers"] == [0, 0]
+    assert found["strange"] == ["", ""]
+
+
+_TEXTS = st.lists(
+    st.text(st.sampled_from("a<|im_end>[INST]\x00\x08\t\n\x0b\x0c\r\x1f\x7f\x85\ufffd\u3000北方"), max_size=40)
+)
+
+
+@given(_TEXTS.filter(bool))
+def test_control_characters_and_replaced_ones_are_counted_in_each_text(texts: list[str]) -> None:
+    column = Column.of(texts)
+    found = spelling.function(column, None)["broken"]
+    odd = {chr(i) for i in [*range(32), 127]} - set("\t\n\f\r")
+    assert found[:, 2].tolist() == [sum(sign in odd for sign in text) for text in texts]
+    assert found[:, 0].tolist() == [text.count("\ufffd") for text in texts]
+
+
+@given(_TEXTS.filter(bool))
+def test_markers_are_counted_in_each_text(texts: list[str]) -> None:
+    texts = [f"{text}<|im_end|>{'<think>' * (len(text) % 3)}" for text in texts]
+    found = markers.function(Column.of(texts), None)["markers"]
+    assert found.tolist() == [[text.count(marker) for marker in MARKERS] for text in texts]
