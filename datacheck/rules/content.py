@@ -1,4 +1,4 @@
-"""What a sample holds as one number: equal content gives equal digests, under whatever name it is stored."""
+"""What a sample holds as one number, equal under whatever name it is stored, and which of equal samples stays."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from datacheck.rules.measures import is_numeric, positions
 from datacheck.rules.texts import words_apart
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
-from datacheck.table import Measured
+from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
 _LEAST_BYTES = 24  # less than two positions says nothing about identity
 _NOT_CONTENT = frozenset({"id", "flag", "timestamp", "intrinsics"})
+_FIRST = ("train", "training")
 _PIECE = 1 << 14  # points digested at a time: they stay in the cache of a core
 
 
-def _mixed(keys: Array) -> Array:
+def mixed(keys: Array) -> Array:
     """Return uint64 keys stirred so that every bit depends on every bit (the finaliser of splitmix64)."""
     keys = keys.copy()
     shifted = keys >> np.uint64(30)
@@ -67,7 +68,7 @@ def _row_keys(cells: Array) -> Array:
     z *= np.uint64(0xD1B54A32D192ED03)
     x += y
     x += z
-    return _mixed(x)
+    return mixed(x)
 
 
 def _plain(column: Column) -> Array:
@@ -108,7 +109,21 @@ def content(block: Block, schema: Schema) -> Columns:
             continue
         found = _cloud(column) if name in clouds else None
         found = _plain(column) if found is None else found
-        total = _mixed(total ^ found ^ np.uint64(digest64(name.encode())))
+        total = mixed(total ^ found ^ np.uint64(digest64(name.encode())))
         item = column.values.nbytes // max(1, len(column.values))
         size += item * (1 if column.lengths is None else column.lengths)
     return {"content": Measured(total.view(np.int64), size >= _LEAST_BYTES)}
+
+
+def ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:
+    """Return the splits to hold against each other, the one that keeps its samples first, and each row's place there.
+
+    Notes:
+        -1 for rows of other splits. Without a declared order train comes first, then name order.
+    """
+    present = set(rows.splits) - {""}
+    declared = [s for s in (schema.splits.disjoint if schema.splits else ()) if s in present]
+    order = declared or sorted(present, key=lambda s: (s not in _FIRST, s))
+    places = {split: i for i, split in enumerate(order)}
+    splits = rows.splits
+    return order, np.array([places.get(split, -1) for split in splits.words], dtype=np.int64)[splits.rows]

@@ -10,14 +10,13 @@ import numpy as np
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.classes import class_names, shares
-from datacheck.rules.content import content
+from datacheck.rules.content import content, ranks
 from datacheck.sample import Block
 from datacheck.schema.model import Schema
 from datacheck.table import CHECKED, Rows
 
 Array = np.ndarray[Any, Any]
 
-_FIRST = ("train", "training")
 _SHOWN, _LONGEST = 3, 60
 
 
@@ -29,20 +28,6 @@ def identity(block: Block, schema: Schema) -> Columns:
     if column is None:
         return {"split_key": [""] * len(block)}
     return {"split_key": [str(v) for v in column.objects] if column.kind != "array" else list(map(str, column.values))}
-
-
-def _ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:
-    """Return the splits to hold against each other, the one that keeps its samples first, and each row's place there.
-
-    Notes:
-        -1 for rows of other splits. Without a declared order train comes first, then name order.
-    """
-    present = set(rows.splits) - {""}
-    declared = [s for s in (schema.splits.disjoint if schema.splits else ()) if s in present]
-    order = declared or sorted(present, key=lambda s: (s not in _FIRST, s))
-    places = {split: i for i, split in enumerate(order)}
-    splits = rows.splits
-    return order, np.array([places.get(split, -1) for split in splits.words], dtype=np.int64)[splits.rows]
 
 
 def _repeats(values: Array, known: Array, rank: Array) -> Array:
@@ -60,7 +45,7 @@ def _crossings(
     rows: Rows, values: Array, known: Array, schema: Schema, words: str, *, named: bool = False
 ) -> Iterator[Failure]:
     """Yield per split the rows whose value stands in an earlier split too; `named`: the values mean something."""
-    order, rank = _ranks(rows, schema)
+    order, rank = ranks(rows, schema)
     known = known & (rank >= 0)
     lowest = _repeats(values, known, rank)
     for place, split in enumerate(order):
@@ -227,7 +212,7 @@ def exact_duplicate(rows: Rows, case: Case) -> Iterator[Failure]:
     severity, known = case.schema.duplicates.exact, rows.measured("content")
     if severity == "off" or not known.any():
         return
-    _, rank = _ranks(rows, case.schema)
+    _, rank = ranks(rows, case.schema)
     place = rank * len(rows) + np.arange(len(rows))
     copy = known & (_repeats(rows["content"], known, place) < place)
     if copy.sum() > float(case.options["share"]) * int(known.sum()):
@@ -279,7 +264,7 @@ def lopsided_split(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         RfDNet issue 9: the list of the validation split is that of the test split.
     """
-    order, rank = _ranks(rows, case.schema)
+    order, rank = ranks(rows, case.schema)
     readable = rows.table.status[rows.index] == CHECKED
     sizes = np.bincount(rank[rank >= 0], minlength=len(order))
     least = float(case.options["share"])

@@ -28,7 +28,7 @@ FAMILIES = {
     "videos": "50", "frozen": "50", "outliers": "51",
     "joints": "60", "motion": "60",
     "tokens": "70", "chats": "70", "supervision": "70", "writing": "70",
-    "splits": "80",
+    "splits": "80", "copies": "80",
     "versions": "90", "drift": "90",
 }  # fmt: skip
 SECTIONS = ["What:", "Why it matters:", "Measure:", "When it is wrong:", "Options:", "Bad::", "Good::", "Fix:",
