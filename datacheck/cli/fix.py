@@ -24,7 +24,7 @@ def fix(
 ) -> None:  # fmt: skip
     """Write a copy of DATA in which what rule CODE finds is repaired; nothing is ever changed in place.
 
-    Safe repairs exist for units (DC201, DC202), lists (DC105) and JSON lines (DC701).
+    Safe repairs exist for units (DC201, DC202), lists (DC105), JSON lines (DC701) and statistics (DC228).
     """
     from datacheck.fix import fix as repaired
     from datacheck.report.progress import progress_bar

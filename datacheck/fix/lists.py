@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from datacheck.errors import FormatError, UsageError
+from datacheck.errors import UsageError
 from datacheck.fix import Asked, Edit, Repair
-from datacheck.formats import jsonl
 from datacheck.table import UNREADABLE
 
 _BOM = b"\xef\xbb\xbf"
@@ -38,24 +37,35 @@ def _without(gone: frozenset[str], source: Path, goal: Path) -> None:
 
 
 def _cleaned_lines(asked: Asked) -> Mapping[str, Edit]:
-    """Keep the lines that parse, without byte order mark; the others go into FILE.rejected beside the copy."""
+    """Keep the lines that can be read, without byte order mark; the others go into FILE.rejected beside the copy."""
     table = asked.run.table
-    paths = {table.files[row] for finding in asked.findings for row in finding.rows.tolist()}
-    packed = sorted(path for path in paths if not path.lower().endswith((".jsonl", ".ndjson")))
+    bad: dict[str, set[int]] = {}
+    for finding in asked.findings:
+        for row in finding.rows.tolist():
+            numbers = bad.setdefault(table.files[row], set())
+            if table.status[row] == UNREADABLE:
+                numbers.add(int(table.keys[row][-12:]))
+    packed = sorted(path for path in bad if not path.lower().endswith((".jsonl", ".ndjson")))
     if packed:
         msg = f"{packed[0]}: only .jsonl and .ndjson files are repaired line by line. Unpack it first."
         raise UsageError(msg)
-    return dict.fromkeys(paths, _good_lines)
+    if not bad:
+        msg = "DC701: no line is bad; empty ones are for your loader to skip."
+        raise UsageError(msg)
+    return {path: partial(_good_lines, frozenset(numbers)) for path, numbers in bad.items()}
 
 
-def _good_lines(source: Path, goal: Path) -> None:
-    bad = {number for number, value in jsonl.lines(source) if isinstance(value, FormatError)}
-    rejected = goal.with_name(goal.name + ".rejected")
-    with source.open("rb") as lines, goal.open("wb") as good, rejected.open("wb") as rest:
+def _good_lines(bad: frozenset[int], source: Path, goal: Path) -> None:
+    with source.open("rb") as lines, goal.open("wb") as good:
+        rejected = []
         for number, line in enumerate(lines):
             text = line.removeprefix(_BOM) if number == 0 else line
-            if not text.isspace():
-                (rest if number in bad else good).write(text.rstrip(b"\r\n") + b"\n")
+            if number in bad:
+                rejected.append(line.rstrip(b"\r\n") + b"\n")
+            elif not text.isspace():
+                good.write(text.rstrip(b"\r\n") + b"\n")
+    if rejected:
+        goal.with_name(goal.name + ".rejected").write_bytes(b"".join(rejected))
 
 
 LISTS = Repair("DC105", "lists without the lines that name no file or stand twice", _cleaned_lists)

@@ -155,6 +155,12 @@ def splittable(name: str) -> bool:
     return name.lower().endswith((".jsonl", ".ndjson"))
 
 
+def marked(path: Path) -> bool:
+    """Tell whether a file begins with a byte order mark, on which ordinary parsers of JSON fail."""
+    with _opened(path) as file:
+        return file.read(len(_BOM)) == _BOM
+
+
 def line_count(data: bytes | memoryview) -> int:
     """Return how many lines some bytes that begin with one hold; the last need not have an end."""
     octets = np.frombuffer(data, np.uint8)  # three times as fast as bytes.count

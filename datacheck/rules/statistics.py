@@ -298,7 +298,7 @@ def stale_stats(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     if odd:
         said = [f"{count} of {name}" for name, count in odd.items()]
         yield _stale(
-            rows, f"the statistics have {listed(said)}, the field has {counted(width, 'column')}", None, "width"
+            rows, f"the statistics have {listed(said)}, the field has {counted(width, 'column')}", None, "width", found
         )
         return
     stored = {name: np.broadcast_to(values, (width,)) for name, values in stored.items()}
@@ -306,16 +306,19 @@ def stale_stats(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     if problems and case.spec.role == "color" and not _problems(_scaled(stored, _FULL), found, case):
         return
     if problems:
-        yield _stale(rows, f"of {int(known.sum()):,} samples: {listed(problems)}", _why(stored, found, case), "values")
+        yield _stale(
+            rows, f"of {int(known.sum()):,} samples: {listed(problems)}", _why(stored, found, case), "values", found
+        )
 
 
-def _stale(rows: Rows, words: str, cause: Cause | None, kind: str) -> Failure:
+def _stale(rows: Rows, words: str, cause: Cause | None, kind: str, found: dict[str, Array]) -> Failure:
     return Failure(
         np.zeros(len(rows), bool),
         f"{words}.",
         cause=cause,
         kind=cause.kind if cause else kind,
-        fix="Compute the statistics again from the training split.",
+        measured={name: values.tolist() for name, values in found.items()},
+        fix="Compute the statistics again from the training split: datacheck fix DC228 writes such a copy.",
     )
 
 

@@ -23,39 +23,51 @@ Array = np.ndarray[Any, Any]
 _UNKNOWN = 1 << 40  # bytes of a prompt whose answer cannot be told from bytes
 
 
-@rule("DC701", "bad-line", Severity.ERROR, Level.FILE, per="sample", sees="all")
+@measure("byte-order", per="sample", depth="structure")
+def byte_order(block: Block, schema: Schema) -> Columns:
+    """Whether the line begins its file behind a byte order mark: `bom`; nothing for all other blocks."""
+    del schema
+    column = block.facts.get("bom")
+    return {} if column is None or column.kind != "array" else {"bom": column.values.astype(bool)}
+
+
+@rule("DC701", "bad-line", Severity.ERROR, Level.FILE, per="sample", measures=(byte_order,), sees="all")
 def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
     """A line is not what the file's other lines are: broken JSON, bytes that are no UTF-8, an empty line.
 
     What:
-        Each line of a JSON Lines file parses to an object.
+        Each line of a JSON Lines file parses to an object (error). No file begins with a byte order mark (warning) or
+        has empty lines between others (information).
     Why it matters:
-        One such line ends the run that parses it, hours later; a tolerant loader drops it in silence.
+        One such line ends the run that parses it, hours later; a tolerant loader drops it in silence. ``json.loads``
+        refuses a line behind a byte order mark, so the first sample of the file is lost, or the run is.
     Measure:
-        The parser's words, with line number and byte offset.
+        The parser's words, with line number and byte offset; the first three bytes of a file; gaps in the numbers of
+        its lines.
     When it is wrong:
-        The file is another format with this suffix: correct ``samples: {files: ...}``.
+        The file is another format with this suffix: correct ``samples: {files: ...}``. The loader opens files as
+        ``utf-8-sig`` and skips empty lines: the warning may be set to ``info``.
     Options:
         none
     Bad::
 
         schema: {fields: {text: {role: text}}}
         samples:
-          - {text: "a line that parses and is long enough"}
+          - {text: "a line that parses and is long enough", facts: {bom: 1}}
           - {key: "sft.jsonl:000000000001", unreadable: "DC701 line 2, byte 61: not JSON: unexpected end of data"}
 
     Good::
 
         schema: {fields: {text: {role: text}}}
         samples:
-          - {text: "a line that parses and is long enough"}
+          - {text: "a line that parses and is long enough", facts: {bom: 0}}
 
     Fix:
-        Repair or remove the lines; write files with a temporary name and rename them.
+        Repair or remove the lines (``datacheck fix DC701`` writes such a copy); write files with a temporary name and
+        rename them, as ``utf-8``, not ``utf-8-sig``.
     Reference:
-        minimind issues 350 and 715.
+        minimind issues 350 and 715; RFC 8259, section 8.1: a byte order mark must not be added.
     """
-    del case
     mask = unreadable(rows, lambda reason: reason.startswith("DC701"))
     if mask.any():
         first = rows.table.reasons[int(rows.index[mask][0])].partition(" ")[2]
@@ -63,7 +75,44 @@ def bad_line(rows: Rows, case: Case) -> Iterator[Failure]:
             mask,
             f"{counted(int(mask.sum()), 'line')} cannot be read; the first: {first}.",
             measured={"first": first},
-            fix="Repair or remove the lines.",
+            fix="Repair or remove the lines: datacheck fix DC701 writes such a copy.",
+        )
+    marked = rows.measured(":bom")
+    if marked.any() and (marked := marked & rows[":bom"]).any():
+        verb = "begins" if marked.sum() == 1 else "begin"
+        yield Failure(
+            marked,
+            f"{counted(int(marked.sum()), 'file')} {verb} with a byte order mark, which json.loads refuses.",
+            severity=Severity.WARNING,
+            kind="bom",
+            fix="Open the files as utf-8-sig, or remove the mark: datacheck fix DC701 writes such a copy.",
+        )
+    yield from _empty_lines(rows, case)
+
+
+def _empty_lines(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Yield what is to say of empty lines: numbers that no line of a file has, before its last."""
+    if case.schema.samples.each != "line" or case.schema.samples.list is not None or not len(rows):
+        return
+    files, table = rows.files, rows.table
+    last = np.zeros(len(files.words), np.int64)
+    last[files.rows] = rows.index  # keys are in order: the last one of a file stays
+    counts = np.bincount(files.rows, minlength=len(files.words))
+    holes = {}
+    for number in np.flatnonzero(counts).tolist():
+        digits = table.keys[int(last[number])][-12:]
+        if digits.isdecimal() and int(digits) >= counts[number]:
+            holes[files.words[number]] = int(digits) + 1 - int(counts[number])
+    if holes:
+        name, count = min(holes.items())
+        yield Failure(
+            np.zeros(len(rows), bool),
+            f"{counted(sum(holes.values()), 'empty line')} between others in {counted(len(holes), 'file')}, such as "
+            f"{name} ({count:,}).",
+            measured={"lines": sum(holes.values()), "files": len(holes)},
+            severity=Severity.INFO,
+            kind="empty",
+            fix="Skip empty lines when reading, or remove them.",
         )
 
 

@@ -29,6 +29,7 @@ from datacheck.scan.select import choose_rules, measures_of, of_files
 from datacheck.scan.state import Past, read_state
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema
+from datacheck.sources import with_stats
 from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
@@ -80,7 +81,7 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
     past, said, own = _finished(request.run)
     declared = own if schema is None else schema
     baseline = None if request.baseline is None else read_baseline(request.baseline)
-    schema = declared.placed(past.listing.roots, past.listing.root)
+    schema = _in_place(declared, past)
     place = places.place_of(schema, past.listing.root, past.only, past.listing.roots, request.output)
     journal = places.Journal(place, past.key, "-rescore")
     level: Depth = said["run"].get("level", "numeric")
@@ -107,11 +108,17 @@ def baseline_of(request: Rescore, reason: str) -> tuple[bytes, int, int]:
         UsageError: there is no such run, or its rows cannot answer what its schema asks.
     """
     past, said, declared = _finished(request.run)
-    schema = declared.placed(past.listing.roots, past.listing.root)
+    schema = _in_place(declared, past)
     judged = _judged(request, past, schema, said["run"].get("level", "numeric"))
     known = [finding for finding in judged.findings if finding.severity is not Severity.INFO]
     samples = {int(row) for finding in known for row in finding.rows}
     return make(known, past.table, schema.name, said["run"]["started"], reason), len(known), len(samples)
+
+
+def _in_place(schema: Schema, past: Past) -> Schema:
+    """Return a schema with its folders, and the statistics that files beside the data hold now."""
+    root, roots = past.listing.root, past.listing.roots
+    return with_stats(schema.placed(roots, root), root, roots)
 
 
 def _judged(request: Rescore, past: Past, schema: Schema, level: Depth) -> Judged:

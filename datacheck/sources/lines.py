@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from datacheck.errors import FormatError
 from datacheck.formats import jsonl
 from datacheck.sample import Block, Column, signature
@@ -170,4 +172,7 @@ class _Lines:
         columns |= {name: Column.of([value] * len(numbers)) for name, value in self._companions.items()}
         keys = all_numbered(self._item.path, numbers)
         spans = list(zip(numbers, map((1).__add__, numbers), strict=True))
-        return self._source.block(self._item, keys, spans, dict(sorted(columns.items())), self._absent)
+        block = self._source.block(self._item, keys, spans, dict(sorted(columns.items())), self._absent)
+        if numbers[0] == 0 and jsonl.marked(locate(self._source.root, self._source.roots, self._item.path)):
+            block.facts["bom"] = Column(np.arange(len(numbers)) == 0)
+        return block

@@ -39,18 +39,23 @@ def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> Schema:
     return Schema.model_validate(data)
 
 
-def _read(stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str) -> dict[str, list[float]]:
+def path_of(stats: StatsSpec, root: Path, roots: Mapping[str, Path]) -> Path:
+    """Return the file that holds the statistics of a field; ``{name}/stats.json`` lies below an extra root."""
     text = stats.file or ""
     head, _, rest = text.partition("/")
-    path = locate(root, roots, f"@{head[1:-1]}/{rest}" if head[1:-1] in roots and head == f"{{{head[1:-1]}}}" else text)
+    return locate(root, roots, f"@{head[1:-1]}/{rest}" if head[1:-1] in roots and head == f"{{{head[1:-1]}}}" else text)
+
+
+def _read(stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str) -> dict[str, list[float]]:
+    text, path = stats.file or "", path_of(stats, root, roots)
     try:
         with open_container(path) as container:
             held = {name: container.read(name) for name in container.names()}
     except (FormatError, OSError) as error:
         msg = f"{where}: {text}: {error}. Name a JSON or YAML file below the data folder."
         raise UsageError(msg) from error
-    found = _below(held, stats.at)
-    told = {name: _numbers(found[name], f"{where}: {text}, {name}") for name in _NAMES if name in found}
+    found, names = stored_at(held, stats.at)
+    told = {name: _numbers(found[key], f"{where}: {text}, {name}") for name, key in names.items()}
     if not told:
         msg = (
             f"{where}: {text} holds no {', '.join(_NAMES)} {f'at {stats.at!r}' if stats.at else ''}; it holds "
@@ -60,20 +65,23 @@ def _read(stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str) -
     return told
 
 
-def _below(held: Mapping[str, Any], at: str | None) -> Mapping[str, Any]:
-    """Return the mapping at ``a/b``, or {mean: ...} of values called ``a/b_mean``; {} where there is neither."""
-    if not at:
-        return held
+def stored_at(held: Mapping[str, Any], at: str | None) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """Return the mapping that holds the statistics, and the key of each by mean, std, min, max.
+
+    Args:
+        held: all that the file holds.
+        at: ``a/b``: the mapping at a, b; or the one at a, with keys ``b_mean`` and so on. None: the whole file.
+    """
     place: Any = held
-    levels = at.split("/")
+    levels = at.split("/") if at else []
     for number, level in enumerate(levels):
         if not isinstance(place, Mapping):
-            return {}
+            return {}, {}
         if level not in place:
-            rest = "/".join(levels[number:])
-            return {name: place[f"{rest}_{name}"] for name in _NAMES if f"{rest}_{name}" in place}
+            head = "/".join(levels[number:]) + "_"
+            return place, {name: head + name for name in _NAMES if head + name in place}
         place = place[level]
-    return place if isinstance(place, Mapping) else {}
+    return (place, {name: name for name in _NAMES if name in place}) if isinstance(place, Mapping) else ({}, {})
 
 
 def _numbers(value: Any, where: str) -> list[float]:

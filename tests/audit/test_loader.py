@@ -349,3 +349,11 @@ def test_a_wrong_request_is_exit_2(place, capfd, args, said):
 
     assert run(args) == 2
     assert said in capfd.readouterr().err
+
+
+def test_statistics_in_a_file_are_held_against_what_a_loader_returns(audit, place):
+    (place / "data").mkdir()
+    np.save(place / "data/0.npy", np.zeros((4, 3)))
+    (place / "data/stats.json").write_text(json.dumps({"mean": [50.0, 50.0, 50.0]}))
+    fields = {"x": {"role": "action", "shape": [6, 3], "stats": {"file": "stats.json"}}}
+    assert ("DC228", "") in told(audit("odd:Plain", fields, place / "data", files_schema="files"))

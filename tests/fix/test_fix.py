@@ -1,7 +1,9 @@
 """Repairs go into a copy, mend what they name and nothing else, and a scan of the copy is clean."""
 
+import json
 import os
 import pickle
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -11,6 +13,7 @@ from datacheck.errors import StorageError, UsageError
 from datacheck.fix import fix, repairs
 from datacheck.rules import catalogue
 from datacheck.scan import Request, run_scan
+from datacheck.scan.again import Rescore, rescore
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.testing import faults, synth
 
@@ -131,6 +134,78 @@ def test_bad_lines_are_kept_aside(place):
     fix(scanned(schema, place / "data"), schema, "DC701", place / "copy")
     assert (place / "copy/pretrain_x.jsonl").read_bytes() == b'{"text": "a"}\n{"text": "c"}\n'
     assert (place / "copy/pretrain_x.jsonl.rejected").read_bytes() == b'{"text": "b"\n'
+
+
+def test_a_byte_order_mark_is_a_warning_that_the_copy_is_free_of(place):
+    (place / "data/a.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "one"}\n\n{"text": "two"}\n')
+    (place / "data/b.jsonl").write_bytes(b'{"text": "three"}\n{"text": "four"}\n\n')
+    schema = parse_schema(
+        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {text: {role: text}}\n"
+    )
+    run = scanned(schema, place / "data")
+    found = {f.kind: f for f in run.report.findings if f.code == "DC701"}
+    assert {kind: (f.severity.value, f.examples) for kind, f in found.items()} == {
+        "bom": ("warning", ("a.jsonl:000000000000",)), "empty": ("info", ())
+    }  # fmt: skip
+    assert found["empty"].message == "1 empty line between others in 1 file, such as a.jsonl (1)."
+    assert run.valid.all()
+    assert fix(run, schema, "DC701", place / "copy").changed == ("a.jsonl",)
+    assert (place / "copy/a.jsonl").read_bytes() == b'{"text": "one"}\n{"text": "two"}\n'
+    assert sorted(tree(place / "copy")) == ["a.jsonl", "b.jsonl"]
+    assert codes(scanned(schema, place / "copy")) == []
+
+
+def test_lines_of_another_kind_are_bad_too(place):
+    (place / "data/a.jsonl").write_bytes(b'{"q": "one", "a": "1"}\n[1, 2]\n"three"\n')
+    schema = parse_schema(
+        "datacheck: 1\nname: t\nsamples: {files: '*.jsonl', each: line}\nfields: {q: {role: text}, a: {role: text}}\n"
+    )
+    fix(scanned(schema, place / "data"), schema, "DC701", place / "copy")
+    assert (place / "copy/a.jsonl.rejected").read_bytes() == b'[1, 2]\n"three"\n'
+    assert codes(scanned(schema, place / "copy")) == []
+
+
+STATS = """
+datacheck: 1
+name: t
+samples: {files: "*.npy"}
+fields: {a: {role: %s, shape: [T, 2], stats: {%s}}}
+"""
+
+
+def test_stale_statistics_are_those_of_the_data_in_the_copy(place):
+    arrays = [np.random.default_rng(i).normal(3, 2, (50, 2)) for i in range(8)]
+    for i, array in enumerate(arrays):
+        np.save(place / f"data/{i}.npy", array)
+    held = {"arm": {"a_mean": [[0.0], [0.0]], "a_std": 100.0, "count": 7}, "other": [1]}
+    (place / "data/stats.json").write_text(json.dumps(held))
+    schema = parse_schema(STATS % ("action", "file: stats.json, at: arm/a"))
+    run = scanned(schema, place / "data")
+    assert codes(run) == ["DC228"]
+    assert fix(run, schema, "DC228", place / "copy").changed == ("stats.json",)
+    made, every = json.loads((place / "copy/stats.json").read_text()), np.concatenate(arrays)
+    np.testing.assert_allclose(made["arm"]["a_mean"], every.mean(0)[:, None])
+    np.testing.assert_allclose(made["arm"]["a_std"], every.std(0))
+    assert (made["arm"]["count"], made["other"]) == (7, [1])
+    assert codes(scanned(schema, place / "copy")) == []
+    assert {f.code for f in rescore(Rescore(Path(run.report.folder))).report.findings} == {"DC228"}
+
+
+def test_statistics_of_colours_keep_their_unit(place):
+    rng = np.random.default_rng(0)
+    for i in range(8):
+        np.save(place / f"data/{i}.npy", rng.integers(0, 256, (400, 2)).astype(np.float32))
+    (place / "data/stats.json").write_text(json.dumps({"mean": [0.1, 0.1], "std": [0.3, 0.3]}))
+    schema = parse_schema(STATS % ("color", "file: stats.json"))
+    fix(scanned(schema, place / "data"), schema, "DC228", place / "copy")
+    np.testing.assert_allclose(json.loads((place / "copy/stats.json").read_text())["mean"], 0.5, atol=0.05)
+
+
+def test_statistics_in_the_schema_are_said_not_written(place):
+    np.save(place / "data/0.npy", np.arange(40.0).reshape(20, 2))
+    schema = parse_schema(STATS % ("action", "mean: [0, 0], std: [1, 1]"))
+    with pytest.raises(UsageError, match=r"stand in the schema itself. Write there: mean: \[19.0, 20.0\]"):
+        fix(scanned(schema, place / "data"), schema, "DC228", place / "copy")
 
 
 def test_what_is_not_safe_is_refused_and_nothing_is_written(place):

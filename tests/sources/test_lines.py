@@ -230,3 +230,18 @@ def test_blank_lines_alone_are_no_samples(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n \r\n\n")
     with pytest.raises(FormatError, match="holds no line"):
         list(lines_source(tmp_path, SFT).read(Item("a.jsonl")))
+
+
+@pytest.mark.parametrize("opened", [open, gzip.open])
+def test_the_sample_behind_a_byte_order_mark_says_so(tmp_path, opened):
+    path = tmp_path / ("sft.jsonl" if opened is open else "sft.jsonl.gz")
+    with opened(path, "wb") as file:
+        file.write(b"\xef\xbb\xbf" + b"".join(json.dumps(chat(f"q{i}")).encode() + b"\n" for i in range(3)))
+    source = open_source(schema({"files": "*.jsonl*", "each": "line"}, SFT), tmp_path)
+    (block,) = source.read(Item(path.name, ""))
+    assert block.facts["bom"].values.tolist() == [True, False, False]
+    path.unlink()
+    with opened(path, "wb") as file:
+        file.write(json.dumps(chat("q")).encode() + b"\n")
+    (block,) = source.read(Item(path.name, ""))
+    assert "bom" not in block.facts
