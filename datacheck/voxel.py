@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -45,31 +47,36 @@ def occupied(points: Array, edge: float) -> tuple[Array, Array]:
 
 def _lasts_of(points: Array, edge: float) -> Array:
     """Return of each point, counted from the end, the last one in its voxel, counted from the end."""
-    if len(points) == 0:
-        return np.zeros(0, np.int64)
+    return lasts(_turned(points, edge).astype(np.int64, copy=False)) if len(points) else np.zeros(0, np.int64)
+
+
+def _turned(points: Array, edge: float) -> Array:
+    """Return one number per point, the last point first, equal for those in one voxel."""
     keys = _keys(points, edge)
-    return lasts((_numbers(cells(points, edge)) if keys is None else keys)[::-1])
+    return np.ascontiguousarray((_numbers(cells(points, edge)) if keys is None else keys)[::-1])
 
 
 def _keys(points: Array, edge: float) -> Array | None:
-    """Return one number per voxel, int64 (rows); None where the extent is too large for that, or not finite."""
-    keys: Array | None = None
+    """Return one number per voxel, int32 or int64 (rows); None where the extent is too large, or not finite."""
+    axes = np.asarray(points).T
+    lows = [float(axis.min()) for axis in axes]
+    sizes: list[int] = []
     room = 1 << 62
-    for axis in np.asarray(points).T:
-        place = axis.astype(np.float64)
-        place -= place.min()
-        place /= edge
-        top = float(place.max())
+    for axis, low in zip(axes, lows, strict=True):
+        top = (float(axis.max()) - low) / edge
         if not top < room:
             return None
-        size = int(top) + 1
-        room //= size
-        cell = place.astype(np.int64)  # not below 0, so cutting the fraction off is the floor
-        if keys is None:
-            keys = cell
-        else:
-            keys *= size
-            keys += cell
+        sizes.append(int(top) + 1)
+        room //= sizes[-1]
+    keys: Array = np.zeros(axes.shape[1], np.int32 if prod(sizes) < 1 << 31 else np.int64)
+    for start in range(0, len(keys), _STRIP):
+        part = keys[start : start + _STRIP]
+        for axis, low, size in zip(axes, lows, sizes, strict=True):
+            place = axis[start : start + _STRIP].astype(np.float64)
+            place -= low
+            place /= edge
+            part *= size
+            part += place.astype(keys.dtype)  # not below 0, so cutting the fraction off is the floor
     return keys
 
 
@@ -89,6 +96,7 @@ _ODD = tuple(
 
 
 _BAND = 1 << 20  # rows that are looked at together
+_STRIP = 1 << 14  # rows that stay in the cache of a core while they are worked on
 
 
 def lasts(keys: Array) -> Array:
@@ -106,41 +114,101 @@ def lasts(keys: Array) -> Array:
     if len(keys) <= _BAND:
         return _lasts(keys)
     found = np.empty(len(keys), np.int64)
-    bands = -(-len(keys) // _BAND)
-    band = ((keys * _ODD[-1]) >> np.uint64(48)).astype(np.uint16) % np.uint16(bands)
-    for number in range(bands):  # many small tables stay in the cache, one large one would not
-        rows = np.flatnonzero(band == number)
+    for rows in _bands(keys):
         found[rows] = rows[_lasts(keys[rows])]
     return found
 
 
-def _lasts(keys: Array) -> Array:
-    found, rows = _met(keys, _ODD[0])
-    for odd in _ODD[1:]:
-        if not len(rows):
-            return found
-        met, lost = _met(keys[rows], odd)
-        found[rows] = rows[met]
-        rows = rows[lost]
-    if len(rows):
-        order = np.argsort(keys[rows], kind="stable")
-        along = keys[rows][order]
-        last = np.concatenate([along[1:] != along[:-1], [True]])
-        found[rows[order]] = rows[order][last][np.cumsum(last) - last]
+def finals(keys: Array) -> Array:
+    """Tell of each row whether no later one has the same key.
+
+    Shapes:
+        keys: int32, uint32, int64 or uint64 (rows)
+        returns: bool (rows)
+    """
+    keys = np.ascontiguousarray(keys).view(f"u{keys.dtype.itemsize}")
+    if len(keys) <= _BAND:
+        return _finals(keys)
+    found = np.empty(len(keys), bool)
+    for rows in _bands(keys):
+        found[rows] = _finals(keys[rows])
     return found
 
 
-def _met(keys: Array, odd: np.uint64) -> tuple[Array, Array]:
-    """Return of each row the last row whose key has the same slot, and the rows for which that is another key."""
-    bits = max(8, (4 * len(keys)).bit_length())
-    slot = ((keys * odd) >> np.uint64(64 - bits)).view(np.int64)
+def _bands(keys: Array) -> Iterator[Array]:
+    """Yield the rows that are looked at together: many small tables stay in the cache, one large one would not."""
+    bands = -(-len(keys) // _BAND)
+    band = ((keys.astype(np.uint64, copy=False) * _ODD[-1]) >> np.uint64(48)).astype(np.uint16) % np.uint16(bands)
+    return (np.flatnonzero(band == number) for number in range(bands))
+
+
+def _lasts(keys: Array) -> Array:
+    met, other, lost = _met(keys, _ODD[0])
+    found: Array = met.astype(np.int64)
+    rows = other[lost]
+    for odd in _ODD[1:]:
+        if not len(rows):
+            return found
+        met, other, lost = _met(keys[rows], odd)
+        found[rows] = rows[met]
+        rows = rows[other[lost]]
+    found[rows] = rows[_sorted(keys[rows])]
+    return found
+
+
+def _finals(keys: Array) -> Array:
+    _, other, lost = _met(keys, _ODD[0])
+    found: Array = np.ones(len(keys), bool)
+    found[other] = False
+    rows = other[lost]
+    for odd in _ODD[1:]:
+        if not len(rows):
+            return found
+        _, other, lost = _met(keys[rows], odd)
+        found[rows] = True
+        found[rows[other]] = False
+        rows = rows[other[lost]]
+    found[rows] = _sorted(keys[rows]) == np.arange(len(rows))
+    return found
+
+
+def _sorted(keys: Array) -> Array:
+    """Return of each row the last row with the same key, by sorting."""
+    order = np.argsort(keys, kind="stable")
+    along = keys[order]
+    last = np.concatenate([along[1:] != along[:-1], np.ones(min(1, len(order)), bool)])
+    found: Array = np.empty(len(order), np.int64)
+    found[order] = order[last][np.cumsum(last) - last]
+    return found
+
+
+def _met(keys: Array, odd: np.uint64) -> tuple[Array, Array, Array]:
+    """Return of each row the last one of the same slot, the rows of which that is another, and which of them lost it.
+
+    Those lost it whose key is not that of the last.
+
+    Shapes:
+        keys: uint32 or uint64 (rows)
+        returns: int32 or int64 (rows); int64 (others); bool (others)
+    """
+    bits = max(8, (2 * len(keys)).bit_length())
+    width = 8 * keys.dtype.itemsize
+    factor, shift = keys.dtype.type(odd >> np.uint64(64 - width)), keys.dtype.type(width - bits)
+
+    def slots(strip: slice) -> Array:
+        found: Array = (keys[strip] * factor) >> shift
+        return found.astype(np.intp)
+
     own: Array = np.arange(len(keys), dtype=np.int32 if len(keys) < 1 << 31 else np.int64)
-    table = np.empty(1 << bits, own.dtype)
-    table[slot] = own
-    met = table.take(slot)
+    table: Array = np.empty(1 << bits, own.dtype)
+    met: Array = np.empty(len(keys), own.dtype)
+    strips = [slice(start, start + _STRIP) for start in range(0, len(keys), _STRIP)]
+    for strip in strips:
+        table[slots(strip)] = own[strip]
+    for strip in strips:
+        met[strip] = table.take(slots(strip))
     other = np.flatnonzero(met != own)  # of the rest the last row is themselves
-    last: Array = met.astype(np.int64)
-    return last, other[keys.take(other) != keys.take(last.take(other))]
+    return met, other, keys.take(other) != keys.take(met.take(other))
 
 
 def representatives(points: Array, edge: float) -> Array:
@@ -153,5 +221,6 @@ def representatives(points: Array, edge: float) -> Array:
     Notes:
         As of `occupied`.
     """
-    last = _lasts_of(points, edge)
-    return len(last) - 1 - np.flatnonzero(last == np.arange(len(last)))[::-1]
+    if len(points) == 0:
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(np.ascontiguousarray(finals(_turned(points, edge))[::-1]))

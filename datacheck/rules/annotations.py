@@ -9,6 +9,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, measure, rule
+from datacheck.rules.histograms import Crossed, crossed
 from datacheck.rules.measures import annotated, column_of, in_classes, is_numeric, one_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
@@ -17,36 +18,6 @@ from datacheck.table import Measured, Rows
 Array = np.ndarray[Any, Any]
 
 PURITY = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
-_MOST_CELLS = 1 << 24
-
-
-def _places(values: Array, room: int) -> tuple[Array, Array] | None:
-    """Return the numbers that may occur in rising order, and of each value its place among them.
-
-    Notes:
-        All numbers of the span where that is at most `room`, else the distinct ones; None where one is not finite.
-    """
-    if len(values) == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    low, high = float(values.min()), float(values.max())
-    if not (np.isfinite(low) and np.isfinite(high)) or max(-low, high) > 2.0**62:
-        return None
-    whole = values.astype(np.int64)
-    if high - low < room:
-        return np.arange(int(low), int(high) + 1), whole - int(low)
-    known, which = np.unique(whole, return_inverse=True)
-    return known, which
-
-
-def _crossed(ids: Array, classes: Array | None) -> tuple[Array, Array, Array, Array] | None:
-    """Return ids, classes, the number of points of each pair (ids, classes), and of each point the place of its id."""
-    first = _places(ids, max(65_536, len(ids)))
-    second = (np.zeros(1, np.int64), np.zeros(len(ids), np.int64)) if classes is None else _places(classes, 4096)
-    if first is None or second is None or len(first[0]) * len(second[0]) > _MOST_CELLS:
-        return None
-    width = max(1, len(second[0]))
-    cells = np.bincount(first[1] * width + second[1], minlength=len(first[0]) * width)
-    return first[0], second[0], cells.reshape(len(first[0]), width), first[1]
 
 
 def _judged_classes(known: Array, spec: FieldSpec, dropped: tuple[int, ...]) -> tuple[Array, Array]:
@@ -86,10 +57,8 @@ def objects(block: Block, schema: Schema) -> Columns:
     linked = [(n, spec, column) for n, spec, column in columns if column is not None]
     found: list[dict[str, Any]] = []
     for i in range(len(block)):
-        mine = ids[i].reshape(-1)
         own = None if classes is None else classes[i].reshape(-1)
-        fits = own is None or len(own) == len(mine)
-        row, kept, every = _one(mine, own, schema) if fits else ({}, frozenset(), frozenset())
+        row, kept, every = _one(crossed(ids, classes, i), own, schema)
         for field, spec, column in linked if row else ():
             row |= _told(field, spec, column, i, kept, every)
         found.append(row)
@@ -102,12 +71,13 @@ def _stat(found: list[dict[str, Any]], stat: str) -> Measured:
     return Measured(np.array([row.get(stat, nothing) for row in found]), present)
 
 
-def _one(ids: Array, classes: Array | None, schema: Schema) -> tuple[dict[str, Any], frozenset[int], frozenset[int]]:
+def _one(
+    pairs: Crossed | None, classes: Array | None, schema: Schema
+) -> tuple[dict[str, Any], frozenset[int], frozenset[int]]:
     """Return one scene's numbers, the instances that the loader keeps by class, and all instances."""
-    crossed = _crossed(ids, classes)
-    if crossed is None:
+    if pairs is None:
         return {}, frozenset(), frozenset()
-    known, numbers, cells, places = crossed
+    known, numbers, cells = pairs.ids, pairs.classes, pairs.cells
     name, class_name = _instances(schema)
     mine = (cells.sum(axis=1) > 0) & (known >= 0) & ~one_of(known, schema.spec(name).ignore)
     dropped = tuple(schema.loader.get("drop_classes") or ()) if schema.loader is not None else ()
@@ -122,19 +92,20 @@ def _one(ids: Array, classes: Array | None, schema: Schema) -> tuple[dict[str, A
         row["mixed"] = (share[:, None] < PURITY).sum(axis=0)
         row["worst"] = float(share.min(initial=1.0))
         row["worst_id"] = int(known[share.argmin()]) if len(share) else -1
-        row["first"] = _first_differs(places, classes, numbers, top, share < 1)
+        row["first"] = _first_differs(pairs, classes, top, share < 1)
     keeps = mine & (size > 0) & (kept[top] if len(kept) else False)
     return row, frozenset(known[keeps].tolist()), frozenset(known[mine].tolist())
 
 
-def _first_differs(places: Array, classes: Array, numbers: Array, top: Array, mixed: Array) -> int:
+def _first_differs(pairs: Crossed, classes: Array, top: Array, mixed: Array) -> int:
     """Return how many mixed instances have another class at their first point than at most of them."""
     if not mixed.any():
         return 0
+    places = pairs.code // pairs.cells.shape[1]
     rows = np.flatnonzero(mixed[places])[::-1]
     first = np.zeros(len(mixed), np.int64)
     first[places[rows]] = rows  # of several the last written stays: the lowest row
-    return int((classes[first[mixed]] != numbers[top[mixed]]).sum())
+    return int((classes[first[mixed]] != pairs.classes[top[mixed]]).sum())
 
 
 def _told(

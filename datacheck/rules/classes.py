@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from datacheck.rules.base import Columns, measure
-from datacheck.rules.measures import flat, is_numeric, of_role
+from datacheck.rules.histograms import distinct
+from datacheck.rules.measures import is_numeric, of_role
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec, Range
 from datacheck.table import Measured
@@ -26,14 +27,14 @@ def shares(column: Column, spec: FieldSpec) -> Columns:
     """
     if not is_numeric(column):
         return {}
-    values, lengths = flat(column)
+    values, often, lengths = distinct(column)
     with np.errstate(invalid="ignore"):
         known: Array = np.abs(values.astype(np.float64)) < 2.0**31
         labels = np.where(known, values, 0).astype(np.int64)
     for ignored in spec.ignore:
         known &= labels != ignored
     slots = np.repeat(np.arange(len(lengths)), lengths) * PLACES + labels % PLACES
-    counts: Array = np.bincount(slots[known], minlength=len(lengths) * PLACES).reshape(-1, PLACES)
+    counts = np.bincount(slots[known], often[known], minlength=len(lengths) * PLACES).reshape(-1, PLACES)
     return {"classes": Measured(counts.astype(np.int32), counts.sum(axis=1) > 0)}
 
 

@@ -13,7 +13,7 @@ from datacheck.rules.measures import form, of_role, positions, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
-from datacheck.voxel import lasts
+from datacheck.voxel import finals
 
 Array = np.ndarray[Any, Any]
 
@@ -110,7 +110,7 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
     mixed = _mixed(xyz)
     mixed >>= room
     mixed |= np.repeat(np.arange(len(count), dtype=np.uint64) << (np.uint64(64) - room), count)
-    again = np.flatnonzero(lasts(mixed) != np.arange(len(mixed)))
+    again = np.flatnonzero(~finals(mixed))
     copies = np.bincount(np.searchsorted(np.cumsum(count), again, side="right"), minlength=len(count))
     return {"placed": count, "copies": Measured(copies, count > 0)}
 

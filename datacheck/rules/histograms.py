@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from datacheck.schema.model import FieldSpec
 Array = np.ndarray[Any, Any]
 
 _BINS = 1 << 16
+_MOST_CELLS = 1 << 24
 
 
 def whole(column: Column) -> Array | None:
@@ -26,7 +28,8 @@ def whole(column: Column) -> Array | None:
 def _whole(values: Array) -> Array | None:
     with np.errstate(invalid="ignore", over="ignore"):
         numbers = values.astype(np.int32)
-        return numbers if bool((numbers == values).all()) else None
+        again = numbers.astype(values.dtype) if values.dtype.kind != "f" or values.dtype.itemsize > 2 else numbers
+        return numbers if np.array_equal(again, values) else None  # float16 takes large numbers for infinity
 
 
 def distinct(column: Column) -> tuple[Array, Array, Array]:
@@ -64,8 +67,77 @@ def _distinct(column: Column) -> tuple[Array, Array, Array]:
     return place + low, bins[sample, place], np.bincount(sample, minlength=len(column))
 
 
+@dataclass(frozen=True, eq=False)
+class Crossed:
+    """The instances and classes of one sample, counted together.
+
+    Shapes:
+        ids: int64 (ids), in rising order: all that may occur
+        classes: int64 (classes), likewise; one 0 where there is no class field
+        cells: int64 (ids, classes): points of each pair
+        code: int64 (points): the flat place in `cells`
+    """
+
+    ids: Array
+    classes: Array
+    cells: Array
+    code: Array
+
+
+def crossed(ids: Column, classes: Column | None, i: int) -> Crossed | None:
+    """Count one sample's points by instance and class, once.
+
+    Returns:
+        None where lengths differ, where a number is not finite, or where there are too many pairs.
+    """
+    kept = ids.__dict__.setdefault("_pairs", {})
+    key = (i, id(classes))
+    if key not in kept:
+        kept[key] = _crossed(_sample(ids, i), None if classes is None else _sample(classes, i))
+    found: Crossed | None = kept[key]
+    return found
+
+
+def _sample(column: Column, i: int) -> Array:
+    """Return a sample's values, as whole numbers where all of the block are."""
+    numbers = whole(column)
+    if numbers is None or column.lengths is None:
+        return column[i].reshape(-1)
+    return numbers[int(column.starts[i]) : int(column.starts[i] + column.lengths[i])].reshape(-1)
+
+
+def _crossed(ids: Array, classes: Array | None) -> Crossed | None:
+    if classes is not None and len(classes) != len(ids):
+        return None
+    first = _places(ids, max(65_536, len(ids)))
+    second = (np.zeros(1, np.int64), np.zeros(1, np.int32)) if classes is None else _places(classes, 4096)
+    if first is None or second is None or len(first[0]) * len(second[0]) > _MOST_CELLS:
+        return None
+    height, width = len(first[0]), max(1, len(second[0]))
+    code = (first[1] * width + second[1]).astype(np.intp)
+    return Crossed(first[0], second[0], np.bincount(code, minlength=height * width).reshape(height, width), code)
+
+
+def _places(values: Array, room: int) -> tuple[Array, Array] | None:
+    """Return the numbers that may occur in rising order, and of each value its place among them.
+
+    Notes:
+        All numbers of the span where that is at most `room`, else the distinct ones; None where one is not finite.
+    """
+    if len(values) == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int32)
+    low, high = float(values.min()), float(values.max())
+    if not (np.isfinite(low) and np.isfinite(high)) or max(-low, high) > 2.0**62:
+        return None
+    numbers = values if values.dtype == np.int32 else values.astype(np.int64)
+    if high - low < room:
+        return np.arange(int(low), int(high) + 1), numbers - int(low)
+    known, which = np.unique(numbers, return_inverse=True)
+    return known.astype(np.int64), which
+
+
 def numbered(ids: Array, good: Array) -> tuple[Array, Array]:
-    """Return the distinct ids of the `good` points in rising order, and of each point its place there, -1 for none."""
+    """Return the distinct ids of the `good` points in rising order, and of each point its place from 1, 0 for none."""
     if ids.dtype.kind == "f":
         good = good & (ids < 2.0**62)  # infinity is no id
     numbers = ids.astype(np.int64)
@@ -73,13 +145,23 @@ def numbered(ids: Array, good: Array) -> tuple[Array, Array]:
     numbers *= good  # 0 stands for none
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     if low < 0 or high > 1 << 20:
-        which = np.full(len(ids), -1)
-        known, which[good] = np.unique(ids[good].astype(np.int64), return_inverse=True)
+        which = np.zeros(len(ids), np.int64)
+        known, inverse = np.unique(ids[good].astype(np.int64), return_inverse=True)
+        which[good] = inverse + 1
         return known, which
     known = np.flatnonzero(np.bincount(numbers, minlength=1)[1:])
-    place = np.full(high + 1, -1)
-    place[known + 1] = np.arange(len(known))
+    place = np.zeros(high + 1, np.int64)
+    place[known + 1] = np.arange(1, len(known) + 1)
     return known, place[numbers]
+
+
+def numbered_pairs(pairs: Crossed, good_ids: Array, good_classes: Array) -> tuple[Array, Array]:
+    """Return as `numbered` of the points whose id and class are good: bool (ids), bool (classes)."""
+    good = good_ids[:, None] & good_classes
+    there: Array = np.asarray(((pairs.cells > 0) & good).any(axis=1))
+    place = np.zeros(len(there), np.int32)
+    place[there] = np.arange(1, np.count_nonzero(there) + 1)
+    return pairs.ids[there], np.where(good, place[:, None], 0).astype(np.int32).reshape(-1).take(pairs.code)
 
 
 def stored_instances(ids: Column, spec: FieldSpec) -> Array:

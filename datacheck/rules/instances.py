@@ -10,9 +10,9 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
-from datacheck.rules.histograms import numbered, stored_instances, whole
+from datacheck.rules.histograms import crossed, numbered, numbered_pairs, stored_instances, whole
 from datacheck.rules.measures import annotated, in_classes, is_numeric, one_of
-from datacheck.sample import Block
+from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
 from datacheck.table import Measured, Rows
 from datacheck.voxel import occupied, representatives
@@ -20,12 +20,15 @@ from datacheck.voxel import occupied, representatives
 Array = np.ndarray[Any, Any]
 
 
+_STRIP = 1 << 14  # points whose first ones are looked for together
+
+
 @dataclass(eq=False)
 class _Scene:
     """One scene on its way through the loader: which points are left, and which instances live.
 
     Args:
-        ids, which: instance ids in rising order; of each point the place of its instance there, -1 for none.
+        ids, which: instance ids in rising order; of each point the place of its instance there from 1, 0 for none.
         classes: of each point, or None.
 
     Attributes:
@@ -54,7 +57,7 @@ class _Scene:
     def sizes(self) -> Array:
         """Return the expected number of points of each instance, and 0 for those that live no more."""
         if self.size is None:
-            which = self._left(self.which) + 1
+            which = self._left(self.which)
             plain = isinstance(self.weight, float) and self.weight == 1
             weights = None if plain else np.broadcast_to(self.weight, which.shape)
             self.size = np.bincount(which, weights=weights, minlength=len(self.ids) + 1)[1:].astype(np.float64)
@@ -62,12 +65,18 @@ class _Scene:
 
     def first_classes(self) -> Array:
         """Return the class of the first point of each instance that is left, as Mask3D takes it; -1 without one."""
-        which = np.ascontiguousarray(self._left(self.which)[::-1])
-        rows = np.arange(len(self.which)) if self.rows is None else self.rows
+        which = self._left(self.which)
         first = np.full(len(self.ids) + 1, -1)
-        first[which] = np.ascontiguousarray(rows[::-1])  # of several the last written stays: the lowest row
-        first = first[: len(self.ids)]
-        return np.where(first >= 0, self.classes[first], -1) if self.classes is not None else first
+        for start in range(0, len(which), _STRIP):  # mostly the first few hold them all
+            here = np.full(len(first), -1)
+            part = which[start : start + _STRIP]
+            here[part[::-1]] = np.arange(start, start + len(part))[::-1]  # the last written stays: the lowest row
+            first = np.where(first < 0, here, first)
+            if (first[1:] >= 0).all():
+                break
+        first = first[1:]
+        rows = first if self.rows is None or not len(self.rows) else self.rows[first]
+        return np.where(first >= 0, rows if self.classes is None else self.classes[rows], -1)
 
     def step(self, name: str, value: Any) -> float:
         """Take one step of the loader; return the size of the largest instance that ``min_points`` met, else NaN."""
@@ -126,11 +135,8 @@ def funnel(block: Block, schema: Schema) -> Columns:
     counts = np.zeros((len(block), 2 + len(steps)), np.int64)
     largest = np.full(len(block), np.nan)
     vanish, fits = np.zeros(len(block)), np.ones(len(block), bool)
-    spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
     told = block.fields.get(dict(steps).get("captions", ""))
-    stored = stored_instances(ids, spec)
-    known = whole(ids)
-    numbers = None if known is None else known.reshape(-1)
+    stored = stored_instances(ids, schema.spec(names["instance"]))
     for i in range(len(block)):
         mine = ids[i].reshape(-1)
         classes = None if labels_ is None else labels_[i].reshape(-1)
@@ -139,11 +145,9 @@ def funnel(block: Block, schema: Schema) -> Columns:
         if not fits[i]:
             continue
         counts[i, 0] = stored[i]
-        good = (mine >= 0) & ~one_of(mine, spec.ignore)
-        good = good if classes is None else good & in_classes(classes, class_spec)
-        start = int(ids.starts[i])
-        points_of = numbered(mine if numbers is None else numbers[start : start + len(mine)], good)
-        scene = _Scene(*points_of, classes, xyz, annotated(told, i) if told is not None else frozenset())
+        scene = _Scene(
+            *_points_of(ids, labels_, i, schema), classes, xyz, annotated(told, i) if told is not None else frozenset()
+        )
         counts[i, 1] = len(scene.ids)
         for place, (name, value) in enumerate(steps):
             size = scene.step(name, value)
@@ -154,6 +158,25 @@ def funnel(block: Block, schema: Schema) -> Columns:
         "funnel": Measured(counts, fits), "vanish": Measured(vanish, fits),
         "largest": Measured(largest, fits & ~np.isnan(largest)),
     }  # fmt: skip
+
+
+def _points_of(ids: Column, classes: Column | None, i: int, schema: Schema) -> tuple[Array, Array]:
+    """Return one scene's instances that have a point with a class, and of each point its place from 1."""
+    (_, spec), *_ = schema.of_role("instance")
+    class_spec = next((s for _, s in schema.of_role("class")), spec)
+
+    def good(values: Array) -> Array:
+        return np.asarray((values >= 0) & ~one_of(values, spec.ignore))
+
+    pairs = (
+        crossed(ids, classes, i) if whole(ids) is not None and (classes is None or whole(classes) is not None) else None
+    )
+    if pairs is not None:
+        known = np.ones(1, bool) if classes is None else in_classes(pairs.classes, class_spec)
+        return numbered_pairs(pairs, good(pairs.ids), known)
+    mine = ids[i].reshape(-1)
+    fits = good(mine) if classes is None else good(mine) & in_classes(classes[i].reshape(-1), class_spec)
+    return numbered(mine, fits)
 
 
 def _no_instance_field(schema: Schema) -> str:

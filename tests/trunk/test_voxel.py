@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.voxel import cells, lasts, occupied, representatives
+from datacheck.voxel import cells, finals, lasts, occupied, representatives
 
 
 def plain(points, edge):
@@ -43,12 +43,14 @@ def test_no_points_have_no_voxels():
 def test_each_row_is_told_the_last_row_with_its_key(keys):
     last = [len(keys) - 1 - keys[::-1].index(key) for key in keys]
     assert lasts(np.array(keys, dtype=np.int64)).tolist() == last
+    assert finals(np.array(keys, dtype=np.int64)).tolist() == [i == row for i, row in enumerate(last)]
 
 
 def test_keys_made_to_share_a_slot_are_told_apart_all_the_same():
     same_top_bits = np.arange(500, dtype=np.uint64) * np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
     keys = np.concatenate([same_top_bits, same_top_bits[::-1]])
     assert lasts(keys).tolist() == [*range(999, 499, -1), *range(500, 1000)]
+    assert finals(keys).tolist() == [False] * 500 + [True] * 500
 
 
 def test_keys_that_share_every_slot_are_sorted(monkeypatch):
@@ -56,7 +58,9 @@ def test_keys_that_share_every_slot_are_sorted(monkeypatch):
 
     monkeypatch.setattr(voxel, "_ODD", (np.uint64(0),) * 3)
     keys = np.random.default_rng(0).integers(0, 40, 300)
-    assert lasts(keys).tolist() == [int(np.flatnonzero(keys == key)[-1]) for key in keys]
+    last = [int(np.flatnonzero(keys == key)[-1]) for key in keys]
+    assert lasts(keys).tolist() == last
+    assert finals(keys).tolist() == [i == row for i, row in enumerate(last)]
 
 
 def sorted_cells(points, edge):
@@ -89,3 +93,5 @@ def test_many_keys_are_told_apart_band_by_band(monkeypatch):
     whole = lasts(keys)
     monkeypatch.setattr(voxel, "_BAND", 700)
     assert lasts(keys).tolist() == whole.tolist()
+    for dtype in (np.int32, np.uint64):
+        assert finals(keys.astype(dtype)).tolist() == (whole == np.arange(5000)).tolist()
