@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.rules.measures import flat, one_of, reduced
+from datacheck.rules.measures import flat, in_classes, one_of, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 
@@ -155,13 +155,26 @@ def numbered(ids: Array, good: Array) -> tuple[Array, Array]:
     return known, place[numbers]
 
 
-def numbered_pairs(pairs: Crossed, good_ids: Array, good_classes: Array) -> tuple[Array, Array]:
-    """Return as `numbered` of the points whose id and class are good: bool (ids), bool (classes)."""
-    good = good_ids[:, None] & good_classes
-    there: Array = np.asarray(((pairs.cells > 0) & good).any(axis=1))
+def numbered_points(
+    ids: Column, classes: Column | None, i: int, spec: FieldSpec, class_spec: FieldSpec
+) -> tuple[Array, Array]:
+    """Return as `numbered` of the points of one sample that have an instance, and a class where there are classes."""
+
+    def good(values: Array) -> Array:
+        return np.asarray((values >= 0) & ~one_of(values, spec.ignore))
+
+    whole_ones = whole(ids) is not None and (classes is None or whole(classes) is not None)
+    pairs = crossed(ids, classes, i) if whole_ones else None
+    if pairs is None:
+        mine = ids[i].reshape(-1)
+        fits = good(mine) if classes is None else good(mine) & in_classes(classes[i].reshape(-1), class_spec)
+        return numbered(mine, fits)
+    known = np.ones(1, bool) if classes is None else in_classes(pairs.classes, class_spec)
+    counted = good(pairs.ids)[:, None] & known
+    there: Array = np.asarray(((pairs.cells > 0) & counted).any(axis=1))
     place = np.zeros(len(there), np.int32)
     place[there] = np.arange(1, np.count_nonzero(there) + 1)
-    return pairs.ids[there], np.where(good, place[:, None], 0).astype(np.int32).reshape(-1).take(pairs.code)
+    return pairs.ids[there], np.where(counted, place[:, None], 0).astype(np.int32).reshape(-1).take(pairs.code)
 
 
 def stored_instances(ids: Column, spec: FieldSpec) -> Array:

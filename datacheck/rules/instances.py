@@ -10,9 +10,9 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
-from datacheck.rules.histograms import crossed, numbered, numbered_pairs, stored_instances, whole
-from datacheck.rules.measures import annotated, in_classes, is_numeric, one_of
-from datacheck.sample import Block, Column
+from datacheck.rules.histograms import numbered_points, stored_instances
+from datacheck.rules.measures import annotated, is_numeric
+from datacheck.sample import Block
 from datacheck.schema.model import Schema
 from datacheck.table import Measured, Rows
 from datacheck.voxel import occupied, representatives
@@ -135,8 +135,9 @@ def funnel(block: Block, schema: Schema) -> Columns:
     counts = np.zeros((len(block), 2 + len(steps)), np.int64)
     largest = np.full(len(block), np.nan)
     vanish, fits = np.zeros(len(block)), np.ones(len(block), bool)
+    spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
     told = block.fields.get(dict(steps).get("captions", ""))
-    stored = stored_instances(ids, schema.spec(names["instance"]))
+    stored = stored_instances(ids, spec)
     for i in range(len(block)):
         mine = ids[i].reshape(-1)
         classes = None if labels_ is None else labels_[i].reshape(-1)
@@ -145,9 +146,8 @@ def funnel(block: Block, schema: Schema) -> Columns:
         if not fits[i]:
             continue
         counts[i, 0] = stored[i]
-        scene = _Scene(
-            *_points_of(ids, labels_, i, schema), classes, xyz, annotated(told, i) if told is not None else frozenset()
-        )
+        captions = annotated(told, i) if told is not None else frozenset()
+        scene = _Scene(*numbered_points(ids, labels_, i, spec, class_spec), classes, xyz, captions)
         counts[i, 1] = len(scene.ids)
         for place, (name, value) in enumerate(steps):
             size = scene.step(name, value)
@@ -158,25 +158,6 @@ def funnel(block: Block, schema: Schema) -> Columns:
         "funnel": Measured(counts, fits), "vanish": Measured(vanish, fits),
         "largest": Measured(largest, fits & ~np.isnan(largest)),
     }  # fmt: skip
-
-
-def _points_of(ids: Column, classes: Column | None, i: int, schema: Schema) -> tuple[Array, Array]:
-    """Return one scene's instances that have a point with a class, and of each point its place from 1."""
-    (_, spec), *_ = schema.of_role("instance")
-    class_spec = next((s for _, s in schema.of_role("class")), spec)
-
-    def good(values: Array) -> Array:
-        return np.asarray((values >= 0) & ~one_of(values, spec.ignore))
-
-    pairs = (
-        crossed(ids, classes, i) if whole(ids) is not None and (classes is None or whole(classes) is not None) else None
-    )
-    if pairs is not None:
-        known = np.ones(1, bool) if classes is None else in_classes(pairs.classes, class_spec)
-        return numbered_pairs(pairs, good(pairs.ids), known)
-    mine = ids[i].reshape(-1)
-    fits = good(mine) if classes is None else good(mine) & in_classes(classes[i].reshape(-1), class_spec)
-    return numbered(mine, fits)
 
 
 def _no_instance_field(schema: Schema) -> str:

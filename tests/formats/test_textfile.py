@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -69,3 +71,18 @@ def test_a_long_line_that_only_starts_like_numbers_is_text_at_once(tmp_path, lin
     start = time.monotonic()
     assert read_all(tmp_path / "a.txt") == {"text": line}
     assert time.monotonic() - start < 1
+
+
+@given(
+    st.lists(st.integers(0, 10**20) | st.integers(0, 300), min_size=1),
+    st.sampled_from(["\n", "\n\n", "\r\n", " \n"]),
+    st.booleans(),
+)
+def test_a_column_of_whole_numbers_is_read_as_any_table(numbers, between, closed):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.txt")
+        path.write_bytes(between.join(f"{n:02}" for n in numbers).encode() + b"\n" * closed)
+        table = read_all(path)["table"]
+    wanted = np.array(numbers, np.int64 if max(numbers) < 1 << 63 else np.float64)
+    assert table.dtype == wanted.dtype
+    np.testing.assert_array_equal(table, wanted)
