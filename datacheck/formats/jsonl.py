@@ -25,7 +25,7 @@ from datacheck.formats.parsed import parse_json
 from datacheck.sample import Container
 
 _LINE_BYTES = 16 << 20
-_PIECE_BYTES = 1 << 19  # with what is parsed of it about what a core's own cache holds
+_PIECE_BYTES = 1 << 20  # smaller ones stay in a core's own cache, but each costs what a block of rows costs
 _PART_BYTES = 64 << 20
 _PART_LINES = 1 << 18  # of short lines a part has less bytes: rows take memory, too
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
@@ -174,7 +174,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, whole lines), about 512 KiB each; of a line that is too long, one byte more than the cap."""
+    """Yield (byte offset, whole lines), about 1 MiB each; of a line that is too long, one byte more than the cap."""
     place, rest = offset, b""
 
     def read(size: int) -> bytes:

@@ -12,6 +12,7 @@ import orjson
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
+from datacheck.rules.texts import blank
 from datacheck.rules.turns import Chat, Turns, chats_in, turns_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
@@ -152,14 +153,10 @@ def words(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if column.kind != "text" or column.lengths is None:
         return {}
-    few = np.flatnonzero(column.lengths <= 64)  # longer ones are white space only in files that are broken throughout
-    hollow, unsaid = np.zeros(len(column), bool), np.zeros(len(column), bool)
-    for i in few.tolist():
-        said = column.objects[i].strip()
-        hollow[i], unsaid[i] = not said, said.lower() in _NAMELESS
-    for i in np.flatnonzero(column.lengths > 64).tolist():
-        hollow[i] = column.objects[i][:1].isspace() and not column.objects[i].strip()
-    return {"hollow": hollow, "unsaid": unsaid}
+    unsaid = np.zeros(len(column), bool)
+    for i in np.flatnonzero(column.lengths <= 64).tolist():
+        unsaid[i] = column.objects[i].strip().lower() in _NAMELESS
+    return {"hollow": blank(column), "unsaid": unsaid}
 
 
 @rule(

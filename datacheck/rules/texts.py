@@ -15,6 +15,7 @@ _TWO = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 2])
 _THREE = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 3])
 _LEADS = sorted({c[0] for c in _OTHERS})
 _IDEOGRAPHIC = 0xE38080
+_RARE_LEADS = [byte for byte in _LEADS if byte != _IDEOGRAPHIC >> 16]  # half of all Chinese text holds that one
 
 
 def words_apart(column: Column) -> list[memoryview | bytes]:
@@ -61,13 +62,11 @@ def _other_spaces(octets: Array) -> Array:
     """Return at which bytes white space that is not ASCII begins: int64."""
     if not len(octets) or octets.max() < 128:
         return np.zeros(0, np.int64)
-    lead = (
-        octets - np.uint8(0xE1) < 2
-    )  # and 0xC2 are their first bytes, but for 0xE3, which half of all Chinese text holds
-    lead |= octets == 0xC2
+    data = octets.tobytes()
     found = []
-    if lead.any():
-        places = np.flatnonzero(lead)
+    leads = [byte for byte in _RARE_LEADS if byte in data]
+    if leads:
+        places = np.flatnonzero(np.logical_or.reduce([octets == byte for byte in leads]))
         narrow, wide = (_code(octets, places, size) for size in (2, 3))
         found.append(places[np.isin(narrow, _TWO) | np.isin(wide, _THREE)])
     last = octets == 0x80  # U+3000 ends in two of these, and hardly anything else does

@@ -31,6 +31,7 @@ class Turns:
         chats: the messages of each chat.
         words: the different roles.
         said: the content of each message.
+        bare: a chat is a list of its messages, not an object that holds one.
     """
 
     chats: list[Chat]
@@ -39,6 +40,7 @@ class Turns:
     roles: Array
     said: list[str]
     wide: Array
+    bare: bool
 
     @property
     def starts(self) -> Array:
@@ -78,12 +80,13 @@ def turns_of(column: Column) -> Turns | None:
         Kept with the column, because several families ask.
     """
     if "_turns" not in column.__dict__:
-        column.__dict__["_turns"] = _heard(chats_in(column))
+        chats = chats_in(column)
+        column.__dict__["_turns"] = _heard(chats, bare=chats is column.objects)
     known: Turns | None = column.__dict__["_turns"]
     return known
 
 
-def _heard(chats: list[Chat]) -> Turns | None:
+def _heard(chats: list[Chat], *, bare: bool) -> Turns | None:
     flat = list(chain.from_iterable(chats))
     try:
         roles, said = list(map(_ROLE, flat)), list(map(_CONTENT, flat))
@@ -97,4 +100,4 @@ def _heard(chats: list[Chat]) -> Turns | None:
     sizes = np.concatenate([[0], np.cumsum(np.fromiter(map(len, flat), np.int64, len(flat)))])
     wide = sizes[stops] - sizes[stops - counts] - 2 * counts
     codes = np.fromiter(map(numbers.__getitem__, roles), np.int64, len(roles))
-    return Turns(chats, counts, list(numbers), codes, said, wide)
+    return Turns(chats, counts, list(numbers), codes, said, wide, bare)

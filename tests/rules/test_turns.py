@@ -14,7 +14,9 @@ from datacheck.rules.writing import MARKERS, markers, spelling
 from datacheck.sample import Block, Column, Origin
 from datacheck.schema.load import parse_schema
 
-_SAID = st.sampled_from(["", " ", "None", "nan", "Hello there.", " leading", "北方的河流", "x" * 80, '"\\\n'])
+_SAID = st.sampled_from(
+    ["", " ", "None", "nan", "Hello there.", " leading", "北方的河流", "x" * 80, '"\\\n', "},{", 'a},{"b', "}"]
+)
 _ROLES = st.sampled_from(["user", "assistant", "system", "tool", "human", "usr", ""])
 _MORE = st.sampled_from([{}, {}, {"tools": "[1]"}, {"tool_calls": "{broken"}, {"reasoning_content": "so"}])
 _MESSAGE = st.builds(lambda role, said, more: {"role": role, "content": said} | more, _ROLES, _SAID, _MORE)
