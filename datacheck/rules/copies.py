@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, Pairs, Skip, counted, measure, rule
+from datacheck.rules.base import Case, Columns, Pairs, Skip, counted, measure, rule, those
 from datacheck.rules.content import content, ranks
 from datacheck.rules.nearest import MOST_PAIRS, near_courses, near_sets
 from datacheck.rules.sketches import HASHES, alike_by, averaged, courses, elements, shared, signatures
@@ -52,7 +52,8 @@ def _likely(rows: Rows, case: Case) -> Array:
     """Return the pairs that are likely alike, what stays first; of samples of equal content (DC803) the first."""
     near = case.schema.duplicates.near
     known = np.flatnonzero(_sketched(rows))
-    known = known[np.argsort(ranks(rows, case.schema)[1][known], kind="stable")]
+    order, rank = ranks(rows, case.schema)
+    known = known[np.argsort(np.where(rank < 0, len(order), rank)[known], kind="stable")]
     same = rows.measured("content")[known]
     if same.any():
         once = ~same
@@ -66,6 +67,7 @@ def _likely(rows: Rows, case: Case) -> Array:
     return np.asarray(known[near_sets(rows["minhash"][known], near)])
 
 
+@np.errstate(all="ignore")
 def _alike(first: Sample, second: Sample, case: Case) -> Mapping[str, float]:
     """Return how alike two samples are: `alike`, Jaccard similarity, or of episodes 1 less what they are apart."""
     kind, names = alike_by(case.schema)
@@ -160,24 +162,29 @@ def _by_side(rows: Rows, case: Case, found: Pairs) -> Iterator[Failure]:
         mine = across & (sides[:, 1] == place)
         if mine.any():
             others = ", ".join(order[int(i)] for i in np.unique(sides[mine, 0]))
-            yield _copies(rows, pairs[mine], alike[mine], f"of {split} is nearly one of {others}", split, full=full)
+            yield _copies(rows, pairs[mine], alike[mine], f"one of {others}", split, full=full)
     if (~across).any():
-        yield _copies(rows, pairs[~across], alike[~across], "is nearly an earlier one", "", full=full)
+        yield _copies(rows, pairs[~across], alike[~across], "an earlier one", "", full=full)
 
 
-def _copies(rows: Rows, pairs: Array, alike: Array, text: str, split: str, *, full: bool) -> Failure:
+def _copies(rows: Rows, pairs: Array, alike: Array, like: str, split: str, *, full: bool) -> Failure:
     mask, most = np.zeros(len(rows), bool), np.zeros(len(rows))
     mask[pairs[:, 1]] = True
     np.maximum.at(most, pairs[:, 1], alike)
     clusters = _clusters(rows, pairs, alike)
     said = [f"{a} and {b} ({value:.1%} alike)" for one in clusters for a, b, value in one["pairs"]][:_TOLD]
-    count, sizes = int(mask.sum()), counted(len(clusters), "cluster")
-    verb = text if count == 1 else text.replace(" is nearly one ", " are nearly ones ").replace(" is ", " are ")
+    clustered = f"{counted(len(clusters), 'cluster')} of up to {clusters[0]['size']:,}"
+    head = f"In {split} {those(mask, 'are')}" if split else those(mask, "are")
     more = f" Only the {MOST_PAIRS:,} likeliest pairs were compared; there may be more." if full else ""
     return Failure(
         mask,
-        f"{counted(count)} {verb}, {sizes} of up to {clusters[0]['size']:,}: {'; '.join(said)}.{more}",
-        measured={"copies": count, "pairs": len(pairs), "clusters": len(clusters), "largest": clusters[:_TOLD]},
+        f"{head} nearly the same as {like}, in {clustered}: {'; '.join(said)}.{more}",
+        measured={
+            "copies": int(mask.sum()),
+            "pairs": len(pairs),
+            "clusters": len(clusters),
+            "largest": clusters[:_TOLD],
+        },
         severity=Severity.WARNING if split else None,
         fix="Look at the pairs; keep one sample of each cluster, or keep a cluster within one split.",
         kind=split,

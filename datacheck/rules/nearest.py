@@ -99,26 +99,24 @@ def _likeliest(bands: Iterator[tuple[Array, Array]], alike: Callable[[Array, Arr
         alike: estimates the similarity of pairs.
         least: pairs below it are left out.
     """
-    best = np.zeros((0, 2), np.int64)
-    likely = np.zeros(0)
+    best, likely = np.zeros(0, np.int64), np.zeros(0)  # a pair is one number: lower place times samples plus the other
+    count = 0
     for bucket, tie in bands:
-        order = np.lexsort((tie, bucket))
+        count, order = len(bucket), np.lexsort((tie, bucket))
         for step in range(1, _NEXT + 1):
-            meet = bucket[order[:-step]] == bucket[order[step:]]
-            pairs = np.sort(np.stack([order[:-step][meet], order[step:][meet]], axis=1), axis=1)
-            for start in range(0, len(pairs), _CHUNK):
-                part = pairs[start : start + _CHUNK]
-                value = alike(part[:, 0], part[:, 1])
+            meet = np.flatnonzero(bucket[order[:-step]] == bucket[order[step:]])
+            for start in range(0, len(meet), _CHUNK):
+                first, second = (order[meet[start : start + _CHUNK] + more] for more in (0, step))
+                value = alike(first, second)
+                pairs = np.minimum(first, second) * count + np.maximum(first, second)
                 good = value >= least
-                best, likely = _kept(np.concatenate([best, part[good]]), np.concatenate([likely, value[good]]))
-    return best
+                best, likely = _kept(np.concatenate([best, pairs[good]]), np.concatenate([likely, value[good]]))
+    return np.stack(np.divmod(best, max(count, 1)), axis=1)
 
 
 def _kept(pairs: Array, likely: Array) -> tuple[Array, Array]:
     """Return each pair once, the likeliest first, ties by place, at most 10,000."""
-    if not len(pairs):
-        return pairs, likely
-    pairs, once = np.unique(pairs, axis=0, return_index=True)
+    pairs, once = np.unique(pairs, return_index=True)
     likely = likely[once]
     order = np.argsort(-likely, kind="stable")[:MOST_PAIRS]
     return pairs[order], likely[order]

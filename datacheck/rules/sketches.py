@@ -31,6 +31,7 @@ _BIN_BITS = np.uint64(58)
 _TRIES = 256
 _STILL = 1e-3  # of its own size: a column that changes by less stands still
 _LEAST_ROWS = 16
+_HUGE = 1e30  # a float32 holds its millionth part, and the inverse of that
 
 
 def alike_by(schema: Schema) -> tuple[Kind, list[str]]:
@@ -208,8 +209,9 @@ def courses(block: Block, names: Sequence[str]) -> tuple[Array, Array, Array]:
     course = course.astype(np.float64, copy=False)
     reach = course.max(axis=1) - course.min(axis=1)
     most = reach.max(axis=1, initial=0.0)
-    fits &= (most > 0) & (most < np.inf) & np.isfinite(course).all(axis=(1, 2))
-    reach = np.maximum(reach, np.maximum(_STILL * np.abs(course).max(axis=1), 1e-6 * most[:, None]))
+    size = np.abs(course).max(axis=1)
+    fits &= (most > 1 / _HUGE) & (size < _HUGE).all(axis=1)  # and none of it NaN
+    reach = np.maximum(reach, np.maximum(_STILL * size, 1e-6 * most[:, None]))
     return course, reach, fits
 
 
