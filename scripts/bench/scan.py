@@ -1,9 +1,17 @@
 """Scans of whole datasets, one kind after the other, against reading the same bytes and against the naive loop.
 
-    python scripts/bench/scan.py [KIND ...] [--gigabytes 1] [--rounds 3] [--folder DIR]
+    python scripts/bench/scan.py [KIND ...] [--scale 1.0] [--rounds 3] [--workers 1 2] [--folder DIR]
 
-Kinds: jsonl. Data are synthetic, in a temporary folder and so in the page cache; every scan is a fresh command. Speeds
-are bytes per second of processor time, that of all processes together: what one core does. Medians over the rounds.
+clouds   120 scenes of ScanNet's size distribution, float32 [N, 12] .npy, schema scannet; then with their ground truth
+pickles  83,325 annotations as HO-3D stores them, schema ho3d
+demos    500 LIBERO episodes with two cameras, schema libero; the images take no room on the disk and are not read
+jsonl    1 GB of JSON lines of each of three kinds, schemas minimind_pretrain and minimind_sft; then some tokenized
+
+`reading` opens every file and reads it whole (of demos: the arrays that are no images, with h5py). `naive loop` is that
+of a validate_dataset(): load each sample, look whether it has what training needs. A scan is a fresh command at the
+default level, every rule. Data are synthetic, in a temporary folder and so in the page cache. Speeds are per second of
+processor time, that of all processes together: what one core does. What a scan of one file takes (starting Python
+twice, imports) is shown and taken off. Medians over the rounds, which are interleaved.
 """
 
 from __future__ import annotations
@@ -11,24 +19,42 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from datacheck.testing.synth import minimind
+import h5py
+import numpy as np
+
+from datacheck.testing.synth import ho3d, libero, minimind, scannet
 from datacheck.testing.synth.draw import generator
 
 _COMMAND = "import sys; from datacheck.cli.main import main; sys.exit(main())"
 _POLL_S = 0.02
-_READ = 1 << 20
-_DIFFERENT = 4000  # synthetic records; the others differ from them by a number
-_TOKENIZED = 50  # times smaller is the file that is also tokenized
+
+
+@dataclass
+class Data:
+    """One table: a folder of data, how its bytes are read, and the loop that people write first.
+
+    `one` is a file or folder with a single small part of it; `read` returns bytes, `naive` how many samples are bad.
+    """
+
+    what: str
+    folder: Path
+    schema: str | Path
+    samples: int
+    one: Path
+    read: Callable[[], int]
+    naive: Callable[[], int]
 
 
 @dataclass
@@ -40,6 +66,9 @@ class Cost:
     coordinator: int = 0
     worker: int = 0
     tokenized: int = 0
+
+
+# ---------------------------------------------------------------------------------------------------- timing
 
 
 def timed(call: Callable[[], object]) -> Cost:
@@ -58,9 +87,9 @@ def median(costs: list[Cost]) -> Cost:
     )  # fmt: skip
 
 
-def scan(data: Path, schema: str | Path, workers: int, samples: int) -> Cost:
+def scan(data: Path, schema: str | Path, workers: int, samples: int | None = None) -> Cost:
     """Run ``datacheck scan`` anew and watch it; it must check so many samples."""
-    with tempfile.TemporaryDirectory(dir=data.parent) as here:
+    with tempfile.TemporaryDirectory() as here:
         command = [sys.executable, "-c", _COMMAND, "scan", str(data), "--schema", str(schema)]
         command += ["--workers", str(workers), "--format", "json", "--output", str(Path(here, "run"))]
         wall = time.perf_counter()
@@ -74,7 +103,7 @@ def scan(data: Path, schema: str | Path, workers: int, samples: int) -> Cost:
         wall = time.perf_counter() - wall
         code = process.returncode = os.waitstatus_to_exitcode(ended[1])
         answer = Path(here, "said").read_text()
-        if code not in {0, 1} or json.loads(answer)["dataset"]["samples"]["checked"] != samples:
+        if code not in {0, 1} or samples not in {None, json.loads(answer)["dataset"]["samples"]["checked"]}:
             raise SystemExit(answer)
         tokenized = json.loads(answer)["run"]["tokenized"]
         used = ended[2]
@@ -103,22 +132,138 @@ def peak(pid: int) -> int:
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM")), 0)
 
 
-def read_bytes(path: Path) -> None:
-    """Read a file and do nothing with it."""
-    buffer = bytearray(_READ)
-    with path.open("rb", buffering=0) as file:
-        while file.readinto(buffer):
-            pass
+def table(data: Data, rounds: int, workers: Sequence[int]) -> Iterator[str]:
+    """Measure one dataset and yield the lines of its table."""
+    nbytes = data.read()
+    yield f"{data.what}: {data.samples:,} samples, {nbytes / 1e6:,.0f} MB to read"
+    scans = {f"scan, {count} worker{'s' * (count > 1)}": count for count in workers}
+    found: dict[str, list[Cost]] = {name: [] for name in ("reading", "naive loop", "start", *scans)}
+    for _ in range(rounds):
+        found["reading"].append(timed(data.read))
+        found["naive loop"].append(timed(data.naive))
+        found["start"].append(scan(data.one, data.schema if data.one.is_dir() else "files", 1))
+        for name, count in scans.items():
+            found[name].append(scan(data.folder, data.schema, count, data.samples))
+    costs = {name: median(runs) for name, runs in found.items()}
+    start = costs.pop("start").cpu
+    for name, cost in costs.items():
+        net = cost.cpu - start if name in scans else cost.cpu
+        if net <= 0:
+            yield f"  {name:16} too little data to tell: {cost.cpu:.2f} s, {start:.2f} s to start"
+            continue
+        ratios = "  ".join(f"{costs[other].cpu / net:5.2f} of {other}" for other in ("reading", "naive loop"))
+        yield f"  {name:16}{data.samples / net:10,.0f} samples/s {nbytes / net / 1e6:7,.0f} MB/s per core  {ratios}"
+        if name in scans:
+            tokenized = f"{cost.tokenized:,} tokenized; " if cost.tokenized else ""
+            yield (
+                f"    {tokenized}{cost.cpu:.2f} s, of them {start:.2f} s to start; {cost.wall:.2f} s by the clock; "
+                f"peak {cost.worker / 1e6:,.0f} MB of a worker, {cost.coordinator / 1e6:,.0f} MB of the coordinator"
+            )
 
 
-def row(what: str, nbytes: int, cost: Cost, others: dict[str, Cost]) -> str:
-    """Return one line of a table: speed per core, how much slower than others, memory."""
-    ratios = "  ".join(f"{other.cpu / cost.cpu:5.2f} of {name}" for name, other in others.items())
-    memory = f"  {cost.coordinator >> 20:5,} MiB + {cost.worker >> 20:,} MiB a worker" if cost.coordinator else ""
-    return f"{what:44} {nbytes / cost.cpu / 1e6:7,.0f} MB/s per core {cost.wall:6.1f} s   {ratios}{memory}"
+# ---------------------------------------------------------------------------------------------------- files
+
+_IMAGES = ("agentview_rgb", "eye_in_hand_rgb")
+_SIDE = 128
+_FRAMES = 1000
+
+
+def read_files(files: list[Path]) -> int:
+    """Read files whole, each into the same buffer."""
+    buffer = bytearray(1 << 20)
+    total = 0
+    for path in files:
+        with path.open("rb", buffering=0) as file:
+            while size := file.readinto(buffer):
+                total += size
+    return total
+
+
+def checked(files: list[Path], good: Callable[[Path], list[bool]]) -> int:
+    """Return how many samples are bad, as a first validate_dataset() finds them."""
+    bad = 0
+    for path in files:
+        try:
+            bad += good(path).count(False)
+        except Exception:  # noqa: BLE001  that loop does so
+            bad += 1
+    return bad
+
+
+def files_of(what: str, folder: Path, schema: str, pattern: str, good: Callable[[Path], list[bool]]) -> Data:
+    files = sorted(folder.glob(pattern))
+    every = sorted(path for path in folder.rglob("*") if path.suffix in {files[0].suffix, ".txt"})
+    return Data(what, folder, schema, len(files), files[0], lambda: read_files(every), lambda: checked(files, good))
+
+
+def clouds(folder: Path, scale: float) -> Iterator[Data]:
+    """Scenes without and with the ground truth of their evaluation."""
+    scannet.write(folder, 0, replace(scannet.REAL, train=max(1, round(120 * scale)), validation=0), variant="scannet")
+    for name in ("train_list.txt", "val_list.txt"):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / "validation", ignore_errors=True)
+    truth = folder.parent / "truth"
+    shutil.move(folder / "instance_gt", truth)
+
+    def good(path: Path) -> list[bool]:
+        labels = np.load(path)[:, 10:12]
+        return [bool((labels[:, 1] != -1).any())]
+
+    yield files_of("clouds", folder, "scannet", "train/*.npy", good)
+    shutil.move(truth, folder / "instance_gt")
+    yield files_of("clouds with ground truth", folder, "scannet", "train/*.npy", good)
+
+
+def pickles(folder: Path, scale: float) -> Iterator[Data]:
+    """Annotations of frames."""
+    ho3d.write(folder, 0, ho3d.Size(train=max(1, round(83.325 * scale)), evaluation=0, frames=(_FRAMES, _FRAMES)))
+
+    def good(path: Path) -> list[bool]:
+        with path.open("rb") as file:
+            return [pickle.load(file, encoding="latin1")["handJoints3D"] is not None]  # noqa: S301  we wrote it
+
+    yield files_of("pickles", folder, "ho3d", "train/*/meta/*.pkl", good)
+
+
+def demos(folder: Path, scale: float) -> Iterator[Data]:
+    """Episodes with pictures that are not read."""
+    libero.write(folder, 0, libero.Size(suites=("libero_spatial",), tasks=10, demos=max(1, round(50 * scale)), image=0))
+    files = sorted(folder.rglob("*.hdf5"))
+    for path in files:
+        with h5py.File(path, "a") as file:
+            for demo in file["data"].values():
+                for name in _IMAGES:  # no chunk is ever written: nothing but the header is there
+                    demo.create_dataset(f"obs/{name}", (len(demo["actions"]), _SIDE, _SIDE, 3), np.uint8)
+
+    def good(path: Path) -> list[bool]:
+        return [all(len(array) for array in episode.values()) for episode in arrays(path).values()]
+
+    count = sum(len(arrays(path)) for path in files)
+    found = files_of("demos", folder, "libero", "*/*.hdf5", good)
+    yield replace(
+        found, samples=count,
+        read=lambda: sum(a.nbytes for path in files for episode in arrays(path).values() for a in episode.values()),
+    )  # fmt: skip
+
+
+def arrays(path: Path) -> dict[str, dict[str, np.ndarray]]:
+    """Return every array that is no image, by episode."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+
+    def visit(name: str, item: object) -> None:
+        if isinstance(item, h5py.Dataset) and name.rpartition("/")[2] not in _IMAGES:
+            found.setdefault(name.split("/")[1], {})[name] = item[()]
+
+    with h5py.File(path, "r") as file:
+        file.visititems(visit)
+    return found
 
 
 # ------------------------------------------------------------------------------------------------ JSON lines
+
+_DIFFERENT = 4000  # synthetic records; the others differ from them by a number
+_TOKENIZED = 50  # times smaller is the file that is also tokenized
+_GIGABYTE = 1_000_000_000
 
 LINES: dict[str, tuple[str, Callable[..., dict]]] = {
     "texts, 1.4 kB a line": ("pretrain", lambda rng: minimind.pretrain(rng, minimind.Size(characters=560))),
@@ -129,8 +274,9 @@ LINES: dict[str, tuple[str, Callable[..., dict]]] = {
 }  # fmt: skip
 
 
-def write_lines(path: Path, make: Callable[..., dict], nbytes: int) -> int:
+def write_lines(path: Path, make: Callable[..., dict], nbytes: float) -> int:
     """Write about so many bytes of JSON lines; return how many lines."""
+    path.parent.mkdir(exist_ok=True)
     base = [make(generator(0, path.name, number)) for number in range(_DIFFERENT)]
     count = 0
     with path.open("wb") as file:
@@ -139,88 +285,75 @@ def write_lines(path: Path, make: Callable[..., dict], nbytes: int) -> int:
                 if "text" in record:
                     record = {"text": f"{count} {record['text']}"}
                 else:
-                    last = record["conversations"][-1] | {
-                        "content": f"{record['conversations'][-1]['content']} {count}"
-                    }
-                    record = {"conversations": [*record["conversations"][:-1], last]}
+                    *before, last = record["conversations"]
+                    record = {"conversations": [*before, last | {"content": f"{last['content']} {count}"}]}
                 file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
                 count += 1
             file.truncate()
     return count
 
 
-def naive(path: Path) -> None:
+def naive_lines(path: Path) -> int:
     """Check every line as a training script does: it parses, its field is there and not empty, none stands twice."""
     seen, bad = set(), 0
     with path.open(encoding="utf-8") as file:
         for line in file:
             record = json.loads(line)
             value = record.get("text") or record.get("conversations")
-            if not value:
-                bad += 1
-                continue
-            text = value if isinstance(value, str) else "".join(message["content"] for message in value)
+            text = value if isinstance(value, str) else "".join(message["content"] for message in value or ())
             bad += not text.strip() or text in seen
             seen.add(text)
-    assert not bad
+    return bad
 
 
-def jsonl(folder: Path, gigabytes: float, rounds: int) -> Iterator[str]:
-    """Yield the table of JSON lines: one file of each kind of line, read by one worker and by two."""
-    minimind.write_tokenizer(folder / "model")
+def jsonl(folder: Path, scale: float) -> Iterator[Data]:
+    """One file of each kind of line; then the smaller one of which some lines are tokenized."""
+    model = folder.parent / "model"
+    minimind.write_tokenizer(model)
     for what, (name, make) in LINES.items():
-        data = folder / "data"
-        data.mkdir()
-        path = data / f"{name}.jsonl"
-        count = write_lines(path, make, int(gigabytes * 1e9))
-        nbytes = path.stat().st_size
-        yield f"JSON lines, {what}: {count:,} lines, {nbytes / 1e9:.2f} GB"
-        text = Path("schemas", f"minimind_{name}.yaml").read_text().replace("path: model, ", "")
-        plain = folder / "plain.yaml"
-        plain.write_text(text)
-        found: dict[str, list[Cost]] = {"reading": [], "naive loop": [], "1 worker": [], "2 workers": []}
-        for _ in range(rounds):
-            found["reading"].append(timed(lambda path=path: read_bytes(path)))
-            found["naive loop"].append(timed(lambda path=path: naive(path)))
-            for workers in (1, 2):
-                found[f"{workers} worker{'s' * (workers > 1)}"].append(scan(data, plain, workers, count))
-        costs = {name: median(runs) for name, runs in found.items()}
-        limits = {name: costs[name] for name in ("reading", "naive loop")}
-        for name_, cost in costs.items():
-            label = name_ if name_ in limits else f"datacheck scan, {name_}, {cost.tokenized} tokenized"
-            yield row(label, nbytes, cost, {} if name_ == "reading" else limits)
-        yield from _tokenized(data, path, name, make, nbytes // _TOKENIZED, folder / "model")
-        for file in data.rglob("*"):
-            file.unlink()
-        data.rmdir()
-
-
-def _tokenized(data: Path, path: Path, name: str, make: Callable[..., dict], nbytes: int, model: Path) -> Iterator[str]:
-    count = write_lines(path, make, nbytes)
-    schema = model.parent / "tokens.yaml"
-    schema.write_text(Path("schemas", f"minimind_{name}.yaml").read_text().replace("path: model", f"path: {model}"))
-    cost = scan(data, schema, 1, count)
-    yield row(f"of {count:,} lines {cost.tokenized:,} tokenized", path.stat().st_size, cost, {})
+        path = folder / f"{name}.jsonl"
+        said = Path(f"schemas/minimind_{name}.yaml").read_text()
+        for tokens, nbytes in ((False, scale * _GIGABYTE), (True, scale * _GIGABYTE / _TOKENIZED)):
+            count = write_lines(path, make, nbytes)
+            schema = folder.parent / f"{name}.yaml"
+            schema.write_text(said.replace("path: model, ", f"path: {model}, " if tokens else ""))
+            one = folder.parent / "one"
+            one.mkdir(exist_ok=True)
+            with path.open("rb") as file:
+                (one / path.name).write_bytes(file.readline())
+            label = f"JSON lines, {what}{', some tokenized' * tokens}"
+            yield Data(
+                label, folder, schema, count, one,
+                lambda path=path: read_files([path]), lambda path=path: naive_lines(path),
+            )  # fmt: skip
+        shutil.rmtree(folder)
 
 
 # ---------------------------------------------------------------------------------------------------- main
 
-KINDS: dict[str, Callable[[Path, float, int], Iterator[str]]] = {"jsonl": jsonl}
+KINDS: dict[str, Callable[[Path, float], Iterator[Data]]] = {
+    "clouds": clouds, "pickles": pickles, "demos": demos, "jsonl": jsonl,
+}  # fmt: skip
 
 
 def main() -> int:
     """Print the tables that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", metavar="KIND", choices=[*KINDS, []], help="default: all")
-    parser.add_argument("--gigabytes", type=float, default=1.0, help="bytes of the data of each table")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the data")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, nargs="*", default=[1])
     parser.add_argument("--folder", default=None, help="where to write the data; removed afterwards")
     asked = parser.parse_args()
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {asked.rounds} rounds")
+    print(
+        f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f}), {platform.machine()}, Python "
+        f"{platform.python_version()}, NumPy {np.__version__}, {asked.rounds} rounds"
+    )
     for kind in asked.kinds or KINDS:
         with tempfile.TemporaryDirectory(dir=asked.folder) as name:
-            for line in KINDS[kind](Path(name), asked.gigabytes, asked.rounds):
-                print(line, flush=True)
+            for data in KINDS[kind](Path(name, "data"), asked.scale):
+                for line in table(data, asked.rounds, asked.workers):
+                    print(line, flush=True)
     return 0
 
 
