@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 _NEEDS = ("DC109", "DC122", "DC221")
 
 
-@measure("lens", applies=of_role("intrinsics"))
+@measure("lens", version=2, applies=of_role("intrinsics"))
 def lens(column: Column, spec: FieldSpec) -> Columns:
     """Focal lengths and principal point of the first camera, in pixels: `lens` (fx, fy, cx, cy)."""
     del spec
@@ -124,8 +124,9 @@ def _of_another(bad: Array, camera: Array, view: Array, size: tuple[int, int], u
 
 
 def _normalised(camera: Array) -> Array:
-    most: Array = np.abs(camera / np.array([10.0, 10.0, 1.5, 1.5])).max(axis=1)
-    return most <= 1
+    share = camera / np.array([10.0, 10.0, 1.5, 1.5])
+    found: Array = ((share > 0) & (share <= 1)).all(axis=1)
+    return found
 
 
 def _swapped(camera: Array, width: int, height: int) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ Array = np.ndarray[Any, Any]
 
 _SHORT = 5  # characters: "null" has four
 _NAMELESS = frozenset({"none", "nan", "null"})
+_ASKING = frozenset({"user", "human", "tool"})
+_PROMPTING = _ASKING | {"system"}
 UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS = 1, 2, 4, 8, 16
 
 
@@ -49,7 +52,7 @@ def _order(roles: tuple[str, ...], speakers: tuple[str, ...], learnt: str) -> tu
         strange = next((role for role in roles if role not in speakers), "")
         wrong |= UNKNOWN if strange else 0
     before = roles[: roles.index(learnt)] if learnt in roles else ()
-    if learnt in roles and not {"user", "human", "tool"} & set(before):
+    if learnt in roles and learnt not in _ASKING and not _ASKING.intersection(before):
         wrong |= NO_USER
     if roles and learnt in roles and roles[-1] != learnt:
         wrong |= LAST
@@ -76,7 +79,7 @@ def _parses(text: str) -> bool:
     return True
 
 
-@measure("speakers", applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
+@measure("speakers", version=2, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
 def speakers(column: Column, spec: FieldSpec) -> Columns:
     """Who speaks when: `order` (bits: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON).
 
@@ -168,13 +171,14 @@ def empty_text(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         Answers that are empty or white space; texts that are; texts that are ``None``, ``nan`` or ``null``, as
-        str() makes of a missing value.
+        str() makes of a missing value. A text field that is ``optional`` may be empty.
     Why it matters:
         The model learns to answer nothing, or to say None.
     Measure:
         Turns and texts without a visible character; turns that only call a tool or only think count as said.
     When it is wrong:
-        Empty answers are to be written during training: remove ``train_on`` or switch the rule off.
+        A text that need not be there is written as "": declare it ``optional``. Empty answers are written during
+        training: switch the rule off.
     Options:
         share: share of plain texts, and of chats with other empty turns, up to which nothing is said (0.001).
     Bad::
@@ -200,7 +204,7 @@ def empty_text(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     what = "text" if case.spec.role == "text" else f"{case.spec.train_on or 'assistant'} turn"
     share = float(case.options["share"])
-    hollow = known & (rows["hollow"] > 0)
+    hollow = known & (rows["hollow"] > 0) & (case.spec.role != "text" or not case.spec.optional)
     if hollow.sum() > (share * known.sum() if case.spec.role == "text" else 0):
         yield _empty(hollow, f"{those(hollow, 'have')} an empty {what}.", "empty")
     unsaid = known & (rows["unsaid"] > 0)
@@ -283,9 +287,13 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-@measure("preference", per="sample", uses=("fields.preferred_over", "fields.role"))
+@measure("preference", version=2, per="sample", uses=("fields.preferred_over", "fields.role"))
 def preference(block: Block, schema: Schema) -> Columns:
-    """What two answers to one prompt have in common: ``<field>:same`` (the answers), ``<field>:prompts`` (differ)."""
+    """What two answers to one prompt have in common.
+
+    ``<field>:same``: all of it; ``<field>:prompts``: where they part, somebody asks or instructs. Chats that part with
+    an answer may go on as they like.
+    """
     found: dict[str, Array] = {}
     for name, spec in schema.of_role("chat", "text"):
         mine, other = block.fields.get(name), block.fields.get(spec.preferred_over or "")
@@ -296,10 +304,18 @@ def preference(block: Block, schema: Schema) -> Columns:
             found[f"{name}:same"] = np.array([a.strip() == b.strip() for a, b in pairs], dtype=bool)
             found[f"{name}:prompts"] = np.zeros(len(block), bool)
             continue
-        chats = [(messages_of(a), messages_of(b)) for a, b in pairs]
-        found[f"{name}:same"] = np.array([a[-1:] == b[-1:] for a, b in chats], dtype=bool)
-        found[f"{name}:prompts"] = np.array([a[:-1] != b[:-1] for a, b in chats], dtype=bool)
+        parting = [_parting(messages_of(a), messages_of(b)) for a, b in pairs]
+        found[f"{name}:same"] = np.array([roles is None for roles in parting], dtype=bool)
+        found[f"{name}:prompts"] = np.array([bool(_PROMPTING & (roles or set())) for roles in parting], dtype=bool)
     return found
+
+
+def _parting(one: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> set[str] | None:
+    """Return who speaks in the first turns in which two chats differ, None where they do not."""
+    for turns in zip_longest(one, other):
+        if turns[0] != turns[1]:
+            return {_role(turn) for turn in turns if turn is not None}
+    return None
 
 
 @rule(
@@ -311,11 +327,12 @@ def equal_preference(rows: Rows, case: Case) -> Iterator[Failure]:
     """A preferred answer is the rejected one, or answers another question.
 
     What:
-        The last turns of ``preferred_over`` pairs differ, and what stands before them does not.
+        The two chats of a ``preferred_over`` pair differ, and the first turn that differs is an answer: what was asked
+        is the same until then.
     Why it matters:
         Equal answers give no gradient and a loss of ln 2; answers to different questions teach the question.
     Measure:
-        Equality of the last turn, and of all turns before it.
+        The first turn that differs, and who speaks there.
     When it is wrong:
         The prompts differ on purpose (a rewritten question): switch the rule off.
     Options:

@@ -229,7 +229,7 @@ _CAUSES = {
 
 @rule(
     "DC402", "no-effective-instances", Severity.ERROR, Level.SAMPLE, per="sample", measures=(funnel,),
-    needs=(*_BEFORE, "DC104", "DC201", "DC401", "DC404"), defaults={"margin": 0.25}, unless=_no_instance_field,
+    needs=(*_BEFORE, "DC104", "DC201", "DC222", "DC401", "DC404"), defaults={"margin": 0.25}, unless=_no_instance_field,
 )  # fmt: skip
 def no_effective_instances(rows: Rows, case: Case) -> Iterator[Failure]:
     """No instance is left of a scene after the loader's own steps.
@@ -304,7 +304,7 @@ def _emptied(rows: Rows, few: Array, least: int, steps: tuple[tuple[str, Any], .
 
 @rule(
     "DC403", "tiny-instances", Severity.WARNING, Level.SAMPLE, per="sample", measures=(funnel,),
-    needs=(*_BEFORE, "DC201", "DC401", "DC402", "DC404"), defaults={"share": 0.1, "vanish": 0.5},
+    needs=(*_BEFORE, "DC201", "DC222", "DC401", "DC402", "DC404"), defaults={"share": 0.1, "vanish": 0.5},
     unless=lambda s: _no_instance_field(s) or ("" if loader_steps(s) else "neither loader nor min_points is declared"),
 )  # fmt: skip
 def tiny_instances(rows: Rows, case: Case) -> Iterator[Failure]:

@@ -10,7 +10,7 @@ import numpy as np
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.histograms import distinct
-from datacheck.rules.measures import in_classes, is_numeric, of_role, one_of, reduced
+from datacheck.rules.measures import finite, in_classes, is_numeric, of_role, one_of, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
@@ -20,11 +20,11 @@ Array = np.ndarray[Any, Any]
 _MARKS = (255, 65535)  # what unsigned labels use for "ignore"
 
 
-@measure("labels", applies=of_role("class", "instance"), uses=("classes", "ignore"))
+@measure("labels", version=2, applies=of_role("class", "instance"), uses=("classes", "ignore"))
 def labels(column: Column, spec: FieldSpec) -> Columns:
     """What label values there are, by kind.
 
-    Counts: `count` of values; `ignored` ones, declared as such; `negative` and `mark` (255, 65535) ones, undeclared;
+    Counts: `ignored` ones, declared as such; `negative` and `mark` (255, 65535) ones, undeclared;
     `outside` the classes otherwise. `lowest` negative, `marked` value, `low` and `high` of those outside, `top` class.
     """
     if not is_numeric(column):
@@ -43,7 +43,6 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
 
     kinds = {"ignored": ignored, "negative": negative, "mark": mark, "outside": outside}
     columns = {name: reduced(np.add, where * often, lengths) for name, where in kinds.items()}
-    columns["count"] = reduced(np.add, often, lengths)
     zeros = np.zeros(len(column))
     columns["lowest"] = extreme(np.minimum, negative) if negative.any() else zeros
     columns["marked"] = extreme(np.maximum, mark) if mark.any() else zeros
@@ -107,7 +106,7 @@ def class_out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 @rule(
-    "DC405", "ignore-label", Severity.ERROR, Level.DATASET, measures=(labels,),
+    "DC405", "ignore-label", Severity.ERROR, Level.DATASET, measures=(labels, finite),
     needs=("DC109", "DC122", "DC221"), applies=of_role("class", "instance"),
 )  # fmt: skip
 def ignore_label(rows: Rows, case: Case) -> Iterator[Failure]:
@@ -141,7 +140,7 @@ def ignore_label(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         ExCap3D: the configuration says 255, the data -100, the raw files -1.
     """
-    known = rows.measured("count")
+    known = rows.measured("negative", "count")
     if not known.any():
         return
     if (negative := known & (rows["negative"] > 0)).any():
@@ -196,7 +195,7 @@ def segments(column: Column, spec: FieldSpec) -> Columns:
 
 def _distinct(values: Array, ignored: tuple[int, ...]) -> int:
     low, high = float(values.min()), float(values.max())
-    if high - low < max(65_536, 4 * len(values)):
+    if high - low < max(65_536, 4 * len(values)) and max(-low, high) < _WHOLE["float64"]:
         whole = values.astype(np.int64)
         found = np.flatnonzero(np.bincount(whole - int(low))) + int(low)
     else:

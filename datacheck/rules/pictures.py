@@ -46,7 +46,7 @@ def bands(column: Column, spec: FieldSpec) -> Columns:
             image = image[:: max(1, -(-len(image) // _FRAMES))]
         rows = image.reshape(-1, *image.shape[-3:]) if image.ndim == 4 else image[None]
         height = rows.shape[1]
-        if height < _BANDS or not len(rows):
+        if height < _BANDS or not rows.size:
             continue
         profile = rows.mean(axis=(0, *range(2, rows.ndim)), dtype=np.float64)
         edges = np.linspace(0, height, _BANDS + 1).astype(np.int64)

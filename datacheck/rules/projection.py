@@ -22,7 +22,7 @@ READINGS: tuple[Signs, ...] = (
 
 
 def cameras(column: Column) -> tuple[Array, Array]:
-    """Return the camera of each sample, its first one where it has several, and where there is one.
+    """Return the camera of each sample, its first one where it has several, and where there is a finite one.
 
     Shapes:
         cameras: float64 (samples, 4): focal lengths and principal point, fx fy cx cy [px]
@@ -49,10 +49,10 @@ def cameras(column: Column) -> tuple[Array, Array]:
         out[known] = np.stack([k[:, 0, 0], k[:, 1, 1], k[:, 0, 2], k[:, 1, 2]], axis=1)
     else:
         known = np.zeros(count, bool)
-    return out, known
+    return out, known & np.isfinite(out).all(axis=1)
 
 
-@measure("projection", per="sample", version=2, uses=("fields.intrinsics", "fields.image_size"))
+@measure("projection", per="sample", version=3, uses=("fields.intrinsics", "fields.image_size"))
 def projection(block: Block, schema: Schema) -> Columns:
     """Share of positions inside the image, by the field's intrinsics: ``<field>:inside``, one for each of `READINGS`.
 

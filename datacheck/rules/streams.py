@@ -20,30 +20,29 @@ DARK = (0.5, 1.0, 2.0, 4.0, 8.0)  # mean brightness of a frame, of 255
 
 
 def _frames(column: Column, spec: FieldSpec) -> tuple[Array, Array] | None:
-    """Return one row of pixels per frame, and how many frames each sample has."""
+    """Return how many numbers each frame has, one frame after another, and how many frames each sample has."""
     values, lengths = column.values, column.lengths
     rank = values.ndim - (lengths is None)
-    over_time = rank == 4 or (rank == 3 and (spec.ragged or "").startswith("T"))
-    if lengths is None or rank < 2 or not len(values):
+    if lengths is None or rank < 2:
         return None
-    if over_time:
-        return values.reshape(len(values), -1), lengths
-    if column.uniform is None:
-        return None
-    return values.reshape(len(column), -1), np.ones(len(column), np.int64)
+    item = int(np.prod(values.shape[1:], dtype=np.int64))
+    if rank == 4 or (rank == 3 and (spec.ragged or "").startswith("T")):
+        return np.full(len(values), item), lengths
+    return lengths * item, np.ones(len(column), np.int64)
 
 
-def _white(pixels: Array) -> float:
-    """Return what the brightest value is, 0 where the numbers are no brightness (floats below 0 are normalised)."""
-    if pixels.dtype.kind == "u":
-        return 255.0 if pixels.dtype.itemsize == 1 else 65_535.0
-    low, high = float(pixels.min()), float(pixels.max())
-    if not (low >= 0 and np.isfinite(high)):
-        return 0.0
-    return 1.0 if pixels.dtype.kind == "f" and high <= 1 else 255.0
+def _white(low: Array, high: Array, dtype: np.dtype[Any]) -> Array:
+    """Return what the brightest value of each sample is, from its extremes; 0 where its numbers are no brightness.
+
+    Floats below 0 are normalised, those up to 1 shares of white.
+    """
+    if dtype.kind == "u":
+        return np.full(len(low), 255.0 if dtype.itemsize == 1 else 65_535.0)
+    white = np.where((high <= 1) & (dtype.kind == "f"), 1.0, 255.0)
+    return np.where((low >= 0) & np.isfinite(high), white, 0.0)
 
 
-@measure("frames", applies=of_role("image"), uses=("shape",), depth="deep")
+@measure("frames", version=2, applies=of_role("image"), uses=("shape",), depth="deep")
 def frames(column: Column, spec: FieldSpec) -> Columns:
     """How bright the frames of a sample are.
 
@@ -51,14 +50,13 @@ def frames(column: Column, spec: FieldSpec) -> Columns:
     `first_dark`: the first below the last of `DARK`, -1 for none.
     """
     found = _frames(column, spec) if is_numeric(column) and column.values.dtype.kind != "b" else None
-    white = 0.0 if found is None else _white(found[0])
-    if found is None or not white or not found[0].shape[1]:
+    if found is None:
         return {}
-    pixels, count = found
-    mean = (
-        255 / white * pixels.sum(axis=1, dtype=np.float64 if pixels.dtype.kind == "f" else np.uint64) / pixels.shape[1]
-    )
-    flat = pixels.min(axis=1) == pixels.max(axis=1)
+    (size, count), pixels = found, column.values.reshape(-1)
+    low, high = (reduced(ufunc, pixels, size).astype(np.float64) for ufunc in (np.minimum, np.maximum))
+    white = _white(reduced(np.minimum, low, count), reduced(np.maximum, high, count), pixels.dtype)
+    mean = reduced(np.add, pixels, size) / np.maximum(size, 1) * np.repeat(255 / np.maximum(white, 1), count)
+    flat = low == high
     dark = (mean[:, None] < DARK) | flat[:, None]
     at = np.arange(len(mean)) - np.repeat(np.cumsum(count) - count, count)
     first = reduced(np.minimum, np.where(dark[:, -1], at, len(mean)), count)
@@ -68,7 +66,8 @@ def frames(column: Column, spec: FieldSpec) -> Columns:
         "flat": reduced(np.add, flat, count),
         "first_dark": np.where(first < len(mean), first, -1),
     }
-    return {name: Measured(values, count > 0) for name, values in columns.items()}
+    seen = (reduced(np.add, size, count) > 0) & (white > 0)
+    return {name: Measured(values, seen) for name, values in columns.items()}
 
 
 @rule(
