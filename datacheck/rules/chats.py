@@ -221,11 +221,11 @@ def _empty(mask: Array, text: str, kind: str) -> Failure:
 
 
 _WRONG = {
-    UNKNOWN: ("unknown", Severity.ERROR, "have a speaker that is none of the declared ones"),
-    NO_USER: ("no-user", Severity.ERROR, "have an answer before anyone has asked"),
-    NO_CALL: ("no-call", Severity.ERROR, "have the reply of a tool that nobody called"),
-    TOOLS: ("tools", Severity.ERROR, "have tools or tool calls that are no JSON"),
-    LAST: ("last", Severity.WARNING, "do not end with an answer"),
+    UNKNOWN: ("unknown", "have a speaker that is none of the declared ones", "speakers under other names"),
+    NO_USER: ("no-user", "have an answer before anyone has asked", "the question is lost, or turns are out of order"),
+    NO_CALL: ("no-call", "have the reply of a tool that nobody called", "the turn with the call is lost"),
+    TOOLS: ("tools", "have tools or tool calls that are no JSON", "written as another text than JSON"),
+    LAST: ("last", "do not end with an answer", "the last answer is lost, or turns are out of order"),
 }
 
 
@@ -269,7 +269,7 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
     if not known.any():
         return
     order = rows["order"]
-    for bit, (kind, severity, what) in _WRONG.items():
+    for bit, (kind, what, why) in _WRONG.items():
         mask = known & ((order & bit) > 0)
         if not mask.any():
             continue
@@ -280,8 +280,8 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
             mask,
             f"{counted(count)} {verb}{strange}.",
             expected={"speakers": list(case.spec.speakers)},
-            cause=Cause(what, kind, explains=count),
-            severity=severity,
+            cause=Cause(why, kind, explains=count),
+            severity=Severity.WARNING if bit == LAST else None,
             fix="Repair the export, or drop the chats.",
             kind=kind,
         )

@@ -76,7 +76,7 @@ def short_episode(rows: Rows, case: Case) -> Iterator[Failure]:
         if short.any():
             yield _windowless(rows, known, short, steps, least)
         starts = np.maximum(0, steps - windows.length + 1)
-        if windows.pad == "none" and starts[known].sum() < float(case.options["starts"]) * steps[known].sum():
+        if windows.pad == "none" and 0 < starts[known].sum() < float(case.options["starts"]) * steps[known].sum():
             yield _lost_starts(known, steps, starts, windows.length)
     if episode is not None and episode.length is not None:
         low, high = episode.length.low or 0, episode.length.high or np.inf
@@ -300,7 +300,7 @@ def _idle(rows: Rows, bad: Array, frozen: Array, idle: Array, unasked: Array, mo
     found = int(reasons[kind][0].sum())
     return Failure(
         bad,
-        f"{those(bad, 'stand')} still for {100 * float(np.median(idle[bad])):.3g} % of their steps (median; {said}), "
+        f"{those(bad, 'stand')} still for {100 * float(np.median(idle[bad])):.3g} % of the steps (median; {said}), "
         f"allowed {100 * most:g} %.",
         measured={
             "idle": float(np.median(idle[bad])), "frozen": int((frozen & bad).sum()),

@@ -77,7 +77,7 @@ def _follows(told: Array, seen: Array, lag: int) -> tuple[float, bool]:
 
 @rule(
     "DC207", "gripper-convention", Severity.WARNING, Level.SAMPLE, measures=(told, grasping),
-    needs=("DC109", "DC122", "DC221"), applies=of_role("gripper"), defaults={"strays": 0.01, "sure": 0.3},
+    needs=("DC109", "DC122", "DC221", "DC224"), applies=of_role("gripper"), defaults={"strays": 0.01, "sure": 0.3},
 )  # fmt: skip
 def gripper_convention(rows: Rows, case: Case) -> Iterator[Failure]:
     """A gripper command means something else than declared, or than in the other samples.

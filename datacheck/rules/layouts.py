@@ -25,16 +25,16 @@ _MANY = 200
 _EXACT = {"float16": 2**11, "float32": 2**24}
 
 
-@measure("windows", applies=lambda s: s.columns is not None and not s.is_text, uses=("columns",))
+@measure("windows", version=2, applies=lambda s: s.columns is not None and not s.is_text, uses=("columns",))
 def windows(column: Column, spec: FieldSpec) -> Columns:
     """Where quaternions may lie: `unit`, share of the rows in which columns i to i + 3 have length 1, for every i."""
-    del spec
-    values = column.values
+    values, lengths = column.values, column.lengths
     if not is_numeric(column) or values.dtype.kind != "f":
         return {}
-    lengths = column.lengths
-    if values.ndim == 1 and lengths is not None and column.uniform is not None:
-        values, lengths = values.reshape(len(column), -1), None
+    if values.ndim == 1 and lengths is not None:
+        width = max(stop for _, stop in parse_columns(spec.columns or "").values())
+        whole = lengths == width
+        values, lengths = values[np.repeat(whole, lengths)].reshape(-1, width), whole.astype(np.int64)
     width = int(values.shape[-1])
     if values.ndim != 2 or not _FOUR <= width <= _WIDEST:
         return {}
@@ -228,16 +228,16 @@ def mixed_schema(rows: Rows, case: Case) -> Iterator[Failure]:
 # ---------------------------------------------------------------------------------------------- ids
 
 
-@measure("ids", applies=of_role(*sorted(_IDS)))
+@measure("ids", version=2, applies=of_role(*sorted(_IDS)))
 def ids(column: Column, spec: FieldSpec) -> Columns:
-    """How many different ids a sample has: `distinct`, for integers of 8 and 16 bits, which they may not fit."""
+    """How many different ids a sample has: `ids`, for integers of 8 and 16 bits, which they may not fit."""
     del spec
     dtype = column.values.dtype
     if not is_numeric(column) or dtype.kind not in "iu" or dtype.itemsize > 2:
         return {}
     low = int(np.iinfo(dtype).min)
     found = [len(np.flatnonzero(np.bincount(column[i].reshape(-1).astype(np.int64) - low))) for i in range(len(column))]
-    return {"distinct": np.array(found, dtype=np.int64)}
+    return {"ids": np.array(found, dtype=np.int64)}
 
 
 @rule(
@@ -286,9 +286,9 @@ def id_overflow(rows: Rows, case: Case) -> Iterator[Failure]:
         if dtype in _EXACT and case.spec.role != "segment":  # of segments DC412 says it
             bad = mine & (np.maximum(np.abs(low), np.abs(high)) > _EXACT[dtype])
             yield from _does_not_fit(bad, dtype, high, f"whole numbers are exact up to {_EXACT[dtype]:,}", "float")
-        elif dtype in {"int8", "uint8", "int16", "uint16"} and "distinct" in rows:
+        elif dtype in {"int8", "uint8", "int16", "uint16"} and "ids" in rows:
             ends = np.iinfo(dtype)
-            many = mine & (rows["distinct"] > int(case.options["distinct"]))
+            many = mine & (rows["ids"] > int(case.options["distinct"]))
             full = many & (high == ends.max) & (ends.max not in marks)
             yield from _does_not_fit(full, dtype, high, f"its largest value is {ends.max:,}", "full")
             wrapped = mine & ~full & (low < -1) & ~np.isin(low, marks) & (high > 0.9 * ends.max) & (ends.min < 0)

@@ -173,7 +173,7 @@ def group_leak(rows: Rows, case: Case) -> Iterator[Failure]:
 
 @rule(
     "DC803", "exact-duplicate", Severity.WARNING, Level.PAIR, per="sample", measures=(content,),
-    needs=("DC109", "DC602", "DC801"), span="all", defaults={"share": 0.001},
+    needs=("DC109", "DC221", "DC602", "DC702", "DC801"), span="all", defaults={"share": 0.001},
 )  # fmt: skip
 def exact_duplicate(rows: Rows, case: Case) -> Iterator[Failure]:
     """A sample stands more than once.

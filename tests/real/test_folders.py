@@ -204,7 +204,10 @@ JOINTS = [
 WORDS = [
     Case(LLAMA, "alpaca", 1090, warnings={("DC803", "", ""): 14}),  # "14 exact duplicate records"
     Case(LLAMA, "messages", 500, warnings={("DC803", "", ""): 1}),  # "1 exact duplicate lines"
-    Case(LLAMA, "preferences", 300, warnings={("DC803", "", ""): 5}),  # "5 exact duplicate records"
+    Case(LLAMA, "preferences", 300, warnings={
+        ("DC803", "", ""): 5,  # "5 exact duplicate records"
+        ("DC708", "conversations", "mojibake"): ["dpo_en_demo.json:000000000015"],  # "fianc\u00c3\u00a9"
+    }),
     # "2 different key sets"
     Case("e_lm_corpora/lm-sys-FastChat", "sharegpt", 500, errors={("DC121", "system", "system"): 494}),
     # two characters U+0010 in 526, and replacement characters where C4 lost apostrophes and Hungarian letters

@@ -9,7 +9,7 @@ from datacheck.rules.posing import posed
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
 from datacheck.testing.memory import scan_pieces
-from tests.rules.harness import picture, room, schema_of, standing, view
+from tests.rules.harness import hand, picture, room, schema_of, standing, view
 
 
 def scanned(schema, *fields, groups=(), facts=()):
@@ -47,11 +47,23 @@ def lens(fx=600.0, cx=320.0, cy=240.0, fy=None):
         (lens(300, 160, 120), "resolution"),
         (lens(0.9, 0.5, 0.5), "normalised"),
         (lens(fy=-600.0), "camera"),
+        (np.array([[0, 0.1, 0], [0, 0, 0], [0, 0, 1]]), "camera"),  # no normalised camera: it has no focal length
     ],
 )
 def test_a_camera_belongs_to_its_image(k, kind):
     found = findings(LENS, {"k": k})
     assert [(f.code, f.kind) for f in found] == ([("DC306", kind)] if kind else [])
+
+
+def test_what_a_camera_of_nan_cannot_project_is_not_judged():
+    hands = LENS.replace("fields: {", "fields: {j: {role: joints, shape: [21, 3], unit: m, frame: camera_opengl, "
+                         "intrinsics: k, image_size: [640, 480]}, ")  # fmt: skip
+    joints = hand(np.random.default_rng(0), 12)
+    samples = [{"j": one, "k": lens()} for one in joints]
+    assert findings(hands, *samples) == []
+    for broken in (1, len(samples)):
+        blind = [{"j": s["j"], "k": s["k"] * np.nan} for s in samples[:broken]] + samples[broken:]
+        assert [f.code for f in findings(hands, *blind)] == ["DC221"]
 
 
 def test_a_portrait_camera_is_named_and_a_halved_one_with_its_factor():

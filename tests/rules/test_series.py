@@ -93,6 +93,10 @@ def test_eighty_percent_of_starts_are_enough():
         assert [f.kind for f in said(WINDOWS, *demos(steps_))] == kinds
 
 
+def test_starts_are_not_lost_where_no_episode_has_any():
+    assert [f.kind for f in said(WINDOWS, *demos(20, 30)) if f.code == "DC501"] == ["short"]
+
+
 def test_an_episode_without_steps_gives_no_window_even_with_padding():
     found = said(WINDOWS.replace("64", "64, pad: edge"), {"a": np.zeros((0, 2))}, *demos(20, 30))
     assert brief(found, "DC501") == [("empty", "error", [0])]
@@ -286,8 +290,17 @@ def test_a_picture_is_one_frame_and_normalised_floats_are_left_alone():
     single = [np.full((3, 4, 3), 9, np.uint8), np.arange(36, dtype=np.uint8).reshape(3, 4, 3)]
     found = frames.function(Column.of(single), FieldSpec(role="image", shape=("H", "W", 3)))
     assert (found["frames"].values.tolist(), found["flat"].values.tolist()) == ([1, 1], [1, 0])
-    centred = Column.of([np.random.default_rng(0).normal(size=(5, 4, 4, 3))])
-    assert frames.function(centred, FieldSpec(role="image", shape=("T", 4, 4, 3))) == {}
+    films = [np.random.default_rng(0).normal(size=(5, 4, 4, 3)), np.full((5, 4, 4, 3), 0.9), np.full((1, 4, 4, 3), 9.0)]
+    found = frames.function(Column.of(films), FieldSpec(role="image", shape=("T", 4, 4, 3)))
+    assert found["dark"].present.tolist() == [False, True, True]  # each by its own scale: -1..1, 0..1, 0..255
+
+
+def test_pictures_of_several_heights_are_looked_at_each_on_its_own():
+    pictures = [np.full((height, 4, 3), value, np.uint8) for height, value in ((3, 9), (5, 1), (0, 7))]
+    pictures[0][0, 0, 0] = 10
+    found = frames.function(Column.of(pictures), FieldSpec(role="image", shape=("H", "W", 3)))
+    assert found["frames"].present.tolist() == [True, True, False]
+    assert (found["flat"].values[:2].tolist(), found["first_dark"].values[:2].tolist()) == ([0, 1], [-1, 0])
 
 
 @pytest.mark.parametrize(
