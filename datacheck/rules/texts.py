@@ -10,7 +10,9 @@ from datacheck.sample import Column
 
 Array = np.ndarray[Any, Any]
 
-_OTHERS = [chr(i).encode() for i in range(128, 0xD800) if chr(i).isspace()]  # there are none above
+_OTHERS = [
+    c.encode() for c in "\u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+]
 _TWO = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 2])
 _THREE = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 3])
 _LEADS = sorted({c[0] for c in _OTHERS})

@@ -31,3 +31,10 @@ def test_half_a_surrogate_pair_is_kept():
 @given(st.lists(st.text(st.sampled_from([*SPACES, *ALIKE]), max_size=3), min_size=1, max_size=9))
 def test_blank_is_what_strip_empties(texts):
     assert blank(Column.of(texts)).tolist() == [not text.strip() for text in texts]
+
+
+def test_every_white_space_that_is_not_ascii_is_known() -> None:
+    signs = [chr(i) for i in [*range(128, 0xD800), *range(0xE000, 0x10000)]]
+    assert blank(Column.of(signs)).tolist() == [sign.isspace() for sign in signs]
+    texts = [f"a{sign} b" for sign in signs]
+    assert [bytes(text).decode() for text in words_apart(Column.of(texts))] == [" ".join(t.split()) for t in texts]
