@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 _LEAST = 32  # elements: smaller sets are alike by chance
 _TOLD = 3
-_TOO_LITTLE = "a text of fewer than 36 characters, a cloud of fewer than 512 points, an episode of fewer than 16 steps"
+_TOO_LITTLE = "a text of under 36 characters, a cloud of under 1,024 points, an episode of under 16 steps"
 
 
 @measure("sketch", per="sample", depth="deep", uses=(
@@ -106,11 +106,13 @@ def near_duplicate(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         Edited copies escape every exact test, count twice in training, and in a validation split measure memory.
     Measure:
         Texts: J = shared / all of all runs of five characters, in lower case, white space as one space. Clouds: J
-        of the filled cells of the bounding box, 24 along its longest side (12 below 8,192 points, 8 below 2,048).
+        of the filled cells of the bounding box, 24 along its longest side (16 below 20,000 points, 10 below 8,192, 8
+        below 2,048).
         Episodes: 64 steps, interpolated; largest difference in parts of each column's range. Candidates come from 64
         numbers per sample (MinHash, means), and at most 10,000 pairs are read again and compared exactly.
     When it is wrong:
-        Samples share a form and differ in little: raise ``near``. A rotated cloud or one cut differently is not found.
+        Samples share a form and differ in little: raise ``near``. Clouds that fill the same simple body are
+        alike. A rotated cloud or one cut differently is not found.
     Options:
         apart: of episodes: largest difference, in parts of the range (0.05).
     Bad::

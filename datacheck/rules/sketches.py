@@ -25,7 +25,7 @@ _ODD = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x8
                 np.uint64)  # fmt: skip
 _BATCH = 1 << 20  # characters taken out of their texts at a time
 _PIECE = 1 << 16  # characters hashed at a time: they stay in the cache of a core
-_GRIDS = ((8192, 24), (2048, 12), (512, 8))  # from so many points on: cells along the longest side
+_GRIDS = ((20_000, 24), (8192, 16), (2048, 10), (1024, 8))  # from so many points on: cells along the longest side
 _EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 _BIN_BITS = np.uint64(58)
 _TRIES = 256
