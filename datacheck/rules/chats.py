@@ -83,8 +83,8 @@ def _parses(text: str) -> bool:
 def speakers(column: Column, spec: FieldSpec) -> Columns:
     """Who speaks when: `order` (bits: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON).
 
-    `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other empty turns;
-    `unsaid`: turns that say None, nan or null.
+    `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other empty turns, without
+    those of the system; `unsaid`: turns that say None, nan or null.
     """
     if column.kind != "json":
         return {}
@@ -144,7 +144,8 @@ def _silent(messages: Sequence[dict[str, Any]], learnt: str) -> tuple[int, int, 
             continue
         if not said.strip():
             silent = not (message.get("tool_calls") or message.get("reasoning_content"))
-            hollow, mute = hollow + (silent and _role(message) == learnt), mute + (silent and _role(message) != learnt)
+            hollow += silent and _role(message) == learnt
+            mute += silent and _role(message) not in {learnt, "system"}  # no instruction is one, too
         else:
             unsaid += said.strip().lower() in _NAMELESS
     return hollow, mute, unsaid

@@ -113,7 +113,8 @@ def ignore_label(rows: Rows, case: Case) -> Iterator[Failure]:
     """Labels that mean "no label" are not the declared ones, or a sample holds nothing else.
 
     What:
-        No undeclared value below 0, no undeclared 255 or 65535 among classes; no sample whose classes are all ignored.
+        No undeclared value below 0, no undeclared 255 or 65535 among several classes (0 and 255 alone are a mask); no
+        sample whose classes are all ignored.
     Why it matters:
         A loss with ``ignore_index: 255`` learns -100 as a class, or indexes with it.
     Measure:
@@ -146,7 +147,8 @@ def ignore_label(rows: Rows, case: Case) -> Iterator[Failure]:
     if (negative := known & (rows["negative"] > 0)).any():
         yield _mark(rows, case, negative, "lowest", "negative")
     mark = known & (rows["mark"] > 0) & (case.spec.role == "class")
-    mark &= rows["marked"] > float(np.max(rows["top"][known])) + 1  # with classes all around it is one of them
+    top = float(np.max(rows["top"][known]))
+    mark &= (top > 0) & (rows["marked"] > top + 1)  # with classes all around it is one of them; 0 and 255 are a mask
     if mark.any():
         yield _mark(rows, case, mark, "marked", "mark")
     used = rows["ignored"] + rows["negative"] + np.where(mark, rows["mark"], 0)

@@ -33,18 +33,16 @@ def image_convention(block: Block, schema: Schema) -> Columns:
     return {} if column is None else {"image_convention": [str(text).strip().lower() for text in column.objects]}
 
 
-@measure("bands", applies=of_role("image"), depth="deep")
+@measure("bands", version=2, applies=of_role("image"), uses=("shape",), depth="deep")
 def bands(column: Column, spec: FieldSpec) -> Columns:
     """How bright an image is from its first row to its last: `bands` (32), the mean of 8 frames of a film."""
-    del spec
     if not is_numeric(column) or column.lengths is None or column.values.ndim not in {2, 3, 4}:
         return {}
+    film = column.values.ndim == 4 or (column.values.ndim == 3 and (spec.ragged or "").startswith("T"))
     out, known = np.zeros((len(column), _BANDS)), np.zeros(len(column), bool)
     for i in range(len(column)):
         image = column[i]
-        if image.ndim == 4:
-            image = image[:: max(1, -(-len(image) // _FRAMES))]
-        rows = image.reshape(-1, *image.shape[-3:]) if image.ndim == 4 else image[None]
+        rows = image[:: max(1, -(-len(image) // _FRAMES))] if film else image[None]
         height = rows.shape[1]
         if height < _BANDS or not rows.size:
             continue

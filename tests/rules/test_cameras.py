@@ -210,6 +210,16 @@ def test_bands_are_means_of_rows_of_some_frames():
     assert (found.present.tolist(), found.values[0][:3].tolist()) == ([True, False], [0.5, 2.5, 4.5])
 
 
+def test_a_grey_film_has_rows_of_pictures_and_no_rows_of_time():
+    pictures = np.random.default_rng(0).uniform(0, 255, (40, 32, 5))
+    film = bands.function(Column.of([pictures]), FieldSpec(role="image", shape=("T", 32, 5)))["bands"]
+    np.testing.assert_allclose(film.values[0], pictures[::5].mean(axis=(0, 2)))
+    image = bands.function(Column.of([pictures]), FieldSpec(role="image", shape=("H", "W", 5)))["bands"]
+    edges = np.linspace(0, 40, 33).astype(int)
+    wanted = [part.mean() for part in np.split(pictures, edges[1:-1])]
+    np.testing.assert_allclose(image.values[0], wanted)
+
+
 def test_groups_that_look_the_same_upside_down_and_small_ones_are_not_judged():
     schema = IMAGE.replace(", origin: bottom_left", "")
     plain = [{"i": picture(np.random.default_rng(n), 40, turned=n == 2)} for n in range(4)]

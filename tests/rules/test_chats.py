@@ -49,6 +49,14 @@ def test_whoever_is_learnt_from_may_ask_first():
     assert [kind for _, kind, _ in told(fields, [{"c": asked}])] == ["last"]
 
 
+def test_instructions_may_be_empty_and_questions_may_not():
+    fields = {"c": {"role": "chat", "train_on": "assistant"}}
+    whole = chat(("system", ""), *FIRST)
+    assert told(fields, [{"c": whole}]) == []
+    empty = chat(("user", " "), FIRST[1])
+    assert [(code, kind) for code, kind, _ in told(fields, [{"c": whole}, {"c": empty}])] == [("DC705", "mute")]
+
+
 @pytest.mark.parametrize(("optional", "codes"), [(False, ["DC705"]), (True, [])])
 def test_a_text_that_need_not_be_there_may_be_empty(optional, codes):
     texts = ["Add the two numbers.", "", "Translate this line.", "   "]

@@ -171,8 +171,8 @@ def test_what_a_clip_takes_is_a_sum_of_chances():
 def test_label_counts_are_those_of_the_values():
     values = [np.array([0, 9, 10, -100, -1, 255, 3.5]), np.array([1, 2, 3.0])]
     found = labels.function(Column.of(values), FieldSpec(role="class", classes=10, ignore=(-100,)))
-    assert {n: found[n].tolist() for n in ("count", "ignored", "negative", "mark", "outside")} == {
-        "count": [7, 3], "ignored": [1, 0], "negative": [1, 0], "mark": [1, 0], "outside": [2, 0],
+    assert {n: found[n].tolist() for n in ("ignored", "negative", "mark", "outside")} == {
+        "ignored": [1, 0], "negative": [1, 0], "mark": [1, 0], "outside": [2, 0],
     }  # fmt: skip
     assert (found["lowest"][0], found["marked"][0], found["low"][0], found["high"][0]) == (-1, 255, 3.5, 10)
 
@@ -187,6 +187,7 @@ def test_label_counts_are_those_of_the_values():
         ("classes: 300", [1, 255], []),
         ("ignore: [255]", [1, 255], []),
         ("ignore: [0]", [1, 2, 255], ["DC405"]),
+        ("unit: null", [0, 255, 0], []),  # a mask of two values, and no class beside them
         ("ignore: [0]", list(range(257)), []),  # with classes all around it, 255 is one of them
         ("ignore: [-1]", [1, -100], ["DC405"]),
         ("ignore: [-1]", [-1, -1], ["DC405"]),
