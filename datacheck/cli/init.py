@@ -22,6 +22,7 @@ def init(data: Path, output: Path) -> None:
     """Draft a schema for DATA: file pattern, fields, roles, units, measured ranges. Every guess is marked."""
     from datacheck import fsops
     from datacheck.errors import UsageError
+    from datacheck.rules.base import counted
     from datacheck.scan.draft import draft
 
     if output.exists() or output.is_symlink():
@@ -31,7 +32,7 @@ def init(data: Path, output: Path) -> None:
     fsops.write_file(output, made.text.encode())
     click.echo(made.text, nl=False)
     click.echo(
-        f"{output}: {made.fields} fields drafted. Read every line marked '# inferred', mend it, then: "
+        f"{output}: {counted(made.fields, 'field')} drafted. Read every line marked '# inferred', mend it, then: "
         f"datacheck scan {data} --schema {output}",
         err=True,
     )

@@ -18,6 +18,7 @@ def check(file: Path) -> None:
     """Check FILE: every fault with its line, what is allowed there, and what was probably meant."""
     from datacheck.finding import Verdict
     from datacheck.rules import rules_for
+    from datacheck.rules.base import counted
     from datacheck.scan import schema_for
     from datacheck.scan.select import choose_rules
 
@@ -25,7 +26,8 @@ def check(file: Path) -> None:
     choices = choose_rules(found, rules_for(found))
     running = sum(choice.verdict is None for choice in choices)
     off = ", ".join(choice.rule.code for choice in choices if choice.verdict is Verdict.OFF)
+    fields = counted(len(found.fields), "field")
     click.echo(
-        f"{file}: schema {found.name} is well formed: {len(found.fields)} fields, {running} of {len(choices)} rules run"
+        f"{file}: schema {found.name} is well formed: {fields}, {running} of {len(choices)} rules run"
         f"{', off: ' + off if off else ''} (datacheck rules --schema {file} lists them)"
     )

@@ -39,16 +39,18 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     """Split, write, say how large the splits are."""
     import numpy as np
 
-    from datacheck.scan.split import assigned, is_run, joined, lines, read_run, units, write_lists
+    from datacheck.rules.base import counted
+    from datacheck.scan.split import assigned, joined, lines, read_run, units, write_lists
+    from datacheck.scan.store import run_in
     from datacheck.schema.load import load_schema
 
     shares = {name: float(options.pop(name)) for name in ("train", "val", "test")}
     if abs(sum(shares.values()) - 1) > 1e-9:
         msg = f"--train, --val and --test add up to {sum(shares.values()):g}; write shares that add up to 1"
         raise UsageError(msg)
-    if is_run(data):
-        table, valid = read_run(data)
-        chosen = None if schema is None else load_schema(schema)
+    if (run := run_in(data)) is not None:
+        table, valid, chosen = read_run(run)
+        chosen = chosen if schema is None else load_schema(schema)
     else:
         table, valid, chosen = _scanned(data, schema, options)
     rows = table if invalid else table.take(np.flatnonzero(valid))
@@ -64,9 +66,10 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     groups = {name: len({u for u, to_ in zip(unit.tolist(), found, strict=True) if to_ == name}) for name in lists}
     for name, path in paths.items():
         share = len(lists[name]) / len(rows)
-        click.echo(f"{path}: {len(lists[name]):,} samples ({share:.1%}) of {groups[name]:,} groups by {by}")
+        many, of = counted(len(lists[name]), "sample"), counted(groups[name], "group")
+        click.echo(f"{path}: {many} ({share:.1%}) of {of} by {by}")
     if left := len(table) - len(rows):
-        click.echo(f"{left:,} samples that are not fit for training are in no list")
+        click.echo(f"{counted(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in no list")
 
 
 def _scanned(data: Path, schema: str | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:

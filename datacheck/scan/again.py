@@ -143,16 +143,21 @@ def _judged(request: Rescore, past: Past, schema: Schema, level: Depth) -> Judge
 def _finished(folder: Path) -> tuple[Past, dict[str, Any], Schema]:
     from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
-    place = folder / "latest" if (folder / "latest" / store.RESULT).is_file() else folder
-    if not (place / store.RESULT).is_file():
+    place = store.run_in(folder)
+    if place is None:
         msg = f"{folder}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
     try:
         said = orjson.loads((place / store.RESULT).read_bytes())
-        return read_state(place), said, load_schema(place / store.SCHEMA)
+        past, schema = read_state(place), load_schema(place / store.SCHEMA)
     except Exception as error:
         msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan the data again."
         raise UsageError(msg) from error
+    if not past.measured:
+        loader = f"--loader {past.listing.root}"
+        msg = f"{folder}: is of a loader, whose samples must be read to be judged. Scan it again: {loader}"
+        raise UsageError(msg)
+    return past, said, schema
 
 
 def _check(run: Path, past: Past, missing: Sequence[str]) -> None:

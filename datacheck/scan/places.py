@@ -69,7 +69,7 @@ class Place:
         return target
 
     def _replace(self, staged: Path, target: Path) -> None:
-        old = self.work / "old"
+        old = staged.with_name("old")
         fsops.remove_tree(old)
         if target.exists():
             _rename(target, old)
@@ -98,6 +98,9 @@ def place_of(schema: Schema, root: Path, only: str | None, roots: Mapping[str, P
 
 
 def _check_output(output: Path, root: Path) -> None:
+    if output.is_symlink():
+        msg = f"{output}: is a link, and --output replaces what is there. Name the folder itself, or a new one."
+        raise UsageError(msg)
     if output.exists() and not output.is_dir():
         msg = f"{output}: is a file. --output names a folder for the results."
         raise UsageError(msg)

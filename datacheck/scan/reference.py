@@ -46,8 +46,8 @@ def read_reference(folder: Path, schema: Schema) -> Table:
     Raises:
         UsageError: there is no finished run, it cannot be read, or it was made with a schema of another name.
     """
-    place = folder / "latest" if (folder / "latest" / store.RESULT).is_file() else folder
-    if not (place / store.RESULT).is_file() or not (place / store.SAMPLES).is_file():
+    place = store.run_in(folder)
+    if place is None:
         msg = f"{folder}: is no finished run. --reference names the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
     try:

@@ -16,6 +16,7 @@ import orjson
 from datacheck import fsops
 from datacheck.digest import digest64
 from datacheck.errors import UsageError
+from datacheck.rules.base import counted
 from datacheck.scan import store
 from datacheck.scan.samples import read_table
 from datacheck.schema.model import Schema
@@ -28,24 +29,22 @@ Array = np.ndarray[Any, Any]
 _COLUMNS = ("group", "file", "key")
 
 
-def read_run(folder: Path) -> tuple[Table, Array]:
-    """Return the rows of a finished run, and which of them are valid.
+def read_run(folder: Path) -> tuple[Table, Array, Schema]:
+    """Return the rows of a finished run, which of them are valid, and its schema.
 
     Raises:
-        UsageError: there is no finished run, or it cannot be read.
+        UsageError: it cannot be read.
     """
+    from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
+
     try:
         table = read_table(folder / store.SAMPLES)
         excluded = orjson.loads((folder / store.VALID).read_bytes())["excluded"]
+        schema = load_schema(folder / store.SCHEMA)
     except Exception as error:
         msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan that data again."
         raise UsageError(msg) from error
-    return table, np.array([key not in excluded for key in table.keys], dtype=bool)
-
-
-def is_run(folder: Path) -> bool:
-    """Tell whether a folder is a finished run."""
-    return (folder / store.RESULT).is_file() and (folder / store.SAMPLES).is_file()
+    return table, np.array([key not in excluded for key in table.keys], dtype=bool), schema
 
 
 def units(table: Table, by: str, schema: Schema | None) -> list[str]:
@@ -154,7 +153,7 @@ def assigned(names: Sequence[str], unit: Array, shares: Mapping[str, float], see
     empty = [split for place, split in enumerate(wanted) if not (chosen == place).any()]
     if empty:
         msg = (
-            f"{empty[0]} would be empty: {len(order):,} groups, the largest with {int(sizes.max()):,} of "
+            f"{empty[0]} would be empty: {counted(len(order), 'group')}, the largest with {int(sizes.max()):,} of "
             f"{len(unit):,} samples. Choose a finer --by, another share, or another --seed."
         )
         raise UsageError(msg)
@@ -181,13 +180,17 @@ def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> dict[str, P
     """Write ``train.txt`` and so on; return the files.
 
     Raises:
-        UsageError: one of them exists.
+        UsageError: one of them exists, or a name would not come back from a list as it is.
         StorageError: the file system refuses.
     """
     paths = {split: folder / f"{split}.txt" for split in lists}
-    taken = [path for path in paths.values() if path.exists()]
+    taken = [path for path in paths.values() if path.exists() or path.is_symlink()]
     if taken:
         msg = f"{taken[0]}: exists already. Split lists are never overwritten; choose another --to."
+        raise UsageError(msg)
+    broken = next((one for found in lists.values() for one in found if one.splitlines() != [one.strip()]), None)
+    if broken is not None:
+        msg = f"{broken!r}: no list can hold this name (a line break, or a space at its end). Rename the file."
         raise UsageError(msg)
     fsops.make_directory(folder)
     for split, path in paths.items():

@@ -100,6 +100,14 @@ def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dic
 # ------------------------------------------------------------------------------------------------ folder
 
 
+def run_in(folder: Path) -> Path | None:
+    """Return the finished run that a folder is, or the newest one in a folder of runs; None where there is none."""
+    for place in (folder / "latest", folder):
+        if (place / RESULT).is_file() and (place / SAMPLES).is_file():
+            return place
+    return None
+
+
 def write_run(folder: Path, files: Mapping[str, bytes | memoryview | Path]) -> None:
     """Write a run's files into a new folder; of a path a hard link to that file, or a copy.
 

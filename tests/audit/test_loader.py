@@ -10,6 +10,7 @@ import pytest
 
 from datacheck.child import Limits
 from datacheck.errors import UsageError
+from datacheck.scan.again import Rescore, rescore
 from datacheck.scan.contract import _clearly_larger
 from datacheck.scan.loader import Loader, read_all
 from datacheck.scan.passes import _attributed, _differing, spread
@@ -357,3 +358,9 @@ def test_statistics_in_a_file_are_held_against_what_a_loader_returns(audit, plac
     (place / "data/stats.json").write_text(json.dumps({"mean": [50.0, 50.0, 50.0]}))
     fields = {"x": {"role": "action", "shape": [6, 3], "stats": {"file": "stats.json"}}}
     assert ("DC228", "") in told(audit("odd:Plain", fields, place / "data", files_schema="files"))
+
+
+def test_a_run_of_a_loader_is_not_judged_again(audit):
+    run = audit("odd:Plain", X)
+    with pytest.raises(UsageError, match=r"is of a loader.*Scan it again: --loader .*odd:Plain"):
+        rescore(Rescore(Path(run.report.folder)))

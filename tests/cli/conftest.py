@@ -16,7 +16,7 @@ import time
 from datacheck.scan import places, measuring
 measuring.TASK_ITEMS = 20
 add = places.Journal.add
-places.Journal.add = lambda self, part: (add(self, part), time.sleep(0.1))
+places.Journal.add = lambda self, *parts: (add(self, *parts), time.sleep(0.1))
 from datacheck.cli.main import main
 main()
 """

@@ -35,3 +35,13 @@ def test_a_baseline_of_no_run_is_refused(here, place):
     code, _, err = here("baseline", "data")
     assert (code, "data: is no finished run" in err) == (2, True)
     assert not (place / "baseline.json").exists()
+
+
+def test_the_folder_of_an_earlier_result_is_replaced_and_a_link_is_refused(here, place, run):
+    assert here("rescore", run, "--output", "again")[0] == 1
+    (place / "again/valid.json").unlink()
+    assert here("rescore", ".datacheck", "--output", "again")[0] == 1
+    assert (place / "again/valid.json").is_file()
+    assert not list(place.glob(".again*"))
+    code, _, err = here("rescore", run, "--output", run)
+    assert (code, "latest: is a link" in err) == (2, True)

@@ -33,7 +33,7 @@ def test_valid_samples_are_split_by_scene(here, scenes):
     assert not {key[:2] for key in train} & {key[:2] for key in val}
     assert f"lists/train.txt: {len(train)} samples" in out
     assert "groups by scene" in out
-    assert "1 samples that are not fit for training are in no list" in out
+    assert "1 sample not fit for training is in no list" in out
     code, _, err = here("split", "scenes", "--schema", "scenes.yaml", "--by", "scene", *SPLIT)
     assert (code, "exists already" in err) == (2, True)
 
@@ -61,3 +61,17 @@ def test_a_wrong_request_is_one_message(here, scenes, args, said):
     assert code == 2
     assert said in err
     assert not (scenes / "lists").exists()
+
+
+def test_a_run_knows_its_schema_and_the_newest_is_found(here, scenes):
+    here("scan", "scenes", "--schema", "scenes.yaml")
+    code, out, _ = here("split", ".datacheck", "--by", "scene", *SPLIT)
+    assert (code, "groups by scene" in out) == (0, True)
+
+
+@pytest.mark.parametrize("name", ["a\nb.npy", " a.npy", "a\x85b.npy"])
+def test_a_name_that_no_list_can_hold_is_refused(here, place, name):
+    np.save(place / "data" / name, np.zeros(4, np.float32))
+    code, _, err = here("split", "data", "--schema", "plain.yaml", "--by", "key", *SPLIT)
+    assert (code, "no list can hold this name" in err) == (2, True)
+    assert not (place / "lists").exists()
