@@ -9,9 +9,9 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, Skip, counted, measure, rule, those
-from datacheck.rules.measures import form, is_numeric, numbers, of_role, reduced
+from datacheck.rules.measures import flat, form, is_numeric, numbers, of_role, reduced
 from datacheck.rules.speech import trained, vocabulary
-from datacheck.sample import Block, Column
+from datacheck.sample import Block
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Rows
 
@@ -117,15 +117,9 @@ def _labelled(block: Block, schema: Schema) -> Iterator[tuple[str, Array, Array,
         mine, other = block.fields.get(name), block.fields.get(spec.label_of or "")
         if mine is None or other is None or not (is_numeric(mine) and is_numeric(other)):
             continue
-        (labels, lengths), (ids, others) = _rows(mine), _rows(other)
+        (labels, lengths), (ids, others) = flat(mine), flat(other)
         if np.array_equal(lengths, others):
             yield name, ids, labels, lengths
-
-
-def _rows(column: Column) -> tuple[Array, Array]:
-    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
-    lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
-    return column.values.reshape(-1), lengths
 
 
 def _supervised(labels: Array, spec: FieldSpec) -> Array:

@@ -153,7 +153,6 @@ ROBOTS = [
         1,
         errors={("DC501", "", "short"): ["test_one_demo_dev.hdf5:/data/demo_0"]},  # "1 of 1 episodes shorter than 64"
         warnings={  # one demo was cut out of a file, and its attribute still counts all of them
-            ("DC501", "", "lost-starts"): [],
             ("DC111", "", "total"): ["test_one_demo_dev.hdf5:/data/demo_0"],
         },
     ),
@@ -290,7 +289,7 @@ def test_the_compressed_demos_are_all_too_short(shared_data, in_tmp):
         "", "robomimic_64", 5,
         # "5 of 5 episodes shorter than 64 steps (min 51)": the whole task is lost
         errors={("DC501", "", "short"): keys, ("DC509", "", "emptied"): []},
-        warnings={("DC501", "", "lost-starts"): [], ("DC111", "", "total"): keys},  # five of 200 demos
+        warnings={("DC111", "", "total"): keys},  # five of 200 demos
     )  # fmt: skip
     result = run(Path("data"), case.schema)
     check(result, case)
