@@ -75,6 +75,11 @@ def digest64(data: Buffer) -> int:
     return xxhash.xxh3_64_intdigest(data)
 
 
+def digests64(parts: Iterable[Buffer]) -> np.ndarray[Any, Any]:
+    """Return the `digest64` of each of many pieces: uint64 (pieces)."""
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, parts), np.uint64)  # half the time of a call for each
+
+
 def digest_array(array: np.ndarray[Any, Any]) -> str:
     """Return xxh3_128 of an array's values: dtype, shape, then little-endian C-order bytes."""
     plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))

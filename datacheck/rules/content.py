@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.digest import digest64
+from datacheck.digest import digest64, digests64
 from datacheck.rules.base import Columns, measure
 from datacheck.rules.measures import is_numeric, positions
 from datacheck.rules.texts import words_apart
@@ -74,16 +74,16 @@ def _row_keys(cells: Array) -> Array:
 def _plain(column: Column) -> Array:
     """Return a digest per sample of its bytes; of text without regard to white space."""
     if column.kind == "text":
-        return np.array([digest64(text) for text in words_apart(column)], dtype=np.uint64)
+        return digests64(words_apart(column))
     values = np.ascontiguousarray(column.values)
     head = f"{values.dtype.str}{values.shape[1:]}".encode()
     lengths = np.ones(len(column), np.int64) if column.lengths is None else column.lengths
     row = values.nbytes // len(values) if len(values) else 0
-    data: Any = values.reshape(-1).view(np.uint8) if values.nbytes else b""
+    data: Any = values.reshape(-1).view(np.uint8).data if values.nbytes else b""
     stops = np.cumsum(lengths) * row
     starts = stops - lengths * row
-    digests = [digest64(data[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
-    return np.array(digests, dtype=np.uint64) ^ np.uint64(digest64(head))
+    pieces = (data[a:b] for a, b in zip(starts.tolist(), stops.tolist(), strict=True))
+    return digests64(pieces) ^ np.uint64(digest64(head))
 
 
 @measure("content", per="sample", uses=("fields.role", "fields.shape", "fields.absent"))

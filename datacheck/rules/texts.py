@@ -20,7 +20,7 @@ _IDEOGRAPHIC = 0xE38080
 _RARE_LEADS = [byte for byte in _LEADS if byte != _IDEOGRAPHIC >> 16]  # half of all Chinese text holds that one
 
 
-def words_apart(column: Column) -> list[memoryview | bytes]:
+def words_apart(column: Column) -> list[bytes]:
     """Return each text of a column in UTF-8 with one space between its words: ``" ".join(text.split())``.
 
     Notes:
@@ -29,11 +29,11 @@ def words_apart(column: Column) -> list[memoryview | bytes]:
     """
     octets = np.ascontiguousarray(column.values)
     stops = column.starts + (0 if column.lengths is None else column.lengths)
-    view, ends = octets.data, stops.tolist()
-    texts: list[memoryview | bytes] = [view[a:b] for a, b in zip(column.starts.tolist(), ends, strict=True)]
-    untidy = np.concatenate([_untidy(octets, column.starts, stops), _other_spaces(octets)])
+    data = octets.tobytes()
+    texts = [data[a:b] for a, b in zip(column.starts.tolist(), stops.tolist(), strict=True)]
+    untidy = np.concatenate([_untidy(octets, column.starts, stops), _other_spaces(octets, data)])
     for i in np.unique(np.searchsorted(stops, untidy, side="right")).tolist():
-        text = bytes(texts[i]).decode("utf-8", "surrogatepass")
+        text = texts[i].decode("utf-8", "surrogatepass")
         texts[i] = " ".join(text.split()).encode("utf-8", "surrogatepass")
     return texts
 
@@ -60,11 +60,10 @@ def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
     return np.concatenate([np.flatnonzero(wrong), first[space[first]], last[space[last]]])
 
 
-def _other_spaces(octets: Array) -> Array:
+def _other_spaces(octets: Array, data: bytes) -> Array:
     """Return at which bytes white space that is not ASCII begins: int64."""
     if not len(octets) or octets.max() < 128:
         return np.zeros(0, np.int64)
-    data = octets.tobytes()
     found = []
     leads = [byte for byte in _RARE_LEADS if byte in data]
     if leads:
