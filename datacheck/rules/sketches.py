@@ -196,9 +196,9 @@ def courses(block: Block, names: Sequence[str]) -> tuple[Array, Array, Array]:
     for column in columns:
         assert column.lengths is not None
         fits &= column.lengths >= _LEAST_ROWS
-        values = column.values.reshape(len(column.values), -1)
-        if not len(values):
+        if not len(column.values):
             continue
+        values = column.values.reshape(len(column.values), -1)
         at = np.maximum(column.lengths - 1, 0)[:, None] * np.linspace(0, 1, STEPS)
         low = np.floor(at).astype(np.int64)
         first = np.minimum(column.starts[:, None] + low, len(values) - 1)

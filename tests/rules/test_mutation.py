@@ -6,7 +6,10 @@ import pytest
 
 from datacheck.errors import DatacheckError
 from datacheck.rules import catalogue
+from datacheck.testing.memory import scan_pieces, schema_of
+from datacheck.testing.synth.minimind import write_tokenizer
 from datacheck.testing.trials import trials
+from datacheck.testing.trials.base import sample
 from datacheck.testing.trials.run import clean, planted
 from tests.rules.harness import codes, scan
 from tests.rules.test_examples import sections
@@ -37,6 +40,20 @@ def missed(trial):
         return True
 
 
+TOKENIZED = ["DC702", "DC704"]  # no answer at all; a vocabulary that the tokenizer outgrows
+
+
+def tokenized(folder):
+    """Return the codes raised by a conversation that only a tokenizer finds wrong."""
+    write_tokenizer(folder / "model")
+    schema = schema_of({
+        "tokenizer": {"path": str(folder / "model"), "vocab": 10, "max_length": 8},
+        "fields": {"c": {"role": "chat", "train_on": "assistant", "min_trained_tokens": 1}},
+    })  # fmt: skip
+    talk = [{"role": "user", "content": "why " * 40}, {"role": "assistant", "content": "because"}]
+    return codes(scan_pieces(schema, [sample("a", {"c": talk})]))
+
+
 @pytest.fixture
 def changed(monkeypatch):
     """Put another rule into the catalogue."""
@@ -61,9 +78,12 @@ def test_a_rule_without_its_judge_is_noticed(code, changed):
 
 
 @pytest.mark.parametrize("name", sorted(MEASURES))
-def test_a_measurement_that_says_nothing_is_noticed(name, changed):
+def test_a_measurement_that_says_nothing_is_noticed(name, changed, tmp_path):
     for code in MEASURES[name]:
         rule = catalogue()[code]
         mute = tuple(replace(m, function=lambda *_: {}) if m.name == name else m for m in rule.measures)
         changed(code, measures=mute)
-    assert any(broken(code) for code in MEASURES[name]) or any(missed(t) for t in trials() if t.code in MEASURES[name])
+    noticed = any(broken(code) for code in MEASURES[name]) or any(
+        missed(trial) for trial in trials() if trial.code in MEASURES[name]
+    )
+    assert noticed or tokenized(tmp_path) != TOKENIZED

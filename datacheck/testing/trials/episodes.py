@@ -156,8 +156,8 @@ SHORT = _trial(
     cause="short", also=frozenset({"DC510"}),
 )  # fmt: skip
 RATES = _trial(
-    "wrong-rate", "DC503", _clock, Size("3 % slow", 1.03), Size("half the rows", 2.0), Size("milliseconds", 1000.0),
-    share=1.0, cause=lambda v: {2.0: "thinned", 1000.0: "ms"}.get(v, ""),
+    "wrong-rate", "DC503", _clock, Size("3 % slow", 1.03), Size("half the rows", 2.0),
+    share=1.0, cause=lambda v: {2.0: "thinned"}.get(v, ""),
 )  # fmt: skip
 IDLE = _trial(
     "idle-episode", "DC504", _pause, Size("35 %", 0.35), Size("50 %", 0.5), Size("70 %", 0.7), cause="no-op",
