@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _SYSTEMS = ("sceneleap", "ho3d", "scannetpp", "libero", "minimind")
 _WHAT, _WHERE = 45, 38
+_OTHERS = 4  # findings that follow from no planted fault: shown so many
 
 
 @click.command("demo")
@@ -117,9 +119,11 @@ def _stages(course: Course) -> Iterator[str]:
     looked = f"{counts['checked']:,} checked, {counts['unreadable']:,} unreadable, {counts['skipped']:,} skipped"
     fit = f"{counts['valid']:,} fit for training"
     yield f"  scan    {counts['listed']:,} samples: {looked}; {fit}  {seconds['scan']:.1f} s"
-    for severity, code, message in course.others:
-        if severity != "error":  # errors stand below, as what differs
-            yield f"          and {code} ({severity}): {message}"
+    others = [(severity, code, message) for severity, code, message in course.others if severity != "error"]
+    for severity, code, message in others[:_OTHERS]:  # errors stand below, as what differs
+        yield " " * 10 + textwrap.shorten(f"and {code} ({severity}): {message}", 110, placeholder=" …")
+    if len(others) > _OTHERS:
+        yield f"          and {len(others) - _OTHERS} more warnings and notes"
     if (cache := course.cache) is not None:
         state = "every byte verified" if not cache.problems else f"{len(cache.problems)} PROBLEMS"
         what = f"{cache.usable:,} of {cache.samples:,} samples usable, {cache.nbytes / 1e6:.1f} MB"
