@@ -86,7 +86,7 @@ def test_what_an_interrupted_command_has_done_is_said(failing, capsys):
         (["scn"], "Did you mean scan?"),
         (["frobnicate"], "Known are scan, "),
         (["scan", "--shema", "x"], "--schema"),
-        (["scan"], "DATA"),
+        (["scan"], "name the data to scan"),
         (["scan", "x", "--workers", "0"], "--workers"),
         (["scan", "x", "--format", "xml"], "--format"),
     ],

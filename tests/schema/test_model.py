@@ -215,8 +215,8 @@ def test_an_extra_folder_that_was_not_given_is_looked_for_below_the_data():
 
 def test_the_skeletons_of_the_language_are_those_that_the_rules_know():
     assert set(skeletons.SKELETONS) == SKELETONS
-    with pytest.raises(ValidationError, match=r"'mano21' is not a known skeleton. Did you mean 'mano21_ho3d'\?"):
-        FieldSpec(skeleton="mano21")
+    with pytest.raises(ValidationError, match=r"'mano21_ho3' is not a known skeleton. Did you mean 'mano21_ho3d'\?"):
+        FieldSpec(skeleton="mano21_ho3")
 
 
 def test_a_tokenizer_is_looked_for_in_the_data_folder(tmp_path):
