@@ -1,4 +1,4 @@
-"""Texts that say nothing."""
+"""Texts that say nothing, and files that begin with a byte order mark."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from datacheck.sample import Piece
 from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
 
 _WORDS = ["robot", "puts", "bowl", "on", "plate", "and", "opens", "drawer", "of", "cabinet", "slowly", "twice"]
@@ -26,4 +27,19 @@ def _emptied(samples: Samples, size: float, rng: np.random.Generator) -> Sequenc
 EMPTY = Trial(
     "empty-text", "DC705", {"fields": {"text": {"role": "text"}}}, _texts, _emptied,
     (Size("1 %", 0.01), Size("10 %", 0.1)), also=frozenset({"DC803", "DC702"}),
+)  # fmt: skip
+
+
+def _marked(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
+    """Put a byte order mark before the first line: all lines of that file are read together, and say so."""
+    del size, rng
+    for place, (split, piece) in enumerate(samples):
+        facts = dict(piece.facts) | {"bom": np.asarray(place == 0)}
+        samples[place] = split, Piece(piece.key, piece.fields, piece.origin, piece.group, facts)
+    return [samples[0][1].key]
+
+
+MARKED = Trial(
+    "byte-order-mark", "DC701", {"fields": {"text": {"role": "text"}}}, _texts, _marked, (Size("one file", 1.0),),
+    cause="bom",
 )  # fmt: skip
