@@ -107,7 +107,7 @@ def _held(values: Array, start: int, length: int) -> Array:
 def _zero_commands(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, Any]:
     """Short pauses of the commands; the robot drifts on."""
     act = piece.fields["act"].copy()
-    chosen = rng.uniform(size=len(act)) < value
+    chosen = rng.choice(len(act), round(value * len(act)), replace=False)  # that share, neither more nor less
     act[chosen, :6] = 0.0
     return {"act": act}
 
