@@ -162,9 +162,12 @@ INVERSE = Trial("extrinsics-inverted", "DC307", _VIEWS, lambda rng: _scenes(rng,
                 (Size("one scene", 1.0), Size("all scenes", 2.0)), cause="inverse")  # fmt: skip
 INVERSE_WORLD = Trial("extrinsics-inverted-in-the-world", "DC307", _WORLD, lambda rng: _scenes(rng, world=True),
                       _inverted, (Size("one scene", 1.0), Size("all scenes", 2.0)), cause="inverse")  # fmt: skip
-BUMPED = Trial("camera-was-bumped", "DC310", _VIEWS, lambda rng: _scenes(rng, world=False), _bumped,
-               (Size("2 cm", 0.02, documented=False), Size("20 cm", 0.2, documented=False), Size("30 cm", 0.3, documented=False), Size("40 cm", 0.4),
-                Size("60 cm: hardly an overlap", 0.6, documented=False)), cause="apart")  # fmt: skip
+BUMPED = Trial(
+    "camera-was-bumped", "DC310", _VIEWS, lambda rng: _scenes(rng, world=False), _bumped,
+    (Size("2 cm", 0.02, documented=False), Size("20 cm", 0.2, documented=False),
+     Size("30 cm", 0.3, documented=False), Size("40 cm", 0.4),
+     Size("60 cm: hardly an overlap", 0.6, documented=False)), cause="apart",
+)  # fmt: skip
 FLOATING = Trial("floating", "DC313", _THINGS, _things, _edited(0.1, _lifted),
                  (Size("3 cm", 0.03, documented=False), Size("10 cm", 0.1)), cause="floats")  # fmt: skip
 SUNK = Trial("sunk", "DC313", _THINGS, _things, _edited(0.1, _lifted),
