@@ -8,10 +8,10 @@ demos    500 LIBERO episodes with two cameras, schema libero; the images take no
 jsonl    1 GB of JSON lines of each of three kinds, schemas minimind_pretrain and minimind_sft; then some tokenized
 
 `reading` opens every file and reads it whole (of demos: the arrays that are no images, with h5py). `naive loop` is that
-of a validate_dataset(): load each sample, look whether it has what training needs. A scan is a fresh command at the
-default level, every rule. Data are synthetic, in a temporary folder and so in the page cache. Speeds are per second of
-processor time, that of all processes together: what one core does. What a scan of one file takes (starting Python
-twice, imports) is shown and taken off. Medians over the rounds, which are interleaved.
+of a validate_dataset(), see naive.py: `dataset[idx]` of the system's own loader (of demos: of every 64th step only).
+A scan is a fresh command at the default level, every rule. Data are synthetic, in a temporary folder and so in the page
+cache. Speeds are per second of processor time, that of all processes together: what one core does. What a scan of one
+file takes (starting Python twice, imports) is shown and taken off. Medians over the rounds, which are interleaved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pickle
 import platform
 import shutil
 import statistics
@@ -29,9 +28,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import h5py
+import naive
 import numpy as np
 
 from datacheck.testing.synth import ho3d, libero, minimind, scannet
@@ -179,21 +180,11 @@ def read_files(files: list[Path]) -> int:
     return total
 
 
-def checked(files: list[Path], good: Callable[[Path], list[bool]]) -> int:
-    """Return how many samples are bad, as a first validate_dataset() finds them."""
-    bad = 0
-    for path in files:
-        try:
-            bad += good(path).count(False)
-        except Exception:  # noqa: BLE001  that loop does so
-            bad += 1
-    return bad
-
-
-def files_of(what: str, folder: Path, schema: str, pattern: str, good: Callable[[Path], list[bool]]) -> Data:
+def files_of(what: str, folder: Path, schema: str, pattern: str, good: Callable[[Path], bool]) -> Data:
     files = sorted(folder.glob(pattern))
     every = sorted(path for path in folder.rglob("*") if path.suffix in {files[0].suffix, ".txt"})
-    return Data(what, folder, schema, len(files), files[0], lambda: read_files(every), lambda: checked(files, good))
+    loop = partial(naive.checked, files, good)
+    return Data(what, folder, schema, len(files), files[0], lambda: read_files(every), loop)
 
 
 def clouds(folder: Path, scale: float) -> Iterator[Data]:
@@ -205,24 +196,15 @@ def clouds(folder: Path, scale: float) -> Iterator[Data]:
     truth = folder.parent / "truth"
     shutil.move(folder / "instance_gt", truth)
 
-    def good(path: Path) -> list[bool]:
-        labels = np.load(path)[:, 10:12]
-        return [bool((labels[:, 1] != -1).any())]
-
-    yield files_of("clouds", folder, "scannet", "train/*.npy", good)
+    yield files_of("clouds", folder, "scannet", "train/*.npy", naive.scene)
     shutil.move(truth, folder / "instance_gt")
-    yield files_of("clouds with ground truth", folder, "scannet", "train/*.npy", good)
+    yield files_of("clouds with ground truth", folder, "scannet", "train/*.npy", naive.scene)
 
 
 def pickles(folder: Path, scale: float) -> Iterator[Data]:
     """Annotations of frames."""
     ho3d.write(folder, 0, ho3d.Size(train=max(1, round(83.325 * scale)), evaluation=0, frames=(_FRAMES, _FRAMES)))
-
-    def good(path: Path) -> list[bool]:
-        with path.open("rb") as file:
-            return [pickle.load(file, encoding="latin1")["handJoints3D"] is not None]  # noqa: S301  we wrote it
-
-    yield files_of("pickles", folder, "ho3d", "train/*/meta/*.pkl", good)
+    yield files_of("pickles", folder, "ho3d", "train/*/meta/*.pkl", naive.hand)
 
 
 def demos(folder: Path, scale: float) -> Iterator[Data]:
@@ -235,14 +217,16 @@ def demos(folder: Path, scale: float) -> Iterator[Data]:
                 for name in _IMAGES:  # no chunk is ever written: nothing but the header is there
                     demo.create_dataset(f"obs/{name}", (len(demo["actions"]), _SIDE, _SIDE, 3), np.uint8)
 
-    def good(path: Path) -> list[bool]:
-        return [all(len(array) for array in episode.values()) for episode in arrays(path).values()]
-
-    count = sum(len(arrays(path)) for path in files)
-    found = files_of("demos", folder, "libero", "*/*.hdf5", good)
-    yield replace(
-        found, samples=count,
-        read=lambda: sum(a.nbytes for path in files for episode in arrays(path).values() for a in episode.values()),
+    starts = [
+        (path, demo, start)
+        for path in files
+        for demo, values in arrays(path).items()
+        for start in range(0, len(values[f"data/{demo}/actions"]), naive.CHUNK)
+    ]
+    yield Data(
+        "demos", folder, "libero", len({(path, demo) for path, demo, _ in starts}), files[0],
+        lambda: sum(a.nbytes for path in files for episode in arrays(path).values() for a in episode.values()),
+        lambda: naive.checked(starts, lambda start: naive.window(*start)),
     )  # fmt: skip
 
 
@@ -293,19 +277,6 @@ def write_lines(path: Path, make: Callable[..., dict], nbytes: float) -> int:
     return count
 
 
-def naive_lines(path: Path) -> int:
-    """Check every line as a training script does: it parses, its field is there and not empty, none stands twice."""
-    seen, bad = set(), 0
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            record = json.loads(line)
-            value = record.get("text") or record.get("conversations")
-            text = value if isinstance(value, str) else "".join(message["content"] for message in value or ())
-            bad += not text.strip() or text in seen
-            seen.add(text)
-    return bad
-
-
 def jsonl(folder: Path, scale: float) -> Iterator[Data]:
     """One file of each kind of line; then the smaller one of which some lines are tokenized."""
     model = folder.parent / "model"
@@ -324,7 +295,7 @@ def jsonl(folder: Path, scale: float) -> Iterator[Data]:
             label = f"JSON lines, {what}{', some tokenized' * tokens}"
             yield Data(
                 label, folder, schema, count, one,
-                lambda path=path: read_files([path]), lambda path=path: naive_lines(path),
+                lambda path=path: read_files([path]), lambda path=path: naive.lines(path),
             )  # fmt: skip
         shutil.rmtree(folder)
 
