@@ -85,6 +85,7 @@ def measure(kind: str, here: Path, share: float, rounds: int) -> None:
 
 def main() -> int:
     """Print the table."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation holds its modules compiled
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", metavar="KIND", choices=[*KINDS, []], help="default: all")
     parser.add_argument("--share", type=float, default=1.0, help="of the samples of each kind")

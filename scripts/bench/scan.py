@@ -309,6 +309,7 @@ KINDS: dict[str, Callable[[Path, float], Iterator[Data]]] = {
 
 def main() -> int:
     """Print the tables that were asked for."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation holds its modules compiled
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", metavar="KIND", choices=[*KINDS, []], help="default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the data")
