@@ -8,7 +8,8 @@ import numpy as np
 
 from datacheck.digest import digest64, digests64
 from datacheck.rules.base import Columns, measure
-from datacheck.rules.measures import is_numeric, positions
+from datacheck.rules.measures import is_numeric
+from datacheck.rules.points import content_keys, mixed
 from datacheck.rules.texts import words_apart
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
@@ -19,56 +20,30 @@ Array = np.ndarray[Any, Any]
 _LEAST_BYTES = 24  # less than two positions says nothing about identity
 _NOT_CONTENT = frozenset({"id", "flag", "timestamp", "intrinsics"})
 _FIRST = ("train", "training")
-_PIECE = 1 << 14  # points digested at a time: they stay in the cache of a core
-
-
-def mixed(keys: Array) -> Array:
-    """Return uint64 keys stirred so that every bit depends on every bit (the finaliser of splitmix64)."""
-    keys = keys.copy()
-    shifted = keys >> np.uint64(30)
-    keys ^= shifted
-    keys *= np.uint64(0xBF58476D1CE4E5B9)
-    np.right_shift(keys, np.uint64(27), out=shifted)
-    keys ^= shifted
-    keys *= np.uint64(0x94D049BB133111EB)
-    np.right_shift(keys, np.uint64(31), out=shifted)
-    keys ^= shifted
-    return keys
 
 
 def _cloud(column: Column) -> Array | None:
-    """Return a digest per sample of a cloud, whatever the order of its points; coordinates rounded to 1e-5 of its size.
+    """Return a digest per sample of a cloud, whatever the order of its points and the dtype of its coordinates.
 
     Shapes:
         returns: uint64 (samples)
     """
-    xyz, lengths = positions(column) or (np.zeros(0), None)
+    keys, lengths = content_keys(column) or (np.zeros(0, np.uint64), None)
     if lengths is None:
         return None
-    out = np.zeros(len(lengths), np.uint64)
-    stops = np.cumsum(lengths)
-    for i in np.flatnonzero(lengths):
-        points = xyz[:, stops[i] - lengths[i] : stops[i]]
-        extent = points.max(axis=1).astype(np.float64) - points.min(axis=1)
-        size = float(np.sqrt((extent**2).sum())) or 1.0
-        total = np.array([0, 0, lengths[i]], np.uint64)
-        for start in range(0, int(lengths[i]), _PIECE):
-            rows = _row_keys(np.multiply(points[:, start : start + _PIECE], 1e5 / size, dtype=np.float64))
-            total[:1] += rows.sum(dtype=np.uint64)  # a slice: an array wraps around in silence, a number warns
-            total[1] ^= np.bitwise_xor.reduce(rows)
-        out[i] = digest64(total.tobytes())
+    total, odd = (_folded(ufunc, keys, lengths) for ufunc in (np.add, np.bitwise_xor))
+    return np.where(lengths > 0, mixed(total ^ mixed(odd ^ mixed(lengths.astype(np.uint64)))), np.uint64(0))
+
+
+def _folded(ufunc: np.ufunc, keys: Array, lengths: Array) -> Array:
+    """Reduce keys to one per sample, 0 for samples without any; sums wrap around."""
+    if len(lengths) == 1:
+        whole: Array = ufunc.reduce(keys, keepdims=True, dtype=np.uint64)
+        return whole
+    out, filled = np.zeros(len(lengths), np.uint64), lengths > 0
+    if filled.any():
+        out[filled] = ufunc.reduceat(keys, (np.cumsum(lengths) - lengths)[filled])
     return out
-
-
-def _row_keys(cells: Array) -> Array:
-    """Return one stirred uint64 per point of rounded float64 coordinates (3, points)."""
-    x, y, z = np.round(cells).astype(np.int64).view(np.uint64)
-    x *= np.uint64(0x9E3779B97F4A7C15)
-    y *= np.uint64(0xC2B2AE3D27D4EB4F)
-    z *= np.uint64(0xD1B54A32D192ED03)
-    x += y
-    x += z
-    return mixed(x)
 
 
 def _plain(column: Column) -> Array:
@@ -86,7 +61,7 @@ def _plain(column: Column) -> Array:
     return digests64(pieces) ^ np.uint64(digest64(head))
 
 
-@measure("content", per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
+@measure("content", version=2, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
 def content(block: Block, schema: Schema) -> Columns:
     """Digest of what a sample holds: `content`, int64.
 

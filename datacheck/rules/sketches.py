@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.digest import digest64
-from datacheck.rules.content import mixed
 from datacheck.rules.measures import is_numeric, positions
+from datacheck.rules.points import mixed
 from datacheck.rules.series import states
 from datacheck.rules.texts import words_apart
 from datacheck.sample import Block, Column

@@ -44,6 +44,19 @@ def test_large_clouds_are_counted_exactly(dtype):
     assert expected(cloud)[1] > 3000
 
 
+def test_of_a_large_cloud_a_few_copies_count_as_none_and_more_are_counted():
+    rng = np.random.default_rng(6)
+    cloud = rng.standard_normal((100_000, 3)).astype(np.float32)
+    few, many, one = cloud.copy(), cloud.copy(), cloud.copy()
+    few[:300] = cloud[300:600]
+    many[:2_000] = cloud[2_000:4_000]
+    one[:30_000] = cloud[30_000]  # all copies in one place
+    wanted = [(100_000, n) for n in (0, 0, 2_000, 30_000)]
+    assert copies(cloud, few, many, one) == wanted
+    assert [copies(c)[0] for c in (cloud, few, many, one)] == wanted
+    assert copies(few[:600]) == [(600, 300)]
+
+
 def test_equal_points_of_two_clouds_are_no_copies():
     cloud = np.random.default_rng(1).standard_normal((9, 3))
     assert copies(cloud, cloud, cloud[::-1]) == [(9, 0)] * 3

@@ -422,13 +422,37 @@ def test_clean_codes_stay_silent_over_a_whole_clean_schema():
     assert codes(judged(schema_of(schema), measured(schema_of(schema), samples))) == []
 
 
-def test_a_cloud_of_many_pieces_has_the_digest_of_its_points_in_any_order(monkeypatch):
+def test_a_cloud_of_many_strips_has_the_digest_of_its_points_in_any_order(monkeypatch):
     points = np.random.default_rng(5).random((5_000, 3))
     whole = contents._cloud(Column.of([points]))
-    monkeypatch.setattr(contents, "_PIECE", 7)
+    monkeypatch.setattr("datacheck.rules.points._STRIP", 7)
     np.testing.assert_array_equal(contents._cloud(Column.of([points[::-1].copy()])), whole)
     points[17, 2] += 0.01
     assert contents._cloud(Column.of([points]))[0] != whole[0]
+
+
+def test_a_cloud_is_the_same_in_another_dtype_and_beside_other_clouds():
+    rng = np.random.default_rng(6)
+    clouds = [rng.normal(size=(n, 3)).astype(np.float32) for n in (40, 0, 5_000, 3)]
+    alone = [int(contents._cloud(Column.of([c]))[0]) for c in clouds]
+    assert contents._cloud(Column.of(clouds)).tolist() == alone
+    assert len(set(alone)) == 4
+    assert contents._cloud(Column.of([c.astype(np.float64) for c in clouds])).tolist() == alone
+    whole = np.array([[0, 1, 2], [3, 4, 5]])
+    dtypes = ("int16", "int64", "float16", "float32", "float64")
+    same = [contents._cloud(Column.of([whole.astype(dtype)]))[0] for dtype in dtypes]
+    assert len(set(same)) == 1
+    minus = whole * -1.0  # holds -0
+    assert contents._cloud(Column.of([minus]))[0] == contents._cloud(Column.of([minus + 0.0]))[0]
+
+
+def test_clouds_far_from_the_origin_are_told_apart_where_float32_cannot():
+    far = np.add([[500_000, 5_400_000, 8], [500_001, 5_400_002, 9], [500_000, 5_400_003, 8]], [0.001, 0.01, 0])
+    near = np.add(far, [0.002, 0.02, 0])
+    assert (far.astype(np.float32) == near.astype(np.float32)).all()
+    assert contents._cloud(Column.of([far]))[0] != contents._cloud(Column.of([near]))[0]
+    stored = far.astype(np.float32)  # a copy of what float32 has left is the same again
+    assert contents._cloud(Column.of([stored]))[0] == contents._cloud(Column.of([stored.astype(np.float64)]))[0]
 
 
 def test_a_split_of_which_nothing_can_be_read_is_empty():

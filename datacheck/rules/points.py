@@ -1,0 +1,142 @@
+"""Positions of clouds as one number each, made once for all who ask whether points are the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from datacheck.rules.measures import positions, reduced
+from datacheck.sample import Column
+
+Array = np.ndarray[Any, Any]
+
+_ODD = tuple(np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64))
+_STRIP = 1 << 14  # points that stay in the cache of a core
+_HALF = np.uint64(32)
+_COARSE = 1e-6  # of a cloud's size: float32 must tell apart what is as far apart as this
+_LEAST, _MOST = 1e-30, 1e30  # sizes and places that float32 holds with all of its digits
+
+
+def mixed(keys: Array) -> Array:
+    """Return uint64 keys stirred so that every bit depends on every bit (the finaliser of splitmix64)."""
+    keys = keys.copy()
+    shifted = keys >> np.uint64(30)
+    keys ^= shifted
+    keys *= np.uint64(0xBF58476D1CE4E5B9)
+    np.right_shift(keys, np.uint64(27), out=shifted)
+    keys ^= shifted
+    keys *= np.uint64(0x94D049BB133111EB)
+    np.right_shift(keys, np.uint64(31), out=shifted)
+    keys ^= shifted
+    return keys
+
+
+def exact_keys(column: Column) -> tuple[Array, Array | None] | None:
+    """Return a key of each position of a field: equal for equal ones, for others not (1 in 2**64 pairs).
+
+    Shapes:
+        keys: uint64 (rows)
+        lengths: int64 (samples), None where each sample is one position
+
+    Returns:
+        None where the field holds no positions.
+
+    Notes:
+        -0 is 0. Made once.
+    """
+    return _kept(column, "_exact_keys", _exact)
+
+
+def content_keys(column: Column) -> tuple[Array, Array | None] | None:
+    """Return as `exact_keys`, of positions in float32: a copy in another dtype has the same keys.
+
+    Notes:
+        Of a cloud so far from the origin that float32 is coarse against its size (1e-6) the keys are exact, unless all
+        of its numbers are float32 ones.
+    """
+    return _kept(column, "_content_keys", _narrow)
+
+
+def _kept(column: Column, name: str, make: Any) -> tuple[Array, Array | None] | None:
+    if name not in column.__dict__:
+        column.__dict__[name] = make(column)
+    found: tuple[Array, Array | None] | None = column.__dict__[name]
+    return found
+
+
+def _exact(column: Column) -> tuple[Array, Array | None] | None:
+    if column.values.dtype.kind == "f" and column.values.dtype.itemsize <= 4:
+        return content_keys(column)
+    found = positions(column)
+    return None if found is None else (_keys64(found[0].astype(np.float64, copy=False)), found[1])
+
+
+def _narrow(column: Column) -> tuple[Array, Array | None] | None:
+    found = positions(column)
+    if found is None:
+        return None
+    xyz, lengths = found
+    narrow = xyz.astype(np.float32, copy=False)
+    keys = _keys32(narrow)
+    if xyz.dtype.itemsize > 2 and xyz.dtype != np.float32:
+        coarse = _coarse(xyz, narrow, lengths)
+        if coarse.any():
+            rows = coarse if lengths is None else np.repeat(coarse, lengths)
+            keys[rows] = _keys64(xyz[:, rows].astype(np.float64, copy=False))
+    return keys, lengths
+
+
+def _coarse(xyz: Array, narrow: Array, lengths: Array | None) -> Array:
+    """Return bool (samples): whose positions float32 holds neither exactly nor finely enough."""
+    low, high = (reduced(ufunc, xyz, lengths).astype(np.float64) for ufunc in (np.minimum, np.maximum))
+    size, reach = (high - low).max(axis=0), np.maximum(-low, high).max(axis=0)
+    fine: Array = (reach * np.finfo(np.float32).eps <= _COARSE * size) & (size > _LEAST) & (reach < _MOST)
+    if fine.all():
+        return np.zeros(len(fine), bool)
+    changed: Array = reduced(np.add, (narrow != xyz).any(axis=0), lengths) > 0
+    return changed & ~fine
+
+
+def _keys32(xyz: Array) -> Array:
+    """Return a key of each position.
+
+    Shapes:
+        xyz: float32 (3, rows)
+        returns: uint64 (rows)
+    """
+    keys = np.empty(xyz.shape[1], np.uint64)
+    pairs = keys.view(np.float32).reshape(-1, 2)  # two coordinates are one number without a cast
+    third, shifted = np.zeros((2, min(_STRIP, len(keys))), np.uint64)
+    for start in range(0, len(keys), _STRIP):
+        part = slice(start, start + _STRIP)
+        key = keys[part]
+        z, high = third[: len(key)], shifted[: len(key)]
+        np.add(xyz[0, part], 0, out=pairs[part, 0])  # -0 + 0 is 0
+        np.add(xyz[1, part], 0, out=pairs[part, 1])
+        key *= _ODD[0]
+        key ^= np.right_shift(key, _HALF, out=high)  # a sum alone would not tell which coordinates belong together
+        np.add(xyz[2, part], 0, out=z.view(np.float32)[::2])
+        np.multiply(z, _ODD[1], out=high)
+        key += high
+        key ^= np.right_shift(key, _HALF, out=high)
+        key *= _ODD[2]
+        key ^= np.right_shift(key, _HALF, out=high)
+    return keys
+
+
+def _keys64(xyz: Array) -> Array:
+    """Return a key of each position.
+
+    Shapes:
+        xyz: float64 (3, rows)
+        returns: uint64 (rows)
+    """
+    keys = np.zeros(xyz.shape[1], np.uint64)
+    for start in range(0, len(keys), _STRIP):
+        key = keys[start : start + _STRIP]
+        for axis, odd in zip(xyz, _ODD, strict=True):
+            key += (axis[start : start + _STRIP] + 0.0).view(np.uint64)  # -0 + 0 is 0
+            key *= odd
+            key ^= key >> _HALF
+    return keys
