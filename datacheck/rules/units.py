@@ -264,7 +264,9 @@ def _sizes(rows: Rows, spec: FieldSpec) -> tuple[str, Array, Array]:
 @rule(
     "DC203", "mixed-units", Severity.ERROR, Level.DATASET, measures=(place, bones, turn),
     needs=("DC109", "DC122", "DC201", "DC202", "DC221", "DC222", "DC602"),
-    defaults={"gap": 3.0, "share": 0.002, "near": 0.2, "factors": (1000.0, 100.0, 39.37, 25.4), "turn": 57.3},
+    defaults={
+        "gap": 3.0, "share": 0.002, "near": 0.2, "widest": 0.5, "factors": (1000.0, 100.0, 39.37, 25.4), "turn": 57.3,
+    },
     applies=of_role(*sorted(PLACED | TURNING)),
 )  # fmt: skip
 def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
@@ -276,12 +278,13 @@ def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
         Without a declared range nothing else sees it; statistics over all samples describe neither heap.
     Measure:
         Gap test on the logarithm of size, bone or angle: more than a factor 3 with at least 3 samples and 0.2 % on each
-        side, whose medians are 1000, 100, 39.37 or 25.4 apart, within 20 %. Angles (57.3) are only a warning.
+        side, whose medians are 1000, 100, 39.37 or 25.4 apart: within 20 %, or within three standard errors of the
+        medians where few samples leave more room, at most 50 %. Angles (57.3) are only a warning.
     When it is wrong:
         Two kinds of things in one field, by chance a known factor apart: split the dataset, or declare ``size``.
     Options:
         gap: width of the gap (3.0). share: least part on each side (0.002). near: tolerance of the factor (0.2).
-        factors: lengths. turn: angles.
+        widest: most that standard errors may widen it to (0.5). factors: lengths. turn: angles.
     Bad::
 
         schema: {fields: {xyz: {role: points, shape: [P, 3], unit: m}}}
@@ -307,21 +310,31 @@ def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     low, high = known & (sizes <= split), known & (sizes > split)
     apart = float(np.median(sizes[high]) / np.median(sizes[low]))
-    angles = case.spec.role in TURNING
-    factors = (float(case.options["turn"]),) if angles else tuple(map(float, case.options["factors"]))
-    fitting = [f for f in factors if abs(apart / f - 1) <= float(case.options["near"])]
+    fitting = _between(np.log(sizes[low]), np.log(sizes[high]), apart, case)
     if fitting:
-        best = min(fitting, key=lambda f: abs(math.log(apart / f)))
         few = low if low.sum() < high.sum() else high
         heaps = [f"{counted(int(m.sum()))} at {shown(float(np.median(sizes[m])), case.spec.unit)}" for m in (low, high)]
+        said, *others = (f"x{factor:g}" for factor in fitting)
+        cause = Cause(f"two units: {said} lies between them", "mixed", fitting[0], int(few.sum()), tuple(others))
         yield Failure(
             few,
             f"{label} falls into two heaps, {listed(heaps)}: a factor {shown(apart)}.",
             measured={"stat": label, "ratio": apart, "low": int(low.sum()), "high": int(high.sum())},
-            cause=Cause(f"two units: x{best:g} lies between them", "mixed", best, int(few.sum())),
+            cause=cause,
             fix="Convert the smaller heap, and declare a range.",
-            severity=Severity.WARNING if angles else None,
+            severity=Severity.WARNING if case.spec.role in TURNING else None,
         )
+
+
+def _between(low: Array, high: Array, apart: float, case: Case) -> list[float]:
+    """Return the known factors that may lie between two heaps of logarithms, the nearest first."""
+    large = low if len(low) >= len(high) else high  # the spread of the few says little
+    error = math.sqrt(math.pi / 2 * (1 / len(low) + 1 / len(high))) * float(large.std())
+    near, widest = (math.log1p(float(case.options[name])) for name in ("near", "widest"))
+    room = max(near, min(3 * error, widest))
+    factors = [case.options["turn"]] if case.spec.role in TURNING else case.options["factors"]
+    off = {float(factor): abs(math.log(apart / float(factor))) for factor in factors}
+    return sorted((factor for factor in off if off[factor] <= room), key=lambda factor: off[factor])
 
 
 def _widest_gap(ordered: Array, case: Case) -> float | None:

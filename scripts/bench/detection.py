@@ -1,10 +1,11 @@
 """How well each rule finds its fault, and what it says of clean data: recall by size, cause named, false alarms.
 
-    python scripts/bench/detection.py [--seeds 30] [--only DC201] [--disk 30] [--workers 2] [--write]
+    python scripts/bench/detection.py [--seeds 30] [--only DC201] [--disk 30] [--served 8] [--workers 2] [--write]
 
-Three parts: trials in memory (datacheck.testing.trials), every one of them with every size and seed; faults planted in
-the files of the five systems (datacheck.testing.faults); clean files of the five systems. Ends with 1 where a
-documented size is found in less than 99 % of the samples, a cause is not named, or clean data raise an error.
+Four parts: trials in memory (datacheck.testing.trials), every one of them with every size and seed; faults planted in
+the files of the five systems (datacheck.testing.faults); clean files of the five systems; their loaders, as they were
+and as they should be (tests/audit/loaders). Ends with 1 where a documented size is found in less than 99 % of the
+samples, a cause is not named, or clean data raise an error.
 """
 
 from __future__ import annotations
@@ -24,12 +25,17 @@ from pathlib import Path
 from datacheck.demo.course import SCHEMAS
 from datacheck.finding import Severity
 from datacheck.rules import catalogue
-from datacheck.scan import Request, run_scan, schema_for
+from datacheck.scan import Request, run_scan, scan_loader, schema_for
+from datacheck.schema.model import Schema
 from datacheck.testing import faults, synth
 from datacheck.testing.trials import trials
 from datacheck.testing.trials.run import clean, planted
 
-PAGE = Path(__file__).parents[2] / "docs" / "detection.md"
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+from tests.audit import test_systems as tests  # noqa: E402  the loaders that the tests have, and their fields
+
+PAGE = ROOT / "docs" / "detection.md"
 NEED = 0.99
 
 
@@ -149,16 +155,80 @@ def on_disk(seeds: int, workers: int) -> tuple[list[str], list[str], list[str]]:
     return rows, quiet, bad
 
 
+# ------------------------------------------------------------------------------------------------- served
+
+_SCENES = {"split": "train", "loader": tests.LOADER}
+# system, loader, fields, size of its data, options, what must be said of it: (code, kind of cause), else nothing
+LOADERS: list[tuple[str, str, dict, dict, dict, tuple[str, str] | None]] = [
+    ("sceneleap", "Grasps", tests.GRASPS, {"train": 8, "test": 2}, {}, None),
+    ("sceneleap", "GraspsAsTheyWere", tests.GRASPS, {"train": 8, "test": 2}, {}, ("DC904", "seed")),
+    ("ho3d", "train", tests.HANDS, {"train": 3, "evaluation": 1, "frames": (12, 16)}, {"split": "train"}, None),
+    (
+        "ho3d", "evaluation_as_it_was", tests.HANDS, {"train": 3, "evaluation": 2, "frames": (12, 16)},
+        {"split": "evaluation"}, ("DC905", "made:DC602"),
+    ),
+    ("scannet", "Scenes", tests.SCENES, tests.SMALL, _SCENES, None),
+    ("scannet", "relabelled", tests.SCENES, tests.SMALL, _SCENES, ("DC905", "made:DC401")),
+    ("scannet", "emptied", tests.SCENES, tests.SMALL, _SCENES, ("DC905", "made:DC405")),
+    ("scannet", "KnownBad", tests.SCENES, tests.SMALL, _SCENES, ("DC905", "substituted")),
+    ("scannet", "InPlace", tests.SCENES, tests.SMALL, _SCENES, ("DC904", "again")),
+    ("libero", "Windows", tests.CHUNKS, {"tasks": 1, "demos": 2, "image": 0}, {"compare": 60}, None),
+    ("libero", "WindowsAsTheyWere", {}, {"tasks": 1, "demos": 2, "image": 0}, {}, ("DC905", "index-ignored")),
+    ("minimind", "Chats", tests.CHATS, {"sft": 30, "pretrain": 5, "dpo": 5}, {}, None),
+    ("minimind", "Shifted", tests.CHATS, {"sft": 30, "pretrain": 5, "dpo": 5}, {}, ("DC710", "lag 1")),
+    ("minimind", "RandomPrompt", tests.CHATS, {"sft": 30, "pretrain": 5, "dpo": 5}, {}, ("DC904", "seed")),
+]  # fmt: skip
+
+
+def scan_served(job: tuple[int, int]) -> tuple[int, set[tuple[str, str]]]:
+    """Return which loader was scanned with one seed's data, and the code and cause of every error and warning."""
+    number, seed = job
+    system, factory, fields, size, options, _ = LOADERS[number]
+    options = dict(options)
+    here = Path(tempfile.mkdtemp(prefix="served-"))
+    os.chdir(here)
+    try:
+        synth.write(system, here / "data", seed=seed, **size)
+        base = {"datacheck": 1, "name": "served", "samples": {"files": "*"}, "fields": fields}
+        base |= {"loader": options.pop("loader")} if "loader" in options else {}
+        schema = Schema.model_validate(base) if fields else None
+        run = scan_loader(f"tests.audit.loaders.{system}:{factory}", schema, here / "data", **options)
+    finally:
+        os.chdir("/")
+        shutil.rmtree(here, ignore_errors=True)
+    loud = [f for f in run.report.findings if f.severity is not Severity.INFO]
+    return number, {(f.code, f.cause.kind if f.cause else "") for f in loud}
+
+
+def served(seeds: int, workers: int) -> tuple[list[str], list[str]]:
+    """Return rows of the loaders, and what is not good enough."""
+    found: dict[int, list[set[tuple[str, str]]]] = defaultdict(list)
+    with ProcessPoolExecutor(workers) as pool:
+        for number, told in pool.map(scan_served, [(n, seed) for n in range(len(LOADERS)) for seed in range(seeds)]):
+            found[number].append(told)
+    rows, bad = [], []
+    for number, runs in found.items():
+        system, factory, *_, wanted = LOADERS[number]
+        right = sum(wanted in told if wanted else not told for told in runs)
+        code, cause = wanted or ("none", "silent")
+        rows.append(f"| {code} | {system} | {factory} | {cause} | {share(right, len(runs))} |")
+        if right < NEED * len(runs):
+            bad.append(f"{system}:{factory}: {right} of {len(runs)} runs say {code} {cause}, others {runs}")
+    return rows, bad
+
+
 # ----------------------------------------------------------------------------------------------------- page
 
 
-def page(seeds: int, disk: int, memory: list[str], files: list[str], quiet: list[str], bad: list[str]) -> str:
-    covered = {row.split("|")[1].strip() for row in [*memory, *files]}
+def page(said: argparse.Namespace, memory: list[str], files: list[str], quiet: list[str], loaders: list[str],
+         bad: list[str]) -> str:  # fmt: skip
+    seeds, disk = said.seeds, said.disk
+    covered = {row.split("|")[1].strip() for row in [*memory, *files, *loaders]}
     missing = sorted(set(catalogue()) - covered)
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     lines = [
         "# Detection", "",
-        f"Made by `python scripts/bench/detection.py --seeds {seeds} --disk {disk} --write` on "
+        f"Made by `python scripts/bench/detection.py --seeds {seeds} --disk {disk} --served {said.served} --write` on "
         f"{datetime.now(UTC):%Y-%m-%d} ({machine}).", "",
         "Recall: share of the broken samples that the rule names (of faults of a dataset: share of the runs in which "
         "the rule fails), with its 95 % interval (Wilson). *Documented* sizes are promised: 0.99 or more. *Cause*: "
@@ -173,6 +243,8 @@ def page(seeds: int, disk: int, memory: list[str], files: list[str], quiet: list
         "| rule | system | fault | recall |", "| --- | --- | --- | --- |", *files, "",
         f"## Clean files of the five systems, {disk} seeds each", "",
         "| system | seeds | with an error |", "| --- | --- | --- |", *quiet, "",
+        f"## Loaders of the five systems (`--loader`), {said.served} seeds each", "",
+        "| rule | system | loader | cause | share of the runs |", "| --- | --- | --- | --- | --- |", *loaders, "",
         "## Not good enough", "", *([f"- {line}" for line in bad] or ["nothing"]), "",
     ]  # fmt: skip
     if missing:
@@ -184,18 +256,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=30)
     parser.add_argument("--disk", type=int, default=30, help="seeds of the five systems on disk")
+    parser.add_argument("--served", type=int, default=8, help="seeds of their loaders")
     parser.add_argument("--only", default="", help="a code, or part of a trial's name; then nothing on disk")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--write", action="store_true", help="write docs/detection.md")
     asked = parser.parse_args()
     memory, bad = in_memory(asked.seeds, asked.only, asked.workers)
-    files, quiet = [], []
+    files, quiet, loaders = [], [], []
     if not asked.only and asked.disk:
         files, quiet, worse = on_disk(asked.disk, asked.workers)
         bad += worse
         print("\n".join([*files, *quiet]))
+    if not asked.only and asked.served:
+        loaders, worse = served(asked.served, asked.workers)
+        bad += worse
+        print("\n".join(loaders))
     if asked.write:
-        PAGE.write_text(page(asked.seeds, asked.disk, memory, files, quiet, bad), encoding="utf-8")
+        PAGE.write_text(page(asked, memory, files, quiet, loaders, bad), encoding="utf-8")
     print("\n".join(f"NOT GOOD ENOUGH {line}" for line in bad) or "all good")
     return int(bool(bad))
 

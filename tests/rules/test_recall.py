@@ -101,6 +101,23 @@ def test_two_units_are_found_without_a_range(factor, share):
     assert finding.cause.factor == factor
 
 
+@pytest.mark.parametrize(
+    ("sizes", "apart", "found"),
+    [
+        # twenty percent either way, whatever the numbers
+        ([1.0] * 40, 1190, True), ([1.0] * 40, 1250, False),
+        # sizes of 0.25 to 4 have a spread of 0.8 (log): the median of four is uncertain by more than that
+        (np.geomspace(0.25, 4, 40), 1480, True), (np.geomspace(0.25, 4, 40), 1520, False),
+    ],
+)  # fmt: skip
+def test_few_samples_of_various_sizes_leave_room_for_the_factor(sizes, apart, found):
+    cube = np.array(np.meshgrid([0, 1], [0, 1], [0, 1])).reshape(3, -1).T / np.sqrt(3)
+    sizes = [*sizes, *[apart * float(np.median(sizes))] * 4]
+    schema = schema_of("fields: {xyz: {role: points, shape: [P, 3], unit: m}}")
+    answer = judged(schema, measured(schema, pieces([cube * size for size in sizes])))
+    assert [f.rows.tolist() for f in answer.findings if f.code == "DC203"] == [[40, 41, 42, 43]] * found
+
+
 @pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
 def test_degrees_among_radians_are_found(share):
     rng = np.random.default_rng(4)

@@ -76,6 +76,54 @@ TIME_ALL = Trial(
     "every-clock", "DC206", _CLOCK, _clocks, _each(1.0, "t", lambda t, f: t * f), _SIZES, cause=lambda f: _UNITS[f]
 )
 
+
+def _stopped(times: Any, steps: float) -> Any:
+    """Give that many steps in the middle the time of the one before."""
+    half = len(times) // 2
+    return np.where((np.arange(len(times)) >= half) & (np.arange(len(times)) < half + steps), times[half - 1], times)
+
+
+def _paused(times: Any, steps: float) -> Any:
+    """Leave out that many steps in the middle."""
+    return times + 0.05 * steps * (np.arange(len(times)) >= len(times) // 2)
+
+
+STOPPED = Trial(
+    "clock-stands-still", "DC502", _CLOCK, _clocks, _each(0.05, "t", _stopped),
+    (Size("1 step", 1.0), Size("9 steps", 9.0)), also=frozenset({"DC503"}),
+)  # fmt: skip
+BACKWARDS = Trial(
+    "clock-runs-backwards", "DC502", _CLOCK, _clocks, _each(0.05, "t", lambda t, _: t[::-1]), (Size("all steps", 0.0),),
+)  # fmt: skip
+PAUSED = Trial(
+    "gap-in-time", "DC502", _CLOCK, _clocks, _each(0.05, "t", _paused), (Size("1 step", 1.0), Size("40 steps", 40.0)),
+    also=frozenset({"DC503"}),
+)  # fmt: skip
+
+# ---------------------------------------------------------------------------------------------- ranges
+
+_COMMANDS = {"fields": {"a": {"role": "action", "shape": ["T", 7], "range": "-1..1"}}}
+
+
+def _commands(rng: np.random.Generator) -> Samples:
+    """Commands that a controller clipped to -1..1."""
+    steps = rng.integers(40, 200, 60)
+    return [
+        sample(f"e{i:03d}", {"a": np.clip(rng.normal(0, 0.5, (n, 7)), -1, 1).astype(np.float32)})
+        for i, n in enumerate(steps)
+    ]
+
+
+def _beyond(commands: Any, most: float) -> Any:
+    """Let one number of one step be larger than allowed."""
+    return np.where(np.arange(commands.size).reshape(commands.shape) == commands.size // 2, np.float32(most), commands)
+
+
+BEYOND = Trial(
+    "command-beyond-range", "DC224", _COMMANDS, _commands, _each(0.05, "a", _beyond),
+    (Size("1.001", 1.001), Size("1.24", 1.24), Size("-30", -30.0)),
+)  # fmt: skip
+
 # ---------------------------------------------------------------------------------------------- between fields
 
 _GRASP = {

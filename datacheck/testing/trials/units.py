@@ -38,6 +38,9 @@ SCALED_SOME = Trial(
 )
 SCALED_ALL = Trial("all-scaled", "DC201", _GRASPED, _clouds, _scaled(1.0), _FACTORS, cause=lambda f: _KINDS[f])
 
+_UNDECLARED = {"fields": {"xyz": {"role": "points", "shape": ["P", 3], "unit": "m"}}}
+MIXED = Trial("two-units", "DC203", _UNDECLARED, _clouds, _scaled(0.1), _FACTORS, cause="mixed")
+
 
 _NEAR = {
     "fields": {
