@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from typing import Any, overload
 
@@ -39,9 +40,11 @@ class Texts(Sequence[str]):
             return texts
         if isinstance(texts, list) and texts and texts.count(texts[0]) == len(texts):
             return Texts(texts[:1], np.zeros(len(texts), np.int32))
-        numbers: dict[str, int] = {}
-        rows = np.fromiter((numbers.setdefault(t, len(numbers)) for t in texts), np.int32, len(texts))
-        return Texts(list(numbers), rows)
+        words = list(dict.fromkeys(texts))  # and no loop of our own: there may be a million
+        if len(words) == len(texts):
+            return Texts(words, np.arange(len(words), dtype=np.int32))
+        numbers = dict(zip(words, range(len(words)), strict=True))
+        return Texts(words, np.fromiter(map(numbers.__getitem__, texts), np.int32, len(texts)))
 
     @overload
     def __getitem__(self, place: int) -> str: ...
@@ -71,7 +74,8 @@ class Texts(Sequence[str]):
 
     def present(self) -> list[str]:
         """Return the different texts that some row holds, sorted."""
-        return sorted({self.words[int(i)] for i in np.unique(self.rows)})
+        met = np.flatnonzero(np.bincount(self.rows, minlength=len(self.words)))
+        return sorted({self.words[i] for i in met.tolist()})
 
     def places(self) -> Iterator[tuple[str, Array]]:
         """Yield (text, int64 rows that hold it) in the order of the texts."""
@@ -306,6 +310,23 @@ class Rows:
     def __len__(self) -> int:
         return len(self.index)
 
+    @cached_property
+    def _place(self) -> slice | Array:
+        """Where the rows are in a column: a slice where they follow one another, as most do; that copies nothing."""
+        index = self.index
+        if len(index) and bool((index[1:] > index[:-1]).all()) and int(index[-1] - index[0]) + 1 == len(index):
+            return slice(int(index[0]), int(index[-1]) + 1)
+        return index
+
+    def _at(self, column: Array) -> Array:
+        found = column[self._place].view()
+        found.flags.writeable = False  # it may be the table's own
+        return found
+
+    def _texts(self, column: Sequence[str]) -> Texts:
+        texts = Texts.of(column)
+        return Texts(texts.words, self._at(texts.rows))
+
     def _column(self, name: str) -> Measured | None:
         return self.table.columns.get(name if ":" in name else f"{self.field}:{name}")
 
@@ -313,7 +334,7 @@ class Rows:
         return self._column(name) is not None
 
     def __getitem__(self, name: str) -> Array:
-        """Return a column's values at these rows.
+        """Return a column's values at these rows, to read only.
 
         Raises:
             KeyError: nothing of that name was measured.
@@ -321,7 +342,7 @@ class Rows:
         column = self._column(name)
         if column is None:
             raise KeyError(name)
-        return column.values[self.index]
+        return self._at(column.values)
 
     def where(self, mask: Array) -> Rows:
         """Return only the rows at which `mask` is true."""
@@ -332,28 +353,29 @@ class Rows:
         mask = np.ones(len(self.index), bool)
         for name in names:
             column = self._column(name)
-            mask &= False if column is None else column.present[self.index]
+            mask &= False if column is None else self._at(column.present)
         return mask
 
     @property
     def keys(self) -> list[str]:
         """Keys of these rows."""
-        return [self.table.keys[i] for i in self.index.tolist()]
+        keys, place = self.table.keys, self._place
+        return list(keys[place]) if isinstance(place, slice) else [keys[i] for i in place.tolist()]
 
     @property
     def files(self) -> Texts:
         """Files of these rows."""
-        return Texts.of(self.table.files).take(self.index)
+        return self._texts(self.table.files)
 
     @property
     def splits(self) -> Texts:
         """Splits of these rows."""
-        return Texts.of(self.table.splits).take(self.index)
+        return self._texts(self.table.splits)
 
     @property
     def groups(self) -> Texts:
         """Groups of these rows."""
-        return Texts.of(self.table.groups).take(self.index)
+        return self._texts(self.table.groups)
 
     def by_group(self) -> Iterator[tuple[str, Array]]:
         """Yield (group, positions within these rows) in name order."""

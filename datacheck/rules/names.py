@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, listed, measure, natural, rule, stretches, those
+from datacheck.rules.base import DIGITS, Case, Columns, counted, listed, measure, natural, rule, stretches, those
 from datacheck.sample import Block
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Measured, Rows, Texts
@@ -111,9 +113,10 @@ def _folded(name: str) -> str:
 
 def _alike(names: Sequence[str]) -> Array:
     """Return bool (names): those that stand more than once."""
-    _, place, count = np.unique(np.array(names, dtype=object), return_inverse=True, return_counts=True)
-    found: Array = count[place] > 1
-    return found
+    if len(set(names)) == len(names):
+        return np.zeros(len(names), bool)
+    count = Counter(names)
+    return np.array([count[name] > 1 for name in names])
 
 
 @rule("DC106", "duplicate-id", Severity.ERROR, Level.DATASET, per="sample", measures=(called,), span="all", sees="all")
@@ -296,15 +299,15 @@ def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         hold issue 32: a copy of HO3D v3 without frames 0678 to 0728 of ABF12.
     """
-    keys, lost = rows.keys, _Lost([key for key, group in zip(rows.keys, rows.groups, strict=True) if not group])
-    holes: list[str] = []
-    behind = np.zeros(len(rows), bool)
-    missing = groups = 0
-    for group, places in rows.by_group():
-        numbers = _numbers([keys[int(i)] for i in places], lost) if group else None
+    keys, groups = rows.keys, dict(rows.by_group())
+    lost = _Lost([keys[i] for i in groups.pop("", np.zeros(0, np.int64)).tolist()])
+    holes, behind = list[str](), np.zeros(len(rows), bool)
+    missing = cut = 0
+    for group, places in groups.items():
+        numbers = _numbers([keys[i] for i in places.tolist()], lost)
         ends, usual = (np.zeros((0, 2), np.int64), 1) if numbers is None else _holes(np.concatenate(numbers), case)
         if numbers is not None and len(ends):
-            groups += 1
+            cut += 1
             missing += int((np.diff(ends, axis=1) // usual - 1).sum())
             behind[places[np.isin(numbers[0], ends[:, 1])]] = True
             for before, after in ends.tolist():
@@ -313,7 +316,7 @@ def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
     if behind.any():
         yield Failure(
             behind,
-            f"{counted(missing, 'frame')} gone in {counted(groups, 'group')}: {listed(holes)}; named are those behind.",
+            f"{counted(missing, 'frame')} gone in {counted(cut, 'group')}: {listed(holes)}; named are those behind.",
             measured={"missing": missing, "holes": holes[:20]},
             fix="Restore the frames, or cut the sequence at the hole.",
         )
@@ -359,6 +362,9 @@ def _numbers(names: Sequence[str], lost: _Lost) -> tuple[Array, Array] | None:
         first: int64 (names)
         second: int64 (lost)
     """
+    if (quick := _counter(names)) is not None:
+        numbers, place = quick
+        return numbers, np.array(lost.numbers(natural(names[0]), place), dtype=np.int64)
     parts = [natural(name) for name in names]
     if len({len(part) for part in parts}) > 1:
         return None
@@ -368,3 +374,26 @@ def _numbers(names: Sequence[str], lost: _Lost) -> tuple[Array, Array] | None:
         return None
     more = lost.numbers(parts[0], varying[0])
     return np.array(columns[varying[0]], dtype=np.int64), np.array(more, dtype=np.int64)
+
+
+def _counter(names: Sequence[str]) -> tuple[Array, int] | None:
+    """Return what `_numbers` and `natural` find where all names are as long and differ in the digits of one number.
+
+    Returns:
+        the number in each name, int64 (names), and its place among the parts of a name; None where names are otherwise.
+
+    Notes:
+        Frames are mostly named so; as an array of characters they take a third of the time.
+    """
+    width, text = len(names[0]), "".join(names)
+    if len(names) < 2 or not text.isascii() or {len(name) for name in names} != {width}:
+        return None
+    signs = np.frombuffer(text.encode(), np.uint8).reshape(len(names), width)
+    varying = np.flatnonzero((signs != signs[0]).any(axis=0))
+    for number, run in enumerate(re.finditer(r"\d+", names[0])):
+        if len(varying) and run.start() <= varying[0] and varying[-1] < run.end() and run.end() - run.start() <= DIGITS:
+            digits = signs[:, run.start() : run.end()] - np.int64(ord("0"))
+            values = digits @ 10 ** np.arange(digits.shape[1] - 1, -1, -1, dtype=np.int64)
+            plain = bool(((digits >= 0) & (digits <= 9)).all()) and len(np.unique(values)) == len(names)
+            return (values, 2 * number + 1) if plain else None
+    return None

@@ -191,9 +191,10 @@ def _far(rows: Rows, values: Array, known: Array, case: Case) -> tuple[Array, Ar
     """Return which samples stand out, and every z (0 where it is not judged)."""
     z, judged = np.zeros(len(rows)), np.zeros(len(rows), bool)
     least = int(case.options["least"])
-    for _, places in rows.by_group():
+    groups = list(rows.by_group())
+    for _, places in groups:
         inside = places[known[places]]
-        if len(inside) >= least and len(set(rows.groups)) > 1:
+        if len(inside) >= least and len(groups) > 1:
             z[inside], judged[inside] = _robust(values[inside], case), True
     rest = known & ~judged
     if int(rest.sum()) >= least:

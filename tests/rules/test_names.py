@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from datacheck.rules import catalogue
 from datacheck.rules.base import stretches
@@ -227,3 +229,20 @@ def test_listed_frames_that_do_not_exist_are_no_hole():
     samples = frames([*range(40), *range(50, 90)]) + gone
     finding = one(SEQUENCE, samples, "DC105")
     assert finding.measured["missing"] == ["S/0040.pkl … S/0049.pkl (10)"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(0, 9999), min_size=2, max_size=12, unique=True), st.sampled_from([0, 2, 4]),
+    st.sampled_from(["S/{}.pkl", "7/{}", "é{}x3", "{}", "S1/{}.{}"]),
+)  # fmt: skip
+def test_the_number_of_a_name_is_found_however_it_is_written(numbers, width, form):
+    """A hole lies behind exactly those numbers of which the one before is missing, padded with zeros or not."""
+    names = {form.format(*[f"{number:0{width}d}"] * form.count("{}")): number for number in numbers}
+    schema = f"{SEQUENCE}\nrules: {{DC112: {{least: 2, contiguous: 0.0}}}}"
+    said = [f for f in found(schema, pieces(sorted(names), group="S")).findings if f.code == "DC112"]
+    every = np.unique(numbers)
+    step = int(np.median(np.diff(every)))
+    behind = every[1:][np.diff(every) > step].tolist() if len(every) >= 3 and form.count("{}") == 1 else []
+    told = [names[sorted(names)[row]] for finding in said for row in finding.rows.tolist()]
+    assert sorted(told) == behind

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.table import Measured, Table, concatenate
+from datacheck.table import Measured, Table, Texts, concatenate
 from datacheck.wire import decode, encode
 
 
@@ -66,3 +66,27 @@ def test_a_table_crosses_a_process_border_unchanged():
         np.testing.assert_array_equal(got.columns[name].values, column.values)
         np.testing.assert_array_equal(got.columns[name].present, column.present)
         assert got.columns[name].values.dtype == column.values.dtype
+
+
+@given(st.lists(st.sampled_from(["", "a", "b", "c"]), max_size=20))
+def test_a_column_of_texts_gives_back_what_it_was_made_of(texts):
+    column = Texts.of(texts)
+    assert list(column) == texts
+    assert column.words == list(dict.fromkeys(texts))
+    assert column.present() == sorted(set(texts))
+
+
+@given(st.integers(0, 12), st.data())
+def test_rows_hold_what_stands_at_their_places_and_nobody_can_write_to_the_table(count, data):
+    index = np.array(data.draw(st.lists(st.integers(0, 11), max_size=12)) if count else range(12), dtype=np.int64)
+    values, present = np.arange(24).reshape(12, 2), np.arange(12) % 3 > 0
+    names = [f"{i:02d}" for i in range(12)]
+    table = Table(names, names, *[["x", "y"] * 6] * 4, np.zeros(12, np.int8), np.zeros(12, np.int64))
+    table.columns["x:a"] = Measured(values, present)
+    rows = table.rows(index, "x")
+    assert rows["a"].tolist() == values[index].tolist()
+    assert rows.measured("a").tolist() == present[index].tolist()
+    assert rows.keys == list(rows.files) == [names[i] for i in index]
+    assert list(rows.groups) == [["x", "y"][i % 2] for i in index]
+    assert not rows["a"].flags.writeable
+    assert rows.measured("a").flags.writeable
