@@ -13,6 +13,7 @@ from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, t
 from datacheck.rules.measures import is_numeric, leaf, norms, numbers, of_role, quantile, reduced
 from datacheck.rules.placing import rows_of
 from datacheck.rules.robots import ROBOTS, Robot
+from datacheck.rules.series import differences
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.units import ANGLE, factor
@@ -134,7 +135,7 @@ def pace(column: Column, spec: FieldSpec) -> Columns:
     found = None if robot is None else rows_of(column, robot.joints)
     if found is None or robot is None or column.lengths is None or column.values.shape[1:] != (robot.joints,):
         return {}
-    step = _steps(np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad"), found[1])
+    step = differences(np.ascontiguousarray(found[0].T, dtype=np.float64) * factor(spec.unit or "rad"), found[1])
     step = np.abs(step - 2 * math.pi * np.round(step / (2 * math.pi)))  # a wrap is no motion
     ratio = step / np.array(robot.speeds)[:, None]
     fastest, counts = ratio.max(axis=0, initial=0.0), np.maximum(found[1] - 1, 0)
@@ -145,14 +146,6 @@ def pace(column: Column, spec: FieldSpec) -> Columns:
         "fast_joint": np.argmax(peaks, axis=0) + 1,
     }
     return {name: Measured(values, counts > 0) for name, values in columns.items()}
-
-
-def _steps(values: Array, counts: Array) -> Array:
-    """Return the differences of neighbouring rows within samples, (components, rows - 1 of each sample)."""
-    inner = np.ones(values.shape[1], bool)
-    inner[(np.cumsum(counts) - counts)[counts > 0]] = False
-    found: Array = np.diff(values, axis=1, prepend=0.0)[:, inner]
-    return found
 
 
 def _no_rate(schema: Schema) -> str:
@@ -238,7 +231,7 @@ def wraps(column: Column, spec: FieldSpec) -> Columns:
         return {}
     angles = np.ascontiguousarray(column.values.T, dtype=np.float64) * factor(spec.unit or "rad")
     counts = np.maximum(column.lengths - 1, 0)
-    step = _steps(angles, column.lengths)
+    step = differences(angles, column.lengths)
     size = norms(step) if spec.role == "rotvec" and len(step) == 3 else np.abs(step)
     found = np.any(np.atleast_2d(np.abs(size - 2 * math.pi) < 0.5), axis=0)
     columns = {

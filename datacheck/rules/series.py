@@ -50,10 +50,21 @@ def steps(column: Column, fits: Array) -> tuple[Array, Array]:
     """
     assert column.lengths is not None
     values = np.ascontiguousarray(column.values[np.repeat(fits, column.lengths)].T, dtype=np.float64)
-    mine = np.where(fits, column.lengths, 0)
+    return differences(values, np.where(fits, column.lengths, 0)), np.where(fits, column.lengths - 1, 0)
+
+
+def differences(values: Array, counts: Array) -> Array:
+    """Return the differences of neighbouring rows within samples.
+
+    Shapes:
+        values: float64 (components, rows)
+        counts: int64 (samples) [rows]
+        returns: float64 (components, steps): one less than rows for each sample that has any
+    """
     inner = np.ones(values.shape[1], bool)
-    inner[(np.cumsum(mine) - mine)[fits]] = False
-    return np.diff(values, axis=1, prepend=0.0)[:, inner], np.where(fits, mine - 1, 0)
+    inner[(np.cumsum(counts) - counts)[counts > 0]] = False
+    found: Array = np.diff(values, axis=1, prepend=0.0)[:, inner]
+    return found
 
 
 def moving(columns: Sequence[Column], beside: Sequence[Column] = ()) -> tuple[Array, Array, Array] | None:

@@ -11,6 +11,7 @@ import numpy as np
 from datacheck.sample import Origin, Piece
 
 Samples = list[tuple[str, Piece]]  # (split, sample)
+Plant = Callable[[Samples, float, np.random.Generator], Sequence[str]]
 
 
 def sample(key: str, fields: Mapping[str, Any], *, split: str = "", group: str = "", **facts: Any) -> tuple[str, Piece]:
@@ -54,7 +55,7 @@ class Trial:
     code: str
     schema: Mapping[str, Any]
     clean: Callable[[np.random.Generator], Samples]
-    plant: Callable[[Samples, float, np.random.Generator], Sequence[str]]
+    plant: Plant
     sizes: tuple[Size, ...]
     cause: str | Callable[[float], str] = ""
     also: frozenset[str] = field(default_factory=frozenset)
@@ -65,3 +66,25 @@ def some(samples: Samples, share: float, rng: np.random.Generator, least: int = 
     """Return places of randomly chosen samples: `share` of them, at least `least`."""
     count = min(len(samples), max(least, round(share * len(samples))))
     return sorted(int(i) for i in rng.choice(len(samples), count, replace=False))
+
+
+def edited(share: float, change: Callable[[Piece, float, np.random.Generator], Piece], least: int = 2) -> Plant:
+    """Return a plant that changes `share` of the samples, at least `least`, chosen by chance."""
+
+    def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
+        places = some(samples, share, rng, least)
+        for place in places:
+            split, piece = samples[place]
+            samples[place] = split, change(piece, value, rng)
+        return [samples[place][1].key for place in places]
+
+    return plant
+
+
+def edited_field(
+    share: float, name: str, change: Callable[[Any, float, np.random.Generator], Any], least: int = 2
+) -> Plant:
+    """Return a plant that changes one field of some samples, as `edited`."""
+    return edited(
+        share, lambda piece, value, rng: changed(piece, **{name: change(piece.fields[name], value, rng)}), least
+    )

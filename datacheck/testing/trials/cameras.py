@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from datacheck.sample import Piece
 from datacheck.testing.synth.draw import Array, rotation, unit_vectors
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+from datacheck.testing.trials.base import Samples, Size, Trial, changed, edited, sample
 
 _CAMERAS = {
     "fields": {
@@ -51,17 +51,6 @@ def _cameras(rng: np.random.Generator) -> Samples:
         k = np.array([[focal, 0, cx], [0, focal * rng.uniform(0.98, 1.02), cy], [0, 0, 1]])
         found.append(sample(f"s{i:03d}", {"k": k, "x": rng.normal(size=4)}))
     return found
-
-
-def _edited(share: float, change: Callable[[Piece, float, np.random.Generator], Piece]) -> Callable[..., Sequence[str]]:
-    def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
-        places = some(samples, share, rng, least=2)
-        for place in places:
-            split, piece = samples[place]
-            samples[place] = split, change(piece, value, rng)
-        return [samples[place][1].key for place in places]
-
-    return plant
 
 
 def _resized(piece: Piece, times: float, rng: np.random.Generator) -> Piece:
@@ -155,7 +144,7 @@ def _turned(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
 
 
 HALVED = Trial(
-    "camera-of-another-size", "DC306", _CAMERAS, _cameras, _edited(0.1, _resized),
+    "camera-of-another-size", "DC306", _CAMERAS, _cameras, edited(0.1, _resized),
     (Size("x0.9", 0.9, documented=False), Size("x0.5", 0.5), Size("x2", 2.0), Size("x3", 3.0)), cause="resolution",
 )  # fmt: skip
 INVERSE = Trial("extrinsics-inverted", "DC307", _VIEWS, lambda rng: _scenes(rng, world=False), _inverted,
@@ -168,9 +157,9 @@ BUMPED = Trial(
      Size("30 cm", 0.3, documented=False), Size("40 cm", 0.4),
      Size("60 cm: hardly an overlap", 0.6, documented=False)), cause="apart",
 )  # fmt: skip
-FLOATING = Trial("floating", "DC313", _THINGS, _things, _edited(0.1, _lifted),
+FLOATING = Trial("floating", "DC313", _THINGS, _things, edited(0.1, _lifted),
                  (Size("3 cm", 0.03, documented=False), Size("10 cm", 0.1)), cause="floats")  # fmt: skip
-SUNK = Trial("sunk", "DC313", _THINGS, _things, _edited(0.1, _lifted),
+SUNK = Trial("sunk", "DC313", _THINGS, _things, edited(0.1, _lifted),
              (Size("3 cm", -0.03), Size("10 cm", -0.1)), cause="sinks")  # fmt: skip
-TURNED = Trial("upside-down-image", "DC314", _PICTURES, _pictures, _edited(0.08, _turned),
+TURNED = Trial("upside-down-image", "DC314", _PICTURES, _pictures, edited(0.08, _turned),
                (Size("8 % of them", 0.0),), cause="turned")  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+from datacheck.testing.trials.base import Plant, Samples, Size, Trial, changed, edited_field, sample, some
 
 Array = np.ndarray[Any, Any]
 
@@ -27,15 +27,8 @@ def _rooms(rng: np.random.Generator) -> Samples:
     return made
 
 
-def _each(share: float, change: Callable[[Array, float], Array]) -> Callable[..., Sequence[str]]:
-    def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
-        places = some(samples, share, rng)
-        for place in places:
-            split, piece = samples[place]
-            samples[place] = split, changed(piece, xyz=change(piece.fields["xyz"], value))
-        return [samples[place][1].key for place in places]
-
-    return plant
+def _each(share: float, change: Callable[[Array, float], Array]) -> Plant:
+    return edited_field(share, "xyz", lambda xyz, value, _: change(xyz, value), 1)
 
 
 def _padded(points: Array, share: float) -> Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.sample import Piece
 from datacheck.testing.synth.draw import curves
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+from datacheck.testing.trials.base import Plant, Samples, Size, Trial, changed, edited, sample
 
 Array = np.ndarray[Any, Any]
 Change = Callable[[Piece, float, np.random.Generator], dict[str, Any]]
@@ -60,15 +60,8 @@ def _demo(rng: np.random.Generator, steps: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plant(share: float, change: Change) -> Callable[[Samples, float, np.random.Generator], Sequence[str]]:
-    def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
-        places = some(samples, share, rng, least=1)
-        for place in places:
-            split, piece = samples[place]
-            samples[place] = split, changed(piece, **change(piece, value, rng))
-        return [samples[place][1].key for place in places]
-
-    return plant
+def _plant(share: float, change: Change) -> Plant:
+    return edited(share, lambda piece, value, rng: changed(piece, **change(piece, value, rng)), 1)
 
 
 def _cut(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, Any]:

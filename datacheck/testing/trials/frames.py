@@ -9,7 +9,7 @@ import numpy as np
 from datacheck.sample import Piece
 from datacheck.testing.synth.draw import Array, rotation, unit_vectors
 from datacheck.testing.synth.hand import articulated, placed
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+from datacheck.testing.trials.base import Plant, Samples, Size, Trial, changed, edited, edited_field, sample, some
 
 _HANDS = {
     "fields": {
@@ -41,15 +41,8 @@ def _hands(rng: np.random.Generator) -> Samples:
     return found
 
 
-def _some(share: float, name: str, change: Callable[[Array, float], Array]) -> Callable[..., Sequence[str]]:
-    def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
-        places = some(samples, share, rng, least=2)
-        for place in places:
-            split, piece = samples[place]
-            samples[place] = split, changed(piece, **{name: change(piece.fields[name], value)})
-        return [samples[place][1].key for place in places]
-
-    return plant
+def _some(share: float, name: str, change: Callable[[Array, float], Array]) -> Plant:
+    return edited_field(share, name, lambda values, value, _: change(values, value))
 
 
 def _stored(rng: np.random.Generator) -> Samples:
@@ -65,17 +58,13 @@ def _stored(rng: np.random.Generator) -> Samples:
     return found
 
 
-def _again(share: float) -> Callable[..., Sequence[str]]:
-    def plant(samples: Samples, times: float, rng: np.random.Generator) -> Sequence[str]:
-        """Subtract the stored centre `times` times in all."""
-        places = some(samples, share, rng, least=2)
-        for place in places:
-            split, piece = samples[place]
-            moved = piece.fields["p"] + np.float32(1 - times) * piece.fields["c"].astype(np.float32)
-            samples[place] = split, changed(piece, p=moved)
-        return [samples[place][1].key for place in places]
+def _again(share: float) -> Plant:
+    """Return a plant that subtracts the stored centre so many times in all."""
 
-    return plant
+    def moved(piece: Piece, times: float, _: np.random.Generator) -> Piece:
+        return changed(piece, p=piece.fields["p"] + np.float32(1 - times) * piece.fields["c"].astype(np.float32))
+
+    return edited(share, moved)
 
 
 def _scattered(rng: np.random.Generator) -> Samples:

@@ -8,7 +8,7 @@ import numpy as np
 
 from datacheck.sample import Piece
 from datacheck.testing.synth.draw import Array, curves
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+from datacheck.testing.trials.base import Plant, Samples, Size, Trial, changed, edited_field, sample
 
 Change = Callable[[Array, float, np.random.Generator], Array]
 
@@ -35,15 +35,8 @@ def _arms(rng: np.random.Generator) -> Samples:
     return found
 
 
-def _changed(name: str, change: Change, share: float = 0.1) -> Callable[..., Sequence[str]]:
-    def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
-        places = some(samples, share, rng, least=2)
-        for place in places:
-            split, piece = samples[place]
-            samples[place] = split, changed(piece, **{name: change(piece.fields[name].copy(), value, rng)})
-        return [samples[place][1].key for place in places]
-
-    return plant
+def _changed(name: str, change: Change, share: float = 0.1) -> Plant:
+    return edited_field(share, name, lambda values, value, rng: change(values.copy(), value, rng))
 
 
 def _moved(q: Array, degrees: float, rng: np.random.Generator) -> Array:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from datacheck.sample import Piece
 from datacheck.testing.synth.draw import Array, curves, quaternion_product, rotation, unit_vectors
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
-
-Plant = Callable[[Samples, float, np.random.Generator], Sequence[str]]
+from datacheck.testing.trials.base import Samples, Size, Trial, changed, edited, sample, some
 
 _QUATERNIONS = {"fields": {"q": {"role": "quaternion", "shape": ["G", 4], "order": "wxyz"}}}
 _TRANSFORMS = {"fields": {"t": {"role": "transform", "shape": ["G", 4, 4], "unit": "m"}}}
@@ -46,17 +44,6 @@ def _transforms(rng: np.random.Generator) -> Samples:
         t[:, :3, 3] = rng.normal(0, 0.5, (count, 3))
         found.append(sample(f"s{i:03d}", {"t": t.astype(np.float32)}))
     return found
-
-
-def _edited(share: float, change: Callable[[Piece, float, np.random.Generator], Piece]) -> Plant:
-    def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
-        places = some(samples, share, rng, least=2)
-        for place in places:
-            split, piece = samples[place]
-            samples[place] = split, change(piece, value, rng)
-        return [samples[place][1].key for place in places]
-
-    return plant
 
 
 def _zeroed(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
@@ -139,36 +126,36 @@ def _long(piece: Piece, value: float, rng: np.random.Generator) -> Piece:
 
 
 ZERO = Trial(
-    "zero-quaternions", "DC304", _QUATERNIONS, _quaternions, _edited(0.1, _zeroed),
+    "zero-quaternions", "DC304", _QUATERNIONS, _quaternions, edited(0.1, _zeroed),
     (Size("one row", 0.0), Size("5 % of the rows", 0.05)), cause="zero", also=frozenset({"DC222"}),
 )  # fmt: skip
 SCALED = Trial(
     "scaled-quaternions", "DC304", _QUATERNIONS, _quaternions,
-    _edited(0.1, lambda p, v, _: changed(p, q=p.fields["q"] * np.float32(1 + v))),
+    edited(0.1, lambda p, v, _: changed(p, q=p.fields["q"] * np.float32(1 + v))),
     (Size("0.05 %", 5e-4, documented=False), Size("1 %", 0.01), Size("x2", 1.0)), cause="scaled",
 )  # fmt: skip
 SKEWED = Trial(
-    "one-skewed-matrix", "DC304", _TRANSFORMS, _transforms, _edited(0.1, _skewed),
+    "one-skewed-matrix", "DC304", _TRANSFORMS, _transforms, edited(0.1, _skewed),
     (Size("0.01 %", 1e-4, documented=False), Size("1 %", 0.01), Size("20 %", 0.2)), cause="skew",
 )  # fmt: skip
-MIRRORED = Trial("mirrored-matrices", "DC304", _TRANSFORMS, _transforms, _edited(0.1, _mirrored),
+MIRRORED = Trial("mirrored-matrices", "DC304", _TRANSFORMS, _transforms, edited(0.1, _mirrored),
                  (Size("x reversed", 0.0),), cause="mirror")  # fmt: skip
 TRANSPOSED = Trial(
     "transposed-matrices", "DC304", _TRANSFORMS, _transforms,
-    _edited(0.1, lambda p, v, _: changed(p, t=np.swapaxes(p.fields["t"], 1, 2).copy())),
+    edited(0.1, lambda p, v, _: changed(p, t=np.swapaxes(p.fields["t"], 1, 2).copy())),
     (Size("column-major", 0.0),), cause="transposed",
 )  # fmt: skip
-ROLLED_SOME = Trial("some-quaternions-xyzw", "DC305", _GRASPS, _grasps, _edited(0.1, _rolled),
+ROLLED_SOME = Trial("some-quaternions-xyzw", "DC305", _GRASPS, _grasps, edited(0.1, _rolled),
                     (Size("10 % of the objects", 0.0),), cause="xyzw")  # fmt: skip
-ROLLED_ALL = Trial("all-quaternions-xyzw", "DC305", _GRASPS, _grasps, _edited(1.0, _rolled),
+ROLLED_ALL = Trial("all-quaternions-xyzw", "DC305", _GRASPS, _grasps, edited(1.0, _rolled),
                    (Size("all objects", 0.0),), cause="xyzw")  # fmt: skip
 STANDING = Trial("standing-things-xyzw", "DC305", _UPRIGHT, _standing, _scalar_last,
                  (Size("10 %", 0.1), Size("all", 1.0)), cause="xyzw")  # fmt: skip
 EULER = Trial(
-    "euler-angles-as-rotvec", "DC312", _VECTORS, _vectors, _edited(0.2, _euler),
+    "euler-angles-as-rotvec", "DC312", _VECTORS, _vectors, edited(0.2, _euler),
     (Size("one turn", 1.0), Size("three turns", 3.0)), cause="euler", also=frozenset({"DC607"}),
 )  # fmt: skip
 LONG = Trial(
-    "rotvec-too-long", "DC312", _VECTORS, _vectors, _edited(0.2, _long),
+    "rotvec-too-long", "DC312", _VECTORS, _vectors, edited(0.2, _long),
     (Size("one of 7 rad", 7.0), Size("one of 10 rad", 10.0)), cause="long", also=frozenset({"DC607"}),
 )  # fmt: skip

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
-
-Plant = Callable[[Samples, float, np.random.Generator], Sequence[str]]
+from datacheck.testing.trials.base import Plant, Samples, Size, Trial, edited_field, sample
 
 
 def _each(share: float, field: str, change: Callable[[Any, float], Any], least: int = 3) -> Plant:
-    def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
-        places = some(samples, share, rng, least=least)
-        for place in places:
-            split, piece = samples[place]
-            samples[place] = split, changed(piece, **{field: change(piece.fields[field], value)})
-        return [samples[place][1].key for place in places]
-
-    return plant
+    return edited_field(share, field, lambda values, value, _: change(values, value), least)
 
 
 # ---------------------------------------------------------------------------------------------- depth

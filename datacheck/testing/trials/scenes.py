@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from datacheck.sample import Piece
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+from datacheck.testing.trials.base import Plant, Samples, Size, Trial, changed, edited, sample
 
 Array = np.ndarray[Any, Any]
-Plant = Callable[[Samples, float, np.random.Generator], Sequence[str]]
 
 NONE = -100
 _FIELDS = {
@@ -65,14 +64,7 @@ def which_cell(number: Array, columns: int) -> Array:
 
 
 def _each(share: float, change: Callable[[Piece, float, np.random.Generator], dict[str, Any]]) -> Plant:
-    def plant(samples: Samples, value: float, rng: np.random.Generator) -> Sequence[str]:
-        places = some(samples, share, rng, least=1)
-        for place in places:
-            split, piece = samples[place]
-            samples[place] = split, changed(piece, **change(piece, value, rng))
-        return [samples[place][1].key for place in places]
-
-    return plant
+    return edited(share, lambda piece, value, rng: changed(piece, **change(piece, value, rng)), 1)
 
 
 def _truth(label: Array, ids: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.testing.synth.text import language, question, text
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+from datacheck.testing.trials.base import Plant, Samples, Size, Trial, changed, edited, sample, some
 
 _COUNT, _LONG, _VOCAB, _PAD, _END = 120, 64, 6400, 0, 2
 _IDS = {"role": "tokens", "shape": [_LONG]}
@@ -76,17 +76,8 @@ def _texts(rng: np.random.Generator) -> Samples:
     return [sample(_key(i), {"text": text(rng, language(rng), float(rng.uniform(100, 900)))}) for i in range(_COUNT)]
 
 
-def _each(change: Callable[[dict[str, Any], float, np.random.Generator], dict[str, Any]], share: float = 0.05) -> Any:
-    """Return a plant that changes the fields of some samples."""
-
-    def plant(samples: Samples, size: float, rng: np.random.Generator) -> Sequence[str]:
-        places = some(samples, share, rng, least=3)
-        for place in places:
-            split, piece = samples[place]
-            samples[place] = split, changed(piece, **change(dict(piece.fields), size, rng))
-        return [samples[place][1].key for place in places]
-
-    return plant
+def _each(change: Callable[[dict[str, Any], float, np.random.Generator], dict[str, Any]], share: float = 0.05) -> Plant:
+    return edited(share, lambda piece, size, rng: changed(piece, **change(dict(piece.fields), size, rng)), 3)
 
 
 def _foreign(fields: dict[str, Any], size: float, rng: np.random.Generator) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
+from datacheck.testing.trials.base import Plant, Samples, Size, Trial, changed, edited_field, sample, some
 
 _GRASPED = {"fields": {"xyz": {"role": "points", "shape": ["P", 3], "unit": "m", "size": "0.02..0.6"}}}
 
@@ -20,15 +20,8 @@ def _clouds(rng: np.random.Generator) -> Samples:
     ]
 
 
-def _scaled(share: float) -> Callable[[Samples, float, np.random.Generator], Sequence[str]]:
-    def plant(samples: Samples, factor: float, rng: np.random.Generator) -> Sequence[str]:
-        places = some(samples, share, rng, least=3)
-        for place in places:
-            split, piece = samples[place]
-            samples[place] = split, changed(piece, xyz=piece.fields["xyz"] * np.float32(factor))
-        return [samples[place][1].key for place in places]
-
-    return plant
+def _scaled(share: float) -> Plant:
+    return edited_field(share, "xyz", lambda xyz, factor, _: xyz * np.float32(factor), 3)
 
 
 _KINDS = {1000.0: "mm", 100.0: "cm", 1 / 0.0254: "in"}
