@@ -334,7 +334,7 @@ class Block:
         unread: fields that the samples have too, and whose values were not read.
     """
 
-    keys: list[str]
+    keys: Sequence[str]
     fields: dict[str, Column]
     origins: Sequence[Origin]
     split: str = ""

@@ -15,6 +15,8 @@ from typing import Any, overload
 
 import numpy as np
 
+from datacheck.numbered import Numbered
+
 Array = np.ndarray[Any, Any]
 
 CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
@@ -174,7 +176,10 @@ class Table:
             for name, m in self.columns.items()
         }
         texts = {name: _packed(getattr(self, name)) for name in _TEXTS if name != "keys"}
-        texts["keys"] = [list(self.keys), None]  # they differ: packing would find out, slowly
+        if isinstance(self.keys, Numbered):
+            texts["keys"] = [self.keys.heads, self.keys.rows, self.keys.numbers]
+        else:
+            texts["keys"] = [list(self.keys), None]  # they differ: packing would find out, slowly
         if self.files is self.keys:
             texts["files"] = [[], None]
         return {"texts": texts, "status": self.status, "nbytes": self.nbytes, "columns": columns}
@@ -182,10 +187,10 @@ class Table:
     @staticmethod
     def from_wire(data: dict[str, Any]) -> Table:
         """Return the table of `as_wire`; equal texts of a column share one object."""
-        texts = {name: _unpacked(data["texts"][name]) for name in _TEXTS}
+        texts = {name: _unpacked(*data["texts"][name]) for name in _TEXTS}
         texts["files"] = texts["files"] or texts["keys"]
         columns = {
-            name: Measured(_objects(_unpacked(values)) if isinstance(values, list) else values, present)
+            name: Measured(_objects(_unpacked(*values)) if isinstance(values, list) else values, present)
             for name, (values, present) in data["columns"].items()
         }
         return Table(**texts, status=data["status"], nbytes=data["nbytes"], columns=columns)
@@ -204,12 +209,19 @@ class Table:
 
 
 def _picked(texts: Sequence[str], index: Array) -> Sequence[str]:
-    return texts.take(index) if isinstance(texts, Texts) else [texts[i] for i in index.tolist()]
+    return texts.take(index) if isinstance(texts, Texts | Numbered) else [texts[i] for i in index.tolist()]
 
 
 def _objects(texts: Sequence[str]) -> Array:
     words = np.array(texts.words if isinstance(texts, Texts) else texts, dtype=object)
     return words[texts.rows] if isinstance(texts, Texts) else words
+
+
+def storable_keys(keys: Sequence[str]) -> Sequence[str]:
+    """Return keys as `storable` texts."""
+    if isinstance(keys, Numbered):
+        return Numbered(storable(keys.heads), keys.rows, keys.numbers)
+    return storable(list(keys))
 
 
 def storable(texts: list[str]) -> list[str]:
@@ -227,9 +239,10 @@ def _packed(texts: Sequence[str]) -> list[Any]:
     return [list(texts), None] if 2 * len(few.words) > len(texts) else [list(few.words), few.rows]
 
 
-def _unpacked(packed: list[Any]) -> Sequence[str]:
-    texts, rows = packed
-    return texts if rows is None else Texts(texts, rows)
+def _unpacked(texts: list[str], rows: Array | None, numbers: Array | None = None) -> Sequence[str]:
+    if rows is None:
+        return texts
+    return Texts(texts, rows) if numbers is None else Numbered(texts, rows, numbers)
 
 
 def concatenate(tables: Sequence[Table]) -> Table:
@@ -244,7 +257,7 @@ def concatenate(tables: Sequence[Table]) -> Table:
         return tables[0]
     names = sorted({name for t in tables for name in t.columns})
     sizes = [len(t) for t in tables]
-    keys = [k for t in tables for k in t.keys]
+    keys = Numbered.joined([t.keys for t in tables])
     merged = Table(
         keys=keys,
         files=keys if all(t.files is t.keys for t in tables) else _joined([t.files for t in tables]),
@@ -257,10 +270,13 @@ def concatenate(tables: Sequence[Table]) -> Table:
     )
     if _in_order(keys):
         return merged
-    return merged.take(np.array(sorted(range(len(merged)), key=keys.__getitem__), dtype=np.int64))
+    order = keys.order() if isinstance(keys, Numbered) else sorted(range(len(merged)), key=keys.__getitem__)
+    return merged.take(np.array(order, dtype=np.int64))
 
 
 def _in_order(keys: Sequence[str]) -> bool:
+    if isinstance(keys, Numbered):
+        return keys.in_order()
     return all(map(operator.le, keys, islice(keys, 1, None)))  # UTF-8 keeps the order of code points
 
 

@@ -11,6 +11,7 @@ from datacheck.scan.worker import unread_rows
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import Entry
 from datacheck.sources.listing import stat_entry
+from datacheck.table import Table
 
 Payload = dict[str, Any]
 Slot = tuple[str, str]  # an item's path and split
@@ -100,7 +101,7 @@ def _together(path: str, split: str, file: _File) -> list[Payload]:
         for name in ("crashes", "undeclared", "deaths"):
             said[name] += payload.get(name, [])
     if not file.parts or not all(_same(payload, path, file.seen) for payload in file.payloads):
-        keys = [key for payload in file.payloads for key in payload["table"]["texts"]["keys"][0] if key != path]
+        keys = [key for payload in file.payloads for key in Table.from_wire(payload["table"]).keys if key != path]
         unread = [Unread(key, "DC101", _CHANGED) for key in keys or [path]]
         return [said | {"table": unread_rows(unread, path, split).as_wire()}]
     if all(payload["items"] for payload in file.payloads):

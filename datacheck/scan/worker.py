@@ -20,7 +20,7 @@ from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import NOT_WHOLE, Entry
 from datacheck.sources.listing import digest_entry, stat_entry
-from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, concatenate, storable
+from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts, concatenate, storable, storable_keys
 
 Array = np.ndarray[Any, Any]
 
@@ -128,10 +128,9 @@ def _digest(root: str, roots: tuple[tuple[str, Path], ...], path: str, stamp: tu
 
 def _honest(table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[str]]], spoiled: set[str]) -> Table:
     """Return the table with a row for every item that gave none, and nothing of files that changed meanwhile."""
-    slots = list(zip(table.files, table.splits, strict=True))
     changed: dict[tuple[str, str], str] = {}
     extra: list[Table] = []
-    have = set(slots)
+    have = _slots(table)
     for item, files in items:
         slot = (item.path, item.split)
         if spoiled and (file := next((f for f in files if f in spoiled), "")):
@@ -140,6 +139,7 @@ def _honest(table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[s
             extra.append(unread_rows([_no_sample(schema, item)], *slot))
     if not changed:
         return concatenate([table, *extra]) if extra else table
+    slots = list(zip(table.files, table.splits, strict=True))
     keys: dict[tuple[str, str], list[str]] = {slot: [] for slot in changed}
     for key, slot in zip(table.keys, slots, strict=True):
         if slot in keys:
@@ -148,6 +148,13 @@ def _honest(table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[s
         said = f"{'it' if file == slot[0] else file} changed while it was read; scan again when nothing writes to it"
         extra.append(unread_rows([Unread(key, "DC101", said) for key in keys[slot] or [slot[0]]], *slot))
     return concatenate([table.take(np.flatnonzero([slot not in changed for slot in slots])), *extra])
+
+
+def _slots(table: Table) -> set[tuple[str, str]]:
+    """Return every (file, split) that some row is of."""
+    files, splits = Texts.of(table.files), Texts.of(table.splits)
+    pairs = np.unique(files.rows * np.int64(max(1, len(splits.words))) + splits.rows)
+    return {(files.words[pair // len(splits.words)], splits.words[pair % len(splits.words)]) for pair in pairs.tolist()}
 
 
 def _no_sample(schema: Schema, item: Item) -> Unread:
@@ -175,22 +182,28 @@ def unread_rows(unread: Sequence[Unread], file: str, split: str) -> Table:
 def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
     """Return the rows of a block that was measured."""
     count = len(block)
+    files: Sequence[str]
+    inner: Sequence[str]
     if isinstance(block.origins, Origins):
-        files, inner = storable([block.origins.file]) * count, [""] * count
+        files, inner = _all(storable([block.origins.file])[0], count), _all("", count)
     else:
         files = storable([origin.file for origin in block.origins])
         inner = storable([origin.inner for origin in block.origins])
     return Table(
-        keys=storable(block.keys),
+        keys=storable_keys(block.keys),
         files=files,
         inner=inner,
-        splits=[block.split] * count,
-        groups=storable(block.groups) or [""] * count,
+        splits=_all(block.split, count),
+        groups=storable(block.groups) or _all("", count),
         status=np.full(count, CHECKED, np.int8),
-        reasons=[""] * count,
+        reasons=_all("", count),
         nbytes=_sample_bytes(block),
         columns=columns,
     )
+
+
+def _all(text: str, count: int) -> Texts:
+    return Texts([text], np.zeros(count, np.int32))
 
 
 def _sample_bytes(block: Block) -> Array:

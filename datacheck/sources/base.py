@@ -276,7 +276,12 @@ class Source(ABC):
         return facts.of(about, values, attrs or {}), facts.group(about)
 
     def block(
-        self, item: Item, keys: list[str], spans: Sequence[tuple[int, int]], fields: dict[str, Column], extra: Values
+        self,
+        item: Item,
+        keys: Sequence[str],
+        spans: Sequence[tuple[int, int]],
+        fields: dict[str, Column],
+        extra: Values,
     ) -> Block:
         """Return the block of numbered samples of one file.
 

@@ -114,7 +114,9 @@ class Facts:
         """
         names = self._unique and _named(about.names)
         size = np.full(len(keys), about.nbytes, dtype=np.int64)
-        facts = {"id": Column.of([f"{names}:{key[-12:]}" for key in keys] if names else keys), "size": Column(size)}
+        facts = {"size": Column(size)}
+        if names:  # else the identity of a sample is its key, which needs no saying
+            facts["id"] = Column.of([f"{names}:{key[-12:]}" for key in keys])
         if not self._key:
             return facts
         column = fields.get(self._key)

@@ -143,7 +143,7 @@ def refuse(block: Block, bad: Array, reason: Callable[[int], str]) -> Result:
     Shapes:
         bad: bool (samples)
     """
-    refused = [(block.keys[i], reason(int(i))) for i in np.flatnonzero(bad)]
+    refused = [(block.keys[i], reason(i)) for i in np.flatnonzero(bad).tolist()]
     return ([keep(block, np.flatnonzero(~bad))] if not bad.all() else []), refused
 
 

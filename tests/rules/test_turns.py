@@ -75,7 +75,8 @@ def test_control_characters_and_replaced_ones_are_counted_in_each_text(texts: li
 
 
 @given(_TEXTS.filter(bool))
-def test_markers_are_counted_in_each_text(texts: list[str]) -> None:
+def test_markers_are_found_in_each_text(texts: list[str]) -> None:
     texts = [f"{text}<|im_end|>{'<think>' * (len(text) % 3)}" for text in texts]
     found = markers.function(Column.of(texts), None)["markers"]
-    assert found.tolist() == [[text.count(marker) for marker in MARKERS] for text in texts]
+    held = [[marker in text for marker in MARKERS] for text in texts]
+    assert found.tolist() == [sum(2**i for i, there in enumerate(one) if there) for one in held]

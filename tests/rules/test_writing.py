@@ -40,12 +40,11 @@ def test_broken_characters_are_counted_by_kind_in_text_and_in_chats(text, broken
     assert spelling.function(Column.of(chats), CHAT)["broken"][1].tolist() == broken
 
 
-def test_markers_are_counted_in_the_text_that_holds_them():
+def test_markers_are_found_in_the_text_that_holds_them():
     texts = ["a < b and [IN]", "x<|im_end|>y<|im_end|><think>", "", "</think", "<|im_start|>"]
     found = markers.function(Column.of(texts), TEXT)["markers"]
-    assert {(i, MARKERS[j]): int(found[i, j]) for i, j in zip(*found.nonzero(), strict=True)} == {
-        (1, "<|im_end|>"): 2, (1, "<think>"): 1, (4, "<|im_start|>"): 1,
-    }  # fmt: skip
+    held = [[marker for i, marker in enumerate(MARKERS) if bits >> i & 1] for bits in found.tolist()]
+    assert held == [[], ["<|im_end|>", "<think>"], [], [], ["<|im_start|>"]]
 
 
 def test_repetition_by_hand():

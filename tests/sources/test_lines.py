@@ -105,7 +105,7 @@ def test_the_split_key_may_be_text(tmp_path):
     told = facts(source, Item("a.jsonl", nbytes=0))
     assert told[key(0, "a.jsonl")]["split_key"] == "wiki/7"
     assert "split_key" not in told[key(1, "a.jsonl")]
-    assert told[key(1, "a.jsonl")]["id"] == key(1, "a.jsonl")
+    assert "id" not in told[key(1, "a.jsonl")]  # it is called by its key and by nothing else
 
 
 def test_blocks_of_many_lines_are_cut_and_keep_their_order(tmp_path):

@@ -47,7 +47,8 @@ def test_scalars_texts_and_vectors_side_by_side(tmp_path):
     np.testing.assert_array_equal(samples[key(1)]["center"], [0, 1])
     assert samples[key(1)]["box"].shape == (0,)
     told = facts(source, Item("a.npz"))
-    assert (told[key(1)]["split_key"], told[key(1)]["id"]) == ("y", key(1))
+    assert told[key(1)]["split_key"] == "y"
+    assert "id" not in told[key(1)]  # it is called by its key and by nothing else
 
 
 def test_columns_of_a_table_and_companions_are_cut_into_rows(tmp_path):

@@ -1,0 +1,119 @@
+"""Keys of lines, rows and episodes: a file's path and a number of 12 digits, of which no text is made unasked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, overload
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_DIGITS = 12
+_MOST = 10**_DIGITS
+
+
+class Numbered(Sequence[str]):
+    """Many keys ``sft.jsonl:000000000012``: of a million lines it takes 12 MB, and their texts would take 100.
+
+    Shapes:
+        rows: int32 (keys), places in `heads`
+        numbers: int64 (keys), at least 0 and below 10**12
+
+    Args:
+        heads: what stands before the numbers, with the colon; no head begins with another one.
+    """
+
+    def __init__(self, heads: Sequence[str], rows: Array, numbers: Array) -> None:
+        self.heads = list(heads)
+        self.rows = rows
+        self.numbers = numbers
+
+    @staticmethod
+    def of(path: str, numbers: Sequence[int] | Array) -> Sequence[str]:
+        """Return the keys of numbered samples of one file."""
+        found = np.asarray(numbers, dtype=np.int64)
+        if len(found) and (found.min() < 0 or found.max() >= _MOST):  # no file has so many, but a key must be a text
+            return [f"{path}:{number:012d}" for number in found.tolist()]
+        return Numbered([f"{path}:"], np.zeros(len(found), np.int32), found)
+
+    @staticmethod
+    def joined(parts: Sequence[Sequence[str]]) -> Sequence[str]:
+        """Return keys one after the other; as a list where some are not numbered."""
+        known = [part for part in parts if isinstance(part, Numbered)]
+        heads = sorted({head for part in known for head in part.heads})
+        if not known or len(known) < len(parts) or any(b.startswith(a) for a, b in pairwise(heads)):
+            return [key for part in parts for key in part]
+        places = {head: place for place, head in enumerate(heads)}
+        rows = [np.array([places[head] for head in part.heads], np.int32)[part.rows] for part in known]
+        return Numbered(heads, np.concatenate(rows), np.concatenate([part.numbers for part in known]))
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> Numbered: ...
+    def __getitem__(self, place: int | slice) -> str | Numbered:
+        """Return one key, or those of a range."""
+        if isinstance(place, slice):
+            return Numbered(self.heads, self.rows[place], self.numbers[place])
+        return f"{self.heads[self.rows[place]]}{self.numbers[place]:012d}"
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[str]:
+        heads = self.heads
+        return (
+            heads[row] + str(number).zfill(_DIGITS)  # a third of the time of a format
+            for row, number in zip(self.rows.tolist(), self.numbers.tolist(), strict=True)
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(str.__eq__, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def take(self, index: Array) -> Numbered:
+        """Return the keys at `index`."""
+        return Numbered(self.heads, self.rows[index], self.numbers[index])
+
+    def order(self) -> Array:
+        """Return the places in bytewise order of the keys, equal ones as they stand: int64 (keys)."""
+        return np.lexsort([self.numbers, self._ranks()])
+
+    def in_order(self) -> bool:
+        """Tell whether no key stands before a smaller one."""
+        ranks = self._ranks()
+        later, same = ranks[1:] > ranks[:-1], ranks[1:] == ranks[:-1]
+        return bool((later | (same & (self.numbers[1:] >= self.numbers[:-1]))).all())
+
+    def octets(self) -> tuple[Array, Array]:
+        """Return the texts one after another in UTF-8, and where each ends.
+
+        Shapes:
+            returns: uint8 (bytes); int64 (keys)
+        """
+        heads = [head.encode() for head in self.heads]
+        stops = np.cumsum(np.array([len(head) + _DIGITS for head in heads], np.int64)[self.rows])
+        octets = np.empty(int(stops[-1]) if len(stops) else 0, np.uint8)
+        for place, head in enumerate(heads):
+            mine = np.flatnonzero(self.rows == place)
+            texts = np.empty((len(mine), len(head) + _DIGITS), np.uint8)
+            texts[:, : len(head)] = np.frombuffer(head, np.uint8)
+            rest = self.numbers[mine]
+            for column in range(texts.shape[1] - 1, len(head) - 1, -1):
+                rest, digit = np.divmod(rest, 10)
+                texts[:, column] = digit + ord("0")
+            if len(mine) == len(self):
+                return texts.reshape(-1), stops
+            octets[(stops[mine] - texts.shape[1])[:, None] + np.arange(texts.shape[1])] = texts
+        return octets, stops
+
+    def _ranks(self) -> Array:
+        ranks = np.empty(len(self.heads), np.int32)
+        ranks[sorted(range(len(self.heads)), key=self.heads.__getitem__)] = np.arange(len(self.heads))
+        return ranks[self.rows]

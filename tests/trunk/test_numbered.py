@@ -1,0 +1,48 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.numbered import Numbered
+from datacheck.table import Table, concatenate
+from datacheck.wire import decode, encode
+
+_PATH = st.sampled_from(["a.jsonl", "a", "b/ä.jsonl", "a.jsonl.gz", "a:1", "a:"])
+_NUMBER = st.one_of(st.integers(0, 12), st.integers(0, 10**12 - 1))
+_FILES = st.lists(st.tuples(_PATH, st.lists(_NUMBER, max_size=5)), max_size=5)
+
+
+def written(files):
+    return [f"{path}:{number:012d}" for path, numbers in files for number in numbers]
+
+
+@given(_FILES)
+def test_keys_are_the_texts_that_a_format_writes(files):
+    keys, texts = Numbered.joined([Numbered.of(*file) for file in files]), written(files)
+    assert list(keys) == texts == [keys[i] for i in range(len(texts))]
+    assert list(keys[1:3]) == texts[1:3]
+    if isinstance(keys, Numbered):
+        octets, stops = keys.octets()
+        assert octets.tobytes().decode() == "".join(texts)
+        assert stops.tolist() == np.cumsum([len(text.encode()) for text in texts]).tolist()
+        index = np.arange(len(texts))[::-2]
+        assert list(keys.take(index)) == [texts[i] for i in index]
+
+
+@given(_FILES)
+def test_tables_of_numbered_samples_come_in_bytewise_order_and_travel(files):
+    tables = []
+    for number, (path, numbers) in enumerate(files):
+        count = len(numbers)
+        status, nbytes = np.full(count, number % 3, np.int8), np.zeros(count, np.int64)
+        tables.append(Table(
+            keys=Numbered.of(path, numbers), files=[path] * count, inner=[""] * count, splits=[""] * count,
+            groups=[""] * count, status=status, reasons=[""] * count, nbytes=nbytes,
+        ))  # fmt: skip
+    merged = concatenate([Table.from_wire(decode(b"".join(encode(table.as_wire())))) for table in tables])
+    rows = [(key, path, n % 3) for n, (path, numbers) in enumerate(files) for key in written([(path, numbers)])]
+    rows.sort(key=lambda row: row[0].encode())
+    assert [(k, f, s) for k, f, s in zip(merged.keys, merged.files, merged.status.tolist(), strict=True)] == rows
+
+
+def test_a_number_of_more_than_twelve_digits_is_still_a_text():
+    assert list(Numbered.of("a", [0, 10**12])) == ["a:000000000000", "a:1000000000000"]
