@@ -192,23 +192,67 @@ def _met(keys: Array, odd: np.uint64) -> tuple[Array, Array, Array]:
         returns: int32 or int64 (rows); int64 (others); bool (others)
     """
     bits = max(8, (2 * len(keys)).bit_length())
-    width = 8 * keys.dtype.itemsize
-    factor, shift = keys.dtype.type(odd >> np.uint64(64 - width)), keys.dtype.type(width - bits)
-
-    def slots(strip: slice) -> Array:
-        found: Array = (keys[strip] * factor) >> shift
-        return found.astype(np.intp)
-
     own: Array = np.arange(len(keys), dtype=np.int32 if len(keys) < 1 << 31 else np.int64)
     table: Array = np.empty(1 << bits, own.dtype)
     met: Array = np.empty(len(keys), own.dtype)
     strips = [slice(start, start + _STRIP) for start in range(0, len(keys), _STRIP)]
     for strip in strips:
-        table[slots(strip)] = own[strip]
+        table[_hashed(keys[strip], odd, bits)] = own[strip]
     for strip in strips:
-        met[strip] = table.take(slots(strip))
+        met[strip] = table.take(_hashed(keys[strip], odd, bits))
     other = np.flatnonzero(met != own)  # of the rest the last row is themselves
     return met, other, keys.take(other) != keys.take(met.take(other))
+
+
+_PART = 8  # one voxel in so many is looked at for those that have plenty
+
+
+def deciding(points: Array, edge: float, owner: Array, size: Array, first: Array, enough: int) -> Array:
+    """Return representatives that tell of each owner how many it has, up to `enough`, and which is its first.
+
+    Shapes:
+        points: float (rows, 3) [unit of `edge`]
+        owner: int (rows): whose each point is, from 1; 0 for nobody
+        size: int64 (owners): points of each
+        first: int64 (owners): the lowest row of each, -1 of those without one
+        returns: int64 (voxels), ascending: of the `representatives` at least the first of each owner, and `enough` of
+            its others or all that it has
+
+    Notes:
+        Voxels are looked at whole or not at all: an eighth of them, those where an owner begins, and all of those that
+        this leaves in doubt. So a representative is the same as among all. For three quarters less time.
+    """
+    keys = _keys(points, edge)
+    if keys is None or not len(keys):
+        return representatives(points, edge)
+    wanted = np.zeros(1 << 16, bool)
+    wanted[::_PART] = True
+    wanted[_hashed(keys[first[first >= 0]], _ODD[-1], 16)] = True
+    doubt = size < 2 * _PART * enough
+    while True:
+        if size[doubt].any():
+            mine = np.concatenate([[False], doubt]).take(owner)
+            wanted[_hashed(keys[mine], _ODD[-1], 16)] = True
+        rows = np.concatenate([
+            start + np.flatnonzero(wanted.take(_hashed(keys[start : start + _STRIP], _ODD[-1], 16)))
+            for start in range(0, len(keys), _STRIP)
+        ])  # fmt: skip
+        kept: Array = rows[finals(keys.take(rows[::-1]))[::-1]]
+        found = np.bincount(owner.take(kept), minlength=len(size) + 1)[1:]
+        there = np.zeros(len(keys) + 1, bool)
+        there[kept] = True
+        more = ~doubt & ((found < enough) | ~there[first])
+        if not more.any():
+            return kept
+        doubt |= more
+
+
+def _hashed(keys: Array, odd: np.uint64, bits: int) -> Array:
+    """Return so many bits of each key, stirred: intp (rows)."""
+    plain = keys.view(f"u{keys.dtype.itemsize}")
+    width = 8 * plain.dtype.itemsize
+    found: Array = (plain * plain.dtype.type(odd >> np.uint64(64 - width))) >> plain.dtype.type(width - bits)
+    return found.astype(np.intp)
 
 
 def representatives(points: Array, edge: float) -> Array:

@@ -15,6 +15,7 @@ Array = np.ndarray[Any, Any]
 
 _BINS = 1 << 16
 _MOST_CELLS = 1 << 24
+_STRIP = 1 << 14  # rows that are looked at together
 
 
 def whole(column: Column) -> Array | None:
@@ -157,8 +158,12 @@ def numbered(ids: Array, good: Array) -> tuple[Array, Array]:
 
 def numbered_points(
     ids: Column, classes: Column | None, i: int, spec: FieldSpec, class_spec: FieldSpec
-) -> tuple[Array, Array]:
-    """Return as `numbered` of the points of one sample that have an instance, and a class where there are classes."""
+) -> tuple[Array, Array, Array]:
+    """Return as `numbered` of the points of one sample that have an instance, and a class where there are classes.
+
+    Shapes:
+        returns: the ids, the place of each point, and int64 (ids): how many points each has
+    """
 
     def good(values: Array) -> Array:
         return np.asarray((values >= 0) & ~one_of(values, spec.ignore))
@@ -168,13 +173,28 @@ def numbered_points(
     if pairs is None:
         mine = ids[i].reshape(-1)
         fits = good(mine) if classes is None else good(mine) & in_classes(classes[i].reshape(-1), class_spec)
-        return numbered(mine, fits)
+        found, which = numbered(mine, fits)
+        return found, which, np.bincount(which, minlength=len(found) + 1)[1:]
     known = np.ones(1, bool) if classes is None else in_classes(pairs.classes, class_spec)
     counted = good(pairs.ids)[:, None] & known
     there: Array = np.asarray(((pairs.cells > 0) & counted).any(axis=1))
     place = np.zeros(len(there), np.int32)
     place[there] = np.arange(1, np.count_nonzero(there) + 1)
-    return pairs.ids[there], np.where(counted, place[:, None], 0).astype(np.int32).reshape(-1).take(pairs.code)
+    which = np.where(counted, place[:, None], 0).astype(np.int32).reshape(-1).take(pairs.code)
+    return pairs.ids[there], which, np.where(counted, pairs.cells, 0).sum(axis=1)[there]
+
+
+def first_rows(which: Array, count: int) -> Array:
+    """Return the first row that holds each of the numbers 1 to `count`, -1 where none does: int64 (count)."""
+    first = np.full(count + 1, -1)
+    for start in range(0, len(which), _STRIP):  # mostly the first few hold them all
+        here = np.full(len(first), -1)
+        part = which[start : start + _STRIP]
+        here[part[::-1]] = np.arange(start, start + len(part))[::-1]  # the last written stays: the lowest row
+        first = np.where(first < 0, here, first)
+        if (first[1:] >= 0).all():
+            break
+    return first[1:]
 
 
 def stored_instances(ids: Column, spec: FieldSpec) -> Array:

@@ -101,6 +101,34 @@ def test_the_funnel_is_that_of_a_plain_loop(rows, least):
     assert found == [len(alive), len(alive), len(after_voxel), len(after_drop), len(after_least)]
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("least", [1, 5, 60])
+def test_the_funnel_of_a_large_scene_is_that_of_all_its_voxels(seed, least):
+    rng = np.random.default_rng(seed)
+    count, instances = 40_000, 30
+    sizes = np.ceil(np.geomspace(1, 9_000, instances)).astype(int)
+    ids = np.full(count, -100)
+    ids[: sizes.sum()] = np.repeat(np.arange(instances), sizes)
+    middle = rng.uniform(-2, 2, (instances + 1, 3))[np.where(ids < 0, instances, ids)]
+    points = np.where(
+        rng.random((count, 1)) < 0.4, rng.uniform(-1, 1, (count, 3)), middle + rng.normal(0, 0.2, (count, 3))
+    )
+    order = rng.permutation(count) if seed % 2 else np.arange(count)[::-1]
+    points, ids = points[order].astype(np.float32), ids[order]
+    classes = rng.integers(0, 4, count)
+    text = f"loader: {{voxel: 0.1, drop_classes: [2], min_points: {least}}}"
+    found, largest = counts(scene(points, classes, ids), text)
+    cell = np.floor((points.astype(np.float64) - points.min(axis=0).astype(np.float64)) / 0.1)
+    kept = np.sort(np.unique(cell, axis=0, return_index=True)[1])
+    alive = {i: kept[ids[kept] == i] for i in range(instances)}
+    voxels = {i: rows for i, rows in alive.items() if len(rows)}
+    classed = {i: rows for i, rows in voxels.items() if classes[rows[0]] != 2}
+    enough = [i for i, rows in classed.items() if len(rows) >= least]
+    assert found == [instances, instances, len(voxels), len(classed), len(enough)]
+    most = max(map(len, classed.values()))
+    assert largest == most if most <= 4 * least else 4 * least <= largest <= most
+
+
 def verdicts(sizes, least, **more):
     """Findings of scenes that hold one instance of each size, judged with min_points `least`."""
     text = FIELDS + f"loader: {{min_points: {least}}}"

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.voxel import cells, finals, lasts, occupied, representatives
+from datacheck.voxel import cells, deciding, finals, lasts, occupied, representatives
 
 
 def plain(points, edge):
@@ -24,6 +24,21 @@ def test_each_occupied_voxel_keeps_its_lowest_row(points, edge):
     rows, counts = occupied(points, edge)
     assert list(zip(rows.tolist(), counts.tolist(), strict=True)) == plain(points, edge)
     np.testing.assert_array_equal(representatives(points, edge), rows)
+
+
+@given(clouds, st.sampled_from([0.05, 0.7, 3.0]), st.integers(1, 3), st.randoms())
+def test_what_decides_holds_the_first_and_enough_of_each_owner(points, edge, enough, random):
+    owner = np.array([random.randrange(4) for _ in points])
+    first = np.array([next((row for row, o in enumerate(owner) if o == who), -1) for who in (1, 2, 3)])
+    size = np.array([(owner == who).sum() for who in (1, 2, 3)])
+    every = representatives(points, edge)
+    some = deciding(points, edge, owner, size, first, enough)
+    assert set(some.tolist()) <= set(every.tolist())
+    assert (np.diff(some) > 0).all()
+    for who in (1, 2, 3):
+        mine, all_of_it = some[owner[some] == who], every[owner[every] == who]
+        assert mine[:1].tolist() == all_of_it[:1].tolist()
+        assert len(mine) == len(all_of_it) or len(mine) >= enough
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e9])
