@@ -48,8 +48,10 @@ def reduced(ufunc: np.ufunc, rows: Array, lengths: Array | None) -> Array:
         dtype = np.float64 if rows.dtype.kind == "f" else np.int64
     if lengths is None:
         return rows if dtype is None else rows.astype(dtype)
-    if len(lengths) == 1 and rows.shape[-1] >= _LARGE and rows.dtype.kind != "b":
-        whole: Array = ufunc.reduce(rows, axis=-1, dtype=dtype)
+    if len(lengths) == 1 and rows.shape[-1] and (rows.shape[-1] >= _LARGE or dtype is not np.float64):
+        if rows.dtype.kind == "b" and dtype is not None and rows.ndim == 1:
+            return np.array([np.count_nonzero(rows)])
+        whole: Array = ufunc.reduce(rows, axis=-1, dtype=dtype)  # the same bits as beside others, see below
         return whole[..., None]
     out = np.zeros((*rows.shape[:-1], len(lengths)), dtype=rows.dtype if dtype is None else dtype)
     starts = np.cumsum(lengths) - lengths

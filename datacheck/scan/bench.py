@@ -38,6 +38,7 @@ class Bench:
     def __init__(self, schema: Schema, measures: Sequence[Measure]) -> None:
         self._measures = measures
         self._schema_of = cache(schema.for_split)
+        self._plans: dict[tuple[Any, ...], list[list[int]]] = {}
         self.crashes: dict[str, dict[str, str]] = {}
         self.undeclared: set[str] = set()
         self.failed: set[str] = set()
@@ -54,21 +55,33 @@ class Bench:
             if len(read) == len(block.fields)
             else replace(block, fields=read, unread=frozenset(block.fields.keys() - read))
         )
-        for measure in self._measures:
+        every = np.ones(len(block), bool)
+        for measure, places in zip(self._measures, self._plan(block.split, fields), strict=True):
             try:
                 if measure.per == "sample":
                     given = block if measure.depth == "structure" else seen
-                    columns |= _named("", _loud(measure)(given, schema), len(block))
-                    continue
-                for name, column, spec in fields:
-                    if _applies(measure, column, spec):
-                        columns |= _named(name, _loud(measure)(column, spec), len(block))
+                    columns |= _named("", _loud(measure)(given, schema), every)
+                for place in places:
+                    name, column, spec = fields[place]
+                    columns |= _named(name, _loud(measure)(column, spec), every)
             except MemoryError:
                 raise
             except Exception:  # noqa: BLE001  a crash verdict for the rules that need it; the others go on
                 self._crashed(measure, block)
         columns |= self._undeclared(block, schema)
         return columns
+
+    def _plan(self, split: str, fields: list[tuple[str, Column, FieldSpec]]) -> list[list[int]]:
+        """Return the fields that each measurement sees; asked once for all blocks that look the same."""
+        like = (split, *((name, c.kind, c.peeked, c.values.dtype.kind in _NUMERIC) for name, c, _ in fields))
+        if like not in self._plans:
+            self._plans[like] = [
+                []
+                if measure.per == "sample"
+                else [i for i, (_, column, spec) in enumerate(fields) if _applies(measure, column, spec)]
+                for measure in self._measures
+            ]
+        return self._plans[like]
 
     def _crashed(self, measure: Measure, block: Block) -> None:
         self.failed.update(origin.file for origin in block.origins)
@@ -80,12 +93,13 @@ class Bench:
         self.undeclared.update(name + NOT_READ if column.peeked else name for name, column in rest.items())
         spec = schema.fields.get(ANY, FieldSpec())
         columns: dict[str, Measured] = {}
-        for measure in self._measures:
+        every = np.ones(len(block), bool)
+        for measure in self._measures if rest else ():
             if not measure.undeclared or measure.per == "sample" or spec.absent:
                 continue
             try:
                 found = {
-                    name: _named("", _loud(measure)(column, spec), len(block))
+                    name: _named("", _loud(measure)(column, spec), every)
                     for name, column in sorted(rest.items())
                     if _applies(measure, column, spec)
                 }
@@ -132,23 +146,25 @@ def _applies(measure: Measure, column: Column, spec: FieldSpec) -> bool:
     return measure.applies(spec.model_copy(update=found))
 
 
-def _named(name: str, columns: Mapping[str, Any], count: int) -> dict[str, Measured]:
-    checked = {f"{name}:{stat}": _checked(stat, values, count) for stat, values in columns.items()}
-    return {name: column for name, column in checked.items() if column.values.shape[1:] != (0,)}
+def _named(name: str, columns: Mapping[str, Any], every: Array) -> dict[str, Measured]:
+    """Return a measurement's columns by their full names; `every` is true for all samples."""
+    named: dict[str, Measured] = {}
+    for stat, values in columns.items():
+        column = _checked(stat, values, every)
+        if column.values.ndim == 1 or column.values.shape[1]:
+            named[f"{name}:{stat}"] = column
+    return named
 
 
-def _checked(stat: str, values: Any, count: int) -> Measured:
+def _checked(stat: str, values: Any, every: Array) -> Measured:
+    present = every
     if isinstance(values, Measured):
         present, values = np.asarray(values.present, dtype=bool), values.values
-    else:
-        present = np.ones(count, bool)
     if isinstance(values, list):
         values = _objects(values)
-    fits = len(values) == count == len(present) and (
-        values.ndim == 1 or (values.ndim == 2 and values.shape[1] <= _WIDEST)
-    )
-    if not fits:
-        msg = f"{stat} has shape {values.shape}; {count} samples need one scalar or vector of at most {_WIDEST} each"
+    count, shape = len(every), values.shape
+    if len(present) != count or shape[:1] != (count,) or len(shape) > 2 or (len(shape) == 2 and shape[1] > _WIDEST):
+        msg = f"{stat} has shape {shape}; {count} samples need one scalar or vector of at most {_WIDEST} each"
         raise ValueError(msg)
     return Measured(values, present)
 
