@@ -19,7 +19,7 @@ _ADDED: list[str] = []  # to sys.path, by `find_in`
 
 
 def discover(package: str, kind: type[Kind]) -> list[Kind]:
-    """Return the module-level objects of type `kind` in a package's modules, then those of plug-ins.
+    """Return the module-level objects of type `kind` in a package's modules, at any depth, then those of plug-ins.
 
     Args:
         package: dotted name ("datacheck.rules"); also the entry-point group that plug-ins use.
@@ -32,8 +32,8 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
         UsageError: a plug-in cannot be loaded.
     """
     parent = importlib.import_module(package)
-    names = sorted(module.name for module in pkgutil.iter_modules(parent.__path__))
-    modules = [importlib.import_module(f"{package}.{name}") for name in names]
+    names = sorted(module.name for module in pkgutil.walk_packages(parent.__path__, f"{package}."))
+    modules = [importlib.import_module(name) for name in names]
     found: list[Kind] = []
     for module in modules:
         for value in vars(module).values():

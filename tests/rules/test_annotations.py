@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.annotations import PURITY, objects
-from datacheck.rules.boxes import boxes
-from datacheck.rules.encodings import truth
-from datacheck.rules.labels import segments
+from datacheck.rules.families.annotations import PURITY, objects
+from datacheck.rules.families.boxes import boxes
+from datacheck.rules.families.encodings import truth
+from datacheck.rules.families.labels import segments
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import judged, measured, schema_of

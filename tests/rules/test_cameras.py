@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from datacheck.rules.orientation import flatness
-from datacheck.rules.pictures import bands
-from datacheck.rules.posing import posed
+from datacheck.rules.families.orientation import flatness
+from datacheck.rules.families.pictures import bands
+from datacheck.rules.families.posing import posed
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
 from datacheck.testing.memory import scan_pieces

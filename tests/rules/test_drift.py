@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from datacheck.rules.base import Case, Skip
 from datacheck.rules.classes import shares
-from datacheck.rules.drift import class_drift, distribution_drift
+from datacheck.rules.families.drift import class_drift, distribution_drift
+from datacheck.rules.families.versions import version_change
 from datacheck.rules.groupwise import (
     Permutations,
     discovery_rates,
@@ -19,7 +20,6 @@ from datacheck.rules.groupwise import (
     total_variation,
     wasserstein,
 )
-from datacheck.rules.versions import version_change
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import CHECKED, Measured, Table

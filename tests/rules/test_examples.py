@@ -146,5 +146,5 @@ def test_fields_that_the_schema_does_not_list_are_only_asked_for_finite_numbers(
 
 
 def test_rules_reach_neither_files_nor_caches(repository):
-    for path in sorted(Path(datacheck.rules.__file__).parent.glob("*.py")):
+    for path in sorted(Path(datacheck.rules.__file__).parent.rglob("*.py")):
         assert not re.search(r"datacheck\.(formats|sources|cache|scan|build)", path.read_text()), path

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from datacheck.rules import content as contents
-from datacheck.rules.clocks import RATIOS, timing
 from datacheck.rules.content import content
-from datacheck.rules.episodes import motion
-from datacheck.rules.numbers import marks
+from datacheck.rules.families.clocks import RATIOS, timing
+from datacheck.rules.families.episodes import motion
+from datacheck.rules.families.numbers import marks
 from datacheck.rules.projection import READINGS, projection
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from datacheck.rules.motion import MARGINS, beyond, pace, wraps
+from datacheck.rules.families.motion import MARGINS, beyond, pace, wraps
 from datacheck.rules.robots import ROBOTS
 from datacheck.sample import Column, Origin, Piece
 from datacheck.schema.model import FieldSpec

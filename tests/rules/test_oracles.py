@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.rules.clouds import repeats
+from datacheck.rules.families.clouds import repeats
+from datacheck.rules.families.instances import funnel
+from datacheck.rules.families.labels import labels
+from datacheck.rules.families.numbers import extent
 from datacheck.rules.histograms import distinct
-from datacheck.rules.instances import funnel
-from datacheck.rules.labels import labels
 from datacheck.rules.measures import extremes, finite, in_classes, numbers, one_of, reduced
-from datacheck.rules.numbers import extent
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
 from datacheck.testing.memory import schema_of

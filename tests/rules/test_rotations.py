@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datacheck import rotation
-from datacheck.rules.conventions import spin
-from datacheck.rules.orientation import OFF, normals
+from datacheck.rules.families.conventions import spin
+from datacheck.rules.families.orientation import OFF, normals
+from datacheck.rules.families.rotations import rigid, unit
 from datacheck.rules.placing import first_poses, rows_of, transforms_of
-from datacheck.rules.rotations import rigid, unit
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
 from datacheck.testing.synth.draw import rotation as rodrigues

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.clocks import timing
-from datacheck.rules.episodes import commands
-from datacheck.rules.outliers import course
+from datacheck.rules.families.clocks import timing
+from datacheck.rules.families.episodes import commands
+from datacheck.rules.families.outliers import course
+from datacheck.rules.families.speed import LAGS, lags, speed
+from datacheck.rules.families.streams import DARK, ending, frames
 from datacheck.rules.series import RUNS, least_run, long_runs, runs, steps
-from datacheck.rules.speed import LAGS, lags, speed
-from datacheck.rules.streams import DARK, ending, frames
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import judged, measured, schema_of

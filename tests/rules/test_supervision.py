@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.supervision import agreement
+from datacheck.rules.families.supervision import agreement
 from datacheck.sample import Block, Column, Origin, Piece
 from tests.rules.harness import judged, measured, schema_of
 

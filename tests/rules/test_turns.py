@@ -7,10 +7,10 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.chats import speakers
-from datacheck.rules.tokens import turns
+from datacheck.rules.families.chats import speakers
+from datacheck.rules.families.tokens import turns
+from datacheck.rules.families.writing import MARKERS, markers, spelling
 from datacheck.rules.turns import turns_of
-from datacheck.rules.writing import MARKERS, markers, spelling
 from datacheck.sample import Block, Column, Origin
 from datacheck.schema.load import parse_schema
 

@@ -3,8 +3,8 @@
 import pytest
 
 from datacheck.rules import speech
-from datacheck.rules.chats import speakers
-from datacheck.rules.writing import MARKERS, markers, repetition, spelling
+from datacheck.rules.families.chats import speakers
+from datacheck.rules.families.writing import MARKERS, markers, repetition, spelling
 from datacheck.sample import Column, Origin, Piece
 from datacheck.schema.model import FieldSpec
 from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
