@@ -313,15 +313,26 @@ def column_of(block: Block, schema: Schema, name: str) -> Column | None:
 
 
 def annotated(column: Column, i: int) -> frozenset[int]:
-    """Return the instance ids that a sample's captions (their keys, also below ``objects``), list or array names."""
+    """Return the ids that a sample's captions (their keys, also below ``objects``), list, groups or array names.
+
+    Notes:
+        A group is a mapping in a list, as in ScanNet's ``segGroups``: it names what its ``segments`` list.
+    """
     if column.kind == "array":
         values = column[i].reshape(-1) if is_numeric(column) else np.zeros(0)
         return frozenset(int(v) for v in values[np.isfinite(values)].tolist())
     told = column.objects[i] if column.kind == "json" else {}
     told = told.get("objects", told) if isinstance(told, dict) else told
     if isinstance(told, list):
-        return frozenset(v for v in told if type(v) is int)
+        parts = [p for group in told if isinstance(group, dict) for p in listed_in(group, "segments")]
+        return frozenset(v for v in (*told, *parts) if type(v) is int)
     return frozenset(int(k) for k in told if k.isdecimal()) if isinstance(told, dict) else frozenset()
+
+
+def listed_in(record: dict[str, Any], key: str) -> list[Any]:
+    """Return the list at a key of a JSON record, an empty one where there is none."""
+    found = record.get(key)
+    return found if isinstance(found, list) else []
 
 
 @measure("near", per="sample", uses=("fields.near", "fields.columns"))

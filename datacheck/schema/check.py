@@ -243,7 +243,7 @@ _NAMES_FIELD: Mapping[str, frozenset[str]] = {
     "drives": frozenset({"position", "joint_angle", "rotvec", "pose", "gripper", "value"}),
     "indexes": frozenset({"points"}),
     "encloses": frozenset({"points"}),
-    "annotates": frozenset({"instance"}),
+    "annotates": frozenset({"instance", "segment"}),
     "preferred_over": frozenset({"chat", "text"}),
     "label_of": frozenset({"tokens"}),
 }

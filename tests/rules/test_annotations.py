@@ -123,6 +123,44 @@ def test_ids_of_an_array_and_of_a_list_are_read_and_boxes_are_counted():
         assert (found["box:absent"], found["box:bare"]) == wanted
 
 
+GROUPS = """
+fields: {s: {role: segment, shape: [P]}, g: {role: id, dtype: json, annotates: s, optional: true}}
+rules: {DC412: off}
+"""
+
+
+def group(*segments, label="chair"):
+    return {"id": 0, "objectId": 0, "segments": list(segments), "label": label}
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32, np.uint16])
+@pytest.mark.parametrize(
+    ("told", "kinds"),
+    [
+        ([], []), ([group()], []), ([group(3, 40)], []), ([group(3), group(40, 7)], []), ([3, 7], []),
+        ([group(3), group(3, label="table")], []),  # ScanNet++ has several labels of one thing
+        ([group(3, 8)], [("orphan", None)]), ([3, 8], [("orphan", None)]),
+        ([group(3, 8), group(9)], [("orphan", "other-scene")]), ([group(8)], [("orphan", "other-scene")]),
+        ([group(3, 7), group(7, 3)], [("repeated", None)]),
+        ([{"segments": 3}, {"id": 1}, "x", None, [3]], []), ({"1": "a thing"}, [("orphan", "other-scene")]),
+    ],
+)  # fmt: skip
+def test_groups_name_segments_that_are_there_once(told, kinds, dtype):
+    schema = schema_of(GROUPS)
+    pieces = [("", Piece("s0", {"s": np.array([3, 3, 40, 7], dtype), "g": told}, Origin("")))]
+    found = judged(schema, measured(schema, pieces)).findings
+    assert [(f.kind, f.cause.kind if f.cause else None) for f in found if f.code == "DC408"] == kinds
+    assert {f.code for f in found} <= {"DC408"}
+
+
+def test_groups_of_scenes_without_vertices_or_of_another_length_are_no_crash():
+    told = [group(3)]
+    assert ("DC408", "orphan", "warning", [0]) in said(GROUPS, {"s": np.zeros(0, np.int64), "g": told})
+    both = GROUPS.replace("{s:", "{x: {role: points, shape: [P, 3]}, s:")
+    found = said(both, {"x": np.random.default_rng(0).normal(size=(9, 3)), "s": np.array([0, 1]), "g": told})
+    assert {code for code, *_ in found} == {"DC123"}  # the wrong file: what its groups name is not judged
+
+
 # ------------------------------------------------------------------------------------------ ground truth
 
 TRUTH = SCENE + "  gt: {role: ground_truth, shape: [P], encodes: [label, id], optional: true}\n"

@@ -47,6 +47,12 @@ LAYOUTS = {
          "train_database.yaml", "label_database.yaml", "color_mean_std.yaml"],
     ),
     "ScanNet, scene names": ("scannet", ["train/scene0000_00.npy", "instance_gt/train/scene0000_00.txt"]),
+    "ScanNet as published": (
+        "scannet_raw",
+        [f"scene0000_00/scene0000_00{end}" for end in (
+            ".aggregation.json", ".sens", ".txt", "_2d-label.zip", "_vh_clean.ply", "_vh_clean.aggregation.json",
+            "_vh_clean.segs.json", "_vh_clean_2.0.010000.segs.json", "_vh_clean_2.labels.ply", "_vh_clean_2.ply")],
+    ),
     "ScanNet++ for ExCap3D": (
         "scannetpp",
         ["train/0a5c013435.npy", "validation/13c3e046d7.npy", "captions/0a5c013435.json", "train_list.txt"],

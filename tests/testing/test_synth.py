@@ -30,6 +30,7 @@ SMALL = {
     "ho3d": {"train": 2, "evaluation": 1, "frames": (5, 8)},
     "scannetpp": {"train": 2, "validation": 1, "points": 3000, "low": 2500},
     "scannet": {"train": 2, "validation": 1, "points": 3000, "low": 2500},
+    "scannet_raw": {"train": 2, "points": 3000, "low": 2500},
     "libero": {"tasks": 1, "demos": 2, "image": 4},
     "robomimic": {"tasks": 1, "demos": 3},
     "aloha": {"tasks": 1, "episodes": 2},

@@ -1,4 +1,4 @@
-"""Rules about what is said of instances: one class each, captions, ids and boxes that belong to them."""
+"""Rules about what is said of instances and segments: one class each, captions, ids, boxes and groups of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, measure, rule
 from datacheck.rules.histograms import Crossed, crossed
-from datacheck.rules.measures import annotated, column_of, in_classes, is_numeric, one_of
+from datacheck.rules.measures import annotated, column_of, in_classes, is_numeric, listed_in, one_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Measured, Rows
@@ -26,8 +26,10 @@ def _judged_classes(known: Array, spec: FieldSpec, dropped: tuple[int, ...]) -> 
     return good, good & ~np.isin(known, dropped)
 
 
-def _linked(schema: Schema) -> list[tuple[str, FieldSpec]]:
-    return [(name, spec) for name, spec in sorted(schema.fields.items()) if spec.annotates and not spec.absent]
+def _linked(schema: Schema, *roles: str) -> list[tuple[str, FieldSpec]]:
+    """Return the fields that annotate a field of one of these roles."""
+    known = ((name, spec) for name, spec in sorted(schema.fields.items()) if spec.annotates and not spec.absent)
+    return [(name, spec) for name, spec in known if schema.spec(spec.annotates or "").role in roles]
 
 
 def _instances(schema: Schema) -> tuple[str, str]:
@@ -53,7 +55,7 @@ def objects(block: Block, schema: Schema) -> Columns:
     if ids is None or ids.lengths is None or not is_numeric(ids):
         return {}
     classes = classes if classes is not None and is_numeric(classes) else None
-    columns = ((n, spec, column_of(block, schema, n)) for n, spec in _linked(schema))
+    columns = ((n, spec, column_of(block, schema, n)) for n, spec in _linked(schema, "instance"))
     linked = [(n, spec, column) for n, spec, column in columns if column is not None]
     found: list[dict[str, Any]] = []
     for i in range(len(block)):
@@ -119,6 +121,35 @@ def _told(
         names = annotated(column, i)
         told, absent, bare = len(names), len(names - every), len(kept - names)
     return {f"{field}:told": told, f"{field}:absent": absent, f"{field}:bare": bare, f"{field}:wanted": len(kept)}
+
+
+@measure("groups", per="sample", uses=("fields.role", "fields.absent", "fields.annotates"))
+def groups(block: Block, schema: Schema) -> Columns:
+    """What groups of segments name.
+
+    `<field>:told` segments, `:absent` ones without a point, `:again` groups that stand there a second time.
+    """
+    columns: dict[str, Measured] = {}
+    for name, spec in _linked(schema, "segment"):
+        told, ids = column_of(block, schema, name), block.fields.get(spec.annotates or "")
+        if told is None or ids is None or ids.lengths is None or not is_numeric(ids):
+            continue
+        found = np.zeros((3, len(block)), np.int64)
+        for i in range(len(block)):
+            named = annotated(told, i)
+            found[:, i] = len(named), len(named - frozenset(np.unique(ids[i]).tolist())), _again(told, i)
+        for stat, values in zip(("told", "absent", "again"), found, strict=True):
+            columns[f"{name}:{stat}"] = Measured(values, np.ones(len(block), bool))
+    return dict(columns)
+
+
+def _again(told: Column, i: int) -> int:
+    """Return how many groups have the label and the segments of an earlier one; those without segments do not count."""
+    listed = told.objects[i] if told.kind == "json" else None
+    records = [group for group in listed if isinstance(group, dict)] if isinstance(listed, list) else []
+    seen = [(str(r.get("label")), frozenset(map(str, listed_in(r, "segments")))) for r in records]
+    seen = [pair for pair in seen if pair[1]]
+    return len(seen) - len(set(seen))
 
 
 _BEFORE = ("DC109", "DC121", "DC122", "DC123", "DC221", "DC401", "DC404", "DC405")
@@ -195,20 +226,23 @@ def _mixed(rows: Rows, where: Array, count: Array, share: float, severity: Sever
 
 
 @rule(
-    "DC408", "orphan-annotation", Severity.WARNING, Level.SAMPLE, per="sample", measures=(objects,),
+    "DC408", "orphan-annotation", Severity.WARNING, Level.SAMPLE, per="sample", measures=(objects, groups),
     needs=(*_BEFORE, "DC402"), defaults={"bare": 0.1},
-    unless=lambda s: "" if _linked(s) else "no field says what it annotates",
+    unless=lambda s: "" if _linked(s, "instance", "segment") else "no field says what it annotates",
 )  # fmt: skip
 def orphan_annotation(rows: Rows, case: Case) -> Iterator[Failure]:
-    """Captions, boxes or ids speak of instances that no point has, or instances lack them.
+    """Captions, boxes, ids or groups speak of what no point has, or instances lack them.
 
     What:
         What ``annotates`` an instance field names only ids that occur there, and nearly all of those that training
-        keeps by class. Boxes have no id: they are counted.
+        keeps by class. Boxes have no id: they are counted. What annotates a segment field names only segments that
+        occur there, as numbers or in the ``segments`` of its groups, and no group twice (a warning).
     Why it matters:
         An id without points is a target without a mask; an instance without a caption is dropped, or met by a KeyError.
+        Groups of another segmentation put every object together from pieces of others.
     Measure:
-        The differences of the two sets, both ways, and the share of instances that is covered.
+        The differences of the two sets, both ways, and the share of instances that is covered; groups with the label
+        and the segments of another one. Segments without a group are normal.
     When it is wrong:
         Only some instances are to be annotated: raise ``bare``.
     Options:
@@ -230,38 +264,69 @@ def orphan_annotation(rows: Rows, case: Case) -> Iterator[Failure]:
         Export annotation and labels from one version of the source.
     Reference:
         Reason3D: under a whitelist of 100 classes 96 % of the target ids had no point; mIoU 11.0 instead of 22.95.
+        ScanNet issues 38, 47 and 51: aggregations that do not fit the segments, and one with every group twice.
     """
-    for name, _ in _linked(case.schema):
+    for name, spec in _linked(case.schema, "instance", "segment"):
         known = rows.measured(f":{name}:told")
         if not known.any():
             continue
-        told, absent, bare, wanted = (rows[f":{name}:{s}"] for s in ("told", "absent", "bare", "wanted"))
+        told, absent = (rows[f":{name}:{s}"] for s in ("told", "absent"))
         gone = known & (absent > 0)
         if gone.any():
-            yield _orphans(gone, name, told, absent)
-        few = known & (bare > float(case.options["bare"]) * wanted)
-        if few.any():
-            covered = 100 * float(np.median(1 - bare[few] / np.maximum(1, wanted[few])))
-            yield Failure(
-                few,
-                f"{name}: {int(bare[few].sum()):,} of {int(wanted[few].sum()):,} instances in "
-                f"{counted(int(few.sum()))} have none; {covered:.3g} % of a scene is covered (median).",
-                measured={"bare": int(bare[few].sum()), "instances": int(wanted[few].sum())},
-                expected={"bare": f"..{float(case.options['bare']):g}"},
-                fix="Annotate the rest, or drop these instances in the loader: captions.",
-                kind="bare",
-                order=bare,
-                extra=(name,),
-            )
+            yield _orphans(gone, name, told, absent, case.schema.spec(spec.annotates or "").role or "")
+        yield from _repeated(rows, name, known)
+        yield from _bare(rows, name, known, float(case.options["bare"]))
 
 
-def _orphans(gone: Array, name: str, told: Array, absent: Array) -> Failure:
-    every = gone & (absent == told)
-    cause = Cause("none of their ids occurs: annotations of another scene, or numbered otherwise", "other-scene")
+def _repeated(rows: Rows, name: str, known: Array) -> Iterator[Failure]:
+    if f":{name}:again" not in rows:
+        return
+    again = rows[f":{name}:again"]
+    twice = known & (again > 0)
+    if twice.any():
+        yield Failure(
+            twice,
+            f"{name}: {counted(int(again[twice].sum()), 'group')} in {counted(int(twice.sum()))} "
+            f"{'has' if again[twice].sum() == 1 else 'have'} the label and the segments of another one.",
+            measured={"groups": int(again[twice].sum())},
+            expected={"groups": 0},
+            fix="Remove the second of them: it is the same object again.",
+            kind="repeated",
+            order=again,
+            extra=(name,),
+        )
+
+
+def _bare(rows: Rows, name: str, known: Array, share: float) -> Iterator[Failure]:
+    if f":{name}:bare" not in rows:
+        return
+    bare, wanted = (rows[f":{name}:{s}"] for s in ("bare", "wanted"))
+    few = known & (bare > share * wanted)
+    if few.any():
+        covered = 100 * float(np.median(1 - bare[few] / np.maximum(1, wanted[few])))
+        yield Failure(
+            few,
+            f"{name}: {int(bare[few].sum()):,} of {int(wanted[few].sum()):,} instances in "
+            f"{counted(int(few.sum()))} have none; {covered:.3g} % of a scene is covered (median).",
+            measured={"bare": int(bare[few].sum()), "instances": int(wanted[few].sum())},
+            expected={"bare": f"..{share:g}"},
+            fix="Annotate the rest, or drop these instances in the loader: captions.",
+            kind="bare",
+            order=bare,
+            extra=(name,),
+        )
+
+
+def _orphans(gone: Array, name: str, told: Array, absent: Array, role: str) -> Failure:
+    every = gone & (
+        (absent == told) | ((2 * absent > told) & (role == "segment"))
+    )  # numbers of vertices meet by chance
+    words = "most of their segments do not occur" if role == "segment" else "none of their ids occurs"
+    cause = Cause(f"{words}: made for another scene, or numbered otherwise", "other-scene")
     return Failure(
         gone,
         f"{name}: {int(absent[gone].sum()):,} of {int(told[gone].sum()):,} in {counted(int(gone.sum()))} belong to no "
-        "instance that has a point.",
+        f"{role} that has a point.",
         measured={"absent": int(absent[gone].sum()), "annotations": int(told[gone].sum()), "scenes": int(every.sum())},
         expected={"absent": 0},
         cause=cause if every.any() else None,

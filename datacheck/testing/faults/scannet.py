@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from datacheck.testing.synth.draw import Array
 from datacheck.testing.synth.scannet import FLOOR, IGNORE, WALL
 
 SEGMENT, SEMANTIC, INSTANCE = 9, 10, 11
+_SEGS = "_vh_clean_2.0.010000.segs.json"
 
 
 def _victim(site: Site) -> str:
@@ -169,6 +171,40 @@ def _copied_to_validation(site: Site) -> list[Planted]:
     return [Planted((copy,), "DC801", "a scene of train, copied to validation", (key,))]
 
 
+def _raw(name: str, code: str, what: str, file: str, change: Callable[[dict[str, Any], Site], None]) -> Fault:
+    """Return a fault of one JSON file of a scene in ScanNet's own files."""
+
+    def plant(site: Site) -> list[Planted]:
+        key = site.pick(names(site, "*/*_vh_clean_2.ply"))[0]
+        path = site.folder / f"{key.removesuffix('_vh_clean_2.ply')}{file}"
+        told = json.loads(path.read_text(encoding="utf-8"))
+        change(told, site)
+        path.write_text(json.dumps(told), encoding="utf-8")
+        return [Planted((key,), code, what)]
+
+    return Fault(name, "scannet_raw", code, plant)
+
+
+def _renumbered(told: dict[str, Any], site: Site) -> None:
+    ids = told["segIndices"]
+    told["segIndices"] = np.unique(ids, return_inverse=True)[1].tolist()
+
+
+def _fewer_vertices(told: dict[str, Any], site: Site) -> None:
+    told["segIndices"] = told["segIndices"][:-100]
+
+
+def _absent_segment(told: dict[str, Any], site: Site) -> None:
+    group = told["segGroups"][int(site.rng.integers(len(told["segGroups"])))]
+    group["segments"].append(10_000_000)
+
+
+def _groups_twice(told: dict[str, Any], site: Site) -> None:
+    count = len(told["segGroups"])
+    again = [group | {"id": count + i, "objectId": count + i} for i, group in enumerate(told["segGroups"])]
+    told["segGroups"] += again
+
+
 FAULTS = (
     _edit("no-instances", "DC401", "no point has an instance", _no_instances),
     _edit("only-dropped-classes", "DC402", "every instance is wall or floor", _only_dropped),
@@ -189,4 +225,8 @@ FAULTS = (
     Fault("truncated-scene", "scannetpp", "DC101", _truncated),
     Fault("captions-gone", "scannetpp", "DC104", _captions_gone),
     Fault("copied-to-validation", "scannetpp", "DC801", _copied_to_validation),
+    _raw("other-segments", "DC408", "segments of another run", _SEGS, _renumbered),
+    _raw("segments-of-fewer-vertices", "DC123", "segs.json lacks 100 vertices", _SEGS, _fewer_vertices),
+    _raw("absent-segment", "DC408", "a group names a segment that is not there", ".aggregation.json", _absent_segment),
+    _raw("groups-twice", "DC408", "every group stands twice", ".aggregation.json", _groups_twice),
 )

@@ -22,6 +22,7 @@ _WRITERS: dict[str, tuple[Callable[..., None], Any, Any]] = {  # writer, demo si
     "libero": (libero.write, libero.Size(), libero.REAL),
     "minimind": (minimind.write, minimind.Size(), minimind.REAL),
     "scannet": (partial(scannet.write, variant="scannet"), scannet.Size(), scannet.REAL),
+    "scannet_raw": (scannet.write_raw, scannet.Size(), scannet.REAL),
     "robomimic": (robomimic.write, robomimic.Size(), robomimic.REAL),
     "aloha": (aloha.write, aloha.Size(), aloha.REAL),
 }
@@ -35,7 +36,7 @@ def write(
     """Write a clean dataset of one system.
 
     Args:
-        system: one of `SYSTEMS`, or "scannet", "robomimic", "aloha".
+        system: one of `SYSTEMS`, or "scannet", "scannet_raw", "robomimic", "aloha".
         folder: made where absent.
         seed: 0 or more.
         size: where the parameters start from.

@@ -10,6 +10,12 @@ Layout ("scannetpp")::
     train_list.txt, val_list.txt
 
 "scannet" differs in names (scene0000_00), labels (nyu40) and what stands for none (instance -1), and has no captions.
+"scannet_raw" is what ScanNet itself publishes of each scene of "scannet"::
+
+    {scene}/{scene}_vh_clean_2.ply                  vertices, colours, faces
+    {scene}/{scene}_vh_clean_2.labels.ply           the same with the label of each vertex
+    {scene}/{scene}_vh_clean_2.0.010000.segs.json   {"segIndices": [segment of each vertex]}
+    {scene}/{scene}.aggregation.json                {"segGroups": [{"id", "objectId", "segments", "label"}]}
 """
 
 from __future__ import annotations
@@ -111,6 +117,53 @@ def write(folder: Path, seed: int, size: Size, *, variant: str = "scannetpp") ->
     if len(means):
         std = np.sqrt(squares.mean(axis=0) - means.mean(axis=0) ** 2)
         _dump(folder / "color_mean_std.yaml", {"mean": means.mean(axis=0).tolist(), "std": std.tolist()})
+
+
+def write_raw(folder: Path, seed: int, size: Size) -> None:
+    """Write a clean dataset in ScanNet's own files; all of its scenes lie in one folder."""
+    for number in range(size.train):
+        rng, name = generator(seed, "scannet_raw", number), f"scene{number:04d}_00"
+        points = lognormal(rng, size.points, size.spread, size.low, size.high)
+        cloud = scene(rng, points, int(rng.integers(size.instances[0], size.instances[1] + 1)), _SCANNET)
+        cloud = cloud[np.lexsort((cloud[:, 0], cloud[:, 9]))]  # three that follow one another make a face
+        (folder / name).mkdir(parents=True)
+        for end, labelled in (("", False), (".labels", True)):
+            (folder / name / f"{name}_vh_clean_2{end}.ply").write_bytes(_mesh(cloud, labelled=labelled))
+        segments = np.unique(cloud[:, 9], return_index=True)[1][cloud[:, 9].astype(np.int64)]  # named by a vertex
+        told = {"params": {"kThresh": "0.0100", "segMinVerts": "20"}, "sceneId": name, "segIndices": segments.tolist()}
+        (folder / name / f"{name}_vh_clean_2.0.010000.segs.json").write_text(json.dumps(told), encoding="utf-8")
+        (folder / name / f"{name}.aggregation.json").write_text(
+            json.dumps({"sceneId": f"scannet.{name}", "appId": "Aggregator.v2", "segGroups": _groups(cloud, segments)}),
+            encoding="utf-8",
+        )
+
+
+def _mesh(cloud: Array, *, labelled: bool) -> bytes:
+    """Return a binary PLY file of a scene."""
+    kinds = [("x", "<f4"), ("y", "<f4"), ("z", "<f4"), *((c, "u1") for c in ("red", "green", "blue", "alpha"))]
+    vertices = np.zeros(len(cloud), dtype=[*kinds, *([("label", "<u2")] if labelled else [])])
+    for place, (name, _) in enumerate(kinds[:6]):
+        vertices[name] = cloud[:, place]
+    vertices["alpha"] = 255
+    if labelled:
+        vertices["label"] = cloud[:, 10]
+    faces = np.zeros(len(cloud) - 2, dtype=[("count", "u1"), ("corners", "<i4", 3)])
+    faces["count"], faces["corners"] = 3, np.arange(len(faces))[:, None] + [0, 1, 2]
+    words = {"<f4": "float", "u1": "uchar", "<u2": "ushort"}
+    lines = [f"property {words[str(vertices.dtype[n].str).replace('|', '')]} {n}" for n in vertices.dtype.names or ()]
+    head = ["ply", "format binary_little_endian 1.0", f"element vertex {len(vertices)}", *lines]
+    head += [f"element face {len(faces)}", "property list uchar int vertex_indices", "end_header", ""]
+    return "\n".join(head).encode() + vertices.tobytes() + faces.tobytes()
+
+
+def _groups(cloud: Array, segments: Array) -> list[dict[str, Any]]:
+    told = []
+    for number, instance in enumerate(np.unique(cloud[cloud[:, 11] >= 0, 11]).tolist()):
+        mine = cloud[:, 11] == instance
+        label = NAMES[int(cloud[mine, 10][0])].replace("_", " ")
+        own = np.unique(segments[mine]).tolist()
+        told.append({"id": number, "objectId": number, "segments": own, "label": label})
+    return told
 
 
 def _color(i: int) -> list[int]:

@@ -188,6 +188,50 @@ MOVED_BOXES = _trial("moved-boxes", "DC409", _moved_boxes, Size("30 m", 30.0), S
 SEGMENT_GAPS = _trial("segment-gaps", "DC412", _segment_gap, _ONE, Size("100", 100.0))
 
 
+def _grouped(rng: np.random.Generator) -> Samples:
+    """Scenes of 30 to 60 segments, called by one of their vertices; most of them belong to an object."""
+    return [sample(f"g{i:02d}", _groups(rng)) for i in range(12)]
+
+
+def _groups(rng: np.random.Generator) -> dict[str, Any]:
+    count, objects = int(rng.integers(30, 60)), int(rng.integers(5, 12))
+    which = np.sort(rng.integers(0, count, 2000))
+    segment = np.unique(which, return_index=True)[1][np.unique(which, return_inverse=True)[1]]
+    owner = rng.integers(0, objects + 1, count)  # the last owner is none
+    own = [np.unique(segment[owner[which] == k]).tolist() for k in range(objects)]
+    told = [{"id": k, "objectId": k, "segments": mine, "label": f"thing {k % 4}"} for k, mine in enumerate(own)]
+    return {"segment": segment, "groups": told}
+
+
+def _absent_segments(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, Any]:
+    told = piece.fields["groups"]
+    place = int(rng.integers(len(told)))
+    more = {"segments": [*told[place]["segments"], *(5000 + i for i in range(int(value)))]}
+    return {"groups": [group | more if i == place else group for i, group in enumerate(told)]}
+
+
+def _other_segments(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, Any]:
+    return {"segment": piece.fields["segment"] + int(value)}
+
+
+def _groups_again(piece: Piece, value: float, rng: np.random.Generator) -> dict[str, Any]:
+    told = [group for group in piece.fields["groups"] if group["segments"]]
+    return {"groups": [*piece.fields["groups"], *({**group, "id": 90} for group in told[: int(value)])]}
+
+
+_SEGMENTED = {"segment": {"role": "segment", "shape": ["P"]},
+              "groups": {"role": "id", "dtype": "json", "annotates": "segment"}}  # fmt: skip
+_GROUPED = {"fields": _SEGMENTED, "rules": {"DC412": "off"}}
+ABSENT_SEGMENTS = Trial("absent-segments", "DC408", _GROUPED, _grouped, _each(0.25, _absent_segments), (_ONE, _THREE))
+OTHER_SEGMENTS = Trial(
+    "other-segments", "DC408", _GROUPED, _grouped, _each(0.25, _other_segments), (Size("moved by 1e6", 1e6),),
+    cause="other-scene",
+)  # fmt: skip
+GROUPS_AGAIN = Trial(
+    "groups-twice", "DC408", _GROUPED, _grouped, _each(0.25, _groups_again), (_ONE, _THREE), cause="repeated",
+)  # fmt: skip
+
+
 def _masks(rng: np.random.Generator) -> Samples:
     """Masks of an object that covers 5 to 60 % of a picture."""
     share = rng.uniform(0.05, 0.6, 40)
