@@ -10,6 +10,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -41,6 +42,27 @@ class Span(NamedTuple):
     start: int
     stop: int
     line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some lines of a file: the number of the first, where it lies, their bytes, how many they are."""
+
+    number: int
+    offset: int
+    data: bytes
+    count: int
+
+    def lines(self, first: int, last: int) -> Piece:
+        """Return the lines [first, last) of these."""
+        if last - first == self.count:
+            return self
+        begin, end = _between(self.data, first, last)
+        return Piece(self.number + first, self.offset + begin, self.data[begin:end], last - first)
+
+    def values(self) -> list[Any]:
+        """Return what each line holds: a value, `FormatError` or `BLANK`."""
+        return _values(self.number, self.offset, self.data, self.count)
 
 
 def lines(path: Path, start_line: int = 0, stop_line: int | None = None) -> Iterator[tuple[int, Any]]:
@@ -79,18 +101,33 @@ def batches(
     if elements is not None:
         yield start_line, elements[start_line:stop_line]
         return
+    for piece in pieces(path, span):
+        number, count = piece.number, piece.count
+        first, last = max(start_line - number, 0), count if stop_line is None else min(stop_line - number, count)
+        if first < last:
+            part = piece.lines(first, last)
+            yield part.number, part.values()
+        if stop_line is not None and number + count >= stop_line:
+            return
+
+
+def pieces(path: Path, span: Span | None = None) -> Iterator[Piece]:
+    """Yield whole lines of JSON lines, about 1 MiB at a time.
+
+    Args:
+        path: JSON lines, or gzip of them.
+        span: read this part only; of a file that is `splittable`.
+
+    Raises:
+        FormatError: a damaged gzip file.
+    """
     start, stop, number = span or Span(0, -1, 0)
     with _opened(path) as file:
         file.seek(start)
         for offset, data in _pieces(file, start, stop):
-            count = line_count(data)
-            first, last = max(start_line - number, 0), count if stop_line is None else min(stop_line - number, count)
-            if first < last:
-                begin, end = (0, len(data)) if last - first == count else _between(data, first, last)
-                yield number + first, _values(number + first, offset + begin, data[begin:end], last - first)
-            number += count
-            if stop_line is not None and number >= stop_line:
-                return
+            piece = Piece(number, offset, data, line_count(data))
+            yield piece
+            number += piece.count
 
 
 def records(path: Path) -> list[Any]:

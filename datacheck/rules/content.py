@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import digest64, digests64
+from datacheck.messages import Messages
 from datacheck.rules.base import Columns, measure
 from datacheck.rules.measures import is_numeric
 from datacheck.rules.points import content_keys, mixed
 from datacheck.rules.texts import words_apart
+from datacheck.rules.turns import Turns, is_plain, of_messages, turns_in
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
 from datacheck.table import Measured, Rows
@@ -46,8 +48,40 @@ def _folded(ufunc: np.ufunc, keys: Array, lengths: Array) -> Array:
     return out
 
 
+def _chats(column: Column) -> Array:
+    """Return a digest per chat: of who says what where each message is a role and a text, else of its JSON."""
+    if isinstance(column, Messages):
+        return _said(of_messages(column))
+    out = np.zeros(len(column), np.uint64)
+    plain = np.array([is_plain(chat) for chat in column.objects], dtype=bool)
+    places, rest = np.flatnonzero(plain), np.flatnonzero(~plain)
+    turns = turns_in([column.objects[i] for i in places.tolist()])
+    assert turns is not None
+    out[places] = _said(turns)
+    if len(rest):
+        out[rest] = _plain(column.take(rest))
+    return out
+
+
+def _said(turns: Turns) -> Array:
+    """Return a digest of the messages of each chat."""
+    said = turns.said
+    assert said.lengths is not None
+    words = digests64([word.encode("utf-8", "surrogatepass") for word in turns.words])
+    place = np.arange(len(turns.roles)) - np.repeat(turns.starts, turns.counts)
+    keys = mixed(place.astype(np.uint64) + (said.lengths.astype(np.uint64) << np.uint64(32)))
+    keys = mixed(keys ^ words[turns.roles]) if len(words) else keys
+    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(keys, dtype=np.uint64)])
+    stops = np.cumsum(turns.counts)
+    sizes = np.concatenate([[0], np.cumsum(said.lengths)])
+    begins, ends = sizes[stops - turns.counts], sizes[stops]
+    data: Any = np.ascontiguousarray(said.values).data
+    texts = digests64(data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True))
+    return mixed(texts ^ (total[stops] - total[stops - turns.counts]))
+
+
 def _plain(column: Column) -> Array:
-    """Return a digest per sample of its bytes; of text without regard to white space."""
+    """Return a digest per sample of its bytes; of text without regard to white space, of plain chats who says what."""
     if column.kind == "text":
         return digests64(words_apart(column))
     values = np.ascontiguousarray(column.values)
@@ -61,7 +95,7 @@ def _plain(column: Column) -> Array:
     return digests64(pieces) ^ np.uint64(digest64(head))
 
 
-@measure("content", version=2, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
+@measure("content", version=3, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
 def content(block: Block, schema: Schema) -> Columns:
     """Digest of what a sample holds: `content`, int64.
 
@@ -83,9 +117,11 @@ def content(block: Block, schema: Schema) -> Columns:
         if column.kind == "array" and not is_numeric(column):
             continue
         found = _cloud(column) if name in clouds else None
-        found = _plain(column) if found is None else found
+        if found is None:
+            chat = column.kind == "json" and name in stored and stored[name].role == "chat"
+            found = _chats(column) if chat else _plain(column)
         total = mixed(total ^ found ^ np.uint64(digest64(name.encode())))
-        item = column.values.nbytes // max(1, len(column.values))
+        item = column.values.nbytes // max(1, len(column.values)) if column.kind == "array" else 1
         size += item * (1 if column.lengths is None else column.lengths)
     return {"content": Measured(total.view(np.int64), size >= _LEAST_BYTES)}
 

@@ -42,12 +42,12 @@ def counts(octets: Array, data: bytes, stops: Array, needles: Sequence[bytes]) -
     Args:
         octets, data: the bytes of all texts, twice.
         stops: where each text ends.
-        needles: of three bytes or more; one across the border of two texts counts for the first.
+        needles: of three bytes or more.
     """
     found = np.zeros((len(stops), len(needles)), np.int64)
     begins = beginning(octets, data, needles)
     for at, owner in zip(begins.tolist(), np.searchsorted(stops, begins, side="right").tolist(), strict=True):
         for number, needle in enumerate(needles):
-            if data.startswith(needle, at):
+            if data.startswith(needle, at, stops[owner]):
                 found[owner, number] += 1
     return found

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.messages import text_at
 from datacheck.sample import Column
 
 Array = np.ndarray[Any, Any]
@@ -15,9 +16,9 @@ _OTHERS = [
 ]
 _TWO = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 2])
 _THREE = np.array([int.from_bytes(c) for c in _OTHERS if len(c) == 3])
-_LEADS = sorted({c[0] for c in _OTHERS})
+LEADS = sorted({c[0] for c in _OTHERS})
 _IDEOGRAPHIC = 0xE38080
-_RARE_LEADS = [byte for byte in _LEADS if byte != _IDEOGRAPHIC >> 16]  # half of all Chinese text holds that one
+_RARE_LEADS = [byte for byte in LEADS if byte != _IDEOGRAPHIC >> 16]  # half of all Chinese text holds that one
 
 
 def words_apart(column: Column) -> list[bytes]:
@@ -43,8 +44,8 @@ def blank(column: Column) -> Array:
     lengths = np.zeros(0, np.int64) if column.lengths is None else column.lengths
     found: Array = lengths == 0
     firsts = column.values[column.starts[~found]]
-    doubtful = np.flatnonzero(~found)[(firsts <= ord(" ")) | np.isin(firsts, _LEADS)]
-    found[doubtful] = [not column.objects[i].strip() for i in doubtful.tolist()]
+    doubtful = np.flatnonzero(~found)[(firsts <= ord(" ")) | np.isin(firsts, LEADS)]
+    found[doubtful] = [not text_at(column, i).strip() for i in doubtful.tolist()]
     return found
 
 

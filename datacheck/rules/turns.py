@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.messages import Messages, message_bytes
 from datacheck.sample import Column
 from datacheck.tokens import messages_of
 
@@ -26,21 +28,21 @@ class Turns:
         counts: int64 (chats) [messages]
         roles: int64 (messages), places in `words`
         wide: int64 (chats): entries of its messages besides role and content
+        sizes: int64 (messages) [bytes of role and content as JSON]
 
     Args:
-        chats: the messages of each chat.
+        chat: gives the messages of one chat.
         words: the different roles.
         said: the content of each message.
-        bare: a chat is a list of its messages, not an object that holds one.
     """
 
-    chats: list[Chat]
+    chat: Callable[[int], Chat]
     counts: Array
     words: list[str]
     roles: Array
-    said: list[str]
+    said: Column
     wide: Array
-    bare: bool
+    sizes: Array
 
     @property
     def starts(self) -> Array:
@@ -79,14 +81,33 @@ def turns_of(column: Column) -> Turns | None:
     Notes:
         Kept with the column, because several families ask.
     """
+    if isinstance(column, Messages):
+        return of_messages(column)
     if "_turns" not in column.__dict__:
-        chats = chats_in(column)
-        column.__dict__["_turns"] = _heard(chats, bare=chats is column.objects)
+        column.__dict__["_turns"] = turns_in(chats_in(column))
     known: Turns | None = column.__dict__["_turns"]
     return known
 
 
-def _heard(chats: list[Chat], *, bare: bool) -> Turns | None:
+def of_messages(column: Messages) -> Turns:
+    """Return the messages of a column that holds them as such."""
+    none = np.zeros(len(column), np.int64)
+    return Turns(column.chat, column.counts, column.words, column.roles, column.said, none, column.sizes)
+
+
+def is_plain(chat: Any) -> bool:
+    """Tell whether a chat is a list of messages that are a role and a text each, and nothing else."""
+    return isinstance(chat, list) and all(
+        isinstance(message, dict)
+        and len(message) == 2
+        and isinstance(message.get("role"), str)
+        and isinstance(message.get("content"), str)
+        for message in chat
+    )
+
+
+def turns_in(chats: list[Chat]) -> Turns | None:
+    """Return the messages of chats, None where some are not plain."""
     flat = list(chain.from_iterable(chats))
     try:
         roles, said = list(map(_ROLE, flat)), list(map(_CONTENT, flat))
@@ -100,4 +121,7 @@ def _heard(chats: list[Chat], *, bare: bool) -> Turns | None:
     sizes = np.concatenate([[0], np.cumsum(np.fromiter(map(len, flat), np.int64, len(flat)))])
     wide = sizes[stops] - sizes[stops - counts] - 2 * counts
     codes = np.fromiter(map(numbers.__getitem__, roles), np.int64, len(roles))
-    return Turns(chats, counts, list(numbers), codes, said, wide, bare)
+    texts = Column.of(said) if said else Column(np.zeros(0, np.uint8), counts[:0], "text")
+    return Turns(
+        chats.__getitem__, counts, list(numbers), codes, texts, wide, message_bytes(list(numbers), codes, texts)
+    )

@@ -209,6 +209,8 @@ def _all(text: str, count: int) -> Texts:
 def _sample_bytes(block: Block) -> Array:
     total = np.zeros(len(block), np.int64)
     for column in block.fields.values():
-        item = int(np.prod(column.values.shape[1:], dtype=np.int64)) * column.values.dtype.itemsize
+        item = 1  # of text and JSON: a byte
+        if column.kind == "array":
+            item = int(np.prod(column.values.shape[1:], dtype=np.int64)) * column.values.dtype.itemsize
         total += item if column.lengths is None else column.lengths * item
     return total

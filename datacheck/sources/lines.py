@@ -13,6 +13,7 @@ from datacheck.formats import jsonl
 from datacheck.numbered import Numbered
 from datacheck.sample import Block, Column, signature
 from datacheck.sources.base import BLOCK_SAMPLES, Item, Part, Source, Unread, unchanged
+from datacheck.sources.bulk import Bulk
 from datacheck.sources.facts import About
 from datacheck.sources.fields import Shelf, Values
 from datacheck.sources.listing import locate
@@ -65,8 +66,12 @@ class LineSource(Source):
         with unchanged(path, item.nbytes):
             lines = _Lines(self, item, shelf)
             if item.keys is None:
-                for first, values in jsonl.batches(path, jsonl.Span(*item.part) if item.part else None):
-                    yield from lines.blocks(range(first, first + len(values)), values)
+                if jsonl.splittable(item.path):
+                    for piece in jsonl.pieces(path, jsonl.Span(*item.part) if item.part else None):
+                        yield from lines.of_piece(piece)
+                else:
+                    for first, values in jsonl.batches(path):
+                        yield from lines.blocks(range(first, first + len(values)), values)
                 if not lines.seen and item.part is None:
                     msg = "holds no line"
                     raise FormatError(msg)
@@ -111,6 +116,7 @@ class _Lines:
         self._source = source
         self._item = item
         self._fields, facts = source.way(item.split)
+        self._bulk = Bulk(self._fields)
         self._companions: Values = {}
         self._absent = source.with_companions(self._companions, item, item.names, shelf)
         self._group = facts.group(About(item.path, item.path, "", item.names, item.nbytes))
@@ -118,6 +124,18 @@ class _Lines:
     def unread(self, number: int, error: FormatError) -> Unread:
         """Return what is said of a line that cannot be read."""
         return Unread(numbered(self._item.path, number), error.code, str(error), self._group)
+
+    def of_piece(self, piece: jsonl.Piece) -> Iterator[Part]:
+        """Yield the blocks of some lines as they stand in a file, and each line that cannot be read."""
+        for start in range(0, piece.count, BLOCK_SAMPLES):
+            part = piece.lines(start, min(start + BLOCK_SAMPLES, piece.count))
+            numbers = range(part.number, part.number + part.count)
+            columns = self._bulk.columns(part.data, part.count)
+            if columns is None:
+                yield from self._blocks(numbers, part.values())
+            else:
+                self.seen += part.count
+                yield self._block(numbers, columns)
 
     def blocks(self, numbers: Sequence[int], values: Sequence[Any]) -> Iterator[Part]:
         """Yield the blocks of some lines, those of one signature together, and each line that cannot be read.

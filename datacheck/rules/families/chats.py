@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 
 from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.messages import text_at
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
 from datacheck.rules.texts import blank
@@ -98,7 +99,7 @@ def speakers(column: Column, spec: FieldSpec) -> Columns:
     order = np.array([wrong for wrong, _ in told], dtype=np.int64)
     called = [i for i, m in enumerate(chats) if sum(map(len, m)) > 2 * len(m) or "tool" in heard[i][0]]
     odd = [i for i, (_, odd) in enumerate(heard) if odd]
-    return _spoken(chats, learnt, order, [strange for _, strange in told], called, odd)
+    return _spoken(chats.__getitem__, learnt, order, [strange for _, strange in told], called, odd)
 
 
 def _ordered(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
@@ -117,21 +118,28 @@ def _ordered(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
             strange[i] = turns.words[turns.roles[first[i]]]
             order[i] |= UNKNOWN if strange[i] else 0
     called = np.flatnonzero((turns.wide > 0) | (turns.first(turns.where("tool")) < count))
-    short = np.fromiter(map(len, turns.said), np.int64, count) < _SHORT
-    odd = short | np.fromiter(map(str.isspace, turns.said), bool, count)
+    odd = blank(turns.said)
+    assert turns.said.lengths is not None
+    short = np.flatnonzero(~odd & (turns.said.lengths < 4 * _SHORT))  # bytes: a character has four at most
+    odd[short] = [len(text_at(turns.said, i)) < _SHORT for i in short.tolist()]
     owners = np.searchsorted(np.cumsum(turns.counts), np.flatnonzero(odd), side="right")
-    return _spoken(turns.chats, learnt, order, strange, called.tolist(), np.unique(owners).tolist())
+    return _spoken(turns.chat, learnt, order, strange, called.tolist(), np.unique(owners).tolist())
 
 
 def _spoken(
-    chats: list[Chat], learnt: str, order: Array, strange: list[str], called: Sequence[int], odd: Sequence[int]
+    chat: Callable[[int], Chat],
+    learnt: str,
+    order: Array,
+    strange: list[str],
+    called: Sequence[int],
+    odd: Sequence[int],
 ) -> Columns:
     """Return the columns of `speakers`, having looked at chats with calls and at those with odd turns."""
     for i in called:
-        order[i] |= _calls(chats[i])
-    counts = np.zeros((3, len(chats)), np.int64)
+        order[i] |= _calls(chat(i))
+    counts = np.zeros((3, len(order)), np.int64)
     for i in odd:
-        counts[:, i] = _silent(chats[i], learnt)
+        counts[:, i] = _silent(chat(i), learnt)
     return {"order": order, "strange": strange, "hollow": counts[0], "mute": counts[1], "unsaid": counts[2]}
 
 
@@ -159,7 +167,7 @@ def words(column: Column, spec: FieldSpec) -> Columns:
         return {}
     unsaid = np.zeros(len(column), bool)
     for i in np.flatnonzero(column.lengths <= 64).tolist():
-        unsaid[i] = column.objects[i].strip().lower() in _NAMELESS
+        unsaid[i] = text_at(column, i).strip().lower() in _NAMELESS
     return {"hollow": blank(column), "unsaid": unsaid}
 
 

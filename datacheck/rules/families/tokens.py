@@ -12,7 +12,7 @@ from datacheck.finding import Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, those, unreadable, where_text
 from datacheck.rules.measures import form
 from datacheck.rules.speech import chats_of, trained
-from datacheck.rules.texts import blank
+from datacheck.rules.texts import LEADS, blank
 from datacheck.rules.turns import Turns, chats_in, turns_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema, TokenizerSpec
@@ -130,7 +130,7 @@ def turns(block: Block, schema: Schema) -> Columns:
             speaker, start, around = field.train_on or "assistant", len(spec.start.encode()), len(_markers(spec))
             plain = turns_of(column) if column.kind == "json" else None
             if plain is not None:
-                answers, before = _all_before(plain, column, speaker, start, around)
+                answers, before = _all_before(plain, speaker, start, around)
             else:
                 parse = chats_in(column) if column.kind == "json" else [[]] * len(block)
                 pairs = [_before(messages, speaker, start, around) for messages in parse]
@@ -148,47 +148,29 @@ def _markers(spec: TokenizerSpec) -> bytes:
     return (spec.start + spec.end).encode()
 
 
-def _all_before(turns: Turns, column: Column, speaker: str, total: int, around: int) -> tuple[Array, Array]:
+def _all_before(turns: Turns, speaker: str, total: int, around: int) -> tuple[Array, Array]:
     """Return what `_before` says of each of many plain chats: int64 (chats), twice."""
     mine = turns.where(speaker)
-    owners = np.searchsorted(np.cumsum(turns.counts), np.flatnonzero(mine), side="right")
-    answers = np.bincount(owners, minlength=len(turns.chats)).astype(np.int64)
-    first = turns.first(mine)
-    place = first - turns.starts
-    known, size = _message_ends(turns, column, place)
-    before = np.where(answers > 0, total + size + place * around, _UNKNOWN)
-    heard = [not turns.said[i][:1].strip() for i in first[answers > 0].tolist()]
-    unclear = answers > 0
-    unclear[answers > 0] = heard
-    for i in np.flatnonzero(unclear | ((answers > 0) & ~known)).tolist():
-        before[i] = _before(turns.chats[i], speaker, total, around)[1]
-    return answers, before
+    stops = np.cumsum(turns.counts)
+    answers = np.bincount(np.searchsorted(stops, np.flatnonzero(mine), side="right"), minlength=len(stops))
+    first = np.minimum(turns.first(mine), stops)
+    size = np.concatenate([[0], np.cumsum(turns.sizes)])
+    before = total + size[first] - size[turns.starts] + (first - turns.starts) * around
+    before[answers == 0] = _UNKNOWN
+    unclear = np.flatnonzero((answers > 0) & (turns.wide > 0))
+    unclear = np.union1d(unclear, np.flatnonzero(answers)[_begin_blank(turns.said, first[answers > 0])])
+    for i in unclear.tolist():
+        before[i] = _before(turns.chat(i), speaker, total, around)[1]
+    return answers.astype(np.int64), before
 
 
-def _message_ends(turns: Turns, column: Column, place: Array) -> tuple[Array, Array]:
-    """Return for which chats the JSON of the column tells where messages end, and the bytes of the first `place`.
-
-    Shapes:
-        place: int64 (chats) [messages]
-        returns: bool (chats), int64 (chats) [bytes]
-
-    Notes:
-        In a chat of messages that hold two texts each ``},{"`` stands between two messages. Else it is the end of a
-        text, and then there are too many of them.
-    """
-    octets = np.ascontiguousarray(column.values)
-    lengths = np.zeros(len(column), np.int64) if column.lengths is None else column.lengths
-    stops = np.cumsum(lengths)
-    braces = np.flatnonzero(octets[2:-1] == ord("{"))  # places of the } two bytes before
-    between = (octets[braces] == ord("}")) & (octets[braces + 1] == ord(",")) & (octets[braces + 3] == ord('"'))
-    ends = braces[between]
-    counts = np.bincount(np.searchsorted(stops, ends, side="right"), minlength=len(stops))
-    known = (counts == turns.counts - 1) & (turns.wide == 0) & turns.bare
-    at = np.cumsum(counts) - counts + place - 1
-    inside = known & (place > 0) & (place < turns.counts)
-    size = np.zeros(len(stops), np.int64)
-    size[inside] = (ends[at[inside]] - (stops - lengths)[inside]) - place[inside] + 1
-    return known, size
+def _begin_blank(texts: Column, places: Array) -> Array:
+    """Return bool (places): texts that are empty or begin with white space, or may."""
+    assert texts.lengths is not None
+    empty = texts.lengths[places] == 0
+    firsts = np.zeros(len(places), np.uint8)
+    firsts[~empty] = texts.values[texts.starts[places[~empty]]]
+    return (firsts <= ord(" ")) | np.isin(firsts, LEADS)
 
 
 def _before(messages: list[dict[str, Any]], speaker: str, total: int, around: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
+from datacheck.messages import Messages
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
 from datacheck.rules.patterns import beginning, counts
@@ -29,7 +30,7 @@ _ENCODED = tuple(marker.encode() for marker in MARKERS)
 _BITS = 1 << np.arange(len(MARKERS), dtype=np.int64)
 _REPLACED = ("\ufffd".encode(),)
 _MOJIBAKE = ("\u00e2\u20ac".encode(), "\u00ef\u00bf\u00bd".encode(), b"\xc3\x83\xc2")  # UTF-8 read as Windows-1252
-_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]|\\u00(?:0[0-7be-f]|1[0-9a-f])")
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]|(?<!\\)(?:\\\\)*\\(?:b|u00(?:0[0-7be-f]|1[0-9a-f]))")
 _RAW = np.isin(np.arange(256), [*range(9), 0x0B, *range(0x0E, 0x20), 0x7F])  # not tab, line feed, form feed, return
 _MARKS = re.compile("[\u0300-\u036f]")
 _KINDS = ("replacement", "mojibake", "control", "decomposed")
@@ -39,7 +40,7 @@ def _is_words(spec: FieldSpec) -> bool:
     return spec.role in {"text", "chat", "captions"}
 
 
-@measure("spelling", applies=_is_words)
+@measure("spelling", version=2, applies=_is_words)
 def spelling(column: Column, spec: FieldSpec) -> Columns:
     """Characters that no writer meant: `broken` (4), counts of each of `_KINDS`.
 
@@ -48,6 +49,26 @@ def spelling(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if column.kind == "array" or column.lengths is None:
         return {}
+    broken = _of_chats(_broken(column.said), column) if isinstance(column, Messages) else _broken(column)
+    signs = np.zeros(len(column), np.int64)
+    for i in np.flatnonzero(broken.sum(axis=1)).tolist():
+        signs[i] = len(column[i].tobytes().decode("utf-8", "replace"))
+    return {"broken": broken, "signs": signs}
+
+
+def _of_chats(found: Array, chats: Messages) -> Array:
+    """Return the sums over the messages of each chat of what was counted in each: int64 (chats, k)."""
+    if not found.any():  # nearly always
+        return np.zeros((len(chats), found.shape[1]), np.int64)
+    total = np.concatenate([np.zeros((1, found.shape[1]), np.int64), np.cumsum(found, axis=0)])
+    stops = np.cumsum(chats.counts)
+    sums: Array = total[stops] - total[stops - chats.counts]
+    return sums
+
+
+def _broken(column: Column) -> Array:
+    """Return how many of each of `_KINDS` each text holds: int64 (texts, 4)."""
+    assert column.lengths is not None
     data, octets = column.values.tobytes(), column.values
     stops = np.cumsum(column.lengths)
     broken = np.zeros((len(column), 4), np.int64)
@@ -58,16 +79,13 @@ def spelling(column: Column, spec: FieldSpec) -> Columns:
         broken[:, 1] += _per_text(_latin(octets), stops)
     broken[:, 2] = _per_text(_controls(octets, data, column.kind), stops)
     broken[:, 3] = _decomposed(octets, data, stops)
-    signs = np.zeros(len(column), np.int64)
-    for i in np.flatnonzero(broken.sum(axis=1)).tolist():
-        signs[i] = len(data[stops[i] - column.lengths[i] : stops[i]].decode("utf-8", "replace"))
-    return {"broken": broken, "signs": signs}
+    return broken
 
 
 def _controls(octets: Array, data: bytes, kind: str) -> Array:
     """Return where characters below 32 stand, and 127, but for tab, line feed, form feed and carriage return."""
     if kind == "json":
-        some = b"\x7f" in data or len(beginning(octets, data, (b"\\u0",))) > 0
+        some = b"\x7f" in data or b"\\b" in data or len(beginning(octets, data, (b"\\u0",))) > 0
         return np.array([m.start() for m in _CONTROL.finditer(data)] if some else [], dtype=np.int64)
     places = np.flatnonzero(octets < 32)
     if b"\x7f" in data:
@@ -175,7 +193,10 @@ def markers(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if column.kind == "array" or column.lengths is None:
         return {}
-    found = counts(column.values, column.values.tobytes(), np.cumsum(column.lengths), _ENCODED)
+    texts = column.said if isinstance(column, Messages) else column
+    assert texts.lengths is not None
+    found = counts(texts.values, texts.values.tobytes(), np.cumsum(texts.lengths), _ENCODED)
+    found = _of_chats(found, column) if isinstance(column, Messages) else found
     return {"markers": (found > 0) @ _BITS}  # one number: vectors of 21 took a third of the time of writing rows
 
 

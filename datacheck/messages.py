@@ -1,0 +1,90 @@
+"""Chats whose messages are a role and a text each, as columns: nothing of them is a Python object unless one asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck.sample import Column
+
+Array = np.ndarray[Any, Any]
+
+_AROUND = len('{"content":"","role":""}')
+_SHORT = np.frombuffer(b'"\\\b\t\n\f\r', np.uint8)  # what JSON writes in two bytes; \u0000 and the like take six
+
+
+class Messages(Column):
+    """A JSON column of chats; `values`, their JSON, are written when somebody asks for them.
+
+    Shapes:
+        counts: int64 (chats) [messages]
+        roles: int64 (messages), places in `words`
+        sizes: int64 (messages) [bytes of its JSON]
+        lengths: int64 (chats) [bytes of their JSON]
+
+    Args:
+        words: the different roles: letters, digits, ``_`` and ``-``.
+        said: the text of each message.
+    """
+
+    counts: Array
+    words: list[str]
+    roles: Array
+    said: Column
+    sizes: Array
+
+    def __init__(self, counts: Array, words: Sequence[str], roles: Array, said: Column) -> None:
+        sizes = message_bytes(words, roles, said)
+        self.__dict__.update(counts=counts, words=list(words), roles=roles, said=said, sizes=sizes)
+        self.__dict__.update(kind="json", peeked=False)
+        total = np.concatenate([[0], np.cumsum(sizes)])
+        self.__dict__["lengths"] = total[self._stops] - total[self._stops - counts] + 2 + np.maximum(counts - 1, 0)
+
+    @cached_property
+    def _stops(self) -> Array:
+        return np.cumsum(self.counts)
+
+    @cached_property
+    def objects(self) -> list[Any]:
+        """The chats as JSON values."""
+        return [self.chat(place) for place in range(len(self))]
+
+    def chat(self, place: int) -> list[dict[str, Any]]:
+        """Return one chat as JSON values."""
+        stop = int(self._stops[place])
+        messages = range(stop - int(self.counts[place]), stop)
+        return [{"role": self.words[self.roles[i]], "content": text_at(self.said, i)} for i in messages]
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "values":
+            raise AttributeError(name)
+        written = b"".join([orjson.dumps(chat, option=orjson.OPT_SORT_KEYS) for chat in self.objects])
+        values = self.__dict__["values"] = np.frombuffer(written, np.uint8)
+        return values
+
+
+def text_at(column: Column, place: int) -> str:
+    """Return one text of a column; the others need not be decoded for it."""
+    known: list[str] | None = column.__dict__.get("objects")
+    return column[place].tobytes().decode("utf-8", "surrogatepass") if known is None else known[place]
+
+
+def message_bytes(words: Sequence[str], roles: Array, said: Column) -> Array:
+    """Return the bytes of each message as JSON: int64 (messages).
+
+    Args:
+        words, roles, said: as of `Messages`; the words may be any.
+    """
+    assert said.lengths is not None
+    octets = said.values
+    odd = np.flatnonzero((octets < ord(" ")) | (octets == ord('"')) | (octets == ord("\\")))
+    owners = np.searchsorted(np.cumsum(said.lengths), odd, side="right")
+    more = np.where(np.isin(octets[odd], _SHORT), 1, 5)
+    escaped = np.bincount(owners, more, len(roles)).astype(np.int64)
+    names = np.array([len(orjson.dumps(word)) - 2 for word in words] or [0], np.int64)
+    found: Array = said.lengths + escaped + names[roles] + _AROUND
+    return found
