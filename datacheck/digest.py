@@ -60,6 +60,9 @@ def _canonical(value: object) -> Any:
     raise TypeError(msg)
 
 
+Digester = xxhash.xxh3_128  # `digest_bytes` of what comes in pieces: update, hexdigest
+
+
 def digest_bytes(data: Buffer) -> str:
     """Return xxh3_128 of `data` as 32 hex digits."""
     return xxhash.xxh3_128_hexdigest(data)

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.registry import discover
@@ -14,6 +17,7 @@ from datacheck.sample import Container
 _POINTER = b"version https://git-lfs"
 _PAGES = (b"<!doctype html", b"<html", b"<?xml")
 _HEAD_BYTES = 32
+HEAD_BYTES = 1 << 14  # enough for every header of a plain table
 _POINTER_BYTES = 1024  # a pointer has about 130 bytes; only files as small as this are looked at before they are read
 _MAY_BE_EMPTY = frozenset({"text", "jsonl", "yaml", "kitti"})  # of no bytes: no label, no record, no point
 
@@ -31,6 +35,23 @@ class Hint:
     item: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Where the numbers of a file that is one plain table lie: row by row, from a byte to its end.
+
+    Args:
+        name: what the table is called.
+        dtype, rows, columns: of the numbers.
+        start: the first byte.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    rows: int
+    columns: int
+    start: int
+
+
 @dataclass(frozen=True, eq=False)
 class Format:
     """One file format.
@@ -40,6 +61,8 @@ class Format:
         suffixes: lower-case endings that it claims, longest first ("." included: ".pcd.bin").
         open: ``(path, hint) -> Container``; raises `FormatError` for bytes that are not of this format.
         parse: ``(data, hint) -> Container``, the same from a whole file's bytes; None where a format reads parts.
+        table: ``(first bytes, size of the file) -> Table``, None for a file that is no plain table; the first bytes are
+            `HEAD_BYTES`, or all there are.
         magic: first bytes, for files without a known suffix.
         directory: names of files that make a folder one container (Zarr).
     """
@@ -48,6 +71,7 @@ class Format:
     suffixes: tuple[str, ...]
     open: Callable[[Path, Hint], Container]
     parse: Callable[[bytes, Hint], Container] | None = None
+    table: Callable[[bytes, int], Table | None] | None = None
     magic: tuple[bytes, ...] = ()
     directory: tuple[str, ...] = ()
 

@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats.base import Format, Hint
+from datacheck.formats.base import Format, Hint, Table
 from datacheck.formats.limits import (
     DEPTH,
     VALUE_BYTES,
@@ -168,6 +168,19 @@ class _Large(Container):
         return _peeked(self._header)
 
 
+def _table(head: bytes, size: int) -> Table | None:
+    """Return where a plain table lies; whatever is wrong with the file is for `_values` to say."""
+    try:
+        header = _header(head)
+        _check_size(header, size)
+    except FormatError:
+        return None
+    if len(header.shape) != 2 or header.fortran or header.dtype.kind not in "biuf":
+        return None
+    plain = header.dtype == plain_type(header.dtype)
+    return Table(_SOLE, header.dtype, *header.shape, start=header.start) if plain else None
+
+
 def _open(path: Path, hint: Hint) -> Container:
     del hint
     size = path.stat().st_size
@@ -282,5 +295,5 @@ def _parse_whole(data: bytes, hint: Hint) -> Container:
     return Values(_values(data, _SOLE))
 
 
-NPY = Format("npy", (".npy",), _open, _parse_whole, magic=(_MAGIC,))
+NPY = Format("npy", (".npy",), _open, _parse_whole, _table, magic=(_MAGIC,))
 NPZ = Format("npz", (".npz",), _open_npz, magic=(b"PK\x03\x04",))

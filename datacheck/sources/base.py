@@ -113,7 +113,8 @@ class Source(ABC):
         self.partly: set[str] = set()
         self._fields = fields
         self._level = level
-        self._opener = Opener(root, roots, whole=level != "structure")
+        planar = level is not None and bool(schema.columns)
+        self._opener = Opener(root, roots, whole=level != "structure", planar=planar)
         self._block_bytes = BLOCK_BYTES if level is None else SCAN_BYTES
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
         check_roots(self.schema, self.roots)

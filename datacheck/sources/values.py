@@ -128,6 +128,10 @@ def read_value(container: Container, name: str, spec: FieldSpec, field: str, loo
         raise FormatError(_of_field(str(error), name, field), error.code) from error
 
 
+class Turned(limits.Values):
+    """A container of one table of plain numbers, each column contiguous."""
+
+
 def read_planar(container: Container, name: str) -> Array | None:
     """Return a large table of numbers with its columns first in memory, None for what is no such table.
 
@@ -137,6 +141,9 @@ def read_planar(container: Container, name: str) -> Array | None:
     Notes:
         It is read strip by strip: all of it, and all of it the other way round, would be twice its memory.
     """
+    if isinstance(container, Turned):
+        table: Array = container.read(name)
+        return table
     if type(container).read_rows is Container.read_rows:
         return None
     shape, dtype = container.peek(name)

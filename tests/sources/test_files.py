@@ -329,6 +329,51 @@ def test_a_file_that_is_read_whole_is_opened_once_and_its_digest_is_known(tmp_pa
     assert source.digests == {"a.npy": digest_file(tmp_path / "a.npy")}
 
 
+def a_table(root, dtype="<f4", rows=40_000, **how):
+    table = np.random.default_rng(0).normal(0, 90, (rows, 8)).astype(dtype)
+    np.save(root / "a.npy", np.asarray(table, **how))
+    spec = schema("*.npy", {"xyz": {}, "c": {}}, columns="xyz:3 c rest:4")
+    (item,) = plan_work(spec, list_files(root, None)).items
+    return table, open_source(spec, root, {}, level="numeric"), item
+
+
+@pytest.mark.parametrize(
+    ("dtype", "how"), [("<f4", {}), ("<f8", {}), ("<i2", {}), (">f4", {}), ("<f4", {"order": "F"}), ("<c8", {})]
+)
+@pytest.mark.parametrize("piece", [1 << 20, 1000])
+def test_a_scan_turns_large_tables_while_it_reads_them(tmp_path, monkeypatch, dtype, how, piece):
+    from datacheck.digest import digest_file
+
+    monkeypatch.setattr("datacheck.sources.opening._PIECE_BYTES", piece)
+    table, source, item = a_table(tmp_path, dtype, 80_000, **how)
+    if dtype == "<c8":
+        with pytest.raises(FormatError, match="columns"):
+            list(source.read(item))
+    else:
+        (block,) = source.read(item)
+        np.testing.assert_array_equal(block.fields["xyz"].values, table[:, :3])
+        np.testing.assert_array_equal(block.fields["c"].values, table[:, 3])
+        assert block.fields["xyz"].values.dtype == np.dtype(dtype).newbyteorder("=")
+        assert block.fields["xyz"].planes.base is not None  # nothing is copied once more
+    assert source.digests == {"a.npy": digest_file(tmp_path / "a.npy")}
+
+
+@pytest.mark.parametrize("left", [0, 100])
+def test_a_table_that_is_written_while_it_is_turned_is_a_format_error(tmp_path, monkeypatch, left):
+    from datacheck.sources import opening
+
+    _, source, item = a_table(tmp_path)
+    read = opening.os.readv
+
+    def meanwhile(file, views):
+        (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[: left or None] + b"x")
+        return read(file, views)
+
+    monkeypatch.setattr(opening.os, "readv", meanwhile)
+    with pytest.raises(FormatError, match="changed while it was read"):
+        list(source.read(item))
+
+
 def test_an_absent_library_is_a_skipped_sample(tmp_path, monkeypatch):
     from datacheck.errors import MissingDependencyError
     from datacheck.sources import base
