@@ -29,7 +29,6 @@ RUN is a folder that a scan has left behind (.datacheck/latest). The result is a
 def rescore(ctx: click.Context, /, run: Path, schema: str | None, form: str, **options: Any) -> None:
     """Judge, print, and exit with the report's code."""
     from datacheck.report.json import result_bytes
-    from datacheck.report.text import print_report
     from datacheck.scan import paths_of, schema_for
     from datacheck.scan.again import Rescore
     from datacheck.scan.again import rescore as judge_again
@@ -40,6 +39,8 @@ def rescore(ctx: click.Context, /, run: Path, schema: str | None, form: str, **o
     if form == "json":
         sys.stdout.buffer.write(result_bytes(done.report.folder))
     else:
+        from datacheck.report.text import print_report
+
         print_report(done.report)
     ctx.exit(done.report.exit_code)
 

@@ -132,7 +132,6 @@ def scan(ctx: click.Context, /, form: str, **options: Any) -> None:
     """Scan, print, and exit with the report's code."""
     from datacheck.report.json import result_bytes
     from datacheck.report.progress import progress_bar
-    from datacheck.report.text import print_report
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
     with progress_bar() as progress:
@@ -140,6 +139,8 @@ def scan(ctx: click.Context, /, form: str, **options: Any) -> None:
     if form == "json":
         sys.stdout.buffer.write(result_bytes(run.report.folder))
     else:
+        from datacheck.report.text import print_report
+
         print_report(run.report)
     ctx.exit(run.report.exit_code)
 

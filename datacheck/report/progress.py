@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING
 
 from datacheck.finding import Tick
 from datacheck.report.words import bytes_said
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @contextmanager
@@ -23,10 +25,20 @@ def progress_bar(console: Console | None = None) -> Iterator[Callable[[Tick], No
     Notes:
         Yields None where nobody would see a bar.
     """
-    console = console or Console(stderr=True)
-    if not console.is_terminal or os.environ.get("CI") or os.environ.get("TERM") == "dumb":
+    seen = sys.stderr.isatty() if console is None else console.is_terminal
+    if not seen or os.environ.get("CI") or os.environ.get("TERM") == "dumb":
         yield None
         return
+    from rich.console import Console  # noqa: PLC0415  only who sees a bar should wait for it
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )  # fmt: skip
+
+    console = console or Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -46,10 +46,11 @@ def measured(schema: Schema, measures: Sequence[Measure], level: Depth = "deep")
         "version": __version__, "table": _TABLE_VERSION,
         "formats": {name: list(kind.suffixes) for name, kind in sorted(formats().items())},
     }  # fmt: skip
-    alike = level != "structure" and all(v.stored and ANY not in v.fields and not pixels(v) for v in variants(schema))
+    every = variants(schema)
+    alike = level != "structure" and all(v.stored and ANY not in v.fields and not pixels(v) for v in every)
     files = {key: said.get(key) for key in ("samples", "columns", "attrs", "splits")}
     parts: list[Any] = [versions, files | {"when": sorted(schema.when), "level": "" if alike else level}]
-    for variant in variants(schema):
+    for variant in every:
         fields = {
             name: {key: value for key, value in spec.items() if key in _READING}
             for name, spec in variant.as_dict().get("fields", {}).items()

@@ -64,7 +64,8 @@ def choose_rules(schema: Schema, rules: Mapping[str, Rule], level: Depth = "deep
     for where, said in complaints(schema, rules):
         msg = f"schema {schema.name}, {'.'.join(map(str, where))}: {said}"
         raise UsageError(msg)
-    return [_choose(schema, rule, level) for _, rule in sorted(rules.items())]
+    every = variants(schema)
+    return [_choose(every, rule, level) for _, rule in sorted(rules.items())]
 
 
 def complaints(schema: Schema, rules: Mapping[str, Rule]) -> Iterator[Complaint]:
@@ -90,26 +91,27 @@ def _unknown_rule(code: str, rules: Mapping[str, Rule]) -> str:
     return f"there is no rule {code!r}. {hint}"
 
 
-def _choose(schema: Schema, rule: Rule, level: Depth) -> Choice:
+def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
+    schema = every[0]
     settings = schema.rules.get(rule.code, RuleSpec())
     given = {name: _like(value, rule.defaults[name]) for name, value in (settings.model_extra or {}).items()}
     options = dict(rule.defaults) | given
     if settings.severity == "off":
         return Choice(rule, settings, options, Verdict.OFF, settings.reason or "switched off in the schema")
     reasons = []
-    for variant in variants(schema):
+    for variant in every:
         why = rule.unless(variant) or ("" if any(targets(rule, variant)) else "no declared field is of that kind")
         if not why:
-            return _at(level, Choice(rule, settings, options, level=level), schema)
+            return _at(level, Choice(rule, settings, options, level=level), every)
         reasons.append(why)
     return Choice(rule, settings, options, Verdict.NOT_APPLICABLE, reasons[0])
 
 
-def _at(level: Depth, choice: Choice, schema: Schema) -> Choice:
+def _at(level: Depth, choice: Choice, every: Sequence[Schema]) -> Choice:
     """Return the choice of a rule that applies, out of play where the scan does not read what it needs."""
     needed = choice.rule.needed
     if DEPTHS.index(needed) <= DEPTHS.index(level):
-        if any(any(targets(choice.rule, variant, level)) for variant in variants(schema)):
+        if any(any(targets(choice.rule, variant, level)) for variant in every):
             return choice
         needed = "deep"
     return replace(choice, verdict=Verdict.SKIP, why=f"needs --level {needed}")

@@ -52,7 +52,7 @@ def test_a_run_comes_back_from_its_files(tmp_path_factory, found, data):
     )  # fmt: skip
     (folder / "listing.npz").write_bytes(state_bytes(past))
     (folder / "samples.parquet").write_bytes(table_bytes(past.table))
-    (folder / "result.json").write_text('{"run": {"started": "then"}}')
+    (folder / "result.json").write_text('{"run": {"started": "then"}, "schema": {"digest": "some"}}')
     back = read_state(folder)
     names = ("key", "undeclared", "when", "measured", "notes", "compared", "unclaimed", "whole", "crashes", "only")
     assert [getattr(back, name) for name in names] == [getattr(past, name) for name in names]
@@ -72,7 +72,7 @@ def test_a_damaged_run_and_one_of_an_older_version_count_as_none(tmp_path, name)
         folder.mkdir()
         (folder / "listing.npz").write_bytes(state_bytes(past))
         (folder / "samples.parquet").write_bytes(table_bytes(past.table))
-        (folder / "result.json").write_text('{"run": {"started": "then"}}')
+        (folder / "result.json").write_text('{"run": {"started": "then"}, "schema": {"digest": "some"}}')
     whole = (tmp_path / "1" / name).read_bytes()
     (tmp_path / "1" / name).write_bytes(whole[: len(whole) // 2])
     found = last_finished([tmp_path / "1", tmp_path / "2"])
