@@ -73,7 +73,7 @@ class Bench:
 
     def _plan(self, split: str, fields: list[tuple[str, Column, FieldSpec]]) -> list[list[int]]:
         """Return the fields that each measurement sees; asked once for all blocks that look the same."""
-        like = (split, *((name, c.kind, c.peeked, c.values.dtype.kind in _NUMERIC) for name, c, _ in fields))
+        like = (split, *((name, c.kind, c.peeked, _is_numeric(c)) for name, c, _ in fields))
         if like not in self._plans:
             self._plans[like] = [
                 []
@@ -130,6 +130,10 @@ def _declared(block: Block, schema: Schema) -> Iterator[tuple[str, Column, Field
                 yield f"{name}.{part}", column.slice_items(start, stop), spec
 
 
+def _is_numeric(column: Column) -> bool:
+    return column.kind == "array" and column.values.dtype.kind in _NUMERIC  # the JSON of chats may not be written yet
+
+
 def _applies(measure: Measure, column: Column, spec: FieldSpec) -> bool:
     """Tell whether a measurement can see a column: declared as its kind, and really of that kind.
 
@@ -139,7 +143,7 @@ def _applies(measure: Measure, column: Column, spec: FieldSpec) -> bool:
     """
     if not measure.applies(spec) or (column.peeked and measure.depth != "structure"):
         return False
-    numeric = column.kind == "array" and column.values.dtype.kind in _NUMERIC
+    numeric = _is_numeric(column)
     if numeric == (not spec.is_text):
         return True
     found = {"dtype": None, "role": None} if numeric else {"dtype": "json" if column.kind == "json" else "text"}

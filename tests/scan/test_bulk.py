@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from datacheck.formats import jsonl
 from datacheck.rules import rules_for
+from datacheck.sample import Block, Origin
+from datacheck.scan.bench import Bench
 from datacheck.scan.select import choose_rules, measures_of
-from datacheck.scan.worker import measure_items
+from datacheck.scan.worker import checked_rows, measure_items
 from datacheck.schema.load import parse_schema
 from datacheck.sources import Item, bulk
 from datacheck.sources.bulk import Bulk
@@ -134,3 +136,18 @@ def test_a_chat_column_says_how_long_its_json_is() -> None:
     assert column.values.tobytes() == b"".join(expected)
     assert column[1].tobytes() == b"[]"
     np.testing.assert_array_equal(column.starts, [0, len(expected[0])])
+
+
+def test_scanning_plain_chats_writes_no_json() -> None:
+    parser = Bulk(FieldMap(CHAT, level="numeric"))
+    parser._loaded = True
+    chat = [{"role": "user", "content": "What is a voxel?"}, {"role": "assistant", "content": "A small cube."}]
+    columns = parser.columns(json.dumps({"c": chat}).encode(), 1)
+    assert columns is not None
+    block = Block(["a"], columns, [Origin("a.jsonl")])
+    measures = measures_of(choose_rules(CHAT, rules_for(CHAT), "numeric"), "numeric")
+    bench = Bench(CHAT, measures)
+    assert bench.measure(block)[":content"].present.all()
+    assert checked_rows(block, {}).nbytes.tolist() == columns["c"].lengths.tolist()
+    assert bench.crashes == {}
+    assert not {"values", "objects"} & columns["c"].__dict__.keys()  # it would take as long as all the rest
