@@ -95,8 +95,19 @@ def crossed(ids: Column, classes: Column | None, i: int) -> Crossed | None:
     key = (i, id(classes))
     if key not in kept:
         kept[key] = _crossed(_sample(ids, i), None if classes is None else _sample(classes, i))
+        if len(ids) == 1 and kept[key] is not None:
+            _keep_counts(kept[key], ids, classes)
     found: Crossed | None = kept[key]
     return found
+
+
+def _keep_counts(pairs: Crossed, ids: Column, classes: Column | None) -> None:
+    """Spare `distinct` the counting of what has just been counted by pairs."""
+    for column, values, axis in ((ids, pairs.ids, 1), (classes, pairs.classes, 0)):
+        if column is not None and "_distinct" not in column.__dict__ and whole(column) is not None:
+            often = pairs.cells.sum(axis=axis)
+            there = np.flatnonzero(often)
+            column.__dict__["_distinct"] = values[there], often[there], np.array([len(there)])
 
 
 def _sample(column: Column, i: int) -> Array:

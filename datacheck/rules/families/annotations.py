@@ -23,7 +23,7 @@ PURITY = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
 def _judged_classes(known: Array, spec: FieldSpec, dropped: tuple[int, ...]) -> tuple[Array, Array]:
     """Tell which numbers are classes, and which of these the loader keeps."""
     good = in_classes(known, spec)
-    return good, good & ~np.isin(known, dropped)
+    return good, good & ~one_of(known, dropped)
 
 
 def _linked(schema: Schema, *roles: str) -> list[tuple[str, FieldSpec]]:

@@ -147,7 +147,6 @@ def funnel(block: Block, schema: Schema) -> Columns:
     vanish, fits = np.zeros(len(block)), np.ones(len(block), bool)
     spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
     told = block.fields.get(dict(steps).get("captions", ""))
-    stored = stored_instances(ids, spec)
     for i in range(len(block)):
         mine = ids[i].reshape(-1)
         classes = None if labels_ is None else labels_[i].reshape(-1)
@@ -155,7 +154,6 @@ def funnel(block: Block, schema: Schema) -> Columns:
         fits[i] = all(other is None or len(other) == len(mine) for other in (classes, xyz))
         if not fits[i]:
             continue
-        counts[i, 0] = stored[i]
         captions = annotated(told, i) if told is not None else frozenset()
         scene = _Scene(*numbered_points(ids, labels_, i, spec, class_spec), classes, xyz, captions)
         counts[i, 1] = len(scene.ids)
@@ -164,6 +162,7 @@ def funnel(block: Block, schema: Schema) -> Columns:
             largest[i] = size if name == "min_points" else largest[i]
             counts[i, 2 + place] = np.count_nonzero(scene.sizes())
         vanish[i] = scene.vanish
+    counts[fits, 0] = stored_instances(ids, spec)[fits]
     return {
         "funnel": Measured(counts, fits), "vanish": Measured(vanish, fits),
         "largest": Measured(largest, fits & ~np.isnan(largest)),

@@ -10,7 +10,7 @@ import numpy as np
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.histograms import distinct
-from datacheck.rules.measures import finite, in_classes, is_numeric, of_role, one_of, reduced
+from datacheck.rules.measures import extremes, finite, in_classes, is_numeric, of_role, one_of, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
@@ -184,22 +184,22 @@ def segments(column: Column, spec: FieldSpec) -> Columns:
     if not is_numeric(column) or column.lengths is None:
         return {}
     distinct, top = np.zeros(len(column), np.int64), np.full(len(column), -1.0)
-    for i in range(len(column)):
-        values = column[i].reshape(-1)
-        if values.dtype.kind == "f" and not np.isfinite(values.sum()):
-            top[i] = np.nan
-        elif len(values):
-            top[i], distinct[i] = float(values.max()), _distinct(values, spec.ignore)
+    low, high, _ = extremes(column)
+    for i in np.flatnonzero(column.lengths > 0).tolist() if column.values.size else ():
+        ends = float(low[:, i].min()), float(high[:, i].max())
+        top[i] = ends[1] if np.isfinite(ends).all() else np.nan
+        distinct[i] = _distinct(column[i].reshape(-1), *ends, spec.ignore) if np.isfinite(top[i]) else 0
     exact = np.full(len(column), _WHOLE.get(column.values.dtype.name, 1 << 62))
     present = np.isfinite(top) & (top >= 0)
     return {name: Measured(v, present) for name, v in (("distinct", distinct), ("top", top), ("exact", exact))}
 
 
-def _distinct(values: Array, ignored: tuple[int, ...]) -> int:
-    low, high = float(values.min()), float(values.max())
+def _distinct(values: Array, low: float, high: float, ignored: tuple[int, ...]) -> int:
     if high - low < max(65_536, 4 * len(values)) and max(-low, high) < _WHOLE["float64"]:
         whole = values.astype(np.int64)
-        found = np.flatnonzero(np.bincount(whole - int(low))) + int(low)
+        there = np.zeros(int(high) - int(low) + 1, bool)
+        there[whole - int(low) if int(low) else whole] = True
+        found = np.flatnonzero(there) + int(low)
     else:
         found = np.unique(values)
     return int(np.count_nonzero((found >= 0) & ~one_of(found, ignored)))

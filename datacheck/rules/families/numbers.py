@@ -98,9 +98,11 @@ def _alike(column: Column) -> tuple[Array, Array, Array]:
         return np.zeros_like(count), np.zeros(0, np.int64), np.zeros(0)
     if values.shape[1] <= MOST_COMPONENTS:
         first, *others = column.planes
-        hits = np.flatnonzero(np.logical_and.reduce([first == other for other in others]))
+        hits = np.flatnonzero(first == others[0])  # few rows remain for the others
+        for other in others[1:]:
+            hits = hits[first.take(hits) == other.take(hits)]
     else:
-        hits = np.flatnonzero(values[:, 0] == values[:, 1])  # few rows remain for the full comparison
+        hits = np.flatnonzero(values[:, 0] == values[:, 1])
         hits = hits[(values[hits] == values[hits, :1]).all(axis=1)]
     return count, np.searchsorted(np.cumsum(count), hits, side="right"), values[hits, 0].astype(np.float64)
 
@@ -124,10 +126,11 @@ def marks(column: Column, spec: FieldSpec) -> Columns:
         "alike_value": np.zeros(size),
     }
     other = value != 0
-    pairs, often = np.unique(np.stack([sample[other], value[other]]), axis=1, return_counts=True)
-    order = np.lexsort((-pairs[1], often))  # the most frequent last, of those the lowest value
-    which = pairs[0, order].astype(np.int64)
-    columns["alike"][which], columns["alike_value"][which] = often[order], pairs[1, order]
+    if other.any():
+        pairs, often = np.unique(np.stack([sample[other], value[other]]), axis=1, return_counts=True)
+        order = np.lexsort((-pairs[1], often))  # the most frequent last, of those the lowest value
+        which = pairs[0, order].astype(np.int64)
+        columns["alike"][which], columns["alike_value"][which] = often[order], pairs[1, order]
     return {name: Measured(values, count > 0) for name, values in columns.items()}
 
 

@@ -35,7 +35,7 @@ def normals(column: Column, spec: FieldSpec) -> Columns:
     counts = column.lengths
     count = int(counts.max(initial=0))
     off = np.zeros((len(column), len(OFF)), np.int64)
-    if count and not (np.abs(square - 1) <= 2 * OFF[0] - OFF[0] ** 2).all():  # one pass where all is well
+    if count and not ((1 - OFF[0]) ** 2 <= square.min() and square.max() <= (1 + OFF[0]) ** 2):  # mostly all is well
         for place, limit in enumerate(OFF):
             wrong = ~((square >= (1 - limit) ** 2) & (square <= (1 + limit) ** 2))
             off[:, place] = reduced(np.add, wrong, counts)
