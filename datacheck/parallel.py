@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from datacheck.child import Child, Death, Limits
@@ -126,8 +127,9 @@ def _on_dask(
         while True:
             while len(waiting) < ahead and (following := next(todo, None)) is not None:
                 number, task = following
-                call = (function, task, (limits.item_s, limits.memory_b), run)
-                waiting.append(client.submit(_on_worker, *call, key=f"datacheck-{run}-{number:08d}", pure=False))
+                # as one callable: Dask looks for futures in all that it is given as arguments, value by value
+                call = partial(_on_worker, function, task, (limits.item_s, limits.memory_b), run)
+                waiting.append(client.submit(call, key=f"datacheck-{run}-{number:08d}", pure=False))
             if not waiting:
                 return
             yield _result(distributed, client, waiting.popleft())

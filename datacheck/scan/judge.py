@@ -202,10 +202,10 @@ class _Court:
 
     def hear(self, choice: Choice) -> _Trial:
         """Return the rule's trial: every judge call made, findings drawn."""
-        nothing = np.zeros(len(self.table), bool)
+        checked, failed = (np.zeros(len(self.table), bool) for _ in range(2))
         if choice.rule.compares and self.before is None and choice.verdict is None:
             choice = replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no --reference given")
-        trial = _Trial(choice, nothing, nothing.copy(), self.readable)
+        trial = _Trial(choice, checked, failed, self.readable)
         if choice.verdict is None:
             for split, schema, index in self._spans(choice):
                 for name, spec in targets(choice.rule, schema, choice.level):

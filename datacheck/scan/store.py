@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dic
         "listing": report.dataset["digest"],
         "samples": len(table),
         "valid": report.valid,
-        "excluded": {table.keys[i]: list(why) for i, why in enumerate(codes) if why},
+        "excluded": {table.keys[i]: list(codes[i]) for i in compress(range(len(codes)), codes)},
     }
 
 

@@ -13,7 +13,7 @@ from datacheck.rules.measures import form
 from datacheck.sample import Block, Column
 from datacheck.schema.dims import SAMPLES, SUM
 from datacheck.schema.model import Schema
-from datacheck.table import CHECKED, Measured, Rows
+from datacheck.table import CHECKED, Measured, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -87,18 +87,19 @@ def empty_or_tiny(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
+def _ending(name: str) -> str:
+    end = name[name.rfind(".") + 1 :] if "." in name else ""
+    return "" if "/" in end else end
+
+
 def _tiny(rows: Rows, case: Case) -> tuple[Array, float, int]:
     """Return which rows lie in files that are far too small, the usual size of the first kind, and how many files."""
     known, found = rows.measured(":bytes"), np.zeros(len(rows), bool)
     files = rows.files
     numbers, first = np.unique(files.rows[known], return_index=True)  # a file may have many rows: look at it once
     first = np.flatnonzero(known)[first]
-    kinds: dict[str, list[int]] = {}
-    for place, number in enumerate(numbers.tolist()):
-        _, dot, end = files.words[number].rpartition(".")
-        kinds.setdefault(end if dot and "/" not in end else "", []).append(place)
     typical, small = 0.0, list[int]()
-    for _, kind in sorted(kinds.items()):
+    for _, kind in Texts.of([_ending(files.words[number]) for number in numbers.tolist()]).places():
         if len(kind) < max(2, int(case.options["least"])):
             continue
         sizes = np.maximum(rows[":bytes"][first[kind]], 1).astype(np.float64)

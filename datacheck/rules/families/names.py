@@ -104,11 +104,12 @@ def called(block: Block, schema: Schema) -> Columns:
     return {"id": [str(name) for name in column.objects]}
 
 
-def _folded(name: str) -> str:
-    """Return what a name is on a disk that knows neither case nor two ways to write an accent."""
-    return (
-        name.lower() if name.isascii() else unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-    )
+def _folded(names: Sequence[str]) -> list[str]:
+    """Return what names are on a disk that knows neither case nor two ways to write an accent."""
+    text = "\0".join(names)
+    if text.isascii() and text.count("\0") == len(names) - 1:
+        return text.lower().split("\0")
+    return [unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()) for name in names]
 
 
 def _alike(names: Sequence[str]) -> Array:
@@ -186,7 +187,7 @@ def _same_name(rows: Rows) -> Iterator[Failure]:
 def _collide(rows: Rows) -> Iterator[Failure]:
     files = rows.files
     every = files.present()
-    folded = _alike([_folded(name) for name in every])
+    folded = _alike(_folded(every))
     if folded.any():
         few = [name for name, alike in zip(every, folded, strict=True) if alike]
         yield Failure(
