@@ -67,6 +67,14 @@ class Messages(Column):
         return values
 
 
+def data_of(column: Column) -> bytes:
+    """Return the bytes of all texts of a column; made once, because several measurements search them."""
+    if "_data" not in column.__dict__:
+        column.__dict__["_data"] = column.values.tobytes()
+    data: bytes = column.__dict__["_data"]
+    return data
+
+
 def text_at(column: Column, place: int) -> str:
     """Return one text of a column; the others need not be decoded for it."""
     known: list[str] | None = column.__dict__.get("objects")

@@ -33,7 +33,10 @@ class Numbered(Sequence[str]):
     @staticmethod
     def of(path: str, numbers: Sequence[int] | Array) -> Sequence[str]:
         """Return the keys of numbered samples of one file."""
-        found = np.asarray(numbers, dtype=np.int64)
+        if isinstance(numbers, range):  # whose numbers NumPy takes one by one
+            found = np.arange(numbers.start, numbers.stop, numbers.step, dtype=np.int64)
+        else:
+            found = np.asarray(numbers, dtype=np.int64)
         if len(found) and (found.min() < 0 or found.max() >= _MOST):  # no file has so many, but a key must be a text
             return [f"{path}:{number:012d}" for number in found.tolist()]
         return Numbered([f"{path}:"], np.zeros(len(found), np.int32), found)

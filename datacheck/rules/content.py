@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import digest64, digests64
-from datacheck.messages import Messages
+from datacheck.messages import Messages, data_of
 from datacheck.rules.base import Columns, measure
 from datacheck.rules.measures import is_numeric
 from datacheck.rules.points import content_keys, mixed
@@ -75,7 +75,7 @@ def _said(turns: Turns) -> Array:
     stops = np.cumsum(turns.counts)
     sizes = np.concatenate([[0], np.cumsum(said.lengths)])
     begins, ends = sizes[stops - turns.counts], sizes[stops]
-    data: Any = np.ascontiguousarray(said.values).data
+    data = data_of(said)
     texts = digests64(data[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True))
     return mixed(texts ^ (total[stops] - total[stops - turns.counts]))
 

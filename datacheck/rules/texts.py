@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.messages import text_at
+from datacheck.messages import data_of, text_at
 from datacheck.sample import Column
 
 Array = np.ndarray[Any, Any]
@@ -28,9 +28,8 @@ def words_apart(column: Column) -> list[bytes]:
         White space is what `str.isspace` calls so. A few passes over the bytes of all texts tell most texts from those
         that have something else than single spaces within; only these are taken apart, which takes ten times as long.
     """
-    octets = np.ascontiguousarray(column.values)
+    octets, data = np.ascontiguousarray(column.values), data_of(column)
     stops = column.starts + (0 if column.lengths is None else column.lengths)
-    data = octets.tobytes()
     texts = [data[a:b] for a, b in zip(column.starts.tolist(), stops.tolist(), strict=True)]
     untidy = np.concatenate([_untidy(octets, column.starts, stops), _other_spaces(octets, data)])
     for i in np.unique(np.searchsorted(stops, untidy, side="right")).tolist():

@@ -194,12 +194,18 @@ def checked_rows(block: Block, columns: dict[str, Measured]) -> Table:
         files=files,
         inner=inner,
         splits=_all(block.split, count),
-        groups=storable(block.groups) or _all("", count),
+        groups=_groups(block),
         status=np.full(count, CHECKED, np.int8),
         reasons=_all("", count),
         nbytes=_sample_bytes(block),
         columns=columns,
     )
+
+
+def _groups(block: Block) -> Sequence[str]:
+    first = block.groups[0] if block.groups else ""
+    alike = not block.groups or block.groups.count(first) == len(block)
+    return _all(storable([first])[0], len(block)) if alike else storable(block.groups)
 
 
 def _all(text: str, count: int) -> Texts:

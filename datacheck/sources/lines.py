@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -100,6 +100,26 @@ def _some(path: Path, run: list[int], lines: _Lines) -> Iterator[Part]:
         yield lines.unread(number, FormatError(msg))
 
 
+class _Spans(Sequence[tuple[int, int]]):
+    """The lines [n, n + 1) of each sample, which hardly anybody asks for."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[int, int]: ...
+    @overload
+    def __getitem__(self, place: slice) -> _Spans: ...
+    def __getitem__(self, place: int | slice) -> tuple[int, int] | _Spans:
+        """Return the lines of one sample, or those of a range of samples."""
+        if isinstance(place, slice):
+            return _Spans(self._numbers[place])
+        return self._numbers[place], self._numbers[place] + 1
+
+
 class _Lines:
     """The lines of one file on their way into blocks.
 
@@ -184,8 +204,7 @@ class _Lines:
     def _block(self, numbers: Sequence[int], columns: dict[str, Column]) -> Block:
         columns |= {name: Column.of([value] * len(numbers)) for name, value in self._companions.items()}
         keys = Numbered.of(self._item.path, numbers)
-        spans = list(zip(numbers, map((1).__add__, numbers), strict=True))
-        block = self._source.block(self._item, keys, spans, dict(sorted(columns.items())), self._absent)
+        block = self._source.block(self._item, keys, _Spans(numbers), dict(sorted(columns.items())), self._absent)
         if numbers[0] == 0 and jsonl.marked(locate(self._source.root, self._source.roots, self._item.path)):
             block.facts["bom"] = Column(np.arange(len(numbers)) == 0)
         return block

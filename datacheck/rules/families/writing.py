@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.messages import Messages
+from datacheck.messages import Messages, data_of
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
 from datacheck.rules.patterns import beginning, counts
@@ -69,7 +69,7 @@ def _of_chats(found: Array, chats: Messages) -> Array:
 def _broken(column: Column) -> Array:
     """Return how many of each of `_KINDS` each text holds: int64 (texts, 4)."""
     assert column.lengths is not None
-    data, octets = column.values.tobytes(), column.values
+    data, octets = data_of(column), column.values
     stops = np.cumsum(column.lengths)
     broken = np.zeros((len(column), 4), np.int64)
     broken[:, 0] = counts(octets, data, stops, _REPLACED)[:, 0]
@@ -195,7 +195,7 @@ def markers(column: Column, spec: FieldSpec) -> Columns:
         return {}
     texts = column.said if isinstance(column, Messages) else column
     assert texts.lengths is not None
-    found = counts(texts.values, texts.values.tobytes(), np.cumsum(texts.lengths), _ENCODED)
+    found = counts(texts.values, data_of(texts), np.cumsum(texts.lengths), _ENCODED)
     found = _of_chats(found, column) if isinstance(column, Messages) else found
     return {"markers": (found > 0) @ _BITS}  # one number: vectors of 21 took a third of the time of writing rows
 
