@@ -27,10 +27,15 @@ def whole(column: Column) -> Array | None:
 
 
 def _whole(values: Array) -> Array | None:
+    numbers = np.empty(values.shape, np.int32)
+    back = values.dtype if values.dtype.kind != "f" or values.dtype.itemsize > 2 else np.dtype(np.int32)
     with np.errstate(invalid="ignore", over="ignore"):
-        numbers = values.astype(np.int32)
-        again = numbers.astype(values.dtype) if values.dtype.kind != "f" or values.dtype.itemsize > 2 else numbers
-        return numbers if np.array_equal(again, values) else None  # float16 takes large numbers for infinity
+        for start in range(0, len(values), _STRIP):  # there and back while it is in the cache of a core
+            part, number = values[start : start + _STRIP], numbers[start : start + _STRIP]
+            number[:] = part
+            if not (number.astype(back) == part).all():  # float16 takes large numbers for infinity
+                return None
+    return numbers
 
 
 def distinct(column: Column) -> tuple[Array, Array, Array]:

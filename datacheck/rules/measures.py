@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def flat(column: Column) -> tuple[Array, Array]:
     return (values.astype(np.uint8) if values.dtype.kind == "b" else values), lengths
 
 
-def one_of(values: Array, numbers: tuple[int, ...]) -> Array:
+def one_of(values: Array, numbers: Iterable[float]) -> Array:
     """Tell which values are one of a few numbers."""
     found = np.zeros(values.shape, bool)
     for number in numbers:

@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, measure, rule, those
-from datacheck.rules.measures import form, of_role, positions, reduced
+from datacheck.rules.measures import extremes, form, of_role, positions, reduced
 from datacheck.rules.points import exact_keys
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
@@ -90,7 +90,7 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
         return {}
     (keys, lengths), xyz = found, placed[0]
     count = np.ones(len(column), np.int64) if lengths is None else lengths
-    if xyz.dtype.kind == "f" and not np.isfinite(xyz.sum()):
+    if not all(np.isfinite(ends).all() for ends in extremes(column)[:2]):
         whole: Array = np.logical_and.reduce(np.isfinite(xyz), axis=0)
         keys, count = keys[whole], reduced(np.add, whole, lengths)
     stops = np.cumsum(count)

@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
-from datacheck.rules.measures import MOST_COMPONENTS, extremes, finite, form, is_numeric, numbers, reduced
+from datacheck.rules.measures import MOST_COMPONENTS, extremes, finite, form, is_numeric, numbers, one_of, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
 from datacheck.table import Measured, Rows
@@ -121,7 +121,7 @@ def marks(column: Column, spec: FieldSpec) -> Columns:
     columns = {
         "rows": count,
         "zeros": np.bincount(sample[value == 0], minlength=size),
-        "declared": np.bincount(sample[np.isin(value, spec.sentinels)], minlength=size),
+        "declared": np.bincount(sample[one_of(value, spec.sentinels)], minlength=size),
         "alike": np.zeros(size, np.int64),
         "alike_value": np.zeros(size),
     }
