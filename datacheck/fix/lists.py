@@ -8,6 +8,7 @@ from pathlib import Path
 
 from datacheck.errors import UsageError
 from datacheck.fix import Asked, Edit, Repair
+from datacheck.schema.model import RECORDS
 from datacheck.table import UNREADABLE
 
 _BOM = b"\xef\xbb\xbf"
@@ -26,6 +27,10 @@ def _cleaned_lists(asked: Asked) -> Mapping[str, Edit]:
             gone.setdefault(note.reason.removeprefix("stands more than once in "), set())
     if not gone:
         msg = "DC105: no line of a list is wrong; files that no list names are for you to add."
+        raise UsageError(msg)
+    records = sorted(path for path in gone if path.lower().endswith(RECORDS))
+    if records:
+        msg = f"{records[0]}: only lists of lines are repaired. Let the preprocessing write it again."
         raise UsageError(msg)
     return {path: partial(_without, frozenset(lines)) for path, lines in gone.items()}
 

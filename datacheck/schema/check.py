@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datacheck.errors import SchemaError
 from datacheck.schema.complaints import Complaint, Where
 from datacheck.schema.dims import SAMPLES, SUM
-from datacheck.schema.model import ANY, FieldSpec, Schema, parse_columns
+from datacheck.schema.model import ANY, RECORDS, FieldSpec, Schema, parse_columns
 from datacheck.schema.patterns import parse
 from datacheck.schema.units import ANGLE, LENGTH, SPATIAL_ROLES, TIME
 from datacheck.schema.values import meant
@@ -108,8 +108,8 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
         yield ("samples", "files"), "no pattern; name the files, for example '*.npy'"
     for pattern in samples.files:
         yield from _template(pattern, ("samples", "files"), names)
-    if samples.list is not None:
-        yield from _list(samples.list, samples.files, names)
+    yield from _list(samples.list, samples.files, names) if samples.list is not None else ()
+    yield from _counts(samples.list or "") if samples.counts else ()
     if samples.group is not None:
         yield from _template(samples.group, ("samples", "group"), [*names, "file"], path=False)
     yield from _each(samples.each, names)
@@ -118,6 +118,12 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
             yield ("roots", root), f"a root needs a name of its own, of letters, digits and _; found {root!r}"
         if schema.roots[root]:
             yield from _template(schema.roots[root], ("roots", root), ())
+
+
+def _counts(lists: str | dict[str, str]) -> Iterator[Complaint]:
+    paths = lists.values() if isinstance(lists, dict) else [lists]
+    if not any(path.lower().endswith(RECORDS) for path in paths):
+        yield ("samples", "counts"), f"only the entries of a YAML or JSON list state numbers ({', '.join(RECORDS)})"
 
 
 def _each(each: str | None, names: list[str]) -> Iterator[Complaint]:
@@ -299,10 +305,11 @@ def _sections(schema: Schema, names: list[str]) -> Iterator[Complaint]:
     for key in ("episode", "windows"):
         if getattr(schema, key) is not None and not timed:
             yield (key,), f"{key} needs a field whose first axis is time: shape: [T, ...]"
-    for name, axis in schema.attrs.items():
-        axis = axis.removeprefix(SUM) if isinstance(axis, str) else axis
-        if isinstance(axis, str) and axis not in {*axes, SAMPLES}:
-            yield ("attrs", name), f"no field has an axis {axis}{meant(axis, axes) or _listed(sorted(axes))}"
+    for where, counts in ((("attrs",), schema.attrs), (("samples", "counts"), schema.samples.counts)):
+        for name, axis in counts.items():
+            axis = axis.removeprefix(SUM) if isinstance(axis, str) else axis
+            if isinstance(axis, str) and axis not in {*axes, SAMPLES}:
+                yield (*where, name), f"no field has an axis {axis}{meant(axis, axes) or _listed(sorted(axes))}"
     yield from _loader(schema)
     yield from _splits(schema, names)
 

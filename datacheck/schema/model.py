@@ -48,6 +48,7 @@ from datacheck.schema.values import (
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 
+RECORDS = (".yaml", ".yml", ".json")  # lists of samples whose entries may be mappings
 ANY = "*"  # the field name that stands for every field a schema does not list
 
 Ints = Annotated[tuple[int, ...], BeforeValidator(as_tuple)]
@@ -142,6 +143,7 @@ class SamplesSpec(_Model):
 
     files: Strings
     list: Lists | None = None
+    counts: dict[str, Counts] = Field(default_factory=dict)
     each: str | None = None
     group: str | None = None
     masks: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from datacheck.errors import FormatError, SchemaError
 from datacheck.formats.base import format_of, store_markers
@@ -13,9 +14,11 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Work, file_templates
 from datacheck.sources.fields import companion_template
 from datacheck.sources.listing import Listing, locate
+from datacheck.sources.lists import read_list
 from datacheck.table import Note
 
-_LIST = "DC105"
+_LIST, _COUNTS = "DC105", "DC111"
+_EMPTY = "is an empty entry: it names no sample"
 _SPLIT = "split"
 _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
@@ -63,6 +66,10 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
     notes = [*lists.notes, *_junk(listing)]
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and abs(value) < 1 << 62  # no boolean, and one that fits where it is compared
 
 
 def _by_key(note: Note) -> tuple[str, str]:
@@ -120,11 +127,13 @@ def _companions(schema: Schema, found: list[_Found]) -> set[str]:
 
 @dataclass
 class _Named:
-    """What one list file says: lines in order, and what its own path stands for."""
+    """What one list file says: lines in order, what they say beside a name, and what its own path stands for."""
 
     path: str
     names: dict[str, str]
     lines: list[str] = field(default_factory=list)
+    about: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # of a line that is a mapping
+    empty: list[int] = field(default_factory=list)  # places without a name
 
 
 @dataclass
@@ -182,13 +191,30 @@ class _Lists:
         if any(t.allows(name, value) is False for t in self._templates for name, value in names.items()):
             return  # a text file of another kind: no sample can have such a name
         try:
-            text = locate(self._listing.root, self._listing.roots, path).read_bytes().decode("utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
+            entries = read_list(locate(self._listing.root, self._listing.roots, path))
+        except (OSError, UnicodeDecodeError, FormatError) as error:
             self._broken.append(path)
             self._note(path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, ""))
             return
-        lines = [line.strip() for line in text.splitlines()]
-        self._lists.append(_Named(path, names, [line for line in lines if line]))
+        named = _Named(path, names)
+        for number, entry in enumerate(entries):
+            if entry.name:
+                line = self._line(entry.name, names) if entry.is_path else entry.name
+                named.lines.append(line)
+                named.about.setdefault(line, entry.about)
+            else:
+                named.empty.append(number)
+        self._lists.append(named)
+
+    def _line(self, path: str, names: Mapping[str, str]) -> str:
+        """Return what a line of a text would say for a path; the path as it is where no end of it is a sample's."""
+        parts = path.replace("\\", "/").split("/")
+        for start in range(len(parts)):
+            for template in self._templates:
+                found = template.match("/".join(parts[start:]))
+                if found is not None and all(found.get(name, value) == value for name, value in names.items()):
+                    return "/".join(found[name] for name in self._free(template))
+        return path
 
     def _is_list(self, names: _Named, index: _Index) -> bool:
         """Tell a list from another text file whose name fits the pattern."""
@@ -275,6 +301,8 @@ class _Lists:
         listed: dict[str, _Named] = {}
         for names in self._lists:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
+            for number in names.empty:
+                self._note(f"{names.path}[{number}]", _EMPTY, names.names.get(_SPLIT, ""), missing=True)
             seen: set[str] = set()
             for line in names.lines:
                 if line in seen:
@@ -295,6 +323,13 @@ class _Lists:
                 self._note(path, f"listed in {listed[path].path} and in {names.path}; the first counts", split)
             else:
                 listed[path] = names
+                self._count(path, names.about.get(line, {}), split)
+
+    def _count(self, path: str, about: Mapping[str, Any], split: str) -> None:
+        """Note the numbers that an entry states of its file."""
+        stated = {name: about[name] for name in self._schema.samples.counts if _is_count(about.get(name))}
+        if stated:
+            self.notes.append(Note(_COUNTS, path, "", split=split, about=stated))
 
     def _absent(self, line: str, names: _Named) -> tuple[str, str]:
         """Return the key of a listed sample that is not there, and why."""

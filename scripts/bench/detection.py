@@ -136,7 +136,7 @@ def _answers(said, runs) -> dict[str, tuple[str, bool]]:
 
 def on_disk(seeds: int, workers: int) -> tuple[list[str], list[str], list[str]]:
     """Return rows of the faults, rows of the clean systems, and what is not good enough."""
-    jobs = [(system, seed) for system in (*synth.SYSTEMS, "scannet_raw") for seed in range(seeds)]
+    jobs = [(system, seed) for system in (*synth.SYSTEMS, "scannet", "scannet_raw") for seed in range(seeds)]
     hits: dict[tuple[str, str, str], list[bool]] = defaultdict(list)
     calm: dict[str, list[list[str]]] = defaultdict(list)
     with ProcessPoolExecutor(workers) as pool:

@@ -237,5 +237,16 @@ def test_factors_that_fit_equally_well_must_be_chosen(place):
     np.testing.assert_allclose(np.load(place / "copy/1.npy"), cloud(1), rtol=1e-6)
 
 
+def test_lists_of_mappings_are_left_to_those_who_write_them(place):
+    np.save(place / "data/a.npy", cloud(0))
+    (place / "data/all.json").write_text('[{"file": "a.npy"}, {"file": "b.npy"}, {"file": "a.npy"}, null]')
+    schema = parse_schema(CLOUDS.replace("{files:", "{list: all.json, files:").replace('"*.npy"', '"{id}.npy"'))
+    run = scanned(schema, place / "data")
+    kinds = {f.kind: f.severity.value for f in run.report.findings if f.code == "DC105"}
+    assert kinds == {"none": "error", "missing": "error", "stands more than once": "warning"}
+    with pytest.raises(UsageError, match=r"all.json: only lists of lines are repaired"):
+        fix(run, schema, "DC105", place / "copy")
+
+
 def test_every_repair_is_of_a_rule_that_exists():
     assert set(repairs()) <= set(catalogue())

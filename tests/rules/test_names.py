@@ -167,6 +167,31 @@ def told(lengths, **changed):
     return demos(lengths, **({"version": [3] * len(lengths)} | right | changed))
 
 
+LISTED = """
+samples: {files: "{split}/{id}.npy", list: "{split}.yaml", counts: {file_len: P, rows: P}}
+fields: {x: {shape: [P]}}
+"""
+
+
+def listed_lengths(lengths, **stated):
+    """Return the findings of DC111 for files of these lengths, of which a list states others by place."""
+    samples = [("", Piece(f"f{i}.npy", {"x": np.arange(n) + i}, Origin(f"f{i}.npy"))) for i, n in enumerate(lengths)]
+    notes = [
+        Note("DC111", f"f{i}.npy", "", about={name: said}) for name, by in stated.items() for i, said in by.items()
+    ]
+    schema = schema_of(LISTED)
+    findings = judged(schema, measured(schema, samples), notes).findings
+    return [(f.kind, f.severity.value, f.rows.tolist(), f.measured) for f in findings if f.code == "DC111"]
+
+
+def test_numbers_in_a_list_are_held_against_the_files_that_it_names():
+    assert listed_lengths([9, 8, 7]) == []  # a list may say nothing
+    assert listed_lengths([9, 8, 7], file_len={0: 9, 2: 7, 5: 1}, rows={1: 8}) == []
+    short = {"stated": 6, "found": 7}
+    assert listed_lengths([9, 8, 7], file_len={0: 9, 2: 6}) == [("file_len", "error", [2], short)]
+    assert [k for k, *_ in listed_lengths([9, 8, 7], file_len={2: 6}, rows={2: 0})] == ["file_len", "rows"]
+
+
 def test_every_count_is_held_against_what_it_counts():
     assert counts(told([9, 8, 7])) == []
     assert counts(told([9, 8, 7], num_samples=[9, 9, 7])) == [("num_samples", [1])]

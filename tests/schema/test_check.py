@@ -82,6 +82,8 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ("samples: {files: '{split:train|validation}/{a}.npy', list: {val: val.txt}}", "3, samples.list.val: no pattern of files allows a split called 'val'"),
         ("samples: {files: '{a}.npy', list: {val: 3}}", "3, samples.list: {'val': 3} names no lists; write a pattern ('{split}.txt') or a file for each split ({val: val_list.txt})"),
         ("samples: {files: '{a}.npy', list: {}}", "3, samples.list: {} names no lists; write a pattern ('{split}.txt') or a file for each split ({val: val_list.txt})"),
+        ("samples: {files: '{split}/{a}.npy', list: '{split}.txt', counts: {n: P}}\nfields: {x: {shape: [P]}}", "3, samples.counts: only the entries of a YAML or JSON list state numbers (.yaml, .yml, .json)"),
+        ("samples: {files: '{split}/{a}.npy', list: '{split}.yaml', counts: {n: Q}}\nfields: {x: {shape: [P]}}", "3, samples.counts.n: no field has an axis Q; there are P"),
         ("samples: {files: '*.npy', each: lines}", "3, samples.each: cannot read 'lines'; allowed are line, row, /group/pattern_* and ends:path. Did you mean 'line'?"),
         ("samples: {files: '*.npy', each: 'ends:'}", "3, samples.each: cannot read 'ends:'; allowed are line, row, /group/pattern_* and ends:path"),
         ("samples: {files: '{id}.npy'}\nroots: {id: ids}", "4, roots.id: a root needs a name of its own, of letters, digits and _; found 'id'"),

@@ -1,5 +1,6 @@
 """What a listing comes to: items, splits, lists that disagree with files, files left over."""
 
+import json
 import re
 
 import pytest
@@ -196,6 +197,56 @@ def test_a_list_whose_lines_fit_no_file_is_told(tmp_path):
     assert note.reason == (
         "no such list (train.txt has such a name, but no line of it names a file here): all 1 matching files are taken"
     )
+
+
+DATABASE = {"files": "{split:train|val}/{scene}.npy", "list": "{split}_database.yaml", "counts": {"file_len": "P"}}
+POINTS = {"xyz": {"shape": ["P", 3]}}
+
+
+def test_a_list_of_mappings_names_files_by_the_end_of_their_path_and_counts_their_rows(tmp_path):
+    write(tmp_path, "train/a.npy", "train/b.npy", "train/c.npy", "train/d.npy")
+    entries = [
+        {"filepath": "data/processed/train/a.npy", "file_len": 30, "scene": 1},
+        {"file": "train/b.npy", "file_len": True}, "c",
+        {"path": "/elsewhere/val/d.npy", "file_len": 4}, {"filepath": r"x\train\d.npy", "file_len": 1 << 63},
+    ]  # fmt: skip
+    write(tmp_path, "train_database.yaml", text=json.dumps(entries))
+    write(tmp_path, "label_database.yaml", text="1: {name: wall}\n")
+    work = plan(tmp_path, schema(DATABASE, POINTS))
+    assert [i.path for i in work.items] == ["train/a.npy", "train/b.npy", "train/c.npy", "train/d.npy"]
+    assert [(n.code, n.key, n.about) for n in work.notes] == [
+        ("DC105", "/elsewhere/val/d.npy", {}), ("DC111", "train/a.npy", {"file_len": 30}),
+    ]  # fmt: skip
+    assert list(work.unclaimed) == ["label_database.yaml"]
+
+
+@pytest.mark.parametrize("end", ["yaml", "yml", "json"])
+def test_entries_without_a_name_are_missing_samples_with_their_place(end, tmp_path):
+    write(tmp_path, "train/a.npy", "train/b.npy", "train/c.npy")
+    write(tmp_path, f"train_database.{end}", text='[null, {"filepath": "train/a.npy"}, "b", {"scene": 3}, {}, 7, ""]')
+    write(tmp_path, f"config_database.{end}", text='[null, "x"]')
+    spec = {"files": "{split}/{scene}.npy", "list": "{split}_database." + end}
+    work = plan(tmp_path, schema(spec, POINTS))
+    assert [i.path for i in work.items] == ["train/a.npy", "train/b.npy"]
+    assert [(n.key, n.missing) for n in work.notes] == [
+        ("train/7.npy", True), ("train/c.npy", False),
+        *((f"train_database.{end}[{place}]", True) for place in (0, 3, 4, 6)),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{a: {file_len: 3}, z: {file_len: 3}}", ["listed in train_database.yaml as 'z', but there is no such", ""]),
+        ("", ["no list names this file, so it is not read"]), ("[", ["the list cannot be read"]),
+        ("!!python/object:os.system [a]", ["the list cannot be read"]),
+    ],
+)  # fmt: skip
+def test_a_list_may_be_a_mapping_empty_or_broken(text, said, tmp_path):
+    write(tmp_path, "train/a.npy")
+    write(tmp_path, "train_database.yaml", text=text)
+    work = plan(tmp_path, schema(DATABASE, POINTS))
+    assert [n.reason[: len(s)] for n, s in zip(sorted(work.notes, key=lambda n: n.code), said, strict=True)] == said
 
 
 def test_other_text_files_are_no_lists(tmp_path):

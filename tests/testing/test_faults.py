@@ -15,7 +15,7 @@ import pytest
 from datacheck.errors import UsageError
 from datacheck.testing import faults, synth
 
-LISTS = {"train.txt", "evaluation.txt", "train_list.txt", "val_list.txt"}
+LISTS = {"train.txt", "evaluation.txt", "train_list.txt", "val_list.txt", "train_database.yaml"}
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def test_clean_data_scan_clean_with_the_schema_that_fits(system, seed, tmp_path)
 
 
 @pytest.mark.parametrize("seed", [0, 2])
-@pytest.mark.parametrize("system", [*synth.SYSTEMS, "scannet_raw"])
+@pytest.mark.parametrize("system", [*synth.SYSTEMS, "scannet", "scannet_raw"])
 def test_every_planted_fault_is_named_with_its_code_and_nothing_else_is_an_error(system, seed, tmp_path):
     synth.write(system, tmp_path / "data", seed=seed)
     planted = faults.plant(system, tmp_path / "data", seed=seed)

@@ -139,22 +139,23 @@ def _whole(column: Column, i: int) -> int | None:
 
 @rule(
     "DC111", "count-mismatch", Severity.ERROR, Level.SAMPLE, per="sample", measures=(attributes, form), sees="all",
-    unless=lambda schema: "" if schema.attrs else "attrs is empty: no attribute counts anything",
+    unless=lambda s: "" if s.attrs or s.samples.counts else "attrs and samples.counts are empty: nothing is counted",
 )  # fmt: skip
 def count_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
-    """An attribute states another number than there is.
+    """An attribute, or an entry in a list, states another number than there is.
 
     What:
         Attributes listed in ``attrs``: of a sample (``num_samples: T``), of the file (``num_demos: samples``), added up
         over the samples of the file (``total: sum T``), or a plain number. A file's own may be missing, and only warn;
-        sums are judged where all samples of the file could be read and their fields agree.
+        sums are judged where all samples of the file could be read and their fields agree. Numbers in the entries of
+        a YAML or JSON list by ``samples: {counts: ...}`` in the same way (``file_len: P``).
     Why it matters:
         Loaders size their index by the attribute: too small, and the last demos are never seen; too large, and an
         epoch ends in an exception.
     Measure:
-        The attribute against the size of the axis in the sample's fields, or the samples of the file.
+        The number against the size of the axis in the sample's fields, or the samples of the file.
     When it is wrong:
-        The attribute counts something else: take it off ``attrs``.
+        It counts something else: take it off ``attrs`` or ``counts``.
     Options:
         none
     Bad::
@@ -171,34 +172,52 @@ def count_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
           - {n: 2, a: {normal: [30, 2]}, facts: {attrs/num_samples: 30}}
 
     Fix:
-        Count again and write the attribute; if data are missing, restore them.
+        Count again and write the number; if data are missing, restore them.
     Reference:
         robomimic, dataset structure: ``num_samples`` of each demo, ``total`` of ``/data``; LIBERO adds ``num_demos``.
+        Mask3D's fix_bugs_in_labels shortens three scenes and not their ``file_len``.
     """
     for name, what in sorted(case.schema.attrs.items()):
-        if f":attr/{name}" not in rows:
-            continue
-        stated, known = rows[f":attr/{name}"], rows.measured(f":attr/{name}")
-        of_file = what == SAMPLES or str(what).startswith(SUM)
-        if of_file:
-            there, whole = _in_file(rows, case.schema, str(what))
-        else:
-            there, whole = _in_sample(rows, case.schema, what)
-        wrong = known & whole & (stated != there)
-        if wrong.any():
-            first = int(np.flatnonzero(wrong)[0])
-            pairs = sorted({(int(a), int(b)) for a, b in zip(stated[wrong], there[wrong], strict=True)})
-            said = [f"{a:,} where there are {b:,}" for a, b in pairs]
-            what_of = " (samples of a file)" if what == SAMPLES else "" if isinstance(what, int) else f" ({what})"
-            yield Failure(
-                wrong,
-                f"{those(wrong, 'have')} an attribute {name} that states {listed(said)}{what_of}.",
-                measured={"stated": int(stated[first]), "found": int(there[first])},
-                kind=name,
-                severity=Severity.WARNING if of_file else None,  # what is there may well be whole
-                fix="Count again and write the attribute; restore what is missing.",
-                order=np.abs(stated - there),
+        if (column := f":attr/{name}") in rows:
+            yield from _miscounted(
+                rows, case, "an attribute that states", name, what, rows[column], rows.measured(column)
             )
+    for name, what in sorted(case.schema.samples.counts.items()):
+        yield from _miscounted(
+            rows, case, "an entry in a list that states", name, what, *_listed_count(rows, case, name)
+        )
+
+
+def _listed_count(rows: Rows, case: Case, name: str) -> tuple[Array, Array]:
+    """Return what the list says of each row's file, and of which rows it says it."""
+    said = {note.key: int(note.about[name]) for note in case.notes if name in note.about}
+    files = rows.files
+    known = np.array([word in said for word in files.words], dtype=bool)
+    stated = np.array([said.get(word, -1) for word in files.words], dtype=np.int64)
+    return stated[files.rows], known[files.rows]
+
+
+def _miscounted(
+    rows: Rows, case: Case, words: str, name: str, what: int | str, stated: Array, known: Array
+) -> Iterator[Failure]:
+    """Yield what is wrong with one number that attributes or lists state."""
+    of_file = what == SAMPLES or str(what).startswith(SUM)
+    there, whole = _in_file(rows, case.schema, str(what)) if of_file else _in_sample(rows, case.schema, what)
+    wrong = known & whole & (stated != there)
+    if wrong.any():
+        first = int(np.flatnonzero(wrong)[0])
+        pairs = sorted({(int(a), int(b)) for a, b in zip(stated[wrong], there[wrong], strict=True)})
+        said = [f"{a:,} where there are {b:,}" for a, b in pairs]
+        what_of = " (samples of a file)" if what == SAMPLES else "" if isinstance(what, int) else f" ({what})"
+        yield Failure(
+            wrong,
+            f"{those(wrong, 'have')} {words} {name}: {listed(said)}{what_of}.",
+            measured={"stated": int(stated[first]), "found": int(there[first])},
+            kind=name,
+            severity=Severity.WARNING if of_file else None,  # what is there may well be whole
+            fix="Count again and write the number; restore what is missing.",
+            order=np.abs(stated - there),
+        )
 
 
 def _in_sample(rows: Rows, schema: Schema, what: int | str) -> tuple[Array, Array]:

@@ -137,7 +137,8 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     """The list of a split and the files on disk do not name the same samples.
 
     What:
-        Each line of ``samples: {list: ...}`` has its file (error); each matching file is in one list, once (warning).
+        Each line of ``samples: {list: ...}`` has its file (error), no entry of a YAML or JSON list is empty (error);
+        each matching file is in one list, once (warning).
     Why it matters:
         Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
     Measure:
@@ -164,7 +165,10 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         hold issue 32: a copy of HO3D v3 without meta ABF12/0678 to 0728.
     """
-    missing = unreadable(rows, lambda reason: reason.startswith("DC105"))
+    empty = unreadable(rows, lambda reason: reason.startswith("DC105 is an empty entry"))
+    if empty.any():
+        yield _empty(rows, empty)
+    missing = unreadable(rows, lambda reason: reason.startswith("DC105")) & ~empty
     if missing.any():
         gone = stretches(key for key, lost in zip(rows.keys, missing, strict=True) if lost)
         yield Failure(
@@ -187,6 +191,20 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
             kind=re.split(r"[:,]| in ", reason)[0],  # without the path that follows
             fix="Correct the list, or move what it does not name out of the folder.",
         )
+
+
+def _empty(rows: Rows, empty: Array) -> Failure:
+    """Return the finding of entries that name no sample."""
+    places = stretches(key for key, lost in zip(rows.keys, empty, strict=True) if lost)
+    return Failure(
+        empty,
+        f"{counted(int(empty.sum()), 'place')} in a list {'holds' if empty.sum() == 1 else 'hold'} None, or no path: "
+        f"{listed(places)}.",
+        measured={"empty": places[:20]},
+        cause=Cause("preprocessing failed for them, and wrote None in their place", "none"),
+        kind="none",
+        fix="Look up in the log of the preprocessing which these are, run it again for them, or take them out.",
+    )
 
 
 @rule("DC108", "changed-since-last-listing", Severity.WARNING, Level.FILE, per="sample", sees="all")

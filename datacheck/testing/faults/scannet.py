@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from datacheck.testing.faults.base import Fault, Planted, Site, add_lines, names, truncate
 from datacheck.testing.synth.draw import Array
@@ -205,6 +206,30 @@ def _groups_twice(told: dict[str, Any], site: Site) -> None:
     told["segGroups"] += again
 
 
+def _failed_preprocessing(site: Site) -> list[Planted]:
+    """Two scenes failed, and their places in the database hold None."""
+    path = site.folder / "train_database.yaml"
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    places = [int(i) for i in sorted(site.rng.choice(len(entries) + 2, 2, replace=False))]
+    for place in places:
+        entries.insert(place, None)
+    path.write_text(yaml.safe_dump(entries), encoding="utf-8")
+    keys = tuple(f"train_database.yaml[{place}]" for place in places)
+    return [Planted(keys, "DC105", "None in the database")]
+
+
+def _old_length(site: Site) -> list[Planted]:
+    """The rows of a scene were filtered after its length had been written down."""
+    key = _victim(site)
+    path = site.folder / "train_database.yaml"
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for entry in entries:
+        if entry is not None and entry["filepath"] == key:
+            entry["file_len"] += 12
+    path.write_text(yaml.safe_dump(entries), encoding="utf-8")
+    return [Planted((key,), "DC111", "a file_len of more rows than there are")]
+
+
 FAULTS = (
     _edit("no-instances", "DC401", "no point has an instance", _no_instances),
     _edit("only-dropped-classes", "DC402", "every instance is wall or floor", _only_dropped),
@@ -225,6 +250,8 @@ FAULTS = (
     Fault("truncated-scene", "scannetpp", "DC101", _truncated),
     Fault("captions-gone", "scannetpp", "DC104", _captions_gone),
     Fault("copied-to-validation", "scannetpp", "DC801", _copied_to_validation),
+    Fault("none-in-the-database", "scannet", "DC105", _failed_preprocessing),
+    Fault("old-file-len", "scannet", "DC111", _old_length),
     _raw("other-segments", "DC408", "segments of another run", _SEGS, _renumbered),
     _raw("segments-of-fewer-vertices", "DC123", "segs.json lacks 100 vertices", _SEGS, _fewer_vertices),
     _raw("absent-segment", "DC408", "a group names a segment that is not there", ".aggregation.json", _absent_segment),
