@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.rules.measures import positions, reduced
+from datacheck.rules.measures import MOST_COMPONENTS, extremes, positions, reduced
 from datacheck.sample import Column
 
 Array = np.ndarray[Any, Any]
@@ -78,24 +78,31 @@ def _narrow(column: Column) -> tuple[Array, Array | None] | None:
         return None
     xyz, lengths = found
     narrow = xyz.astype(np.float32, copy=False)
+    if xyz.dtype.itemsize <= 2 or xyz.dtype == np.float32:
+        return _keys32(narrow), lengths
+    coarse = _coarse(column, xyz, lengths)
+    if coarse.any():
+        changed = np.logical_or.reduce([one != same for one, same in zip(narrow, xyz, strict=True)])
+        coarse &= reduced(np.add, changed, lengths) > 0
+    if coarse.all():
+        return exact_keys(column)
     keys = _keys32(narrow)
-    if xyz.dtype.itemsize > 2 and xyz.dtype != np.float32:
-        coarse = _coarse(xyz, narrow, lengths)
-        if coarse.any():
-            rows = coarse if lengths is None else np.repeat(coarse, lengths)
-            keys[rows] = _keys64(xyz[:, rows].astype(np.float64, copy=False))
+    if coarse.any():
+        rows = coarse if lengths is None else np.repeat(coarse, lengths)
+        exact = exact_keys(column)
+        assert exact is not None
+        keys[rows] = exact[0][rows]
     return keys, lengths
 
 
-def _coarse(xyz: Array, narrow: Array, lengths: Array | None) -> Array:
-    """Return bool (samples): whose positions float32 holds neither exactly nor finely enough."""
-    low, high = (reduced(ufunc, xyz, lengths).astype(np.float64) for ufunc in (np.minimum, np.maximum))
+def _coarse(column: Column, xyz: Array, lengths: Array | None) -> Array:
+    """Return bool (samples): whose positions float32 does not hold finely enough."""
+    known = column.values.ndim == 2 and column.values.shape[1] <= MOST_COMPONENTS
+    ends = extremes(column)[:2] if known else [reduced(ufunc, xyz, lengths) for ufunc in (np.minimum, np.maximum)]
+    low, high = (end[:3].astype(np.float64) for end in ends)
     size, reach = (high - low).max(axis=0), np.maximum(-low, high).max(axis=0)
-    fine: Array = (reach * np.finfo(np.float32).eps <= _COARSE * size) & (size > _LEAST) & (reach < _MOST)
-    if fine.all():
-        return np.zeros(len(fine), bool)
-    changed: Array = reduced(np.add, (narrow != xyz).any(axis=0), lengths) > 0
-    return changed & ~fine
+    fine = (reach * np.finfo(np.float32).eps <= _COARSE * size) & (size > _LEAST) & (reach < _MOST)
+    return np.asarray(~fine)
 
 
 def _keys32(xyz: Array) -> Array:
