@@ -13,6 +13,7 @@ Array = np.ndarray[Any, Any]
 
 _ODD = tuple(np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64))
 _STRIP = 1 << 14  # points that stay in the cache of a core
+_MOST_KEPT = 1 << 22  # keys of more points would take too much memory: they are made again
 _HALF = np.uint64(32)
 _COARSE = 1e-6  # of a cloud's size: float32 must tell apart what is as far apart as this
 _LEAST, _MOST = 1e-30, 1e30  # sizes and places that float32 holds with all of its digits
@@ -43,7 +44,7 @@ def exact_keys(column: Column) -> tuple[Array, Array | None] | None:
         None where the field holds no positions.
 
     Notes:
-        -0 is 0. Made once.
+        -0 is 0. Made once, but for very large clouds.
     """
     return _kept(column, "_exact_keys", _exact)
 
@@ -59,9 +60,12 @@ def content_keys(column: Column) -> tuple[Array, Array | None] | None:
 
 
 def _kept(column: Column, name: str, make: Any) -> tuple[Array, Array | None] | None:
-    if name not in column.__dict__:
-        column.__dict__[name] = make(column)
-    found: tuple[Array, Array | None] | None = column.__dict__[name]
+    if name in column.__dict__:
+        known: tuple[Array, Array | None] | None = column.__dict__[name]
+        return known
+    found: tuple[Array, Array | None] | None = make(column)
+    if len(column.values) <= _MOST_KEPT:
+        column.__dict__[name] = found
     return found
 
 
