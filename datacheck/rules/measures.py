@@ -344,7 +344,7 @@ def near(block: Block, schema: Schema) -> Columns:
     """
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
-        mine = column_of(block, schema, name) if spec.near else None
+        mine = column_of(block, schema, name) if spec.near and spec.role != "depth" else None
         other = column_of(block, schema, spec.near or "") if mine is not None else None
         here = None if mine is None else positions(mine)
         there = None if other is None else place.function(other, schema.spec(spec.near or ""))

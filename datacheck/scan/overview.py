@@ -86,7 +86,7 @@ def _specs(role: str) -> Iterator[FieldSpec]:
             drives=other, lag=0, values=(0.0, 1.0), order="wxyz", near=other, posed_by=other, indexes=other,
             encloses=other, annotates=other, encodes=(other, other), ignore=(-1,), sentinels=(-1.0,), classes=20,
             min_points=1, min_instances=1, must_be=False, speakers=("user",), train_on="user", preferred_over=other,
-            label_of=other, shift=0, min_trained_tokens=1,
+            label_of=other, shift=0, channels=(1.0, 256.0), min_trained_tokens=1,
         )  # fmt: skip
 
 

@@ -21,13 +21,14 @@ _WORDS = frozenset({"text", "chat", "captions"})
 _LABELS = frozenset({"class", "instance", "segment", "labels", "tokens", "mask", "id"})
 READ_BY: Mapping[str, frozenset[str]] = {
     "size": _PLACED,
-    "distance": _PLACED,
-    "near": _PLACED,
+    "distance": _PLACED | {"depth"},
+    "near": _PLACED | {"depth"},
     "centered": frozenset({"points", "joints"}),
     "centered_on": frozenset({"points", "joints"}),
     "up": frozenset({"points"}),
     "extrinsics": frozenset({"points", "joints", "depth"}),
     "scale": frozenset({"depth", "points"}),
+    "channels": frozenset({"depth"}),
     "origin": frozenset({"image"}),
     "robot": frozenset({"joint_angle", "action"}),
     "max_speed": frozenset({"position", "joint_angle", "rotvec", "action"}),
@@ -40,7 +41,7 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "encloses": frozenset({"boxes"}),
     "annotates": frozenset({"captions", "boxes", "id"}),
     "encodes": frozenset({"ground_truth"}),
-    "share": frozenset({"mask"}),
+    "share": frozenset({"mask", "depth"}),
     "preferred_over": frozenset({"chat", "text"}),
     "label_of": frozenset({"labels"}),
     "shift": frozenset({"labels"}),
@@ -209,6 +210,8 @@ def _roles(spec: FieldSpec, where: Where) -> Iterator[Complaint]:
         yield (*where, "dtype"), f"role {spec.role} is text or JSON, not {spec.dtype}"
     if spec.dtype in {"text", "json"} and spec.role not in {None, "id", "value", *_WORDS}:
         yield (*where, "dtype"), f"role {spec.role} is numbers, not {spec.dtype}"
+    if spec.role == "depth" and (spec.near is None) != (spec.distance is None):
+        yield (*where, "near" if spec.distance is None else "distance"), "a depth map needs both near and distance"
     yield from _unit(spec, where)
 
 

@@ -96,6 +96,7 @@ class FieldSpec(_Model):
     intrinsics: str | None = None
     extrinsics: str | None = None
     scale: Annotated[float, Field(gt=0)] | None = None
+    channels: Floats = ()
     origin: Literal["top_left", "bottom_left"] | None = None
     image_size: Annotated[tuple[Count, Count], BeforeValidator(as_tuple)] | None = None
     skeleton: Annotated[str | None, one_of(SKELETONS, "skeleton")] = None

@@ -2,8 +2,13 @@
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from datacheck.formats.base import open_container
 from datacheck.sample import Origin, Piece
+from datacheck.scan import scan
+from datacheck.schema.load import parse_schema
+from datacheck.testing import synth
 from tests.rules.harness import codes, judged, measured, schema_of
 
 
@@ -51,6 +56,89 @@ def test_the_scale_is_named_and_those_that_fit_too():
     (finding,) = found(DEPTH, [*maps(*[1500] * 9), *maps(150_000)])  # BOP's depth_scale of 0.1, upside down
     assert finding.cause.factor == pytest.approx(0.01, rel=0.3)
     assert finding.rows.tolist() == [9]
+
+
+HAND = """
+fields:
+  root: {role: %s, unit: m}
+  x: {role: depth, shape: [8, 9, 3], unit: m, channels: [1, 256], scale: 0.001, near: root, distance: ..0.25,
+      share: 0.1..0.9}
+"""
+
+
+def coded(*steps, seen=72 // 2):
+    """Depth maps whose first `seen` pixels are so many steps deep, as low byte, high byte and a byte of nothing."""
+    made = [np.where(np.arange(72) < seen, step, 0).reshape(8, 9) for step in steps]
+    return [np.stack([m % 256, m // 256, np.full_like(m, 77)], axis=-1).astype(np.uint8) for m in made]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
+@pytest.mark.parametrize(("step", "bad"), [(640, 0), (840, 0), (860, 1), (360, 0), (340, 1), (255, 1), (256, 1)])
+def test_depth_is_put_together_of_its_channels_and_held_against_the_hand(step, bad, dtype):
+    for z in (-0.6, 0.6):  # a hand in front of an OpenGL camera, or of an OpenCV one
+        samples = [{"root": np.array([3.0, 4.0, z]), "x": image.astype(dtype)} for image in coded(600, 610, step)]
+        findings = said(HAND % "position", samples)
+        assert findings == [("DC204", "warning", "apart", [2])] * bad
+
+
+def test_depth_is_compared_with_the_root_of_joints_the_middle_of_points_and_in_their_unit():
+    rows = np.array([[0, 0, 600.0], [0, 0, 1600.0], [0, 0, 2000.0]])
+    for role, steps in (("joints, shape: [J, 3]", 600), ("points, shape: [P, 3]", 1400)):
+        schema = (HAND % role).replace("3], unit: m}", "3], unit: mm}", 1)
+        assert said(schema, [{"root": rows, "x": coded(steps)[0]}]) == []
+        assert said(schema, [{"root": rows, "x": coded(steps + 300)[0]}]) == [("DC204", "warning", "apart", [0])]
+
+
+@pytest.mark.parametrize(("seen", "bad"), [(7, 1), (8, 0), (64, 0), (65, 1), (0, 1), (72, 1)])
+def test_the_share_of_pixels_with_a_depth_has_two_ends(seen, bad):
+    samples = [{"root": np.array([0, 0, -0.6]), "x": image} for image in [*coded(600), *coded(601, seen=seen)]]
+    assert said(HAND % "position", samples) == [("DC204", "warning", "share", [1])] * bad
+
+
+def test_depth_without_a_hand_or_with_a_root_at_the_origin_is_not_compared():
+    image = coded(600)[0]
+    schema = (HAND % "position").replace("unit: m}", "unit: m, optional: true}", 1)
+    no_number = np.array([0, 0, np.nan])
+    found = said(schema, [{"x": image}, {"root": np.zeros(3), "x": image}, {"root": no_number, "x": image}])
+    assert not [f for f in found if f[0] == "DC204"]
+    gray = {"root": np.array([0, 0, -0.6]), "x": np.full((8, 9), 600)}  # no channels: another kind of file
+    assert {code for code, *_ in said(schema, [gray])} == {"DC122"}
+
+
+HO3D_DEPTH = """
+datacheck: 1
+name: ho3d_depth
+extends: ho3d
+fields:
+  depth: {role: depth, shape: [480, 640, 3], file: "{split}/{seq}/depth/{frame}.png", optional: true, unit: m,
+          channels: [1, 256], scale: 0.00012498664727900177, near: handJoints3D, distance: 0..0.3, share: 0.1..}
+"""
+
+
+def test_depth_files_of_ho3d_are_read_deep_only(tmp_path):
+    synth.write("ho3d", tmp_path / "d", train=2, evaluation=1, frames=(12, 14), vertices=False)
+    schema = parse_schema(HO3D_DEPTH)
+    folders = sorted((tmp_path / "d").glob("*/*/meta"))
+    rng = np.random.default_rng(0)
+    for place in folders:
+        (place.parent / "depth").mkdir()
+        for frame in sorted(place.glob("*.pkl"))[:3]:
+            with open_container(frame) as record:
+                z = abs(record.read("handJoints3D").reshape(-1, 3)[0, 2])
+            steps = np.round((z + rng.uniform(-0.1, 0.15, (480, 640))) / 0.00012498664727900177).astype(np.int64)
+            image = np.stack([steps % 256, steps // 256, 0 * steps], axis=-1).astype(np.uint8)
+            Image.fromarray(image).save(place.parent / "depth" / f"{frame.stem}.png")
+    run = scan(tmp_path / "d", schema, output=tmp_path / "clean", level="deep")
+    assert run.report.findings == []
+    swapped = folders[0].parent / "depth/0001.png"
+    Image.fromarray(np.asarray(Image.open(swapped))[..., [1, 0, 2]].copy()).save(swapped)  # high byte first
+    run = scan(tmp_path / "d", schema, output=tmp_path / "deep", level="deep")
+    found = [(f.code, [run.table.keys[i] for i in f.rows]) for f in run.report.findings]
+    assert [(code, keys) for code, keys in found if code == "DC204"] == [
+        ("DC204", [folders[0].relative_to(tmp_path / "d").as_posix() + "/0001.pkl"])
+    ]
+    run = scan(tmp_path / "d", schema, output=tmp_path / "numeric")
+    assert run.report.findings == []
 
 
 # ------------------------------------------------------------------------------------------ time

@@ -84,6 +84,8 @@ def test_parts_must_be_columns_of_their_field_and_say_nothing_of_where_they_are(
         ("samples: {files: '{a}.npy', list: {}}", "3, samples.list: {} names no lists; write a pattern ('{split}.txt') or a file for each split ({val: val_list.txt})"),
         ("samples: {files: '{split}/{a}.npy', list: '{split}.txt', counts: {n: P}}\nfields: {x: {shape: [P]}}", "3, samples.counts: only the entries of a YAML or JSON list state numbers (.yaml, .yml, .json)"),
         ("samples: {files: '{split}/{a}.npy', list: '{split}.yaml', counts: {n: Q}}\nfields: {x: {shape: [P]}}", "3, samples.counts.n: no field has an axis Q; there are P"),
+        ("samples: {files: '*.npz'}\nfields: {d: {role: depth, distance: 0..1}}", "4, fields.d.distance: a depth map needs both near and distance"),
+        ("samples: {files: '*.npz'}\nfields: {d: {role: image, channels: [1, 256]}}", "4, fields.d.channels: a field with role image has no channels; it is read for depth"),
         ("samples: {files: '*.npy', each: lines}", "3, samples.each: cannot read 'lines'; allowed are line, row, /group/pattern_* and ends:path. Did you mean 'line'?"),
         ("samples: {files: '*.npy', each: 'ends:'}", "3, samples.each: cannot read 'ends:'; allowed are line, row, /group/pattern_* and ends:path"),
         ("samples: {files: '{id}.npy'}\nroots: {id: ids}", "4, roots.id: a root needs a name of its own, of letters, digits and _; found 'id'"),

@@ -22,45 +22,59 @@ _PIXELS = 1 << 16  # of a depth map that are looked at: its median does not need
 _STORED = (1000.0, 256.0, 4000.0, 5000.0, 10000.0, 1 / 0.00012498664727900177, 100.0, 1.0)  # stored units per metre
 
 
-@measure("depths", applies=of_role("depth"), uses=("ignore", "sentinels"), depth="deep")
+@measure("depths", version=2, applies=of_role("depth"), uses=("ignore", "sentinels", "channels"), depth="deep")
 def depths(column: Column, spec: FieldSpec) -> Columns:
-    """How far a depth map sees, as stored: `depth`, the median of every so many of its values above 0.
+    """How far a depth map sees, as stored, from every so many of its pixels.
 
-    Marks for "no depth" are left out; samples without a depth have no row.
+    `depth`, the median of the values above 0, and `seen`, their share. Marks for "no depth" are left out; samples
+    without a depth have no `depth`.
     """
     if not is_numeric(column):
         return {}
-    found, known = np.zeros(len(column)), np.zeros(len(column), bool)
+    found, seen, known = np.zeros(len(column)), np.zeros(len(column)), np.zeros((2, len(column)), bool)
     marks = (*spec.ignore, *spec.sentinels)
     for i in range(len(column)):
-        values = column[i].reshape(-1)
-        values = values[:: max(1, len(values) // _PIXELS)].astype(np.float64)
-        values = values[np.isfinite(values) & (values > 0) & ~np.isin(values, marks)]
-        if len(values):
-            found[i], known[i] = float(np.median(values)), True
-    return {"depth": Measured(found, known)}
+        values = _stored(column[i], spec)
+        valid = values[np.isfinite(values) & (values > 0) & ~np.isin(values, marks)]
+        known[:, i] = len(valid), len(values)
+        found[i] = float(np.median(valid)) if len(valid) else 0.0
+        seen[i] = len(valid) / max(1, len(values))
+    return {"depth": Measured(found, known[0]), "seen": Measured(seen, known[1])}
+
+
+def _stored(image: Array, spec: FieldSpec) -> Array:
+    """Return every so many numbers of a depth map in float64: channels put together, none where they are fewer."""
+    count = len(spec.channels)
+    if count and (image.ndim < 2 or image.shape[-1] < count):
+        return np.zeros(0)
+    values = image.reshape(-1, image.shape[-1]) if count else image.reshape(-1, 1)
+    values = values[:: max(1, len(values) // _PIXELS)].astype(np.float64)  # first: 256 does not fit into a byte
+    return values[:, :count] @ np.array(spec.channels) if count else values[:, 0]
 
 
 @rule(
-    "DC204", "depth-scale", Severity.ERROR, Level.SAMPLE, measures=(depths,), needs=("DC109", "DC122", "DC221"),
-    applies=lambda s: of_role("depth")(s) and (s.unit in LENGTH or s.scale is not None),
+    "DC204", "depth-scale", Severity.ERROR, Level.SAMPLE, measures=(depths, place),
+    needs=("DC109", "DC122", "DC221"),
+    applies=lambda s: of_role("depth")(s) and (s.unit in LENGTH or s.scale is not None or s.share is not None),
     defaults={"near": 0.1, "far": 20.0, "rescue": 0.9},
 )  # fmt: skip
 def depth_scale(rows: Rows, case: Case) -> Iterator[Failure]:
-    """Depth is not in the declared unit once it is multiplied by the declared scale.
+    """Depth is not in the declared unit once it is multiplied by the declared scale, or not where it should be.
 
     What:
         The typical depth of each map lies between ``near`` and ``far`` metres. Judged where ``unit`` or ``scale`` is
-        declared.
+        declared. Where the schema says what the map is ``near``, its typical depth is that of this field up to
+        ``distance`` (a warning); ``share`` is the share of pixels that have a depth (a warning).
     Why it matters:
         A depth map that is five or a thousand times too deep still looks like the scene; only the points are wrong.
     Measure:
-        Median of the valid depths x ``scale``, in metres; then each scale that is in use is tried on the offenders:
-        1000, 256, 4000, 5000, 10000, 8001, 100 or 1 stored units per metre, and a factor 100 (BOP's ``depth_scale`` of
-        0.1 divided by where it should be multiplied).
+        Median of the valid depths x ``scale``, in metres, ``channels`` put together; then each scale that is in use is
+        tried on the offenders: 1000, 256, 4000, 5000, 10000, 8001, 100 or 1 stored units per metre, and a factor 100
+        (BOP's ``depth_scale`` of 0.1 divided by where it should be multiplied). The depth of another field is |z| of
+        its first position, of points of their centroid.
     When it is wrong:
-        The camera sees closer or farther than a room: set ``near`` and ``far``. A scale that is off by less than 10 may
-        not be seen.
+        The camera sees closer or farther than a room: set ``near`` and ``far``, or ``distance``. A scale that is off by
+        less than 10 may not be seen where nothing is ``near``.
     Options:
         near: least typical depth in metres (0.1). far: largest (20). rescue: share of the offenders that a scale must
         bring into range to be named (0.9).
@@ -82,20 +96,25 @@ def depth_scale(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         BOP: metres = raw x depth_scale / 1000; TUM 5000, VOID 256, YCB 10000; HO3D 0.000125 m per unit.
     """
+    spec = case.spec
     if "depth" not in rows:
         return
-    spec = case.spec
-    stored = rows["depth"]
     scale = (1.0 if spec.scale is None else spec.scale) * factor(spec.unit or "m")
-    metres, known = stored * scale, rows.measured("depth")
+    metres, known = rows["depth"] * scale, rows.measured("depth") & (spec.unit in LENGTH or spec.scale is not None)
     low, high = float(case.options["near"]), float(case.options["far"])
     bad = known & ((metres < low) | (metres > high))
-    if not bad.any():
-        return
-    good = known & ~bad
+    if bad.any():
+        yield _beyond(rows["depth"], scale, known & ~bad, bad, case)
+    yield from _apart(rows, case, scale, known & ~bad)
+    yield from _holes(rows, case)
+
+
+def _beyond(stored: Array, scale: float, good: Array, bad: Array, case: Case) -> Failure:
+    """Return the finding of depths that no room has."""
+    metres, low, high = stored * scale, float(case.options["near"]), float(case.options["far"])
     usual = float(np.median(metres[good])) if good.any() else math.sqrt(low * high)
     cause = _scale_of(stored[bad], scale, (low, high), usual, float(case.options["rescue"]))
-    yield Failure(
+    return Failure(
         bad,
         f"typical depth {shown(float(np.median(metres[bad])), 'm')} (median of {counted(int(bad.sum()))}), allowed "
         f"{low:g}..{high:g} m{f'; the others: {shown(usual)} m' if good.any() else ''}.",
@@ -108,7 +127,60 @@ def depth_scale(rows: Rows, case: Case) -> Iterator[Failure]:
     )
 
 
-def _scale_of(stored: Array, scale: float, allowed: tuple[float, float], usual: float, share: float) -> Cause | None:
+def _apart(rows: Rows, case: Case, scale: float, known: Array) -> Iterator[Failure]:
+    """Yield which maps see another depth than the field that they are near to lies at."""
+    spec, other = case.spec, case.schema.spec(case.spec.near or "")
+    column = f"{spec.near}:{'centroid' if other.role == 'points' else 'first'}"
+    if not spec.near or spec.distance is None or column not in rows:
+        return
+    stored, there = rows["depth"], np.abs(rows[column][:, 2]) * factor(other.unit or "m")
+    ends = (-math.inf if spec.distance.low is None else spec.distance.low, spec.distance.high)
+    low, high = (math.inf if end is None else end * factor(spec.unit or "m") for end in ends)
+    gap = np.abs(stored * scale - there)
+    bad = known & rows.measured(column) & (there > 0) & ((gap < low) | (gap > high))
+    if bad.any():
+        usual = float(np.median(there[bad]))
+        allowed = (there[bad] - high, there[bad] + high)
+        cause = _scale_of(stored[bad], scale, allowed, usual, float(case.options["rescue"]))
+        yield Failure(
+            bad,
+            f"typical depth {shown(float(np.median(stored[bad] * scale)), 'm')} (median of {counted(int(bad.sum()))}), "
+            f"{spec.near} {shown(usual)} m away; {shown(float(np.median(gap[bad])))} m apart (median), allowed "
+            f"{spec.distance} {spec.unit or 'm'}.",
+            measured={"depth": float(np.median(stored[bad] * scale)), "apart": float(np.median(gap[bad]))},
+            expected={"distance": str(spec.distance)},
+            cause=cause,
+            kind="apart",
+            severity=Severity.WARNING,
+            fix="Look at them: a depth map of another frame or camera, another scale, or a wider distance.",
+            order=gap,
+        )
+
+
+def _holes(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Yield which maps have a depth at too few or too many of their pixels."""
+    allowed = case.spec.share
+    if allowed is None or "seen" not in rows:
+        return
+    seen, low, high = rows["seen"], allowed.low or 0.0, 1.0 if allowed.high is None else allowed.high
+    bad = rows.measured("seen") & ((seen < low) | (seen > high))
+    if bad.any():
+        yield Failure(
+            bad,
+            f"{100 * float(np.median(seen[bad])):.3g} % of the pixels have a depth (median of "
+            f"{counted(int(bad.sum()))}); share: {allowed} is allowed.",
+            measured={"share": float(np.median(seen[bad]))},
+            expected={"share": str(allowed)},
+            kind="share",
+            severity=Severity.WARNING,
+            fix="Render or record them again; leave them out where no depth is to be had.",
+            order=-seen,
+        )
+
+
+def _scale_of(
+    stored: Array, scale: float, allowed: tuple[float, float] | tuple[Array, Array], usual: float, share: float
+) -> Cause | None:
     """Return which scale in use brings the depths into range; those that do it too are alternatives."""
     known = [(1 / count, f"1/{count:.5g}", f"{count:,.5g} units per metre") for count in _STORED]
     known += [(scale * by, "reciprocal", "a depth_scale of 0.1 that was taken upside down") for by in (0.01, 100.0)]
@@ -219,7 +291,7 @@ def _related(schema: Schema) -> list[tuple[str, str]]:
     """Return (field, points): how far the field lies from something, and the points that are this something."""
     pairs = []
     for name, spec in sorted(schema.fields.items()):
-        if not spec.near:
+        if not spec.near or spec.role == "depth":
             continue
         part = schema.part_of(spec.near)
         poses = {spec.near, part[0] if part else spec.near}

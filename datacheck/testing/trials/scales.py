@@ -39,6 +39,58 @@ DEPTH_ALL = Trial(
     (Size("metres", 0.001), Size("a thousand times", 1000.0)),
 )  # fmt: skip
 
+_UNIT = 0.00012498664727900177  # metres of one step of HO3D's depth
+_HAND_DEPTH = {
+    "root": {"role": "position", "shape": [3], "unit": "m"},
+    "depth": {
+        "role": "depth", "shape": [24, 32, 3], "unit": "m", "channels": [1, 256], "scale": _UNIT, "near": "root",
+        "distance": "..0.3", "share": "0.1..",
+    },
+}  # fmt: skip
+
+
+def _coded(metres: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return uint8 (..., 3): low byte, high byte, nothing."""
+    steps = np.clip(np.round(metres / _UNIT), 0, 65535).astype(np.int64)
+    return np.stack([steps % 256, steps // 256, 0 * steps], axis=-1).astype(np.uint8)
+
+
+def _metres(coded: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.asarray((coded[..., 0] + 256.0 * coded[..., 1]) * _UNIT)
+
+
+def _hands(rng: np.random.Generator) -> Samples:
+    """Hands 0.35 to 0.9 m in front of an OpenGL camera, within 0.2 m of what else it sees; holes of 5 to 60 %."""
+    found: Samples = []
+    for i in range(60):
+        z = -rng.uniform(0.35, 0.9)
+        depth = -z + rng.uniform(-0.1, 0.2) + 0.08 * rng.standard_normal((24, 32))
+        depth[rng.random((24, 32)) < rng.uniform(0.05, 0.6)] = 0
+        root = np.array([*rng.uniform(-0.1, 0.1, 2), z])
+        found.append(sample(f"h{i:03d}", {"root": root, "depth": _coded(np.maximum(depth, 0))}))
+    return found
+
+
+def _pixels(change: Callable[[Any, float, np.random.Generator], Any]) -> Plant:
+    return edited_field(0.05, "depth", lambda image, value, rng: _coded(change(_metres(image), value, rng)), 3)
+
+
+def _trial(name: str, cause: str, plant: Plant, *sizes: Size) -> Trial:
+    return Trial(name, "DC204", {"fields": _HAND_DEPTH}, _hands, plant, sizes, cause=cause)
+
+
+DEPTH_ELSEWHERE = _trial(
+    "depth-of-another-camera", "apart", _pixels(lambda d, by, _: np.where(d > 0, d + by, 0)), Size("1 m", 1.0),
+    Size("3 m", 3.0),
+)  # fmt: skip
+DEPTH_MILLIMETRES = _trial(
+    "depth-in-other-steps", "1/1000", _pixels(lambda d, by, _: d * by), Size("millimetres", 1000 * _UNIT)
+)
+DEPTH_HOLES = _trial(
+    "depth-without-pixels", "share", _pixels(lambda d, left, rng: np.where(rng.random(d.shape) < left, d, 0)),
+    Size("3 % left", 0.03), Size("none", 0.0),
+)  # fmt: skip
+
 # ---------------------------------------------------------------------------------------------- time
 
 _CLOCK = {
