@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +65,7 @@ def write_file(path: Path, parts: bytes | memoryview | list[bytes | memoryview],
         StorageError: any other refusal of the operating system.
     """
     # not the process number: two containers that write the same shard may have the same
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.partial")
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.partial")
     try:
         with _guarded(path):
             with open(temporary, "wb", buffering=0) as file:  # noqa: PTH123  raw, so that short writes are ours

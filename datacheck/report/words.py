@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rich.text import Text
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _ASCII = str.maketrans({
     "\u00b7": "-", "\u2026": "...", "\u00d7": "x", "\u2192": "->", "\u2212": "-", "\u00b1": "+-", "\u2265": ">=",
@@ -35,4 +38,6 @@ def plain(line: Text, encoding: str) -> Text:
     """Return a line that an output of this encoding can show; colours are left out where it is not UTF-8."""
     if encoding.lower().replace("-", "") == "utf8":
         return line
+    from rich.text import Text  # noqa: PLC0415  sizes are also said where nothing is printed
+
     return Text(line.plain.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding))
