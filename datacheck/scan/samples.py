@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 CODES = "codes"
 
 _ROW_GROUP = 65_536
+_FEW = 1000  # keys that are read one by one before all of them are
 _FIXED = ("key", "file", "inner", "split", "group", "status", "reason", "nbytes", CODES)
 _STATUS = {CHECKED: "checked", UNREADABLE: "unreadable", SKIPPED: "skipped"}
 _HEAD = b"datacheck"
@@ -103,16 +104,16 @@ def _arrow_column(pa: Any, values: Array, present: Array) -> Any:
 
 
 class _Keys(Sequence[str]):
-    """Texts that are read when the first of them is asked for: most scans name few samples, or none."""
+    """The keys of a file, of which a few are read by themselves: most scans name few samples, or none."""
 
-    def __init__(self, read: Callable[[], list[str]], count: int) -> None:
-        self._read = read
-        self._count = count
+    def __init__(self, file: _File) -> None:
+        self._file = file
+        self._asked = 0
         self._texts: list[str] | None = None
 
     def _all(self) -> list[str]:
         if self._texts is None:
-            self._texts = self._read()
+            self._texts = self._file.keys()
         return self._texts
 
     @overload
@@ -121,10 +122,13 @@ class _Keys(Sequence[str]):
     def __getitem__(self, place: slice) -> list[str]: ...
     def __getitem__(self, place: int | slice) -> str | list[str]:
         """Return one text, or some of them."""
+        if self._texts is None and isinstance(place, int) and 0 <= place < len(self) and self._asked < _FEW:
+            self._asked += 1
+            return self._file.key(place)
         return self._all()[place]
 
     def __len__(self) -> int:
-        return self._count
+        return self._file.count
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())
@@ -183,11 +187,19 @@ class _File:
             path, memory_map=True, metadata=plain.metadata, read_dictionary=[t for t in texts if t != "key"]
         )
         self.count: int = plain.metadata.num_rows
+        self._groups: dict[int, Any] = {}  # of keys
 
     def chunks(self, name: str) -> list[Any]:
         """Return a column in pieces."""
         chunks: list[Any] = self._file.read(columns=[name], use_threads=False)[name].chunks
         return chunks
+
+    def key(self, row: int) -> str:
+        """Return one key; its row group is read."""
+        group, place = divmod(row, _ROW_GROUP)
+        if group not in self._groups:
+            self._groups[group] = self._file.read_row_group(group, columns=["key"], use_threads=False)["key"]
+        return str(self._groups[group][place])
 
     def keys(self) -> list[str]:
         """Return the column of keys."""
@@ -259,7 +271,7 @@ def read_table(path: Path) -> Table:
     file = _File(path)
     status = file.texts("status")
     numbers = {text: number for number, text in _STATUS.items()} | {"": CHECKED}
-    keys = _Keys(file.keys, file.count)
+    keys = _Keys(file)
     return Table(
         keys=keys,
         files=keys if file.head["files_are_keys"] else file.texts("file"),

@@ -53,6 +53,20 @@ def test_names_and_states_come_back(tmp_path_factory, keys, status):
     assert back.status.dtype == np.int8
 
 
+def test_a_few_keys_are_read_by_themselves_and_many_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(samples, "_ROW_GROUP", 3)
+    monkeypatch.setattr(samples, "_FEW", 6)
+    names = [f"key {number}" for number in range(10)]
+    (tmp_path / "t").write_bytes(samples.table_bytes(make_table(names)))
+    keys = samples.read_table(tmp_path / "t").keys
+    assert [keys[place] for place in (9, 0, 5, 3, 2)] == ["key 9", "key 0", "key 5", "key 3", "key 2"]
+    with pytest.raises(IndexError):
+        keys[10]
+    assert [keys[place] for place in (-1, 4, 7, 8, 6)] == ["key 9", "key 4", "key 7", "key 8", "key 6"]
+    assert keys[2:4] == ["key 2", "key 3"]
+    assert list(keys) == names
+
+
 def test_other_programs_read_the_table(tmp_path):
     table = make_table("abc", x__max=[1.5, None, 3.5], status=[0, 1, 2])
     table.columns["x:v"] = Measured(np.eye(3), np.array([True, False, True]))
