@@ -120,3 +120,19 @@ class Numbered(Sequence[str]):
         ranks = np.empty(len(self.heads), np.int32)
         ranks[sorted(range(len(self.heads)), key=self.heads.__getitem__)] = np.arange(len(self.heads))
         return ranks[self.rows]
+
+
+def storable_keys(keys: Sequence[str]) -> Sequence[str]:
+    """Return keys as `storable` texts."""
+    if isinstance(keys, Numbered):
+        return Numbered(storable(keys.heads), keys.rows, keys.numbers)
+    return storable(list(keys))
+
+
+def storable(texts: list[str]) -> list[str]:
+    """Return texts as every file format can hold them: names come from files, which may hold half a character."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        return [text.encode("utf-8", "backslashreplace").decode() for text in texts]
+    return texts

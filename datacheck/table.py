@@ -214,23 +214,10 @@ def _picked(texts: Sequence[str], index: Array) -> Sequence[str]:
 
 def _objects(texts: Sequence[str]) -> Array:
     words = np.array(texts.words if isinstance(texts, Texts) else texts, dtype=object)
-    return words[texts.rows] if isinstance(texts, Texts) else words
-
-
-def storable_keys(keys: Sequence[str]) -> Sequence[str]:
-    """Return keys as `storable` texts."""
-    if isinstance(keys, Numbered):
-        return Numbered(storable(keys.heads), keys.rows, keys.numbers)
-    return storable(list(keys))
-
-
-def storable(texts: list[str]) -> list[str]:
-    """Return texts as every file format can hold them: names come from files, which may hold half a character."""
-    try:
-        "".join(texts).encode()
-    except UnicodeEncodeError:
-        return [text.encode("utf-8", "backslashreplace").decode() for text in texts]
-    return texts
+    if not isinstance(texts, Texts):
+        return words
+    same = len(words) == 1 and len(texts) > 0
+    return np.broadcast_to(words, len(texts)) if same else words[texts.rows]
 
 
 def _packed(texts: Sequence[str]) -> list[Any]:
@@ -292,6 +279,8 @@ def _joined(columns: Sequence[Sequence[str]]) -> Texts:
 
 def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
     known = [m for m, _ in parts if m is not None]
+    if len(known) == len(parts) and (alike := _same(known, sum(size for _, size in parts))) is not None:
+        return alike
     width = max((m.values.shape[1:] for m in known), default=())
     dtype = np.result_type(*[m.values.dtype for m in known]) if known else np.dtype(np.float64)
     values = []
@@ -306,6 +295,19 @@ def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
             values.append(padded)
     present = [np.zeros(size, bool) if m is None else m.present for m, size in parts]
     return Measured(np.concatenate(values), np.concatenate(present))
+
+
+def _same(parts: list[Measured], count: int) -> Measured | None:
+    """Return a column of parts that each hold one row many times, the same in all of them; None of others."""
+    first = parts[0]
+    if any(a.strides[:1] != (0,) for m in parts for a in (m.values, m.present)):
+        return None
+    for m in parts:
+        alike = m.values.dtype == first.values.dtype and m.values[:1].tobytes() == first.values[:1].tobytes()
+        if not alike or m.present[0] != first.present[0]:
+            return None
+    shape = (count, *first.values.shape[1:])
+    return Measured(np.broadcast_to(first.values[:1], shape), np.broadcast_to(first.present[:1], count))
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ def words_apart(column: Column) -> list[bytes]:
     """
     octets, data = np.ascontiguousarray(column.values), data_of(column)
     stops = column.starts + (0 if column.lengths is None else column.lengths)
-    texts = [data[a:b] for a, b in zip(column.starts.tolist(), stops.tolist(), strict=True)]
+    texts = list(map(data.__getitem__, map(slice, column.starts.tolist(), stops.tolist())))
     untidy = np.concatenate([_untidy(octets, column.starts, stops), _other_spaces(octets, data)])
     for i in np.unique(np.searchsorted(stops, untidy, side="right")).tolist():
         text = texts[i].decode("utf-8", "surrogatepass")
@@ -39,7 +39,13 @@ def words_apart(column: Column) -> list[bytes]:
 
 
 def blank(column: Column) -> Array:
-    """Return bool (samples): texts without any character that is no white space."""
+    """Return bool (samples): texts without any character that is no white space; found once for all that ask."""
+    if "_blank" not in column.__dict__:
+        column.__dict__["_blank"] = _blank(column)
+    return column.__dict__["_blank"].copy()  # type: ignore[no-any-return]
+
+
+def _blank(column: Column) -> Array:
     lengths = np.zeros(0, np.int64) if column.lengths is None else column.lengths
     found: Array = lengths == 0
     firsts = column.values[column.starts[~found]]

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.numbered import storable
 from datacheck.rules.base import Columns, Measure
 from datacheck.sample import Block, Column
 from datacheck.schema.model import ANY, FieldSpec, Schema
-from datacheck.table import Measured, storable
+from datacheck.table import Measured
 
 Array = np.ndarray[Any, Any]
 

@@ -52,7 +52,7 @@ def table_bytes(table: Table, failing: Texts | None = None) -> memoryview:
 
 def codes_digest(failing: Texts) -> str:
     """Return the digest of the column `codes`: whether rows fail what they failed in another run."""
-    words = sorted({failing.words[number] for number in np.unique(failing.rows).tolist()})
+    words = failing.present()
     numbers = {word: number for number, word in enumerate(words)}  # without regard to words twice, or in no row
     rows = np.array([numbers.get(word, -1) for word in failing.words], np.int32)[failing.rows]
     return f"{digest64(chr(0).join(words).encode()):016x}{digest64(rows.data):016x}"
@@ -90,11 +90,12 @@ def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
 
 
 def _arrow_column(pa: Any, values: Array, present: Array) -> Any:
+    values = np.ascontiguousarray(values)
     if values.dtype.hasobject:
         return pa.array(values, pa.string(), mask=~present)
     if values.ndim == 1:
         return pa.array(values, mask=~present)
-    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    flat = pa.array(values.reshape(-1))
     known = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
     kind = pa.list_(flat.type, values.shape[1])  # a mask for from_arrays loads 0.2 s of library code
     return pa.FixedSizeListArray.from_buffers(kind, len(values), [known], children=[flat])

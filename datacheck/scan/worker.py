@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
+from datacheck.numbered import storable, storable_keys
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
@@ -20,7 +21,7 @@ from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import NOT_WHOLE, Entry
 from datacheck.sources.listing import digest_entry, stat_entry
-from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts, concatenate, storable, storable_keys
+from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts, concatenate
 
 Array = np.ndarray[Any, Any]
 

@@ -90,3 +90,29 @@ def test_rows_hold_what_stands_at_their_places_and_nobody_can_write_to_the_table
     assert list(rows.groups) == [["x", "y"][i % 2] for i in index]
     assert not rows["a"].flags.writeable
     assert rows.measured("a").flags.writeable
+
+
+@given(
+    st.lists(st.sampled_from([0, 1, 63, 64, 65, 200]), min_size=1, max_size=3),
+    st.sampled_from([0.0, -0.0, np.nan, 2.5, 7, True, "", "ä"]), st.booleans(), st.sampled_from([0, 1, 3]),
+)  # fmt: skip
+def test_columns_that_say_the_same_of_all_rows_travel_and_join_like_others(sizes, value, other, width):
+    tables, expected = [], []
+    for number, size in enumerate(sizes):
+        one = -value if other and number == 1 and isinstance(value, float) else value
+        kind = object if isinstance(value, str) else None
+        values = np.full((size, width) if width and kind is None else size, one, dtype=kind)
+        present = np.full(size, not (other and number == 2))
+        made = table([f"{number}:{i:03}" for i in range(size)])
+        made.columns["x:m"] = Measured(values, present)
+        tables.append(Table.from_wire(decode(b"".join(encode(made.as_wire())))))
+        expected.append((values, present))
+    merged = concatenate(tables)
+    if len(merged):
+        found = merged.columns["x:m"]
+        values, present = (np.concatenate(parts) for parts in zip(*expected, strict=True))
+        np.testing.assert_array_equal(found.present, present)
+        np.testing.assert_array_equal(found.values, values)
+        if values.dtype.kind == "f":
+            np.testing.assert_array_equal(np.signbit(found.values), np.signbit(values))
+        assert found.values.dtype == values.dtype
