@@ -15,6 +15,7 @@ _ODD = tuple(np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD9
 _STRIP = 1 << 14  # points that stay in the cache of a core
 _MOST_KEPT = 1 << 22  # keys of more points would take too much memory: they are made again
 _HALF = np.uint64(32)
+_CELLS = 1e5  # of a cloud's size: positions that float32 holds too coarsely are rounded to them
 _COARSE = 1e-6  # of a cloud's size: float32 must tell apart what is as far apart as this
 _LEAST, _MOST = 1e-30, 1e30  # sizes and places that float32 holds with all of its digits
 
@@ -53,8 +54,8 @@ def content_keys(column: Column) -> tuple[Array, Array | None] | None:
     """Return as `exact_keys`, of positions in float32: a copy in another dtype has the same keys.
 
     Notes:
-        Of a cloud so far from the origin that float32 is coarse against its size (1e-6) the keys are exact, unless all
-        of its numbers are float32 ones.
+        Where a cloud is so far from the origin that float32 is coarse against its size (1e-6), its positions are
+        rounded to 1e-5 of that instead, unless all of them are float32 numbers: writers subtract other offsets.
     """
     return _kept(column, "_content_keys", _narrow)
 
@@ -82,31 +83,28 @@ def _narrow(column: Column) -> tuple[Array, Array | None] | None:
         return None
     xyz, lengths = found
     narrow = xyz.astype(np.float32, copy=False)
-    if xyz.dtype.itemsize <= 2 or xyz.dtype == np.float32:
+    if lengths is None or xyz.dtype.itemsize <= 2 or xyz.dtype == np.float32:
         return _keys32(narrow), lengths
-    coarse = _coarse(column, xyz, lengths)
+    coarse, size = _coarse(column, xyz, lengths)
     if coarse.any():
         changed = np.logical_or.reduce([one != same for one, same in zip(narrow, xyz, strict=True)])
         coarse &= reduced(np.add, changed, lengths) > 0
-    if coarse.all():
-        return exact_keys(column)
-    keys = _keys32(narrow)
-    if coarse.any():
-        rows = coarse if lengths is None else np.repeat(coarse, lengths)
-        exact = exact_keys(column)
-        assert exact is not None
-        keys[rows] = exact[0][rows]
+    keys = np.empty(len(narrow[0]), np.uint64) if coarse[lengths > 0].all() else _keys32(narrow)
+    stops = np.cumsum(lengths)
+    for i in np.flatnonzero(coarse):
+        part = slice(stops[i] - lengths[i], stops[i])
+        keys[part] = _keys64(np.round(np.multiply(xyz[:, part], _CELLS / size[i], dtype=np.float64)))
     return keys, lengths
 
 
-def _coarse(column: Column, xyz: Array, lengths: Array | None) -> Array:
-    """Return bool (samples): whose positions float32 does not hold finely enough."""
+def _coarse(column: Column, xyz: Array, lengths: Array) -> tuple[Array, Array]:
+    """Return bool (samples): whose positions float32 does not hold finely enough; and their sizes, 1 for points."""
     known = column.values.ndim == 2 and column.values.shape[1] <= MOST_COMPONENTS
     ends = extremes(column)[:2] if known else [reduced(ufunc, xyz, lengths) for ufunc in (np.minimum, np.maximum)]
     low, high = (end[:3].astype(np.float64) for end in ends)
     size, reach = (high - low).max(axis=0), np.maximum(-low, high).max(axis=0)
     fine = (reach * np.finfo(np.float32).eps <= _COARSE * size) & (size > _LEAST) & (reach < _MOST)
-    return np.asarray(~fine)
+    return ~fine & np.isfinite(size), np.where(size > 0, size, 1.0)
 
 
 def _keys32(xyz: Array) -> Array:

@@ -451,6 +451,9 @@ def test_clouds_far_from_the_origin_are_told_apart_where_float32_cannot():
     near = np.add(far, [0.002, 0.02, 0])
     assert (far.astype(np.float32) == near.astype(np.float32)).all()
     assert contents._cloud(Column.of([far]))[0] != contents._cloud(Column.of([near]))[0]
+    again = np.add(np.round(far[[2, 0, 1]], 3), [3e-10, -2e-9, 1e-12])  # as after another offset and back
+    assert contents._cloud(Column.of([again]))[0] == contents._cloud(Column.of([far]))[0]
+    assert contents._cloud(Column.of([near, again]))[1] == contents._cloud(Column.of([far]))[0]
     stored = far.astype(np.float32)  # a copy of what float32 has left is the same again
     assert contents._cloud(Column.of([stored]))[0] == contents._cloud(Column.of([stored.astype(np.float64)]))[0]
 

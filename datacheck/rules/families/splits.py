@@ -96,8 +96,8 @@ def split_overlap(rows: Rows, case: Case) -> Iterator[Failure]:
     Why it matters:
         Validation measures memory, and every choice made by it is wrong.
     Measure:
-        Digest of the content, of episodes that of the actions; points in any order, coordinates as float32; text
-        without white space.
+        Digest of the content, of episodes that of the actions; points in any order, coordinates as float32
+        (of clouds far from the origin rounded to 1e-5 of their size); text without white space.
     When it is wrong:
         Two splits are meant to overlap: leave one out of ``disjoint``.
     Options:
