@@ -77,9 +77,13 @@ class _Hdf5(Container):
             raise KeyError(path)
         group = self._group(parent, hops)
         raw = leaf.encode("utf-8", "surrogateescape")
-        if not group.links.exists(raw):
-            raise KeyError(path)
-        kind = group.links.get_info(raw).type
+        links = group.links
+        try:
+            kind = links.get_info(raw).type
+        except (KeyError, RuntimeError):
+            if links.exists(raw):
+                raise
+            raise KeyError(path) from None
         if kind == self._h5.h5l.TYPE_SOFT:
             return self._followed(path, parent, group.links.get_val(raw), hops)
         if kind != self._h5.h5l.TYPE_HARD:
@@ -196,11 +200,20 @@ class _Hdf5(Container):
             self._check(path, item, dtype)
             if dtype.kind == "O":
                 return self._ragged(item, dtype, lengths=way == (_LENGTHS,))
+            if dtype.kind in "biuf":
+                return plain(self._numbers(item, dtype))
             dataset = self._h5.Dataset(item)
             array = np.asarray(dataset.fields(way[0])[()] if way else dataset[()])
             for member in way[1:]:
                 array = array[member]
             return _texts(array) if array.dtype.kind == "O" else _value(name, array)
+
+    def _numbers(self, item: Any, dtype: np.dtype[Any]) -> Array:
+        """Read a dataset of numbers whole: a third of the time that h5py's Dataset takes for a small one."""
+        array = np.empty(item.shape, dtype)
+        if array.size:
+            item.read(self._h5.h5s.ALL, self._h5.h5s.ALL, array)
+        return array
 
     def _dataset(self, name: str) -> tuple[str, Any, np.dtype[Any], tuple[str, ...]]:
         """Return (path, dataset, its type, members on the way down): "a/table.x" is the member x of "a/table"."""
@@ -233,12 +246,11 @@ class _Hdf5(Container):
                 raise
 
     def _dtype(self, path: str, item: Any) -> np.dtype[Any]:
-        dataset = self._h5.Dataset(item)
-        if dataset.shape is None:
+        if item.get_space().get_simple_extent_type() == self._h5.h5s.NULL:
             msg = f"{path}: an empty dataspace"
             raise _NoValueError(msg)
         try:
-            dtype: np.dtype[Any] = dataset.dtype
+            dtype: np.dtype[Any] = item.dtype
         except TypeError as error:
             msg = f"{path}: {error}"
             raise _NoValueError(msg) from error
@@ -259,16 +271,17 @@ class _Hdf5(Container):
     def _check(self, path: str, item: Any, dtype: np.dtype[Any], shape: tuple[int, ...] | None = None) -> None:
         """Refuse a dataset whose values lie elsewhere, or need too much memory (of `shape` where not all is read)."""
         plist = item.get_create_plist()
-        if plist.get_layout() == self._h5.h5d.VIRTUAL or plist.get_external_count():
+        layout = plist.get_layout()
+        if layout == self._h5.h5d.VIRTUAL or plist.get_external_count():
             msg = f"{path}: its values lie in other files, which are not read; copy them into this one"
             raise FormatError(msg)
-        filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
-        unknown = [f for f in filters if f not in _FILTERS]
-        if unknown:
-            allowed = ", ".join(_FILTERS.values())
-            msg = f"{path}: compressed with filter {unknown[0]}; {allowed} are read: rewrite it with one of these"
-            raise FormatError(msg)
-        if plist.get_layout() == self._h5.h5d.CHUNKED:
+        if layout == self._h5.h5d.CHUNKED:  # no other layout is ever filtered
+            filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+            unknown = [f for f in filters if f not in _FILTERS]
+            if unknown:
+                allowed = ", ".join(_FILTERS.values())
+                msg = f"{path}: compressed with filter {unknown[0]}; {allowed} are read: rewrite it with one of these"
+                raise FormatError(msg)
             check_bytes(math.prod(plist.get_chunk()) * dtype.itemsize, f"{path}: one chunk", _CHUNK_BYTES)
         size = math.prod(item.shape if shape is None else shape) * dtype.itemsize
         if size:

@@ -6,11 +6,10 @@ file becomes one sentence and not a dead child.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +24,37 @@ FLOOR_BYTES = 256 << 20  # expansions below this are harmless whatever their rat
 RATIO = 1100  # deflate cannot expand further than 1032:1
 _MAP_BYTES = 16 << 20  # larger arrays are mapped, not read
 DEPTH = 64
+_SILENCE = [("ignore", None, Warning, None, 0)]  # what warnings.simplefilter("ignore") puts in front
 
 
-@contextlib.contextmanager
-def foreign(what: str) -> Iterator[None]:
+class foreign:  # noqa: N801  used as a context, a hundred times for a file: a generator takes thrice as long
     """Turn whatever a library raises on damaged bytes into a `FormatError` that starts with `what`.
 
     Notes:
-        Rust libraries raise ``PanicException``, which derives from BaseException only.
+        Rust libraries raise ``PanicException``, which derives from BaseException only. Warnings are not shown.
     """
-    try:
-        with warnings.catch_warnings():
+
+    __slots__ = ("_quiet", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        self._quiet = None if warnings.filters[:1] == _SILENCE else warnings.catch_warnings()
+        if self._quiet is not None:
+            self._quiet.__enter__()
             warnings.simplefilter("ignore")
-            yield
-    except (DatacheckError, KeyboardInterrupt, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if self._quiet is not None:
+            self._quiet.__exit__(kind, error, trace)
+        if error is None or isinstance(error, DatacheckError | KeyboardInterrupt | SystemExit | GeneratorExit):
+            return
         said = error.args[0] if isinstance(error, KeyError) and error.args else error
         if isinstance(error, KeyError | IndexError) and not isinstance(said, str):  # a bare number
             said = f"the library that reads it fails ({type(error).__name__}: {said})"
         reason = " ".join(str(said).split())[:300] or type(error).__name__
-        msg = f"{what}: {reason}"
+        msg = f"{self._what}: {reason}"
         raise FormatError(msg) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -45,6 +46,12 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
         table (`Table.as_wire`), items (path, split, files that reading opens), entries (`Entry` of each file, with its
         digest), crashes (measure, key, traceback), undeclared (fields that the schema does not list).
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # once: formats silence their libraries at every value otherwise
+        return _measured(task, beat)
+
+
+def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     schema = Schema.model_validate(task["schema"])
     root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(schema, root, roots, level=task["level"])
