@@ -125,10 +125,10 @@ def _coded(begins: Array, octets: Array) -> tuple[list[str], Array] | None:
     if lengths.max(initial=0) > _ROLES:
         return None
     padded = np.concatenate([octets, np.zeros(_ROLES, np.uint8)])
-    eight = np.ndarray(len(octets) + 8, "<u8", padded.data, 0, (1,))  # the 8 bytes from each place on
+    eight = np.ndarray(len(octets) + 9, "<u8", padded.data, 0, (1,))  # the 8 bytes from each place on
     masks = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
     first = eight[begins[:-1]] & masks[np.minimum(lengths, 8)]
-    second = eight[begins[:-1] + 8] & masks[np.maximum(lengths - 8, 0)] if len(octets) else first
+    second = eight[begins[:-1] + 8] & masks[np.maximum(lengths - 8, 0)]
     words: list[str] = []
     codes = np.full(len(lengths), -1, np.int64)
     while (left := np.flatnonzero(codes < 0)).size:

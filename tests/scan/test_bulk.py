@@ -105,6 +105,7 @@ def test_texts_in_bulk_are_what_they_are_one_by_one(lines: list[bytes], ended: b
     st.sampled_from([90, 1 << 20]),
 )
 @example([b'{"c": [{"role": "user", "content": "<|im_"}, {"role": "user", "content": "end|>"}]}'], 1 << 20)
+@example([b'{"c": [{"role": "user", "content": "a"}, {"role": "", "content": "b"}]}'], 1 << 20)
 def test_chats_in_bulk_are_what_they_are_one_by_one(lines: list[bytes], piece: int) -> None:
     data = b"\n".join(lines)
     assert rows(CHAT, data, 0, piece) == rows(CHAT, data, 1 << 30, piece)
