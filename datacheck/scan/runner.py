@@ -212,6 +212,8 @@ def publish(
         pairs: what was found of pairs of samples.
         place, journal: where the run goes, and where it is made.
     """
+    from datacheck.schema.dump import dump_schema  # noqa: PLC0415  YAML is not needed before
+
     old = state.folder
     same_rows = old != Path() and read_codes(old / store.SAMPLES) == codes_digest(judged.failing)
     same_state = state.written and pairs.keys() == state.pairs.keys()
@@ -220,7 +222,7 @@ def publish(
         store.SAMPLES: old / store.SAMPLES if same_rows else table_bytes(state.table, judged.failing),
         store.VALID: store.dump_json(store.valid(report, state.table, judged.codes)),
         store.LISTING: old / store.LISTING if same_state else state_bytes(replace(state, pairs=pairs)),
-        store.SCHEMA: old / store.SCHEMA if state.schema == schema.digest else _written(schema),
+        store.SCHEMA: dump_schema(schema).encode(),  # never that of the old run: people edit it
     }
     staged = journal.folder / "run"
     fsops.remove_tree(staged)
@@ -228,9 +230,3 @@ def publish(
     folder = place.publish(staged, report.run["id"])
     journal.clear()
     return folder
-
-
-def _written(schema: Schema) -> bytes:
-    from datacheck.schema.dump import dump_schema  # noqa: PLC0415  YAML is not needed before
-
-    return dump_schema(schema).encode()

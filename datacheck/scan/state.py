@@ -93,7 +93,6 @@ class Past:
         only: the one file that was scanned, None for a folder.
         folder: the finished run that these rows are all of, if any.
         written: all else is what that run's ``listing.npz`` says, too.
-        schema: the digest of the schema by which that run was judged.
     """
 
     listing: Listing
@@ -113,7 +112,6 @@ class Past:
     only: str | None = None
     folder: Path = Path()
     written: bool = False
-    schema: str = ""
 
 
 def state_bytes(past: Past) -> memoryview:
@@ -163,7 +161,6 @@ def read_state(folder: Path) -> Past:
     Raises:
         Exception: of many kinds, where the run is damaged or of another version.
     """
-    result = orjson.loads((folder / RESULT).read_bytes())
     with (folder / LISTING).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         head = orjson.loads(arrays["head"].tobytes())
         if head["format"] != FORMAT:
@@ -188,11 +185,10 @@ def read_state(folder: Path) -> Past:
         return Past(
             listing=listing, key=head["key"], items=Slots(names, Texts(head["splits"], arrays["splits"]), companions),
             table=read_table(folder / SAMPLES), undeclared=head["undeclared"],
-            when=result["run"]["started"], measured=head["measured"],
+            when=orjson.loads((folder / RESULT).read_bytes())["run"]["started"], measured=head["measured"],
             notes=[Note(*said) for said in head["notes"]], compared=head["compared"],
             unclaimed=[paths[i] for i in arrays["unclaimed"].tolist()], whole=head["whole"],
             crashes=head["crashes"], deaths=head["deaths"], pairs=pairs, only=head["only"], folder=folder, written=True,
-            schema=result["schema"]["digest"],
         )  # fmt: skip
 
 

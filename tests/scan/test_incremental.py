@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -112,3 +113,16 @@ def test_a_scan_after_edits_says_what_a_scan_from_scratch_says(in_tmp, seed):
         assert repr(said(again)) == repr(said(anew)), done
         kept += again.report.run["kept_files"]
     assert kept > 20
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_text("name: another\n")])
+def test_the_schema_of_a_run_is_what_it_was_judged_by_whatever_became_of_the_last_one(in_tmp, change):
+    rng, schema = np.random.default_rng(0), parse_schema(LISTED)
+    write(in_tmp / "data", rng)
+    settle(in_tmp / "data", rng)
+    kept = Path(run_scan(schema, Request(in_tmp / "data")).report.folder, "schema.yaml")
+    said = kept.read_text()
+    change(kept)
+    again = run_scan(schema, Request(in_tmp / "data"))
+    assert again.report.run["kept_files"] > 0
+    assert Path(again.report.folder, "schema.yaml").read_text() == said
