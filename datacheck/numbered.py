@@ -44,7 +44,8 @@ class Numbered(Sequence[str]):
     @staticmethod
     def joined(parts: Sequence[Sequence[str]]) -> Sequence[str]:
         """Return keys one after the other; as a list where some are not numbered."""
-        known = [part for part in parts if isinstance(part, Numbered)]
+        some = any(isinstance(part, Numbered) for part in parts)
+        known = [found for part in parts if some and (found := _numbered(part)) is not None]
         heads = sorted({head for part in known for head in part.heads})
         if not known or len(known) < len(parts) or any(b.startswith(a) for a, b in pairwise(heads)):
             return [key for part in parts for key in part]
@@ -120,6 +121,21 @@ class Numbered(Sequence[str]):
         ranks = np.empty(len(self.heads), np.int32)
         ranks[sorted(range(len(self.heads)), key=self.heads.__getitem__)] = np.arange(len(self.heads))
         return ranks[self.rows]
+
+
+def _numbered(keys: Sequence[str]) -> Numbered | None:
+    """Return keys as numbered ones, None where some are of another form; those of bad lines come as texts."""
+    if isinstance(keys, Numbered):
+        return keys
+    places: dict[str, int] = {}
+    rows, numbers = [], []
+    for key in keys:
+        head, digits = key[:-_DIGITS], key[-_DIGITS:]
+        if not (head.endswith(":") and digits.isascii() and digits.isdecimal()):
+            return None
+        rows.append(places.setdefault(head, len(places)))
+        numbers.append(int(digits))
+    return Numbered(list(places), np.array(rows, np.int32), np.array(numbers, np.int64))
 
 
 def storable_keys(keys: Sequence[str]) -> Sequence[str]:

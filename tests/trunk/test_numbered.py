@@ -28,6 +28,20 @@ def test_keys_are_the_texts_that_a_format_writes(files):
         assert list(keys.take(index)) == [texts[i] for i in index]
 
 
+@given(_FILES, st.data())
+def test_keys_that_come_as_texts_are_joined_as_what_they_say(files, data):
+    parts = [Numbered.of(*file) if data.draw(st.booleans()) else written([file]) for file in files]
+    assert list(Numbered.joined(parts)) == written(files)
+
+
+def test_a_bad_line_among_a_million_makes_no_texts_of_the_others():
+    keys = Numbered.joined([Numbered.of("a", [0, 2]), ["a:000000000001", "b:000000000007"]])
+    assert isinstance(keys, Numbered)
+    assert list(keys) == ["a:000000000000", "a:000000000002", "a:000000000001", "b:000000000007"]
+    for other in ("a", "a:00000000001", "a:00000000000\u0661", "a:-00000000001", "a 000000000001"):
+        assert list(Numbered.joined([Numbered.of("a", [0]), [other]])) == ["a:000000000000", other]
+
+
 @given(_FILES)
 def test_tables_of_numbered_samples_come_in_bytewise_order_and_travel(files):
     tables = []
