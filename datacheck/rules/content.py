@@ -95,7 +95,7 @@ def _plain(column: Column) -> Array:
     return digests64(pieces) ^ np.uint64(digest64(head))
 
 
-@measure("content", version=3, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
+@measure("content", version=4, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
 def content(block: Block, schema: Schema) -> Columns:
     """Digest of what a sample holds: `content`, int64.
 

@@ -28,12 +28,13 @@ def whole(column: Column) -> Array | None:
 
 def _whole(values: Array) -> Array | None:
     numbers = np.empty(values.shape, np.int32)
-    back = values.dtype if values.dtype.kind != "f" or values.dtype.itemsize > 2 else np.dtype(np.int32)
+    # as int32, as it is, where float16 would take large numbers for infinity, and uint32 -1 for 4,294,967,295
+    back = values.dtype if values.dtype.kind == "f" and values.dtype.itemsize > 2 else np.dtype(np.int32)
     with np.errstate(invalid="ignore", over="ignore"):
         for start in range(0, len(values), _STRIP):  # there and back while it is in the cache of a core
             part, number = values[start : start + _STRIP], numbers[start : start + _STRIP]
             number[:] = part
-            if not (number.astype(back) == part).all():  # float16 takes large numbers for infinity
+            if not (number.astype(back, copy=False) == part).all():
                 return None
     return numbers
 

@@ -14,7 +14,7 @@ Array = np.ndarray[Any, Any]
 _ODD = tuple(np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64))
 _STRIP = 1 << 14  # points that stay in the cache of a core
 _MOST_KEPT = 1 << 22  # keys of more points would take too much memory: they are made again
-_HALF = np.uint64(32)
+_HALF, _OTHER = np.uint64(32), np.uint64(29)
 _CELLS = 1e5  # of a cloud's size: positions that float32 holds too coarsely are rounded to them
 _COARSE = 1e-6  # of a cloud's size: float32 must tell apart what is as far apart as this
 _LEAST, _MOST = 1e-30, 1e30  # sizes and places that float32 holds with all of its digits
@@ -128,7 +128,7 @@ def _keys32(xyz: Array) -> Array:
         np.add(xyz[2, part], 0, out=z.view(np.float32)[::2])
         np.multiply(z, _ODD[1], out=high)
         key += high
-        key ^= np.right_shift(key, _HALF, out=high)
+        key ^= np.right_shift(key, _OTHER, out=high)  # the same again would undo the first where z is 0
         key *= _ODD[2]
         key ^= np.right_shift(key, _HALF, out=high)
     return keys
@@ -148,4 +148,5 @@ def _keys64(xyz: Array) -> Array:
             key += (axis[start : start + _STRIP] + 0.0).view(np.uint64)  # -0 + 0 is 0
             key *= odd
             key ^= key >> _HALF
+        key[:] = mixed(key)  # the last axis was stirred but once
     return keys

@@ -57,6 +57,17 @@ def test_of_a_large_cloud_a_few_copies_count_as_none_and_more_are_counted():
     assert copies(few[:600]) == [(600, 300)]
 
 
+@pytest.mark.parametrize("axes", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)])
+@pytest.mark.parametrize("step", [1.0, 0.01])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_of_points_on_a_line_or_in_a_plane_copies_are_counted(axes, step, dtype):
+    side = 100_000 if len(axes) == 1 else 317
+    cloud = np.zeros((side ** len(axes), 3), dtype)
+    cloud[:, list(axes)] = np.indices((side,) * len(axes)).reshape(len(axes), -1).T * step
+    cloud[-2_500:] = cloud[:2_500]
+    assert copies(cloud) == [expected(cloud)]
+
+
 def test_equal_points_of_two_clouds_are_no_copies():
     cloud = np.random.default_rng(1).standard_normal((9, 3))
     assert copies(cloud, cloud, cloud[::-1]) == [(9, 0)] * 3

@@ -1,5 +1,7 @@
 """What single rules promise beyond their examples: where the numbers of a finding come from, and what stays silent."""
 
+from itertools import combinations_with_replacement
+
 import numpy as np
 import pytest
 
@@ -420,6 +422,18 @@ def test_clean_codes_stay_silent_over_a_whole_clean_schema():
     samples = pieces(*({"x": rng.normal(size=(30, 3)), "label": rng.integers(0, 5, 30)} for _ in range(20)))
     schema = "fields: {x: {role: points, shape: [P, 3]}, label: {role: class, shape: [P], classes: 5}}"
     assert codes(judged(schema_of(schema), measured(schema_of(schema), samples))) == []
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_different_clouds_of_few_points_of_a_grid_have_different_digests(axis, dtype):
+    grid = np.insert(np.stack(np.meshgrid([0, -1, 1], [0, 0.5, 2]), axis=-1).reshape(-1, 2), axis, 0, axis=1)
+    clouds = [grid[list(rows)].astype(dtype) for rows in combinations_with_replacement(range(9), 4)]
+    (block,) = stack([Piece(f"{i}", {"xyz": cloud}, Origin("")) for i, cloud in enumerate(clouds)])
+    found = content.function(block, schema_of("fields: {xyz: {role: points, shape: [P, 3]}}"))["content"]
+    assert found.present.all()
+    assert len(clouds) == 495
+    assert len(np.unique(found.values)) == 495
 
 
 def test_a_cloud_of_many_strips_has_the_digest_of_its_points_in_any_order(monkeypatch):

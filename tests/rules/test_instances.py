@@ -225,3 +225,11 @@ def test_labels_are_judged_by_what_is_declared(spec, among, wanted):
     schema = schema_of(f"fields: {{label: {{role: class, shape: [P], {spec}}}}}")
     pieces = [("", Piece(f"s{n}", {"label": np.array(among + [among[0]] * n)}, Origin(""))) for n in range(3)]
     assert codes(judged(schema, measured(schema, pieces)), severities=("error",)) == wanted
+
+
+@pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
+def test_large_unsigned_ids_are_not_negative(dtype):
+    ids = (np.iinfo(dtype).max - np.arange(5)).astype(dtype)
+    found = labels.function(Column(ids, np.array([5])), FieldSpec(role="instance", shape=("P",)))
+    assert found["negative"].tolist() == [0]
+    assert found["top"].tolist() == [float(np.iinfo(dtype).max)]

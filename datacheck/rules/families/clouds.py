@@ -78,7 +78,7 @@ _FEW = 0.01  # share of copies; linear counting is off by 0.0015 of the points (
 _STRIP = 1 << 14  # points that stay in the cache of a core
 
 
-@measure("repeats", version=2, applies=of_role("points"))
+@measure("repeats", version=3, applies=of_role("points"))
 def repeats(column: Column, spec: FieldSpec) -> Columns:
     """Points that are exactly another one again: `placed` (finite points), `copies` (those less the distinct ones).
 

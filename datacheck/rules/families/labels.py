@@ -178,7 +178,7 @@ def _mark(rows: Rows, case: Case, where: Array, stat: str, kind: str) -> Failure
 _WHOLE = {"float16": 1 << 11, "float32": 1 << 24, "float64": 1 << 53}  # up to here every integer has its own number
 
 
-@measure("segments", applies=of_role("segment"), uses=("ignore",))
+@measure("segments", version=2, applies=of_role("segment"), uses=("ignore",))
 def segments(column: Column, spec: FieldSpec) -> Columns:
     """How segments are numbered: `distinct` ids of 0 or more, `top` the largest, `exact` up to where the dtype is."""
     if not is_numeric(column) or column.lengths is None:
