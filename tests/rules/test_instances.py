@@ -229,7 +229,7 @@ def test_labels_are_judged_by_what_is_declared(spec, among, wanted):
 
 @pytest.mark.parametrize("dtype", [np.uint32, np.uint64])
 def test_large_unsigned_ids_are_not_negative(dtype):
-    ids = (np.iinfo(dtype).max - np.arange(5)).astype(dtype)
+    ids = dtype(np.iinfo(dtype).max) - np.arange(5, dtype=dtype)
     found = labels.function(Column(ids, np.array([5])), FieldSpec(role="instance", shape=("P",)))
     assert found["negative"].tolist() == [0]
     assert found["top"].tolist() == [float(np.iinfo(dtype).max)]
