@@ -1,19 +1,29 @@
 """The loop that people write first: validate_dataset() looks at `dataset[idx]` of a system's own training loader.
 
+    PYTHON naive.py FILE.jsonl      the loop over minimind's dataset, with a Python that has Hugging Face datasets
+
 Each function does what that loader does to one sample, and tells whether something is left to train on. Augmentation,
-pictures, voxels and tokens are left out, which makes the loop faster than it is in truth.
+voxels and tokens are left out, and pictures but for `frame`, which makes the loop faster than it is in truth.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
+
+try:
+    import h5py
+    from PIL import Image
+except ModuleNotFoundError:  # not in the environment of a peer
+    h5py = Image = None
 
 Array = np.ndarray[Any, Any]
 
@@ -82,6 +92,12 @@ def hand(path: Path) -> bool:
     return bool(np.isfinite(label).all() and np.isfinite([u / z, v / z]).all())
 
 
+def frame(path: Path, picture: Path) -> bool:
+    """Load a frame as the HO3D loaders do, its picture too (one and the same for all, half of what they decode)."""
+    pixels = np.asarray(Image.open(picture).convert("RGB"), dtype=np.float32) / 255
+    return hand(path) and pixels.shape == (480, 640, 3)
+
+
 def window(path: Path, demo: str, start: int) -> bool:
     """Load a chunk of actions as RDT's HDF5 loader does: each one reads the whole episode's low-dimensional arrays."""
     with h5py.File(path, "r") as file:
@@ -105,3 +121,28 @@ def lines(path: Path) -> int:
             bad += not text.strip() or text in seen
             seen.add(text)
     return bad
+
+
+def served(path: Path) -> tuple[int, float]:
+    """Look at `dataset[idx]` of minimind's datasets before they tokenize: a row of Hugging Face datasets, joined.
+
+    Returns:
+        how many are bad; seconds of processor time, loading included.
+    """
+    from datasets import Features, Value, load_dataset
+
+    began = time.process_time()
+    chat = [{"role": Value("string"), "content": Value("string")}]
+    features = Features({"conversations": chat} if path.stem.startswith("sft") else {"text": Value("string")})
+    with tempfile.TemporaryDirectory() as cache:
+        rows = load_dataset("json", data_files=str(path), split="train", features=features, cache_dir=cache)
+        bad = 0
+        for index in range(len(rows)):
+            row = rows[index]
+            text = str(row["text"]) if "text" in row else "".join(turn["content"] for turn in row["conversations"])
+            bad += not text.strip()
+    return bad, time.process_time() - began
+
+
+if __name__ == "__main__":
+    print(*served(Path(sys.argv[1])))

@@ -1,6 +1,6 @@
 """Scans of whole datasets, one kind after the other, against reading the same bytes and against the naive loop.
 
-    python scripts/bench/scan.py [KIND ...] [--scale 1.0] [--rounds 3] [--workers 1 2] [--folder DIR]
+    python scripts/bench/scan.py [KIND ...] [--scale 1.0] [--rounds 3] [--workers 1 2] [--folder DIR] [--peers PYTHON]
 
 clouds   120 scenes of ScanNet's size distribution, float32 [N, 12] .npy, schema scannet; then with their ground truth
 pickles  83,325 annotations as HO-3D stores them, schema ho3d
@@ -8,7 +8,9 @@ demos    500 LIBERO episodes with two cameras, schema libero; the images take no
 jsonl    1 GB of JSON lines of each of three kinds, schemas minimind_pretrain and minimind_sft; then some tokenized
 
 `reading` opens every file and reads it whole (of demos: the arrays that are no images, with h5py). `naive loop` is that
-of a validate_dataset(), see naive.py: `dataset[idx]` of the system's own loader (of demos: of every 64th step only).
+of a validate_dataset(), see naive.py: `dataset[idx]` of the system's own loader (of demos: of every 64th step only; of
+JSON lines only with --peers, a Python that has Hugging Face datasets). `least loop` is the least that a script can do:
+pickle.load and arithmetic on joints without their picture, json.loads of each line.
 A scan is a fresh command at the default level, every rule. Data are synthetic, in a temporary folder and so in the page
 cache. Speeds are per second of processor time, that of all processes together: what one core does. What a scan of one
 file takes (starting Python twice, imports) is shown and taken off. Medians over the rounds, which are interleaved.
@@ -30,10 +32,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h5py
 import naive
 import numpy as np
+from PIL import Image
 
 from datacheck.testing.synth import ho3d, libero, minimind, scannet
 from datacheck.testing.synth.draw import generator
@@ -46,7 +50,8 @@ _POLL_S = 0.02
 class Data:
     """One table: a folder of data, how its bytes are read, and the loop that people write first.
 
-    `one` is a file or folder with a single small part of it; `read` returns bytes, `naive` how many samples are bad.
+    `one` is a file or folder with a single small part of it; `read` returns bytes, `naive` how many samples are bad (or
+    a `Cost`); `least` is a shorter loop.
     """
 
     what: str
@@ -55,7 +60,8 @@ class Data:
     samples: int
     one: Path
     read: Callable[[], int]
-    naive: Callable[[], int]
+    naive: Callable[[], Any]
+    least: Callable[[], int] | None = None
 
 
 @dataclass
@@ -73,10 +79,18 @@ class Cost:
 
 
 def timed(call: Callable[[], object]) -> Cost:
-    """Run a function in this process."""
+    """Run a function in this process, unless it tells what it took itself."""
     wall, cpu = time.perf_counter(), time.process_time()
-    call()
+    found = call()
+    if isinstance(found, Cost):
+        return found
     return Cost(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def times(factor: int, call: Callable[[], object]) -> Cost:
+    """Run a function over one sample in `factor`, and return what all of them would take."""
+    cost = timed(call)
+    return Cost(cost.wall * factor, cost.cpu * factor)
 
 
 def median(costs: list[Cost]) -> Cost:
@@ -138,10 +152,11 @@ def table(data: Data, rounds: int, workers: Sequence[int]) -> Iterator[str]:
     nbytes = data.read()
     yield f"{data.what}: {data.samples:,} samples, {nbytes / 1e6:,.0f} MB to read"
     scans = {f"scan, {count} worker{'s' * (count > 1)}": count for count in workers}
-    found: dict[str, list[Cost]] = {name: [] for name in ("reading", "naive loop", "start", *scans)}
+    loops = {"reading": data.read, "naive loop": data.naive} | ({"least loop": data.least} if data.least else {})
+    found: dict[str, list[Cost]] = {name: [] for name in (*loops, "start", *scans)}
     for _ in range(rounds):
-        found["reading"].append(timed(data.read))
-        found["naive loop"].append(timed(data.naive))
+        for name, call in loops.items():
+            found[name].append(timed(call))
         found["start"].append(scan(data.one, data.schema if data.one.is_dir() else "files", 1))
         for name, count in scans.items():
             found[name].append(scan(data.folder, data.schema, count, data.samples))
@@ -152,7 +167,7 @@ def table(data: Data, rounds: int, workers: Sequence[int]) -> Iterator[str]:
         if net <= 0:
             yield f"  {name:16} too little data to tell: {cost.cpu:.2f} s, {start:.2f} s to start"
             continue
-        ratios = "  ".join(f"{costs[other].cpu / net:5.2f} of {other}" for other in ("reading", "naive loop"))
+        ratios = "  ".join(f"{costs[other].cpu / net:5.2f} of {other}" for other in loops)
         yield f"  {name:16}{data.samples / net:10,.0f} samples/s {nbytes / net / 1e6:7,.0f} MB/s per core  {ratios}"
         if name in scans:
             tokenized = f"{cost.tokenized:,} tokenized; " if cost.tokenized else ""
@@ -167,6 +182,7 @@ def table(data: Data, rounds: int, workers: Sequence[int]) -> Iterator[str]:
 _IMAGES = ("agentview_rgb", "eye_in_hand_rgb")
 _SIDE = 128
 _FRAMES = 1000
+_NTH = 40  # frame whose picture is decoded: all of them would take minutes
 
 
 def read_files(files: list[Path]) -> int:
@@ -204,7 +220,13 @@ def clouds(folder: Path, scale: float) -> Iterator[Data]:
 def pickles(folder: Path, scale: float) -> Iterator[Data]:
     """Annotations of frames."""
     ho3d.write(folder, 0, ho3d.Size(train=max(1, round(83.325 * scale)), evaluation=0, frames=(_FRAMES, _FRAMES)))
-    yield files_of("pickles", folder, "ho3d", "train/*/meta/*.pkl", naive.hand)
+    picture = folder.parent / "picture.jpg"
+    y, x = np.mgrid[:480, :640]
+    Image.fromarray(np.stack([x % 256, y % 256, (x * y) // 512 % 256], axis=-1).astype(np.uint8)).save(picture)
+    found = files_of("pickles", folder, "ho3d", "train/*/meta/*.pkl", naive.hand)
+    some = sorted(folder.glob("train/*/meta/*.pkl"))[::_NTH]
+    yield replace(found, naive=lambda: times(_NTH, lambda: naive.checked(some, partial(naive.frame, picture=picture))),
+                  least=found.naive)  # fmt: skip
 
 
 def demos(folder: Path, scale: float) -> Iterator[Data]:
@@ -248,6 +270,7 @@ def arrays(path: Path) -> dict[str, dict[str, np.ndarray]]:
 _DIFFERENT = 4000  # synthetic records; the others differ from them by a number
 _TOKENIZED = 50  # times smaller is the file that is also tokenized
 _GIGABYTE = 1_000_000_000
+PEERS: list[str] = []
 
 LINES: dict[str, tuple[str, Callable[..., dict]]] = {
     "texts, 1.4 kB a line": ("pretrain", lambda rng: minimind.pretrain(rng, minimind.Size(characters=560))),
@@ -277,6 +300,13 @@ def write_lines(path: Path, make: Callable[..., dict], nbytes: float) -> int:
     return count
 
 
+def served(python: str, path: Path) -> Cost:
+    """Run the loop over Hugging Face datasets in another environment."""
+    wall = time.perf_counter()
+    said = subprocess.run([python, naive.__file__, str(path)], check=True, capture_output=True, text=True).stdout
+    return Cost(time.perf_counter() - wall, float(said.split()[-1]))
+
+
 def jsonl(folder: Path, scale: float) -> Iterator[Data]:
     """One file of each kind of line; then the smaller one of which some lines are tokenized."""
     model = folder.parent / "model"
@@ -293,9 +323,10 @@ def jsonl(folder: Path, scale: float) -> Iterator[Data]:
             with path.open("rb") as file:
                 (one / path.name).write_bytes(file.readline())
             label = f"JSON lines, {what}{', some tokenized' * tokens}"
+            loop = partial(naive.lines, path)
             yield Data(
-                label, folder, schema, count, one,
-                lambda path=path: read_files([path]), lambda path=path: naive.lines(path),
+                label, folder, schema, count, one, lambda path=path: read_files([path]),
+                partial(served, PEERS[0], path) if PEERS else loop, loop if PEERS else None,
             )  # fmt: skip
         shutil.rmtree(folder)
 
@@ -316,7 +347,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, nargs="*", default=[1])
     parser.add_argument("--folder", default=None, help="where to write the data; removed afterwards")
+    parser.add_argument("--peers", nargs=1, default=[], metavar="PYTHON", help="one with Hugging Face datasets")
     asked = parser.parse_args()
+    PEERS[:] = asked.peers
     print(
         f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f}), {platform.machine()}, Python "
         f"{platform.python_version()}, NumPy {np.__version__}, {asked.rounds} rounds"
