@@ -25,7 +25,8 @@ def progress_bar(console: Console | None = None) -> Iterator[Callable[[Tick], No
     Notes:
         Yields None where nobody would see a bar.
     """
-    seen = sys.stderr.isatty() if console is None else console.is_terminal
+    here = sys.stderr is not None and sys.stderr.isatty()  # None: the caller has closed it
+    seen = here if console is None else console.is_terminal
     if not seen or os.environ.get("CI") or os.environ.get("TERM") == "dumb":
         yield None
         return

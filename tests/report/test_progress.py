@@ -48,3 +48,9 @@ def test_a_scan_of_nothing_new_does_not_divide_by_zero():
     with progress_bar(Console(file=drawn, force_terminal=True)) as tell:
         tell(Tick(0, 0, 0, 0, 0, 100))
     assert "0/0 files" in drawn.getvalue()
+
+
+def test_there_is_no_bar_where_standard_error_is_closed(monkeypatch):
+    monkeypatch.setattr("sys.stderr", None)
+    with progress_bar() as tell:
+        assert tell is None
