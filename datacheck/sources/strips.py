@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
+from datacheck.numbered import Numbered
 from datacheck.sample import Block, Column, Container, Peeked
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import BLOCK_BYTES, BLOCK_SAMPLES, Item, Part, Source, Unread
@@ -192,7 +193,7 @@ class StripSource(Source):
     ) -> Block:
         lengths = np.array([stop - start for start, stop in spans], dtype=np.int64)
         fields = {name: self._column(strips.cut(name, spans), lengths) for name in sorted(strips.lengths)}
-        return self.block(item, [numbered(item.path, n) for n in numbers], spans, fields, extra)
+        return self.block(item, Numbered.of(item.path, numbers), spans, fields, extra)
 
     def _column(self, value: Any, lengths: Array) -> Column:
         if isinstance(value, Peeked):

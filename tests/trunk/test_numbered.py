@@ -60,3 +60,10 @@ def test_tables_of_numbered_samples_come_in_bytewise_order_and_travel(files):
 
 def test_a_number_of_more_than_twelve_digits_is_still_a_text():
     assert list(Numbered.of("a", [0, 10**12])) == ["a:000000000000", "a:1000000000000"]
+
+
+def test_keys_equal_the_same_texts_only():
+    keys = Numbered.of("a", [0, 1])
+    assert keys == ["a:000000000000", "a:000000000001"]
+    assert keys != ["a:000000000000"]
+    assert keys != [0, 1]
