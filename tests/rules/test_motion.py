@@ -87,6 +87,27 @@ def test_two_arms_are_two_poses_a_step_and_other_widths_are_not_measured():
     assert beyond.function(Column.of([np.zeros((4, 8))]), spec) == {}
 
 
+@pytest.mark.parametrize("order", ["pos joints quat", "joints quat pos"])
+def test_parts_in_another_order_are_told_once_and_not_as_units_and_limits_too(order):
+    rng = np.random.default_rng(1)
+    schema = """
+        fields:
+          g: {role: pose, shape: [G, 23], columns: "pos:3 quat:4 joints:16"}
+          g.pos: {role: position, unit: m, distance: 0..0.5}
+          g.quat: {role: quaternion, order: wxyz}
+          g.joints: {role: joint_angle, unit: rad, robot: leap, range: -2.6..2.6}
+    """
+    samples = []
+    for i in range(20):
+        quat = rng.normal(size=(30, 4))
+        middle = rng.uniform(0.1, 0.9, (30, 16))
+        quat /= np.linalg.norm(quat, axis=1)[:, None]
+        parts = {"pos": rng.random((30, 3)) / 10, "quat": quat, "joints": middle}
+        names = order.split() if i < 6 else ["pos", "quat", "joints"]
+        samples.append({"g": np.concatenate([parts[name] for name in names], axis=1)})
+    assert {(f.code, f.failed) for f in findings(schema, *samples)} == {("DC125", 6)}
+
+
 # ------------------------------------------------------------------------------------------ DC604
 
 

@@ -21,7 +21,7 @@ from datacheck.table import Measured, Rows
 Array = np.ndarray[Any, Any]
 
 _OTHER = {"wxyz": "xyzw", "xyzw": "wxyz"}
-_NEEDS = ("DC109", "DC122", "DC221", "DC222")
+_NEEDS = ("DC109", "DC122", "DC125", "DC221", "DC222")
 
 
 @measure("facing", per="sample", uses=("fields.near", "fields.columns", "fields.role"))

@@ -22,7 +22,7 @@ from datacheck.table import Measured, Rows
 Array = np.ndarray[Any, Any]
 
 MARGINS = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)  # degrees
-_NEEDS = ("DC109", "DC122", "DC202", "DC221", "DC222")
+_NEEDS = ("DC109", "DC122", "DC125", "DC202", "DC221", "DC222")
 
 
 def _robot_of(spec: FieldSpec) -> Robot | None:

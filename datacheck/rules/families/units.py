@@ -119,7 +119,7 @@ def _rescue(checks: list[_Check], bad: Array, unit: str, share: float) -> Cause 
 
 @rule(
     "DC201", "length-unit", Severity.ERROR, Level.SAMPLE, measures=(place, bones, near),
-    needs=("DC109", "DC122", "DC221", "DC222"), defaults={"rescue": 0.9},
+    needs=("DC109", "DC122", "DC125", "DC221", "DC222"), defaults={"rescue": 0.9},
     applies=lambda s: leaf(s) and s.role in PLACED and bool(s.size or s.distance or skeleton_of(s)),
 )  # fmt: skip
 def length_unit(rows: Rows, case: Case) -> Iterator[Failure]:
@@ -182,7 +182,7 @@ def length_unit(rows: Rows, case: Case) -> Iterator[Failure]:
 
 @rule(
     "DC202", "angle-unit", Severity.ERROR, Level.SAMPLE, measures=(turn,),
-    needs=("DC109", "DC122", "DC221", "DC222"), defaults={"turn": 2 * math.pi + 0.1},
+    needs=("DC109", "DC122", "DC125", "DC221", "DC222"), defaults={"turn": 2 * math.pi + 0.1},
     applies=lambda s: of_role(*TURNING)(s) and (s.unit in ANGLE or (s.role == "rotvec" and s.unit is None)),
 )  # fmt: skip
 def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
@@ -263,7 +263,7 @@ def _sizes(rows: Rows, spec: FieldSpec) -> tuple[str, Array, Array]:
 
 @rule(
     "DC203", "mixed-units", Severity.ERROR, Level.DATASET, measures=(place, bones, turn),
-    needs=("DC109", "DC122", "DC201", "DC202", "DC221", "DC222", "DC602"),
+    needs=("DC109", "DC122", "DC125", "DC201", "DC202", "DC221", "DC222", "DC602"),
     defaults={
         "gap": 3.0, "share": 0.002, "near": 0.2, "widest": 0.5, "factors": (1000.0, 100.0, 39.37, 25.4), "turn": 57.3,
     },
