@@ -29,7 +29,7 @@ def explain(rule: str) -> None:
     known = catalogue()
     found = [r for r in known.values() if rule.lower() in {r.code.lower(), r.name}]
     if not found:
-        msg = f"no rule is called {rule!r}{_meant(rule)}. datacheck rules lists all {len(known)}."
+        msg = f"no rule is called {rule!r}{_meant(rule) or '.'} datacheck rules lists all {len(known)}."
         raise UsageError(msg)
     click.echo(plain(found[0], _width()), nl=False)
 

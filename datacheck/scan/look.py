@@ -115,22 +115,23 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     samples, unread = 0, list[str]()
     for number, data in enumerate(task["items"]):
         beat(number)
+        room = samples + max(
+            1, (task["most"] - samples) // (len(task["items"]) - number)
+        )  # files hold different fields
         try:
             for got in source.read(Item.from_dict(data)):
                 beat(number)
                 if isinstance(got, Unread):
                     unread.append(f"{got.key}: {got.reason}")
                     continue
-                block = got if len(got) <= task["most"] else _first(got, task["most"])
+                block = got if len(got) <= room - samples else _first(got, room - samples)
                 samples += len(block)
                 for name, column in block.fields.items():
                     _add(seen.setdefault(name, Seen()), column)
-                if samples >= task["most"]:
+                if samples >= room:
                     break
         except FormatError as error:
             unread.append(f"{data['path']}: {error}")
-        if samples >= task["most"]:
-            break
     return {"fields": {name: asdict(s) for name, s in seen.items()}, "samples": samples, "unread": unread[:3]}
 
 

@@ -52,12 +52,12 @@ def entries(family: str | None = None, role: str | None = None, schema: Schema |
         UsageError: there is no such family or role.
     """
     if role is not None and role not in ROLES:
-        msg = f"no role is called {role!r}{meant(role, ROLES)}. Known are {', '.join(sorted(ROLES))}."
+        msg = f"no role is called {role!r}{meant(role, ROLES) or '.'} Known are {', '.join(sorted(ROLES))}."
         raise UsageError(msg)
     found = [r for r in catalogue().values() if (family is None or _of_family(r, family))]
     if family is not None and not found:
         known = sorted({_module(r) for r in catalogue().values()})
-        msg = f"no family is called {family!r}{meant(family, known)}. Known are {', '.join(known)}, or DC2, DC30."
+        msg = f"no family is called {family!r}{meant(family, known) or '.'} Known are {', '.join(known)}, or DC2, DC30."
         raise UsageError(msg)
     if role is not None:
         found = [r for r in found if _looks_at(r, role)]

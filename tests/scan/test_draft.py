@@ -132,3 +132,12 @@ def test_fields_of_equal_lengths_share_a_name_and_others_do_not():
     seen = {n: Seen(lengths=lengths) for n, lengths in {"a": [3, 4], "b": [3, 4], "c": [9, 9, 9], "d": [5, 1]}.items()}
     assert name_axes(seen, episodes=False) == {"a": "P", "b": "P", "d": "N"}
     assert name_axes(seen, episodes=True)["a"] == "T"
+
+
+def test_every_file_of_lines_is_looked_into_however_long_the_first_ones_are(tmp_path):
+    (tmp_path / "d").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / f"d/{name}.jsonl").write_text("".join(f'{{"{name}": "text {i}"}}\n' for i in range(500)))
+    found = draft(tmp_path / "d")
+    assert sorted(parse_schema(found.text).fields) == ["a", "b", "c"]
+    assert found.samples <= 200
