@@ -11,6 +11,7 @@ import io
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -57,8 +58,17 @@ class Piece:
         """Return the lines [first, last) of these."""
         if last - first == self.count:
             return self
-        begin, end = _between(self.data, first, last)
+        ends = _ends(self.data)
+        begin, end = int(ends[first - 1]) if first else 0, int(ends[last - 1]) if last <= len(ends) else len(self.data)
         return Piece(self.number + first, self.offset + begin, self.data[begin:end], last - first)
+
+    def cut(self, most: int) -> Iterator[Piece]:
+        """Yield these lines, at most `most` at a time; where they end is looked for once."""
+        ends = _ends(self.data)[most - 1 : self.count - 1 : most].tolist() if self.count > most else []
+        for place, (begin, end) in enumerate(pairwise([0, *ends, len(self.data)])):
+            first = place * most
+            count = min(most, self.count - first)
+            yield Piece(self.number + first, self.offset + begin, self.data[begin:end], count)
 
     def values(self) -> list[Any]:
         """Return what each line holds: a value, `FormatError` or `BLANK`."""
@@ -248,10 +258,9 @@ def _next_line(read: Callable[[int], bytes]) -> bytes:
     return b""
 
 
-def _between(data: bytes, first: int, last: int) -> tuple[int, int]:
-    """Return where lines [first, last) of some lines begin and end."""
-    begins = [0, *(np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1).tolist()]
-    return begins[first], begins[last] if last < len(begins) else len(data)
+def _ends(data: bytes) -> np.ndarray[Any, Any]:
+    """Return the place behind each line feed: int64 (line feeds)."""
+    return np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
 
 
 def _values(number: int, offset: int, data: bytes, count: int) -> list[Any]:

@@ -147,8 +147,7 @@ class _Lines:
 
     def of_piece(self, piece: jsonl.Piece) -> Iterator[Part]:
         """Yield the blocks of some lines as they stand in a file, and each line that cannot be read."""
-        for start in range(0, piece.count, BLOCK_SAMPLES):
-            part = piece.lines(start, min(start + BLOCK_SAMPLES, piece.count))
+        for part in piece.cut(BLOCK_SAMPLES):
             numbers = range(part.number, part.number + part.count)
             columns = self._bulk.columns(part.data, part.count)
             if columns is None:

@@ -108,3 +108,16 @@ def test_lines_as_one_value_are_capped_by_what_they_unpack_to(tmp_path, monkeypa
     with pytest.raises(FormatError, match="1,008 bytes; at most 1,000"):
         read_all(tmp_path / "a.jsonl.gz")
     assert len(list(lines(tmp_path / "a.jsonl.gz"))) == 112
+
+
+@given(st.lists(st.sampled_from([b"", b"[1]", b"  ", b'{"a": "b"}']), max_size=9), st.booleans(), st.integers(1, 4))
+def test_a_piece_that_is_cut_loses_no_line_and_knows_where_each_is(held, ended, most):
+    data = b"\n".join(held) + b"\n" * ended
+    texts = data.splitlines(keepends=True)
+    parts = list(jsonl.Piece(7, 100, data, len(texts)).cut(most)) if texts else []
+    assert b"".join(part.data for part in parts) == data
+    assert [part.count for part in parts] == [len(texts[i : i + most]) for i in range(0, len(texts), most)]
+    for place, part in enumerate(parts):
+        first = place * most
+        assert (part.number, part.offset) == (7 + first, 100 + len(b"".join(texts[:first])))
+        assert part.data == b"".join(texts[first : first + most])
