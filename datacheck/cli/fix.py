@@ -28,6 +28,7 @@ def fix(
     """
     from datacheck.fix import fix as repaired
     from datacheck.report.progress import progress_bar
+    from datacheck.rules.base import counted
     from datacheck.scan import Request, paths_of, run_scan, schema_for
 
     chosen = schema_for(data, schema)
@@ -39,6 +40,5 @@ def fix(
         click.echo(f"repaired {path}")
     if len(made.changed) > 20:
         click.echo(f"... and {len(made.changed) - 20:,} more")
-    click.echo(
-        f"{target}: {len(made.changed):,} files repaired, {made.copied:,} as they were. Look: datacheck scan {target}"
-    )
+    files = counted(len(made.changed), "file")
+    click.echo(f"{target}: {files} repaired, {made.copied:,} as they were. Look: datacheck scan {target}")
