@@ -154,10 +154,13 @@ class Journal:
             with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged part is as good as none
                 part = decode(path.read_bytes())
                 if part["key"] == self._key:
-                    tables += map(Table.from_wire, part["tables"])
-                    entries |= {entry[0]: Entry(*entry) for entry in part["entries"]}
-                    items |= {(path, split): files for path, split, files in part["items"]}
+                    rows = list(map(Table.from_wire, part["tables"]))
+                    read = {entry[0]: Entry(*entry) for entry in part["entries"]}
+                    done = {(path, split): files for path, split, files in part["items"]}
                     undeclared |= set(part["undeclared"])
+                    tables += rows  # nothing can fail any more: rows without their items would come twice
+                    entries |= read
+                    items |= done
             self._number += 1
         if not items:
             return None

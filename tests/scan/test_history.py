@@ -246,6 +246,9 @@ def test_parts_that_were_measured_otherwise_or_are_damaged_count_as_not_done(in_
         (journal.folder / "part-00000009").write_bytes(b"\0\1")
         (journal.folder / "part-00000010").write_bytes(b"".join(encode({"key": "k"}))[:-1])
         (journal.folder / "part-00000011").write_bytes(b"".join(encode({"key": "k"})))
+        journal.add(part("b"))
+        half = journal.folder / "part-00000001"
+        half.write_bytes(half.read_bytes().replace(b'"entries"', b'"entriez"'))
         assert journal.parts(in_tmp).table.keys == ["a"]
     with (other := journal_for(in_tmp, "else")).held():
         assert other.parts(in_tmp) is None
