@@ -39,7 +39,7 @@ class Bench:
     def __init__(self, schema: Schema, measures: Sequence[Measure]) -> None:
         self._measures = measures
         self._schema_of = cache(schema.for_split)
-        self._plans: dict[tuple[Any, ...], list[list[int]]] = {}
+        self._plans: dict[tuple[Any, ...], dict[str, list[int]]] = {}
         self.crashes: dict[str, dict[str, str]] = {}
         self.undeclared: set[str] = set()
         self.failed: set[str] = set()
@@ -57,12 +57,17 @@ class Bench:
             else replace(block, fields=read, unread=frozenset(block.fields.keys() - read))
         )
         every = np.ones(len(block), bool)
-        for measure, places in zip(self._measures, self._plan(block.split, fields), strict=True):
+        like = (block.split, *((name, c.kind, c.peeked, _is_numeric(c)) for name, c, _ in fields))
+        plan = self._plans.setdefault(like, {})
+        for measure in self._measures:
             try:
                 if measure.per == "sample":
                     given = block if measure.depth == "structure" else seen
                     columns |= _named("", _loud(measure)(given, schema), every)
-                for place in places:
+                    continue
+                if measure.name not in plan:  # asked once for all blocks that look the same
+                    plan[measure.name] = [i for i, (_, c, spec) in enumerate(fields) if _applies(measure, c, spec)]
+                for place in plan[measure.name]:
                     name, column, spec = fields[place]
                     columns |= _named(name, _loud(measure)(column, spec), every)
             except MemoryError:
@@ -71,18 +76,6 @@ class Bench:
                 self._crashed(measure, block)
         columns |= self._undeclared(block, schema)
         return columns
-
-    def _plan(self, split: str, fields: list[tuple[str, Column, FieldSpec]]) -> list[list[int]]:
-        """Return the fields that each measurement sees; asked once for all blocks that look the same."""
-        like = (split, *((name, c.kind, c.peeked, _is_numeric(c)) for name, c, _ in fields))
-        if like not in self._plans:
-            self._plans[like] = [
-                []
-                if measure.per == "sample"
-                else [i for i, (_, column, spec) in enumerate(fields) if _applies(measure, column, spec)]
-                for measure in self._measures
-            ]
-        return self._plans[like]
 
     def _crashed(self, measure: Measure, block: Block) -> None:
         self.failed.update(origin.file for origin in block.origins)

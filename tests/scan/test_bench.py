@@ -112,3 +112,13 @@ def test_running_out_of_memory_is_not_a_crash_of_the_measurement():
 def test_half_a_character_in_a_text_does_not_travel():
     measure = field_measure("name", lambda c, s: {"n": ["\udc80"]})
     assert values(Bench(make_schema(), [measure]).measure(block_of({"x": np.zeros(1)}))) == {"x:n": ["\\udc80"]}
+
+
+def test_a_measurement_that_cannot_tell_whether_it_applies_crashes_alone():
+    def torn(spec):
+        raise ZeroDivisionError
+
+    bench = Bench(make_schema({"x": {}}), [field_measure("torn", applies=torn), field_measure()])
+    assert values(bench.measure(block_of({"x": np.array([4])}))) == {"x:top": [4]}
+    assert set(bench.crashes) == {"torn"}
+    assert bench.failed == {"f0"}
