@@ -99,6 +99,9 @@ def _tiny(rows: Rows, case: Case) -> tuple[Array, float, int]:
     numbers, first = np.unique(files.rows[known], return_index=True)  # a file may have many rows: look at it once
     first = np.flatnonzero(known)[first]
     typical, small = 0.0, list[int]()
+    every = np.maximum(rows[":bytes"][first], 1) if len(first) else first
+    if len(every) and every.min() >= float(case.options["share"]) * every.max():
+        return found, typical, 0  # none is, whatever its kind
     for _, kind in Texts.of([_ending(files.words[number]) for number in numbers.tolist()]).places():
         if len(kind) < max(2, int(case.options["least"])):
             continue

@@ -310,10 +310,13 @@ def _ends(case: Case, dtypes: Array) -> tuple[Array, Array]:
     ends = case.spec.range
     low = -np.inf if ends is None or ends.low is None else ends.low
     high = np.inf if ends is None or ends.high is None else ends.high
-    known = {name: np.dtype(name) for name in sorted(set(dtypes)) if name not in {"text", "json"}}
+    names = sorted(set(dtypes))
+    known = {name: np.dtype(name) for name in names if name not in {"text", "json"}}
     near = {name: d.type if d.kind == "f" else float for name, d in known.items()}
     least = {name: min(low, float(kind(low))) for name, kind in near.items()}
     most = {name: max(high, float(kind(high))) for name, kind in near.items()}
+    if len(names) == 1:
+        return np.full(len(dtypes), least.get(names[0], low)), np.full(len(dtypes), most.get(names[0], high))
     return np.array([least.get(d, low) for d in dtypes]), np.array([most.get(d, high) for d in dtypes])
 
 
