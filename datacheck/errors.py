@@ -36,6 +36,14 @@ class MissingDependencyError(DatacheckError):
     exit_code = 3
 
 
+class LostStagingError(StorageError):
+    """The folder of an unfinished build is gone: another builder took it over, or somebody removed it."""
+
+
+class SyncFailedError(StorageError):
+    """The device did not take what was written; nothing written before can be relied on, so it is written anew."""
+
+
 class OutOfSpaceError(StorageError):
     """The disk or quota is full."""
 
@@ -52,6 +60,10 @@ class CorruptionError(DatacheckError):
     """Stored bytes are not the bytes that were written."""
 
     exit_code = 7
+
+
+class EvictedError(CorruptionError):
+    """A cache was removed while it was being read."""
 
 
 class FormatError(DatacheckError):

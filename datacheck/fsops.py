@@ -1,20 +1,33 @@
-"""Every call that changes files on the build and publish path: write, sync, rename, link, remove.
+"""Every change of files on the build and publish path: write, sync, rename, link, remove; and who else is at work.
 
-One module, so that a test can fail, lose or reorder the N-th operation by replacing it.
+All of it goes through one object, `SYSTEM`, so that a test can fail, lose or reorder the N-th call by replacing it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
-import shutil
-from collections.abc import Iterator
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError
+from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
+from datacheck.system import System
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_LINK = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
+_NO_EXCHANGE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
+_PIECE = 1 << 20
+_LOCAL = frozenset({
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "tmpfs", "ramfs", "overlay", "squashfs",
+})  # fmt: skip
+
+
+SYSTEM = System()
 
 
 def refused(error: OSError, path: str | os.PathLike[str]) -> StorageError:
@@ -36,6 +49,160 @@ def _guarded(path: str | os.PathLike[str]) -> Iterator[None]:
         raise refused(error, path) from error
 
 
+@contextlib.contextmanager
+def _opened(descriptor: int) -> Iterator[int]:
+    try:
+        yield descriptor
+    finally:
+        SYSTEM.close(descriptor)
+
+
+# ---------------------------------------------------------------------------------------------- files
+
+
+def write_file(
+    path: Path, parts: bytes | memoryview | Iterable[bytes | memoryview], *, sync: bool = True, mode: int = 0o444
+) -> None:
+    """Write a new file so that it appears whole or not at all: temporary name, sync, rename.
+
+    Args:
+        path: the final name; an existing file is replaced.
+        parts: the content, in order.
+        sync: flush the bytes to the device before the rename; else `sync_files` must follow.
+        mode: permissions, less the process's umask; a file that nobody may write is what builds make (a guard-rail,
+            not a proof).
+
+    Raises:
+        OutOfSpaceError: the device or quota is full; the temporary file is removed.
+        SyncFailedError: the device did not take the bytes; the temporary file is removed.
+        StorageError: any other refusal of the operating system.
+    """
+    # not the process number: two containers that write the same shard may have the same
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.partial")
+    try:
+        with _guarded(path):
+            with _opened(SYSTEM.create(temporary, mode)) as descriptor:
+                for part in [parts] if isinstance(parts, bytes | memoryview) else parts:
+                    _write_all(descriptor, memoryview(part).cast("B"))
+                if sync:
+                    _sync(descriptor, path)
+            SYSTEM.rename(temporary, path)
+    except DatacheckError:
+        with contextlib.suppress(OSError):
+            SYSTEM.unlink(temporary)
+        raise
+
+
+def _write_all(descriptor: int, view: memoryview) -> None:
+    while len(view):
+        view = view[SYSTEM.write(descriptor, view) :]
+
+
+def write_tail(path: Path, offset: int, data: bytes) -> None:
+    """Make `data` the end of a file, from byte `offset` on; a second time changes nothing. Not synced: `sync_files`.
+
+    Args:
+        path: a file of `write_file` with `offset` bytes or more; it is read-only afterwards.
+        offset: where the tail begins [bytes]; whatever lies there or behind is replaced.
+        data: the tail.
+
+    Raises:
+        OutOfSpaceError: the device or quota is full.
+        StorageError: any other refusal of the operating system.
+    """
+    with _guarded(path):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        SYSTEM.chmod(path, mode | stat.S_IWUSR)
+        view, at = memoryview(data), offset
+        with _opened(SYSTEM.open(path, os.O_WRONLY)) as descriptor:
+            while len(view):
+                taken = SYSTEM.write_at(descriptor, view, at)
+                view, at = view[taken:], at + taken
+            if os.fstat(descriptor).st_size > at:
+                SYSTEM.truncate(descriptor, at)
+        SYSTEM.chmod(path, mode & 0o555)
+
+
+def link(source: Path, target: Path) -> bool:
+    """Give a file that nobody writes any more a second name; return False where the file system refuses links.
+
+    Raises:
+        OutOfSpaceError: the device or quota is full.
+        StorageError: there is no such file, or one at `target`, or another refusal.
+    """
+    try:
+        SYSTEM.link(source, target)
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return False
+        raise refused(error, target) from error
+    return True
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file that nobody writes any more a second name; where links are refused a copy is made."""
+    if not link(source, target):
+        with _guarded(source), source.open("rb") as file:
+            write_file(target, iter(lambda: file.read(_PIECE), b""), mode=stat.S_IMODE(os.fstat(file.fileno()).st_mode))
+
+
+def point(link: Path, target: str) -> None:
+    """Make `link` a symbolic link to `target`, in place of an older one; where links are refused there is none."""
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
+    with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError):
+            SYSTEM.unlink(temporary)
+        SYSTEM.symlink(target, temporary)
+        SYSTEM.rename(temporary, link)
+
+
+def touch(path: Path) -> None:
+    """Set a file's times to now."""
+    with _guarded(path):
+        SYSTEM.utime(path)
+
+
+def remove_file(path: Path) -> None:
+    """Delete a file that datacheck created; absent is fine."""
+    with _guarded(path), contextlib.suppress(FileNotFoundError):
+        SYSTEM.unlink(path)
+
+
+# ---------------------------------------------------------------------------------------------- durability
+
+
+def _sync(descriptor: int, path: Path) -> None:
+    try:
+        SYSTEM.sync(descriptor)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        msg = (
+            f"{path}: the disk did not take what was written, {reason}. What this run wrote cannot be relied on. "
+            "Check the disk and its free space, then run the same command again."
+        )
+        raise SyncFailedError(msg) from error
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Make the bytes of files durable that were written without `sync`.
+
+    Raises:
+        SyncFailedError: the device did not take them. Never try again: the kernel takes the pages for written.
+        StorageError: any other refusal of the operating system.
+    """
+    for path in paths:
+        with _guarded(path), _opened(SYSTEM.open(path, os.O_RDONLY)) as descriptor:
+            _sync(descriptor, path)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in `path` durable; see `sync_files`."""
+    sync_files([path])
+
+
+# ---------------------------------------------------------------------------------------------- folders
+
+
 def check_writable(path: Path) -> None:
     """Raise `StorageError` where `path` could not be made or written into; changes nothing."""
     place = next(p for p in (path, *path.absolute().parents) if p.exists())
@@ -46,92 +213,147 @@ def check_writable(path: Path) -> None:
         raise StorageError(msg)
 
 
-def make_directory(path: Path, *, exist_ok: bool = True) -> None:
-    """Create `path` and its parents."""
-    with _guarded(path):
-        path.mkdir(parents=True, exist_ok=exist_ok)
-
-
-def write_file(path: Path, parts: bytes | memoryview | list[bytes | memoryview], *, sync: bool = True) -> None:
-    """Write a new file so that it appears whole or not at all: temporary name, sync, rename.
+def make_directory(path: Path, *, sync: bool = True) -> None:
+    """Create `path` and its parents.
 
     Args:
-        path: the final name; an existing file is replaced.
-        parts: the content, in order.
-        sync: flush the bytes to the device before the rename.
-
-    Raises:
-        OutOfSpaceError: the device or quota is full; the temporary file is removed.
-        StorageError: any other refusal of the operating system.
+        path: the folder; fine where it is there.
+        sync: make the name of each new folder durable; not needed below a folder that is synced whole or thrown away.
     """
-    # not the process number: two containers that write the same shard may have the same
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.partial")
-    try:
-        with _guarded(path):
-            with open(temporary, "wb", buffering=0) as file:  # noqa: PTH123  raw, so that short writes are ours
-                for part in parts if isinstance(parts, list) else [parts]:
-                    _write_all(file.fileno(), memoryview(part).cast("B"))
-                if sync:
-                    os.fsync(file.fileno())
-            temporary.replace(path)
-    except DatacheckError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-
-
-def _write_all(descriptor: int, view: memoryview) -> None:
-    while len(view):
-        view = view[os.write(descriptor, view) :]
-
-
-def append(path: Path, data: bytes) -> None:
-    """Append `data` to `path` and sync it (a journal line)."""
-    with _guarded(path), open(path, "ab", buffering=0) as file:  # noqa: PTH123
-        _write_all(file.fileno(), memoryview(data))
-        os.fsync(file.fileno())
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in `path` durable."""
+    missing: list[Path] = []
+    for place in (path, *path.parents):
+        if place.is_dir():
+            break
+        missing.append(place)
     with _guarded(path):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        for place in reversed(missing):
+            try:
+                SYSTEM.mkdir(place)
+            except FileExistsError:
+                if not place.is_dir():
+                    raise
+            if sync:
+                sync_directory(place.parent)
 
 
 def rename(source: Path, target: Path) -> None:
     """Rename `source` to `target`; raises the plain `OSError`, because losing the race is an answer, not a fault."""
-    source.rename(target)
+    SYSTEM.rename(source, target)
 
 
-def point(link: Path, target: str) -> None:
-    """Make `link` a symbolic link to `target`, in place of an older one; where links are refused there is none."""
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
-    with contextlib.suppress(OSError):
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(target)
-        temporary.replace(link)
+def exchange(one: Path, other: Path) -> bool:
+    """Let two names (of folders, too) change places in one step; return False where the file system cannot.
 
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file that nobody writes any more a second name; where links are refused a copy is made."""
+    Raises:
+        StorageError: one of them is not there, or another refusal.
+    """
     try:
-        target.hardlink_to(source)
-    except OSError:
-        with _guarded(target):
-            shutil.copyfile(source, target)
-
-
-def make_read_only(path: Path) -> None:
-    """Take the write permission away (a guard-rail, not a proof)."""
-    with _guarded(path):
-        path.chmod(0o444)
+        SYSTEM.exchange(one, other)
+    except OSError as error:
+        if error.errno in _NO_EXCHANGE:
+            return False
+        raise refused(error, one) from error
+    return True
 
 
 def remove_tree(path: Path) -> None:
-    """Delete a folder that datacheck created; absent is fine."""
-    with _guarded(path):
-        shutil.rmtree(path, ignore_errors=False) if path.exists() else None
+    """Delete a folder that datacheck created, with all that is in it; absent is fine, links are not followed."""
+    with _guarded(path), contextlib.suppress(FileNotFoundError):
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with os.scandir(path) as entries:
+        found = [(Path(entry.path), entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for place, folder in found:
+        with contextlib.suppress(FileNotFoundError):  # another process may have been faster
+            _remove(place) if folder else SYSTEM.unlink(place)
+    SYSTEM.rmdir(path)
+
+
+def remove_empty(path: Path) -> None:
+    """Delete a folder that holds nothing; any other stays."""
+    with contextlib.suppress(OSError):
+        SYSTEM.rmdir(path)
+
+
+# ---------------------------------------------------------------------------------------------- who is there
+
+
+class Hold:
+    """A lock on a file; the kernel frees it when it is closed or when the last process that has it ends.
+
+    Notes:
+        Forked children have it too; programs that are started do not.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def close(self) -> None:
+        """Let go; safe to call twice."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Hold:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def hold(path: Path, *, shared: bool) -> Hold | None:
+    """Lock a file without waiting; return None where another process holds it.
+
+    Args:
+        path: a file that is there.
+        shared: many may hold it together; else one alone.
+
+    Raises:
+        FileNotFoundError: there is no such file: an answer, not a fault.
+        StorageError: any other refusal; some network file systems know no locks.
+
+    Notes:
+        Seen by every process and container of this machine; on a network file system (`is_local`) do not trust it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise refused(error, path) from error
+    held = Hold(descriptor)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        held.close()
+        return None
+    except OSError as error:
+        held.close()
+        raise refused(error, path) from error
+    return held
+
+
+def is_local(path: Path) -> bool:
+    """Tell whether `path` lies on a file system of this machine: maps cannot lose their file there, locks hold.
+
+    Notes:
+        Unknown types count as remote. Without ``/proc`` (macOS) everything counts as local.
+    """
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return sys.platform != "linux"
+    here = os.path.realpath(path)
+    found = ("", "")
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), before.split()[4])
+        inside = here == point or here.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(found[0]):
+            found = (point, after.split()[0])
+    return found[1] in _LOCAL

@@ -186,15 +186,15 @@ def _found(target: Path, plan: Plan, cache: Cache) -> Built:
 def _staging(building: Path, key: str) -> Iterator[Path]:
     """Make a folder that is this builder's own, and remove it whatever happens."""
     staging = building / f"{key}.{uuid.uuid4().hex}"
-    fsops.make_directory(staging)
+    fsops.make_directory(building.parent)
+    fsops.make_directory(staging, sync=False)  # what is not published need not survive
     try:
         yield staging
     finally:
         for _ in range(3):  # a task that comes late may put one more file there
             with contextlib.suppress(StorageError):
                 fsops.remove_tree(staging)
-        with contextlib.suppress(OSError):
-            building.rmdir()  # only where no other builder is at work
+        fsops.remove_empty(building)  # only where no other builder is at work
 
 
 def _renamed(source: Path, target: Path) -> Path:
@@ -212,7 +212,7 @@ def _skeleton(staging: Path, plan: Plan) -> Path:
         array = folder / layout.field_path(name)
         grid = layout.Grid(spec.dtype, (1, *spec.item), 1, 1)
         for g in range(plan.shards):
-            fsops.make_directory((array / grid.shard_file(g)).parent)
+            fsops.make_directory((array / grid.shard_file(g)).parent, sync=False)
     return folder
 
 

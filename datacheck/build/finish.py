@@ -73,6 +73,7 @@ class Finish:
         self._files: dict[str, tuple[int, str]] = {}
         self._digests: dict[str, Array] = {}
         self._rows: dict[str, int] = {}
+        self._unsynced: list[str] = []  # all but what the writers have synced
 
     def run(self) -> Done:
         """Write everything, the manifest last, and make it durable."""
@@ -125,9 +126,10 @@ class Finish:
             found[g * grid.chunks_per_shard :][: len(some)] = some
             file = f"{path}/{grid.shard_file(g)}"
             if spec.dim is not None:  # the writer could not know how many rows the fullest shard has
-                fsops.append(self.folder / file, layout.pack_index(grid, len(some)))
-                size = len(some) * grid.chunk_bytes + layout.index_bytes(grid)
-                self._files[file] = (size, digest_file(self.folder / file))
+                payload = len(some) * grid.chunk_bytes
+                fsops.write_tail(self.folder / file, payload, layout.pack_index(grid, len(some)))
+                self._unsynced.append(file)
+                self._files[file] = (payload + layout.index_bytes(grid), digest_file(self.folder / file))
             else:
                 size, digest = record["files"][name]
                 self._files[file] = (size, digest)
@@ -196,8 +198,9 @@ class Finish:
 
     def _write(self, path: str, data: bytes) -> None:
         place = self.folder / path
-        fsops.make_directory(place.parent)
-        fsops.write_file(place, data)
+        fsops.make_directory(place.parent, sync=False)  # every folder is synced in the end
+        fsops.write_file(place, data, sync=False)
+        self._unsynced.append(path)
         self._files[path] = (len(data), digest_bytes(data))
 
     def _provenance(self, not_made: Mapping[str, str]) -> None:
@@ -206,21 +209,21 @@ class Finish:
             "datacheck": datacheck.__version__, "numpy": np.__version__, "python": platform.python_version(),
             "machine": platform.machine(), "not_made": dict(not_made),
         }  # fmt: skip
-        fsops.write_file(self.folder / layout.BUILD, canonical_json(said))
+        fsops.write_file(self.folder / layout.BUILD, canonical_json(said), sync=False)
+        self._unsynced.append(layout.BUILD)
 
     def _sealed(self, root: str) -> Manifest:
-        """Remove what late tasks left, take the write permission away, write the manifest, sync every folder."""
+        """Remove what late tasks left, make all of it durable, then write the manifest."""
+        ours = {*self._files, layout.BUILD}
         for place, _, names in os.walk(self.folder):
-            for name in names:
-                file = Path(place, name)
-                if file.relative_to(self.folder).as_posix() in {*self._files, layout.BUILD}:
-                    fsops.make_read_only(file)
-                else:
-                    file.unlink()
-        manifest = write_manifest(self.folder, self._files, root)
-        fsops.make_read_only(self.folder / layout.MANIFEST)
+            for file in (Path(place, name) for name in names):
+                if file.relative_to(self.folder).as_posix() not in ours:
+                    fsops.remove_file(file)
+        fsops.sync_files(self.folder / path for path in self._unsynced)
         for place, _, _ in os.walk(self.folder, topdown=False):
             fsops.sync_directory(Path(place))
+        manifest = write_manifest(self.folder, self._files, root)
+        fsops.sync_directory(self.folder)
         return manifest
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import re
-import sys
 import weakref
 from collections.abc import Sequence
 from functools import lru_cache
@@ -27,9 +25,6 @@ _MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not name 
 _PROT_NONE = 0
 _FAILED = ctypes.c_void_p(-1).value
 _OPEN_FILES = 128
-_LOCAL = frozenset({
-    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "tmpfs", "ramfs", "overlay", "squashfs",
-})  # fmt: skip
 
 
 class Rows(Protocol):
@@ -43,27 +38,6 @@ class Rows(Protocol):
 
     def chunk(self, number: int) -> Any:
         """Return the bytes of an inner chunk."""
-
-
-def is_local(path: Path) -> bool:
-    """Tell whether `path` lies on a file system of this machine, where a map cannot lose its file under it.
-
-    Notes:
-        Unknown types count as remote. Without ``/proc`` (macOS) everything counts as local.
-    """
-    try:
-        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return sys.platform != "linux"
-    here = os.path.realpath(path)
-    found = ("", "")
-    for line in table.splitlines():
-        before, _, after = line.partition(" - ")
-        point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), before.split()[4])
-        inside = here == point or here.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(found[0]):
-            found = (point, after.split()[0])
-    return found[1] in _LOCAL
 
 
 def _libc() -> Any:

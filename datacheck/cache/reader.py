@@ -17,9 +17,9 @@ import orjson
 from datacheck.cache import layout
 from datacheck.cache.find import choose_cache
 from datacheck.cache.manifest import read_manifest
-from datacheck.cache.maps import is_local
 from datacheck.cache.stored import Place, Problem, StoredArray, Verify, digest_of
 from datacheck.errors import DatacheckError, UsageError
+from datacheck.fsops import is_local
 from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]

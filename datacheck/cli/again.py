@@ -67,6 +67,6 @@ def baseline(run: Path, output: Path, reason: str, reference: Path | None) -> No
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
         raise UsageError(msg)
     made, findings, samples = baseline_of(Rescore(run, reference=reference, paths=[str(Path.cwd())]), reason)
-    fsops.write_file(output, made)
+    fsops.write_file(output, made, mode=0o666)
     said = f"{counted(findings, 'finding')} of {counted(samples, 'sample')}"
     click.echo(f"{output}: {said}. Use it: datacheck scan DATA --baseline {output}")

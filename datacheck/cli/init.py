@@ -29,7 +29,7 @@ def init(data: Path, output: Path) -> None:
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
         raise UsageError(msg)
     made = draft(data)
-    fsops.write_file(output, made.text.encode())
+    fsops.write_file(output, made.text.encode(), mode=0o666)
     click.echo(made.text, nl=False)
     click.echo(
         f"{output}: {counted(made.fields, 'field')} drafted. Read every line marked '# inferred', mend it, then: "

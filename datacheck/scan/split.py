@@ -194,5 +194,6 @@ def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> dict[str, P
         raise UsageError(msg)
     fsops.make_directory(folder)
     for split, path in paths.items():
-        fsops.write_file(path, "".join(f"{line}\n" for line in lists[split]).encode("utf-8", "backslashreplace"))
+        text = "".join(f"{line}\n" for line in lists[split])
+        fsops.write_file(path, text.encode("utf-8", "backslashreplace"), mode=0o666)
     return paths

@@ -121,5 +121,5 @@ def write_run(folder: Path, files: Mapping[str, bytes | memoryview | Path]) -> N
         if isinstance(data, Path):
             fsops.link_or_copy(data, folder / name)
         else:
-            fsops.write_file(folder / name, data)
+            fsops.write_file(folder / name, data, mode=0o666)
     fsops.sync_directory(folder)

@@ -2,11 +2,15 @@ import errno
 import os
 import resource
 import signal
+import stat
+import subprocess
+import sys
 
 import pytest
 
 from datacheck import fsops
-from datacheck.errors import OutOfSpaceError, StorageError
+from datacheck.errors import OutOfSpaceError, StorageError, SyncFailedError
+from datacheck.system import System
 
 
 def test_a_file_appears_whole_and_nothing_else_stays(tmp_path):
@@ -64,3 +68,182 @@ def test_a_place_that_cannot_be_written_is_known_before_the_work(tmp_path, monke
     monkeypatch.setattr(fsops.os, "access", lambda path, mode: False)  # as on a disk mounted read-only
     with pytest.raises(StorageError, match="nothing can be written there"):
         fsops.check_writable(tmp_path / "a/b")
+
+
+class Log(System):
+    """Notes every call on a path or a descriptor, and fails those asked for."""
+
+    def __init__(self, **failing):
+        self.calls, self.failing, self.names = [], failing, {}
+
+    def note(self, name, what):
+        self.calls.append((name, self.names.get(what, what)))
+        if name in self.failing:
+            raise OSError(self.failing[name], os.strerror(self.failing[name]))
+
+    def create(self, path, mode):
+        self.note("create", path)
+        self.names[descriptor := super().create(path, mode)] = path
+        return descriptor
+
+    def open(self, path, flags):
+        self.names[descriptor := super().open(path, flags)] = path
+        return descriptor
+
+    def sync(self, descriptor):
+        self.note("sync", descriptor)
+        super().sync(descriptor)
+
+    def rename(self, source, target):
+        self.note("rename", target)
+        super().rename(source, target)
+
+    def mkdir(self, path):
+        self.note("mkdir", path)
+        super().mkdir(path)
+
+    def link(self, source, target):
+        self.note("link", target)
+        super().link(source, target)
+
+    def exchange(self, one, other):
+        self.note("exchange", one)
+        super().exchange(one, other)
+
+
+def logged(monkeypatch, **failing):
+    log = Log(**failing)
+    monkeypatch.setattr(fsops, "SYSTEM", log)
+    return log
+
+
+def test_bytes_are_durable_before_the_name_is_there(tmp_path, monkeypatch):
+    log = logged(monkeypatch)
+    fsops.write_file(tmp_path / "x", b"ab")
+    assert [name for name, _ in log.calls] == ["create", "sync", "rename"]
+    fsops.write_file(tmp_path / "y", b"ab", sync=False)
+    assert [name for name, _ in log.calls[3:]] == ["create", "rename"]
+    fsops.sync_files([tmp_path / "y", tmp_path])
+    assert log.calls[5:] == [("sync", tmp_path / "y"), ("sync", tmp_path)]
+
+
+def test_a_file_is_born_with_its_permissions(tmp_path):
+    before = os.umask(0o022)
+    try:
+        fsops.write_file(tmp_path / "x", b"ab")
+        fsops.write_file(tmp_path / "y", b"ab", mode=0o666)
+        os.umask(0o077)
+        fsops.write_file(tmp_path / "z", b"ab")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "xyz"] == [0o444, 0o644, 0o400]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_what_the_device_did_not_take_is_an_error_of_its_own(tmp_path, monkeypatch, number):
+    log = logged(monkeypatch, sync=number)
+    with pytest.raises(SyncFailedError, match="cannot be relied on"):
+        fsops.write_file(tmp_path / "x", b"ab")
+    assert os.listdir(tmp_path) == []
+    assert [name for name, _ in log.calls].count("sync") == 1  # a second try would seem to succeed
+
+
+def test_a_tail_may_be_written_twice_and_replaces_what_is_there(tmp_path):
+    path = tmp_path / "x"
+    fsops.write_file(path, b"payload")
+    for tail in (b"a long tail", b"tail", b"tail"):
+        fsops.write_tail(path, 7, tail)
+        assert path.read_bytes() == b"payload" + tail
+        assert stat.S_IMODE(path.stat().st_mode) & 0o222 == 0
+
+
+def test_every_new_folder_is_durable_in_its_parent(tmp_path, monkeypatch):
+    log = logged(monkeypatch)
+    a, b = tmp_path / "a", tmp_path / "a/b"
+    fsops.make_directory(b)
+    assert log.calls == [("mkdir", a), ("sync", tmp_path), ("mkdir", b), ("sync", a)]
+    fsops.make_directory(b)
+    fsops.make_directory(b / "c", sync=False)
+    assert log.calls[4:] == [("mkdir", b / "c")]
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="file"):
+        fsops.make_directory(tmp_path / "file")
+
+
+def test_names_change_places_or_stay(tmp_path, monkeypatch):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    assert fsops.exchange(tmp_path / "a", tmp_path / "b")
+    assert [os.listdir(tmp_path / name) for name in "ab"] == [["b"], ["a"]]
+    with pytest.raises(StorageError, match="no such file"):
+        fsops.exchange(tmp_path / "a", tmp_path / "none")
+    logged(monkeypatch, exchange=errno.EINVAL)
+    assert not fsops.exchange(tmp_path / "a", tmp_path / "b")
+    assert os.listdir(tmp_path / "a") == ["b"]
+
+
+def test_a_link_that_is_refused_becomes_a_copy(tmp_path, monkeypatch):
+    (tmp_path / "x").write_bytes(b"ab" * 1_000_000)
+    fsops.link_or_copy(tmp_path / "x", tmp_path / "linked")
+    assert (tmp_path / "linked").stat().st_ino == (tmp_path / "x").stat().st_ino
+    logged(monkeypatch, link=errno.EXDEV)
+    assert not fsops.link(tmp_path / "x", tmp_path / "y")
+    fsops.link_or_copy(tmp_path / "x", tmp_path / "y")
+    assert (tmp_path / "y").read_bytes() == (tmp_path / "x").read_bytes()
+    assert (tmp_path / "y").stat().st_ino != (tmp_path / "x").stat().st_ino
+    logged(monkeypatch, link=errno.ENOSPC)
+    with pytest.raises(OutOfSpaceError):
+        fsops.link(tmp_path / "x", tmp_path / "z")
+
+
+def test_a_tree_goes_without_following_links(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/file").touch()
+    (tmp_path / "tree/deep").mkdir(parents=True)
+    (tmp_path / "tree/deep/file").touch(mode=0o444)
+    (tmp_path / "tree/link").symlink_to(tmp_path / "kept")
+    fsops.remove_empty(tmp_path / "tree")
+    assert (tmp_path / "tree").is_dir()
+    for _ in range(2):  # absent is fine
+        fsops.remove_tree(tmp_path / "tree")
+        fsops.remove_file(tmp_path / "tree/deep/file")
+    assert os.listdir(tmp_path) == ["kept"]
+    assert os.listdir(tmp_path / "kept") == ["file"]
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from datacheck import fsops
+held = fsops.hold(Path(sys.argv[1]), shared=sys.argv[2] == "shared")
+print(held is not None, flush=True)
+sys.stdin.read()
+"""
+
+
+def holder(path, how):
+    line = [sys.executable, "-c", HOLDER, str(path), how]
+    process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return process, process.stdout.readline().strip() == "True"
+
+
+def test_a_lock_lives_as_long_as_its_process_and_its_hold(tmp_path):
+    path = tmp_path / "x"
+    path.touch(mode=0o444)
+    process, held = holder(path, "alone")
+    assert held
+    assert fsops.hold(path, shared=True) is None
+    assert fsops.hold(path, shared=False) is None
+    process.kill()
+    process.communicate()
+    with fsops.hold(path, shared=True):
+        process, held = holder(path, "shared")
+        assert held
+        process.communicate("")
+        assert fsops.hold(path, shared=False) is None
+    with fsops.hold(path, shared=False) as mine:
+        mine.close()
+        assert fsops.hold(path, shared=False) is not None
+    with pytest.raises(FileNotFoundError):
+        fsops.hold(tmp_path / "none", shared=True)
