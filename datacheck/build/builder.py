@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from datacheck import fsops, transforms
-from datacheck.build.fingerprint import fingerprint
+from datacheck.build import fingerprint
 from datacheck.build.finish import Facts, Finish
 from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored
 from datacheck.build.seen import Seen
@@ -95,8 +95,8 @@ class Built:
     moved: Path | None = None
 
 
-def prepare(job: Job) -> tuple[Plan, list[Transform], str]:
-    """Return the plan, the bound transforms and the cache's key; reads no data.
+def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
+    """Return the plan, the bound transforms and what ``inputs.json`` says; reads no data.
 
     Raises:
         UsageError: no sample can be read, or a transform does not fit the fields.
@@ -115,8 +115,8 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], str]:
         raise UsageError(msg)
     specs = stored(after)
     plan = cut(split, samples, specs, estimate(before, specs, job.seen, samples))
-    key = fingerprint(job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()})
-    return plan, steps, key
+    said = fingerprint.said(job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()})
+    return plan, steps, {"said": said, "recipe": fingerprint.recipe(schema, steps, plan)}
 
 
 def build_cache(
@@ -138,7 +138,8 @@ def build_cache(
     Notes:
         The bytes depend on the job alone: not on workers, machines, or the order in which they end.
     """
-    plan, steps, key = prepare(job)
+    plan, steps, inputs = prepare(job)
+    key = fingerprint.key(inputs["said"])
     target = out / job.pipeline / plan.split / key
     finished, moved = _finished(target)
     if finished is not None:
@@ -149,7 +150,7 @@ def build_cache(
         results = _written(job, plan, steps, folder, workers, scheduler, progress)
         # A task that Dask runs a second time may still be writing: from here on it meets a folder that is gone.
         folder = _renamed(folder, staging / "whole")
-        facts = Facts(job.pipeline, job.schema.for_split(job.split), key, _digests(job))
+        facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, _digests(job))
         done = Finish(folder, plan, facts, results).run()
         if not done.made.any():
             reason = done.not_made[0] if done.not_made else ("", "")
@@ -208,11 +209,8 @@ def _renamed(source: Path, target: Path) -> Path:
 def _skeleton(staging: Path, plan: Plan) -> Path:
     """Make every folder that shards go into, so that no task makes one (and none can revive a removed build)."""
     folder = staging / "shards"
-    for name, spec in plan.specs.items():
-        array = folder / layout.field_path(name)
-        grid = layout.Grid(spec.dtype, (1, *spec.item), 1, 1)
-        for g in range(plan.shards):
-            fsops.make_directory((array / grid.shard_file(g)).parent, sync=False)
+    for name in plan.specs:
+        fsops.make_directory(folder / layout.field_path(name), sync=False)
     return folder
 
 

@@ -14,13 +14,13 @@ from datacheck.schema.model import Schema
 from datacheck.transforms.base import Transform
 
 KEY_DIGITS = 16
-VALUES = 1  # one more whenever datacheck makes other values of the same files: no older cache is taken for a new one
+VALUES = 2  # one more whenever datacheck makes other values of the same files: no older cache is taken for a new one
 
 
-def fingerprint(
+def said(
     pipeline: str, schema: Schema, steps: Sequence[Transform], plan: Plan, sources: Mapping[str, str]
-) -> str:
-    """Return the key of a cache: the first 16 hex digits of xxh3_128 over the canonical JSON of its inputs.
+) -> dict[str, Any]:
+    """Return the inputs of a build as JSON values; ``inputs.json`` of the cache keeps them.
 
     Args:
         pipeline: its name.
@@ -29,40 +29,64 @@ def fingerprint(
         plan: the samples with the gate's verdict on each, the layout and the cut.
         sources: digest of every file that is read, by path.
 
-    Raises:
-        TypeError, ValueError: something has no canonical form: an error, never a random key.
-
     Notes:
         Paths of extra roots and of a tokenizer say where things lie on this machine, not what they are: left out. The
         verdict is over (key, readable, valid, codes), so a new threshold makes a new cache.
     """
-    said = {
-        "format": layout.FORMAT,
-        "values": VALUES,
+    return {
+        **_recipe(schema, steps, plan),
         "pipeline": pipeline,
-        "schema": _said(schema),
         "split": plan.split,
-        "transforms": [step.identity() for step in steps],
-        "layout": [[n, s.dtype, list(s.item), s.dim, s.kind, s.optional, dict(s.attrs)] for n, s in plan.specs.items()],
         "shard_samples": plan.k,
-        "sources": sorted(sources.items()),
+        "sources": digest_value(sorted(sources.items())),
         "samples": _verdict(plan.samples),
     }
-    return digest_value(said)[:KEY_DIGITS]
 
 
-def _verdict(samples: Samples) -> list[Any]:
-    """Return digests of the keys and of who is readable and valid, and the codes of those that are not."""
-    masks = (digest_array(np.asarray(mask, dtype=bool)) for mask in (samples.readable, samples.valid))
+def key(inputs: Mapping[str, Any]) -> str:
+    """Return the key of a cache: the first 16 hex digits of xxh3_128 over the canonical JSON of `said`.
+
+    Raises:
+        TypeError, ValueError: something has no canonical form: an error, never a random key.
+    """
+    return digest_value(inputs)[:KEY_DIGITS]
+
+
+def recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> str:
+    """Return a digest of what makes arrays of a sample: shards of equal samples and recipes are equal, 32 hex digits.
+
+    Notes:
+        What only judges samples counts, too, so far: that costs reuse, never a wrong value.
+    """
+    return digest_value(_recipe(schema, steps, plan))
+
+
+def _recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> dict[str, Any]:
+    return {
+        "format": layout.FORMAT,
+        "values": VALUES,
+        "schema": _declared(schema),
+        "transforms": [step.identity() for step in steps],
+        "layout": [[n, s.dtype, list(s.item), s.dim, s.kind, s.optional, dict(s.attrs)] for n, s in plan.specs.items()],
+    }
+
+
+def _verdict(samples: Samples) -> dict[str, str]:
+    """Return digests of the keys, of who is readable and valid, and of the codes of those that are not."""
     codes = [[key, list(codes)] for key, codes in zip(samples.keys, samples.codes, strict=True) if codes]
-    return [digest_bytes("\0".join(samples.keys).encode()), *masks, digest_value(codes)]
+    return {
+        "keys": digest_bytes("\0".join(samples.keys).encode()),
+        "readable": digest_array(np.asarray(samples.readable, dtype=bool)),
+        "valid": digest_array(np.asarray(samples.valid, dtype=bool)),
+        "codes": digest_value(codes),
+    }
 
 
-def _said(schema: Schema) -> dict[str, Any]:
-    said = schema.as_dict()
-    said.pop("roots", None)
-    if "tokenizer" in said:
-        said["tokenizer"].pop("path", None)
+def _declared(schema: Schema) -> dict[str, Any]:
+    declared = schema.as_dict()
+    declared.pop("roots", None)
+    if "tokenizer" in declared:
+        declared["tokenizer"].pop("path", None)
     if schema.loader is not None:  # the order of its steps matters, and canonical JSON sorts keys
-        said["loader"] = [list(step) for step in schema.loader.steps]
-    return said
+        declared["loader"] = [list(step) for step in schema.loader.steps]
+    return declared

@@ -36,12 +36,14 @@ class Facts:
         pipeline: name of the pipeline.
         schema: the declarations in force for the split.
         key: the fingerprint.
+        inputs: what it is the digest of, and the recipe.
         sources: size and digest of every source file, by path.
     """
 
     pipeline: str
     schema: Schema
     key: str
+    inputs: Mapping[str, Any]
     sources: Mapping[str, tuple[int, str]]
 
 
@@ -184,6 +186,7 @@ class Finish:
             for i in np.flatnonzero(~valid)
         }
         self._write(layout.FINDINGS, canonical_json(codes))
+        self._write(layout.INPUTS, canonical_json(self.facts.inputs))
         self._write(layout.SOURCES, canonical_json({"files": {p: list(v) for p, v in self.facts.sources.items()}}))
         root = layout.Root(
             self.facts.key, self.facts.pipeline, self.facts.schema.name, self.plan.split, len(samples), self.plan.k,

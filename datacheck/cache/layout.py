@@ -25,6 +25,7 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 BUILD = "build.json"  # when, where, by which versions: outside the digested set
 SOURCES = "sources.json"
+INPUTS = "inputs.json"  # what the key is a digest of
 FINDINGS = "findings.json"
 ZARR = "zarr.json"
 BUILDING = ".building"
@@ -38,6 +39,7 @@ ABSENT = 2**64 - 1
 
 KEY_DIM, ORIGIN_DIM = "samples.key", "samples.origin"
 
+_SHARD = re.compile(r"c\.(\d+)(?:\.0)*")
 _TYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64", "complex64", "complex128",
@@ -69,6 +71,13 @@ def sample_path(what: str) -> str:
     return f"samples/{what}"
 
 
+def shard_of(file: str) -> tuple[str, int] | None:
+    """Return the array and the number of a shard file, or None where a file is none."""
+    array, _, name = file.rpartition("/")
+    found = _SHARD.fullmatch(name)
+    return (array, int(found[1])) if found else None
+
+
 def field_name(path: str) -> str:
     """Return the field of `field_path`."""
     return "/".join(unquote(part) for part in path.removeprefix("fields/").split("/"))
@@ -86,10 +95,14 @@ def text_dim(field: str) -> str:
 
 
 def _safe(name: str) -> str:
-    parts = [quote(part, safe=" @+=,()[]") for part in name.split("/")]
-    if any(p in {"", ".", ".."} or p.startswith("__") or re.fullmatch(r"c|zarr\.json", p) for p in parts):
-        parts = ["%" + part.encode()[:1].hex().upper() + part[1:] if part else "%00" for part in parts]
-    return "/".join(parts)
+    return "/".join(_part(quote(part, safe=" @+=,()[]")) for part in name.split("/"))
+
+
+def _part(said: str) -> str:
+    """Return a part of a name; what Zarr or a file system takes for something else begins with an escape."""
+    if said.strip(".") and said != ZARR and not said.startswith("__"):
+        return said
+    return "%" + said.encode()[:1].hex().upper() + said[1:] if said else "%00"
 
 
 def zarr_type(dtype: str) -> str:
@@ -143,8 +156,8 @@ class Grid:
         return -(-self.shape[0] // self.shard)
 
     def shard_file(self, g: int) -> str:
-        """Return the file of shard `g`, relative to the array."""
-        return "/".join(["c", str(g), *("0" for _ in self.item)])
+        """Return the file of shard `g`, relative to the array: in its folder, so that no shard needs one of its own."""
+        return ".".join(["c", str(g), *("0" for _ in self.item)])
 
 
 def chunk_rows(row_bytes: int) -> int:
@@ -298,7 +311,7 @@ def array_document(
         "shape": list(grid.shape),
         "data_type": zarr_type(grid.dtype),
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [grid.shard, *grid.item]}},
-        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
         "fill_value": fill_value(grid.dtype),
         "codecs": [
             {

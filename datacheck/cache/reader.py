@@ -296,9 +296,9 @@ class Cache:
 
     def blame(self, name: str) -> list[Problem]:
         """Return what is wrong with each damaged inner chunk of a shard file, its samples named."""
-        path, _, inner = name.rpartition("/c/")
+        path, g = layout.shard_of(name) or ("", 0)
         array = self._arrays.get(path)
-        return [] if array is None else array.damaged(int(inner.split("/")[0]))
+        return [] if array is None else array.damaged(g)
 
     def shard_files(self, field: str | None = None) -> list[str]:
         """Return the shard files of a field, or of all arrays but the digests."""

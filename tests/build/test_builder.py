@@ -8,6 +8,7 @@ import stat
 
 import numpy as np
 import pytest
+import xxhash
 import zarr
 
 from datacheck.build import builder
@@ -56,7 +57,7 @@ def test_every_layout_of_a_field_comes_back(tmp_path, small_shards):
     built = build_cache(job, tmp_path / "out")
     assert built.path.parent == tmp_path / "out" / "tiny" / "all"
     assert (built.samples, built.made, built.valid, built.reused, built.not_made) == (23, 22, 21, False, [])
-    assert len(list((built.path / "fields/joints/c").iterdir())) > 2
+    assert len(list((built.path / "fields/joints").glob("c.*"))) > 2
     check(built.path, job.samples.keys, written, MIXED)
     group = zarr.open_group(built.path, mode="r")
     valid = group["samples/valid"][:]
@@ -93,6 +94,24 @@ def test_files_are_read_only_and_nothing_unfinished_stays(tmp_path):
     assert modes == {0o444}
     assert [p.name for p in (tmp_path / "out/tiny/all").iterdir()] == [built.path.name]
     assert not [p for p in built.path.rglob("*") if p.name.endswith(".partial")]
+
+
+def test_the_key_is_the_digest_of_what_inputs_json_says(tmp_path):
+    mixed(tmp_path / "data", 5)
+    job = job_of(schema_of(MIXED), tmp_path / "data", steps=[{"select": ["cloud"]}])
+    path = build_cache(job, tmp_path / "out").path
+    inputs = json.loads((path / layout.INPUTS).read_text())
+    text = json.dumps(inputs["said"], sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    assert path.name == xxhash.xxh3_128_hexdigest(text.encode())[:16]
+    assert inputs["said"]["pipeline"] == "tiny"
+    assert len(inputs["said"]["transforms"]) == 1
+    assert len(inputs["recipe"]) == 32
+    (tmp_path / "data/zz.npz").write_bytes((tmp_path / "data/000.npz").read_bytes())
+    more = build_cache(job_of(schema_of(MIXED), tmp_path / "data", steps=[{"select": ["cloud"]}]), tmp_path / "out")
+    other = json.loads((more.path / layout.INPUTS).read_text())
+    assert other["recipe"] == inputs["recipe"]
+    changed = {name for name, value in other["said"].items() if value != inputs["said"][name]}
+    assert changed - {"shard_samples"} == {"samples", "sources"}
 
 
 def test_no_path_time_or_name_of_this_machine_is_stored(tmp_path):
@@ -133,7 +152,7 @@ def test_a_damaged_cache_in_the_way_is_moved_aside(tmp_path, damage):
     job = job_of(schema_of(MIXED), tmp_path / "data")
     first = build_cache(job, tmp_path / "out")
     golden = tree(first.path)
-    victim = first.path / ("manifest.json" if damage == "manifest" else "fields/joints/c/0/0/0")
+    victim = first.path / ("manifest.json" if damage == "manifest" else "fields/joints/c.0.0.0")
     victim.chmod(0o644)
     victim.unlink() if damage == "missing" else victim.write_bytes(victim.read_bytes()[:-9])
     again = build_cache(job, tmp_path / "out")
@@ -161,7 +180,7 @@ def test_a_race_of_different_contents_is_an_error(tmp_path, monkeypatch):
     first = build_cache(job, tmp_path / "out")
     golden = tree(first.path)
     monkeypatch.setattr(builder, "_finished", lambda target: (None, None))
-    monkeypatch.setattr(builder, "fingerprint", lambda *a: first.path.name)
+    monkeypatch.setattr(builder.fingerprint, "key", lambda said: first.path.name)
     with pytest.raises(NondeterministicBuildError, match="not deterministic"):
         build_cache(other, tmp_path / "out")
     assert tree(first.path) == golden

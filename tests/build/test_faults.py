@@ -183,7 +183,7 @@ def test_what_late_tasks_leave_behind_is_not_published(data, tmp_path, monkeypat
 
     def leaving(job, plan, steps, folder, *more):
         results = written(job, plan, steps, folder, *more)
-        (folder / "fields/x/c/0/0/.0.4242.partial").write_bytes(b"late")
+        (folder / "fields/x/.c.0.0.0.4242.partial").write_bytes(b"late")
         return results
 
     monkeypatch.setattr(builder, "_written", leaving)

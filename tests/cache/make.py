@@ -11,10 +11,11 @@ import numpy as np
 
 from datacheck.cache import layout
 from datacheck.cache.manifest import content_root, measure_files, write_manifest
-from datacheck.digest import canonical_json, digest64, digest_sample
+from datacheck.digest import canonical_json, digest64, digest_sample, digest_value
 from datacheck.sample import ArraySpec
 
-KEY = "0123456789abcdef"
+SAID = {"pipeline": "tiny"}
+KEY = digest_value(SAID)[:16]
 
 
 def make_cache(
@@ -61,6 +62,7 @@ def make_cache(
     findings = {text: ["DC301"] for text, ok in zip(keys, valid, strict=True) if not ok}
     (folder / layout.FINDINGS).write_bytes(canonical_json(findings))
     (folder / layout.SOURCES).write_bytes(canonical_json({}))
+    (folder / layout.INPUTS).write_bytes(canonical_json({"recipe": "0" * 32, "said": SAID}))
     raw = [text.encode() for text in keys]
     lengths = np.array([len(text) for text in raw], dtype=np.int64)
     shapes = [(n, s.dtype, s.item) for n, s in specs.items()]

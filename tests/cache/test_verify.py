@@ -58,12 +58,12 @@ def test_a_flipped_bit_in_any_file_is_found_and_the_file_named(cache):
 
 
 def test_damage_in_a_shard_names_its_samples(cache):
-    path = cache / "fields/joints/c/1/0/0"
+    path = cache / "fields/joints/c.1.0.0"
     raw = bytearray(path.read_bytes())
     raw[5] ^= 8
     path.write_bytes(raw)
     (problem,) = verify(cache)
-    assert (problem.file, problem.shard) == ("fields/joints/c/1/0/0", 1)
+    assert (problem.file, problem.shard) == ("fields/joints/c.1.0.0", 1)
     assert problem.samples == "samples 2 to 3, sample/000002 to sample/000003"
     assert "expected xxh3_64" in problem.what
     assert verify(cache, "quick") == []
@@ -71,16 +71,16 @@ def test_damage_in_a_shard_names_its_samples(cache):
 
 def test_missing_extra_short_and_linked_files_are_found_quickly(cache, tmp_path):
     (cache / "extra.txt").write_text("x")
-    (cache / "samples/made/c/0").rename(tmp_path / "made")
-    (cache / "samples/valid/c/0").rename(tmp_path / "valid")
-    (cache / "samples/valid/c/0").symlink_to(tmp_path / "valid")
+    (cache / "samples/made/c.0").rename(tmp_path / "made")
+    (cache / "samples/valid/c.0").rename(tmp_path / "valid")
+    (cache / "samples/valid/c.0").symlink_to(tmp_path / "valid")
     with (cache / "sources.json").open("ab") as file:
         file.write(b" ")
     for depth in ("quick", "full"):
         found = {p.file: p.what for p in verify(cache, depth)}
-        assert sorted(found) == ["extra.txt", "samples/made/c/0", "samples/valid/c/0", "sources.json"]
-        assert "missing" in found["samples/made/c/0"]
-        assert "symbolic link" in found["samples/valid/c/0"]
+        assert sorted(found) == ["extra.txt", "samples/made/c.0", "samples/valid/c.0", "sources.json"]
+        assert "missing" in found["samples/made/c.0"]
+        assert "symbolic link" in found["samples/valid/c.0"]
 
 
 def test_build_json_is_outside(cache):
@@ -92,7 +92,7 @@ def test_a_row_table_that_swaps_samples_is_found_though_every_digest_fits(cache)
     """Somebody who rewrites manifest and chunk digests cannot swap two samples unseen."""
     root = verify_root(cache)
     for what in ("start", "length"):
-        file = cache / f"rows/P/{what}/c/0"
+        file = cache / f"rows/P/{what}/c.0"
         raw = bytearray(file.read_bytes())
         raw[8:16], raw[16:24] = raw[16:24], raw[8:16]
         file.write_bytes(raw)
@@ -124,8 +124,8 @@ def rewrite_digests(cache, array):
     """Make the chunk digests of a one-chunk table fit it."""
     import xxhash
 
-    chunk = (cache / array / "c/0").read_bytes()[:65536]
-    file = cache / "digests" / array / "c/0"
+    chunk = (cache / array / "c.0").read_bytes()[:65536]
+    file = cache / "digests" / array / "c.0"
     raw = bytearray(file.read_bytes())
     raw[:8] = xxhash.xxh3_64_intdigest(chunk).to_bytes(8, "little")
     file.write_bytes(raw)

@@ -43,7 +43,7 @@ def test_info_says_what_a_cache_holds(cache, tmp_path, capsys):
 def test_verify_ends_with_7_and_names_what_is_damaged(cache, tmp_path, capsys):
     assert run(["cache", "verify", str(tmp_path)]) == 0
     assert "intact (every byte and every sample)" in capsys.readouterr().out
-    file = cache / "fields/joints/c/1/0/0"
+    file = cache / "fields/joints/c.1.0.0"
     raw = bytearray(file.read_bytes())
     raw[5] ^= 8
     file.write_bytes(raw)
@@ -52,7 +52,7 @@ def test_verify_ends_with_7_and_names_what_is_damaged(cache, tmp_path, capsys):
     assert run(["cache", "verify", "--full", str(cache)]) == 7
     said = capsys.readouterr().out
     assert "1 problem\n" in said
-    assert "fields/joints/c/1/0/0 (shard 1, samples 2 to 3, sample/000002 to sample/000003)" in said
+    assert "fields/joints/c.1.0.0 (shard 1, samples 2 to 3, sample/000002 to sample/000003)" in said
     assert "datacheck cache build" in said
 
 

@@ -69,8 +69,7 @@ def array(path):
     fill = float("nan") if said["fill_value"] == "NaN" else said["fill_value"]
     whole, count, rows = np.full(shape, fill, dtype), shard[0] // chunk[0], chunk[0]
     for g in range(-(-shape[0] // shard[0])):
-        file = folder / path / "c" / str(g) / Path(*["0"] * (len(shape) - 1))
-        raw = file.read_bytes()
+        raw = (folder / path / ".".join(["c", str(g), *["0"] * (len(shape) - 1)])).read_bytes()
         index = raw[-(count * 16 + 4) :]
         assert struct.unpack("<I", index[-4:])[0] == crc32c(index[:-4]), path
         for j, (offset, size) in enumerate(struct.iter_unpack("<QQ", index[:-4])):

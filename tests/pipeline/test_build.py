@@ -156,7 +156,7 @@ def test_a_new_threshold_is_a_new_cache_and_a_new_file_too(tmp_path):
     (other,) = build(strict, data, tmp_path / "cache")
     assert other.path != first.path
     assert (first.valid, other.valid, other.made) == (12, 0, 12)
-    assert tree(other.path)["fields/points/c/0/0"] == tree(first.path)["fields/points/c/0/0"]
+    assert tree(other.path)["fields/points/c.0.0"] == tree(first.path)["fields/points/c.0.0"]
     np.save(data / "zz.npy", np.ones((40, 3), np.float32))
     (more,) = build(schema, data, tmp_path / "cache")
     assert more.samples == 13
