@@ -68,6 +68,14 @@ def digest_bytes(data: Buffer) -> str:
     return xxhash.xxh3_128_hexdigest(data)
 
 
+def digest_parts(parts: Iterable[Buffer]) -> str:
+    """Return xxh3_128 of pieces, one behind the other, as 32 hex digits."""
+    hasher = xxhash.xxh3_128()
+    for part in parts:
+        hasher.update(part)
+    return hasher.hexdigest()
+
+
 def digest_value(value: object) -> str:
     """Return xxh3_128 of the canonical JSON of `value` as 32 hex digits."""
     return xxhash.xxh3_128_hexdigest(canonical_json(value))

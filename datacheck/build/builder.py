@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from datacheck import fsops, transforms
-from datacheck.build import fingerprint
+from datacheck.build import fingerprint, record
 from datacheck.build.finish import Facts, Finish
 from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored
+from datacheck.build.record import Record
 from datacheck.build.seen import Seen
 from datacheck.build.writer import spec_as
 from datacheck.cache import Cache, layout, open_cache
@@ -37,6 +38,7 @@ Array = np.ndarray[Any, Any]
 Progress = Callable[[Tick], None]
 
 _WRITE = "datacheck.build.writer:write_shards"
+_SHARDS, _RECORDS = "shards", "records"  # below the staging: what becomes the cache, and what is known of each shard
 _LIMITS = Limits(item_s=600.0)  # for a whole shard
 
 
@@ -146,12 +148,12 @@ def build_cache(
         return _found(target, plan, finished)
     building = target.parent / layout.BUILDING
     with _staging(building, key) as staging:
-        folder = _skeleton(staging, plan)
-        results = _written(job, plan, steps, folder, workers, scheduler, progress)
+        _skeleton(staging, plan)
+        records = _written(job, plan, steps, staging, workers, scheduler, progress)
         # A task that Dask runs a second time may still be writing: from here on it meets a folder that is gone.
-        folder = _renamed(folder, staging / "whole")
+        folder = _renamed(staging / _SHARDS, staging / "whole")
         facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, _digests(job))
-        done = Finish(folder, plan, facts, results).run()
+        done = Finish(folder, plan, facts, records).run()
         if not done.made.any():
             reason = done.not_made[0] if done.not_made else ("", "")
             msg = f"split {plan.split}: no sample could be made; the first: {reason[0]}: {reason[1]}"
@@ -206,29 +208,37 @@ def _renamed(source: Path, target: Path) -> Path:
     return target
 
 
-def _skeleton(staging: Path, plan: Plan) -> Path:
-    """Make every folder that shards go into, so that no task makes one (and none can revive a removed build)."""
-    folder = staging / "shards"
+def _skeleton(staging: Path, plan: Plan) -> None:
+    """Make every folder that tasks write into, so that none of them makes one (and none can revive a removed build)."""
+    fsops.make_directory(staging / _RECORDS, sync=False)
     for name in plan.specs:
-        fsops.make_directory(folder / layout.field_path(name), sync=False)
-    return folder
+        fsops.make_directory(staging / _SHARDS / layout.field_path(name), sync=False)
 
 
 def _written(
-    job: Job, plan: Plan, steps: Sequence[Transform], folder: Path, workers: int, scheduler: str | None,
+    job: Job, plan: Plan, steps: Sequence[Transform], staging: Path, workers: int, scheduler: str | None,
     progress: Progress | None,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """Run all tasks; return one record per shard, in shard order."""
-    tasks = list(_tasks(job, plan, steps, folder))
-    results: list[dict[str, Any]] = []
+) -> dict[int, Record]:  # fmt: skip
+    """Run all tasks; return the record of every shard."""
+    tasks = list(_tasks(job, plan, steps, staging))
+    records: dict[int, Record] = {}
     with contextlib.closing(
         ordered_map(_WRITE, tasks, workers=workers, scheduler=scheduler, limits=_LIMITS)  # type: ignore[type-var]
     ) as outcomes:
         for outcome in outcomes:
-            results += _records(outcome)
+            for g, size, digest in _reports(outcome):
+                records[g] = _record(staging / _RECORDS, g, size, digest)
             if progress is not None:
-                progress(_tick(plan, len(results)))
-    return sorted(results, key=lambda record: int(record["g"]))
+                progress(_tick(plan, len(records)))
+    return records
+
+
+def _record(folder: Path, g: int, size: int, digest: str) -> Record:
+    found = record.read(folder, g, size, digest)
+    if found is None:
+        msg = f"{folder / str(g)}: not what a worker wrote. Do all workers see this folder? Nothing was published."
+        raise StorageError(msg)
+    return found
 
 
 def _tick(plan: Plan, shards: int) -> Tick:
@@ -238,16 +248,17 @@ def _tick(plan: Plan, shards: int) -> Tick:
     return Tick(shards, plan.shards, *done, samples, 0, f"building {plan.split}")
 
 
-def _records(outcome: Outcome) -> list[dict[str, Any]]:
+def _reports(outcome: Outcome) -> list[list[Any]]:
+    """Return [g, size, xxh3_128] of the record of every shard of a task."""
     for death in outcome.deaths:
         keys = death.item["keys"]
         last = death.how.strip().splitlines()[-1]
         msg = f"samples {keys[0]} to {keys[-1]}: {last}. Nothing was published."
         raise (DatacheckError if death.crash else StorageError)(msg)
-    return [record for payload in outcome.payloads for record in payload]
+    return [report for payload in outcome.payloads for report in payload]
 
 
-def _tasks(job: Job, plan: Plan, steps: Sequence[Transform], folder: Path) -> Iterator[dict[str, Any]]:
+def _tasks(job: Job, plan: Plan, steps: Sequence[Transform], staging: Path) -> Iterator[dict[str, Any]]:
     shared = {
         "schema": job.schema.as_dict(),
         "root": os.path.abspath(job.root),  # noqa: PTH100  links stay links
@@ -258,7 +269,8 @@ def _tasks(job: Job, plan: Plan, steps: Sequence[Transform], folder: Path) -> It
         "specs": {name: spec_as(spec) for name, spec in plan.specs.items()},
         "samples": len(plan.samples),
         "k": plan.k,
-        "folder": os.path.abspath(folder),  # noqa: PTH100
+        "folder": os.path.abspath(staging / _SHARDS),  # noqa: PTH100
+        "records": os.path.abspath(staging / _RECORDS),  # noqa: PTH100
     }
     for batch in plan.batches():
         yield shared | {"items": [_order(job, plan, g) for g in batch]}

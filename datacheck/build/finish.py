@@ -16,6 +16,7 @@ import numpy as np
 import datacheck
 from datacheck import fsops
 from datacheck.build.plan import Plan
+from datacheck.build.record import Record
 from datacheck.build.writer import chunk_digests, origin_text
 from datacheck.cache import layout
 from datacheck.cache.manifest import Manifest, content_root, write_manifest
@@ -64,14 +65,14 @@ class Finish:
         folder: where the shards are; nobody else writes there any more.
         plan: what was to be built.
         facts: what it says of itself.
-        results: the writer's records, in shard order.
+        records: of every shard of the plan.
     """
 
-    def __init__(self, folder: Path, plan: Plan, facts: Facts, results: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, folder: Path, plan: Plan, facts: Facts, records: Mapping[int, Record]) -> None:
         self.folder = folder
         self.plan = plan
         self.facts = facts
-        self.results = results
+        self.records = [records[g] for g in range(plan.shards)]
         self._files: dict[str, tuple[int, str]] = {}
         self._digests: dict[str, Array] = {}
         self._rows: dict[str, int] = {}
@@ -83,31 +84,28 @@ class Finish:
         for name, spec in self.plan.specs.items():
             self._field(name, spec)
         samples = self.plan.samples
-        made, digests = self._joined("made"), self._joined("digest")
+        made = np.concatenate([record.made for record in self.records])
+        digests = np.concatenate([record.digest for record in self.records])
         valid = made & samples.valid
         self._table(layout.sample_path("made"), made)
         self._table(layout.sample_path("valid"), valid)
         self._table(layout.sample_path("digest"), digests)
-        keys = [key.encode() for key in samples.keys]
-        self._texts("key", layout.KEY_DIM, "text", keys)
-        self._texts("origin", layout.ORIGIN_DIM, "json", self._origins())
+        keys = _joined([key.encode() for key in samples.keys])
+        self._texts("key", layout.KEY_DIM, "text", *keys)
+        self._texts("origin", layout.ORIGIN_DIM, "json", *self._origins())
         for path in sorted(self._digests):
             self._table(layout.digests_path(path), self._digests[path], first=None, digested=False)
         not_made = self._not_made()
-        self._documents(dict(not_made), valid)
-        lengths = np.array([len(key) for key in keys], dtype=np.int64)
+        self._documents(made, valid)
         content = [(name, spec.dtype, spec.item) for name, spec in self.plan.specs.items()]
-        root = content_root(content, lengths, np.frombuffer(b"".join(keys), np.uint8), digests)
+        root = content_root(content, keys[1], keys[0], digests)
         self._provenance(dict(not_made))
         return Done(self._sealed(root), made, valid, not_made)
-
-    def _joined(self, what: str) -> Array:
-        return np.concatenate([record[what] for record in self.results])
 
     def _dimensions(self) -> None:
         """Decide the rows of a shard of each ragged dimension, and write where each sample's rows are."""
         for dim, names in self.plan.dims.items():
-            lengths = [np.asarray(record["lengths"][dim], dtype=np.int64) for record in self.results]
+            lengths = [record.lengths[dim] for record in self.records]
             fullest = max(int(n.sum()) for n in lengths)
             rows = self._rows[dim] = layout.ragged_rows([self.plan.specs[n] for n in names], fullest)
             starts = [g * rows + np.cumsum(n) - n for g, n in enumerate(lengths)]
@@ -123,22 +121,19 @@ class Finish:
             grid = layout.ragged_grid(spec, self.plan.shards, self._rows[spec.dim])
             dimension = spec.dim
         found = np.zeros(grid.shards * grid.chunks_per_shard, np.uint64)
-        for g, record in enumerate(self.results):
-            some = record["digests"][name]
+        for g, record in enumerate(self.records):
+            some = record.chunks[name]
             found[g * grid.chunks_per_shard :][: len(some)] = some
-            file = f"{path}/{grid.shard_file(g)}"
+            file, written = f"{path}/{grid.shard_file(g)}", record.files[name]
             if spec.dim is not None:  # the writer could not know how many rows the fullest shard has
-                payload = len(some) * grid.chunk_bytes
-                fsops.write_tail(self.folder / file, payload, layout.pack_index(grid, len(some)))
+                fsops.write_tail(self.folder / file, written[0], layout.pack_index(grid, len(some)))
                 self._unsynced.append(file)
-                self._files[file] = (payload + layout.index_bytes(grid), digest_file(self.folder / file))
-            else:
-                size, digest = record["files"][name]
-                self._files[file] = (size, digest)
+                written = (written[0] + layout.index_bytes(grid), digest_file(self.folder / file))
+            self._files[file] = written
         self._digests[path] = found[: -(-grid.shape[0] // grid.chunk)]
         self._document(path, layout.array_document(grid, layout.field_attributes(spec), _names(grid, dimension)))
         if spec.optional:
-            present = np.concatenate([record["present"][name] for record in self.results])
+            present = np.concatenate([record.present[name] for record in self.records])
             self._table(layout.present_path(name), present)
 
     def _table(
@@ -159,30 +154,40 @@ class Finish:
             self._digests[path] = np.zeros(0, np.uint64)
         self._document(path, layout.array_document(grid, attributes or {}, _names(grid, first)))
 
-    def _texts(self, what: str, dim: str, kind: Any, texts: Sequence[bytes]) -> None:
-        lengths = np.array([len(text) for text in texts], dtype=np.int64)
+    def _texts(self, what: str, dim: str, kind: Any, values: Array, lengths: Array) -> None:
         self._table(layout.rows_path(dim, "start"), np.cumsum(lengths) - lengths)
         self._table(layout.rows_path(dim, "length"), lengths)
         attributes = layout.field_attributes(ArraySpec("uint8", (), dim, kind))
-        self._table(layout.sample_path(what), np.frombuffer(b"".join(texts), np.uint8), attributes, dim)
+        self._table(layout.sample_path(what), values, attributes, dim)
 
-    def _origins(self) -> list[bytes]:
-        samples = self.plan.samples
-        found = [text for record in self.results for text in record["origins"]]
-        for i, text in enumerate(found):
-            if not text:  # never read: only its file is known
-                found[i] = origin_text(Origin(samples.items[int(samples.item_of[i])].path, samples.inner[i]))
-        return [text.encode() for text in found]
+    def _origins(self) -> tuple[Array, Array]:
+        found = [self._origins_of(record) for record in self.records]
+        values, lengths = zip(*found, strict=True)
+        return np.concatenate(values), np.concatenate(lengths)
+
+    def _origins_of(self, record: Record) -> tuple[Array, Array]:
+        """Return the origins of a shard; of a sample that was never read only its file is known."""
+        samples, lengths = self.plan.samples, record.origin_lengths
+        if lengths.all():
+            return record.origins, lengths
+        ends, raw = np.cumsum(lengths).tolist(), record.origins.tobytes()
+        texts = [raw[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+        for place in np.flatnonzero(lengths == 0).tolist():
+            i = record.g * self.plan.k + place
+            origin = Origin(samples.items[int(samples.item_of[i])].path, samples.inner[i])
+            texts[place] = origin_text(origin).encode()
+        return _joined(texts)
 
     def _not_made(self) -> list[tuple[str, str]]:
         samples = self.plan.samples
-        places = [(g * self.plan.k + place, why) for g, r in enumerate(self.results) for place, why in r["reasons"]]
+        places = [(record.g * self.plan.k + place, why) for record in self.records for place, why in record.reasons]
         return [(samples.keys[i], why) for i, why in places if samples.readable[i]]
 
-    def _documents(self, not_made: Mapping[str, str], valid: Array) -> None:
+    def _documents(self, made: Array, valid: Array) -> None:
         samples = self.plan.samples
+        refused = samples.readable & ~made
         codes = {
-            samples.keys[i]: sorted({*samples.codes[i], *([NOT_MADE] if samples.keys[i] in not_made else [])})
+            samples.keys[i]: sorted({*samples.codes[i], *([NOT_MADE] if refused[i] else [])})
             for i in np.flatnonzero(~valid)
         }
         self._write(layout.FINDINGS, canonical_json(codes))
@@ -228,6 +233,11 @@ class Finish:
         manifest = write_manifest(self.folder, self._files, root)
         fsops.sync_directory(self.folder)
         return manifest
+
+
+def _joined(texts: Sequence[bytes]) -> tuple[Array, Array]:
+    """Return the bytes of texts, one behind the other, and the length of each."""
+    return np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64)
 
 
 def _names(grid: layout.Grid, first: str | None) -> list[str | None]:

@@ -1,7 +1,7 @@
 """What runs in the expendable child: read the samples of a shard, transform them, write the shard of every field.
 
-A shard is a pure function of its task, so a task may run twice, or on another machine. Only sizes, digests, lengths and
-reasons come back.
+A shard is a pure function of its task, so a task may run twice, or on another machine. What is known of a shard lies in
+its record; only the record's size and digest come back.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import orjson
 import xxhash
 
 from datacheck import fsops, transforms
+from datacheck.build import record
+from datacheck.build.record import Record
 from datacheck.build.shard import Room, Shard
 from datacheck.cache import layout
-from datacheck.digest import digest_value
+from datacheck.digest import digest_parts, digest_value
 from datacheck.errors import UsageError
 from datacheck.registry import find_in
 from datacheck.sample import ArraySpec, Origin
@@ -31,18 +33,18 @@ Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
 
 
-def write_shards(task: dict[str, Any], beat: Beat) -> list[dict[str, Any]]:
+def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     """Make the shards of a task (see `parallel.run_task`).
 
     Args:
         task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities (digest of each step as it
             was when the build was planned), paths (folders of user functions), specs (by field), samples (in the
-            split), k, folder (of the unfinished cache), items: one per shard: number, keys, reads (`Item.as_dict` with
-            keys, files with size and times).
+            split), k, folder (of the unfinished cache), records (their folder), items: one per shard: number, keys,
+            reads (`Item.as_dict` with keys, files with size and times).
         beat: called with a shard's place in the task.
 
     Returns:
-        One record per shard: see `_written`.
+        [g, size, xxh3_128] of the record of each shard: see `record.write`.
 
     Raises:
         UsageError: a source file changed since it was scanned, or a step since the build was planned, or is another
@@ -127,32 +129,28 @@ def _unchanged(root: Path, roots: Mapping[str, Path], files: Sequence[Sequence[A
             raise UsageError(msg)
 
 
-def _written(shard: Shard, g: int, task: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the files of shard `g` and return what the coordinator needs to know of it.
-
-    Returns:
-        g; made, digest (samples); present by field; rows and lengths by dimension; digests of the inner chunks and file
-        (size, xxh3_128; None where the index is still missing) by field; origins; reasons by place in the shard.
-    """
+def _written(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
+    """Write the files of shard `g`, then its record."""
     rows = shard.close()
-    files: dict[str, list[Any] | None] = {}
-    digests = {}
+    files, chunks, sizes = {}, {}, {}
     for name, spec in shard.specs.items():
         grid = layout.fixed_grid(spec, task["samples"], task["k"]) if spec.dim is None else None
         chunk = grid.chunk if grid is not None else layout.chunk_rows(spec.item_bytes)
         payload = rows.padded(name, chunk)
-        path = Path(task["folder"], layout.field_path(name), _file(g, spec))
-        digests[name] = chunk_digests(payload, chunk * spec.item_bytes)
-        parts = [payload]
-        if grid is not None:
-            parts.append(memoryview(layout.pack_index(grid, len(digests[name]))))
-        files[name] = [sum(len(p) for p in parts), _digest(parts)] if grid is not None else None
-        fsops.write_file(path, list(parts))
-    return {
-        "g": g, "made": shard.made, "digest": rows.sample_digests(), "present": shard.present, "lengths": rows.lengths,
-        "files": files, "digests": digests, "origins": [shard.origins.get(key, "") for key in shard.keys],
-        "reasons": [[place, shard.reasons[place]] for place in sorted(shard.reasons)],
-    }  # fmt: skip
+        chunks[name] = chunk_digests(payload, chunk * spec.item_bytes)
+        sizes[name] = np.full(len(chunks[name]), chunk * spec.item_bytes, np.uint64)
+        parts: list[bytes | memoryview] = [payload]
+        if grid is not None:  # the index of a ragged field follows when the fullest shard is known
+            parts.append(layout.pack_index(grid, len(chunks[name])))
+        files[name] = (sum(map(len, parts)), digest_parts(parts))
+        fsops.write_file(Path(task["folder"], layout.field_path(name), _file(g, spec)), parts)
+    texts = [shard.origins.get(key, "").encode() for key in shard.keys]
+    done = Record(
+        g, shard.made, rows.sample_digests(), shard.present, rows.lengths, files, chunks, sizes,
+        np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64),
+        [(place, shard.reasons[place]) for place in sorted(shard.reasons)],
+    )  # fmt: skip
+    return record.write(Path(task["records"]), done)
 
 
 def _file(g: int, spec: ArraySpec) -> str:
@@ -164,10 +162,3 @@ def chunk_digests(payload: memoryview, chunk_bytes: int) -> Array:
     count = len(payload) // max(1, chunk_bytes)
     found = (xxhash.xxh3_64_intdigest(payload[j * chunk_bytes : (j + 1) * chunk_bytes]) for j in range(count))
     return np.fromiter(found, dtype=np.uint64, count=count)
-
-
-def _digest(parts: Sequence[memoryview]) -> str:
-    hasher = xxhash.xxh3_128()
-    for part in parts:
-        hasher.update(part)
-    return hasher.hexdigest()

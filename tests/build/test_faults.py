@@ -181,9 +181,9 @@ def test_what_late_tasks_leave_behind_is_not_published(data, tmp_path, monkeypat
 
     written = builder._written
 
-    def leaving(job, plan, steps, folder, *more):
-        results = written(job, plan, steps, folder, *more)
-        (folder / "fields/x/.c.0.0.0.4242.partial").write_bytes(b"late")
+    def leaving(job, plan, steps, staging, *more):
+        results = written(job, plan, steps, staging, *more)
+        (staging / "shards/fields/x/.c.0.0.0.4242.partial").write_bytes(b"late")
         return results
 
     monkeypatch.setattr(builder, "_written", leaving)

@@ -1,0 +1,84 @@
+"""What a task leaves beside the files of a shard: all that is known of it, in a file that proves itself.
+
+Nothing else of a shard crosses processes, so an answer is small, and a later run can go on from records alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck import fsops
+from datacheck.digest import digest_bytes, digest_parts
+from datacheck.wire import decode, encode
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One finished shard of all fields.
+
+    Shapes:
+        made: bool (samples)
+        digest: uint64 (samples), 0 where not made
+        present[field]: bool (samples), of optional fields
+        lengths[dim]: int64 (samples) [rows]
+        chunks[field]: uint64 (inner chunks in use), digests of the decoded chunks
+        sizes[field]: uint64 (inner chunks in use) [bytes] as stored
+        origins: uint8 (bytes), the texts one behind the other
+        origin_lengths: int64 (samples) [bytes], 0 where a sample was never read
+
+    Args:
+        g: number of the shard.
+        files: size and xxh3_128 of each field's file as the task wrote it: without its index where the field is ragged.
+        reasons: place in the shard and why, of the samples that were not made; ascending.
+    """
+
+    g: int
+    made: Array
+    digest: Array
+    present: Mapping[str, Array]
+    lengths: Mapping[str, Array]
+    files: Mapping[str, tuple[int, str]]
+    chunks: Mapping[str, Array]
+    sizes: Mapping[str, Array]
+    origins: Array
+    origin_lengths: Array
+    reasons: Sequence[tuple[int, str]]
+
+
+def write(folder: Path, record: Record) -> list[Any]:
+    """Write a record to ``folder/<g>``; return [g, size, xxh3_128].
+
+    Notes:
+        Not synced: the digest tells whether it is still there after a crash. Equal records are equal bytes.
+    """
+    parts = encode(vars(record))
+    fsops.write_file(folder / str(record.g), parts, sync=False)
+    return [record.g, sum(map(len, parts)), digest_parts(parts)]
+
+
+def read(folder: Path, g: int, size: int, digest: str) -> Record | None:
+    """Return the record of shard `g`, or None where it is not there or not what `write` answered for.
+
+    Raises:
+        StorageError: the operating system refuses.
+    """
+    path = folder / str(g)
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise fsops.refused(error, path) from error
+    if len(data) != size or digest_bytes(data) != digest:
+        return None
+    said = decode(data)
+    said["files"] = {name: (count, found) for name, (count, found) in said["files"].items()}
+    said["reasons"] = [(place, why) for place, why in said["reasons"]]
+    return Record(**said)
