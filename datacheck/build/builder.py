@@ -25,6 +25,7 @@ from datacheck.build.seen import Seen
 from datacheck.build.writer import spec_as
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.manifest import Manifest, read_manifest
+from datacheck.cache.store import open_store
 from datacheck.digest import digest_value
 from datacheck.errors import CorruptionError, DatacheckError, NondeterministicBuildError, StorageError, UsageError
 from datacheck.finding import Tick
@@ -301,7 +302,7 @@ def _publish(folder: Path, target: Path, manifest: Manifest) -> bool:
     except OSError as error:
         if not target.exists():
             raise fsops.refused(error, target) from error
-        theirs = read_manifest(target)
+        theirs = read_manifest(open_store(target))
         if theirs.content_root != manifest.content_root:
             msg = (
                 f"{target}: another build of the same inputs published other content "

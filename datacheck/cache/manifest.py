@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,12 @@ import xxhash
 
 from datacheck import fsops
 from datacheck.cache import layout
-from datacheck.digest import canonical_json, digest_bytes, digest_file
-from datacheck.errors import CorruptionError, StorageError, UsageError
+from datacheck.cache.store import Store, open_store
+from datacheck.digest import canonical_json, digest_bytes
+from datacheck.errors import CorruptionError, UsageError
 
 Array = np.ndarray[Any, Any]
-_OUTSIDE = {layout.MANIFEST, layout.BUILD}
+OUTSIDE = frozenset({layout.MANIFEST, layout.BUILD})  # the files that it does not list
 _DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})",')
 
 
@@ -67,16 +68,10 @@ def content_root(
     return hasher.hexdigest()
 
 
-def cache_files(folder: Path) -> Iterator[str]:
-    """Yield the path of every file and link below `folder` but manifest.json and build.json, sorted by bytes."""
-    found = (p for p in folder.rglob("*") if p.is_symlink() or not p.is_dir())
-    paths = (p.relative_to(folder).as_posix() for p in found)
-    yield from sorted((p for p in paths if p not in _OUTSIDE), key=lambda p: p.encode("utf-8", "surrogateescape"))
-
-
 def measure_files(folder: Path) -> dict[str, tuple[int, str]]:
-    """Return size and xxh3_128 of every file of a cache, reading each once."""
-    return {path: ((folder / path).stat().st_size, digest_file(folder / path)) for path in cache_files(folder)}
+    """Return size and xxh3_128 of every file that a manifest lists, reading each once."""
+    store = open_store(folder)
+    return {path: (size, store.digest(path)) for path, size in store.files() if path not in OUTSIDE}
 
 
 def write_manifest(folder: Path, files: Mapping[str, tuple[int, str]], root: str) -> Manifest:
@@ -97,7 +92,7 @@ def write_manifest(folder: Path, files: Mapping[str, tuple[int, str]], root: str
     return manifest
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(store: Store) -> Manifest:
     """Read and check the manifest of a cache.
 
     Raises:
@@ -105,16 +100,12 @@ def read_manifest(folder: Path) -> Manifest:
         CorruptionError: it is not what was written.
         StorageError: the operating system refuses.
     """
-    path = folder / layout.MANIFEST
     try:
-        raw = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        msg = f"{folder}: no {layout.MANIFEST}, so this is no finished cache. Build it: datacheck cache build"
+        raw = store.read(layout.MANIFEST)
+    except FileNotFoundError as error:
+        msg = f"{store.where}: no {layout.MANIFEST}, so this is no finished cache. Build it: datacheck cache build"
         raise UsageError(msg) from error
-    except OSError as error:
-        msg = f"{path}: {error.strerror}. Check the path and its permissions."
-        raise StorageError(msg) from error
-    return parse_manifest(raw, str(path))
+    return parse_manifest(raw, f"{store.where}/{layout.MANIFEST}")
 
 
 def parse_manifest(raw: bytes, origin: str) -> Manifest:

@@ -10,21 +10,19 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from datacheck.cache.layout import Grid
-from datacheck.errors import CorruptionError, StorageError
+from datacheck.cache.store import Store
 
 Array = np.ndarray[Any, Any]
 
 _MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not name it
 _PROT_NONE = 0
 _FAILED = ctypes.c_void_p(-1).value
-_OPEN_FILES = 128
 
 
 class Rows(Protocol):
@@ -126,41 +124,20 @@ class MappedRows:
         return self._bytes[start : start + self._grid.chunk_bytes]
 
 
-class _Descriptor:
-    """An open file; closed when nobody holds it any more."""
-
-    def __init__(self, path: Path) -> None:
-        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __del__(self) -> None:
-        if hasattr(self, "number"):
-            os.close(self.number)
-
-
 class ReadRows:
-    """Rows through positioned reads, for file systems where a map could lose its file.
+    """Rows through positioned reads of a store, for places where a map could lose its file.
 
-    Notes:
-        At most 128 files stay open. The position is part of each call, so forked children may share the descriptors.
+    Args:
+        grid: how the array is cut.
+        store: where the shard files are.
+        files: their paths in it, in order.
     """
 
-    def __init__(self, grid: Grid, files: Sequence[Path]) -> None:
-        self._grid, self._files = grid, files
-        # a thread that reads holds what it reads, so that another's read cannot close (and reuse) its descriptor
-        self._file = lru_cache(_OPEN_FILES)(lambda g: _Descriptor(files[g]))
+    def __init__(self, grid: Grid, store: Store, files: Sequence[str]) -> None:
+        self._grid, self._store, self._files = grid, store, files
 
     def _read(self, g: int, offset: int, view: memoryview) -> None:
-        try:
-            file = self._file(g)
-            while len(view):
-                size = os.preadv(file.number, [view], offset)
-                if size == 0:
-                    msg = f"{self._files[g]}: ends too early. Rebuild the cache: datacheck cache build"
-                    raise CorruptionError(msg)
-                view, offset = view[size:], offset + size
-        except OSError as error:
-            msg = f"{self._files[g]}: {error.strerror}. Check the file system."
-            raise StorageError(msg) from error
+        self._store.read_into(self._files[g], offset, view)
 
     def take(self, indices: Array, out: Array) -> None:
         """See `Rows`."""

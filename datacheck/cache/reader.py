@@ -17,7 +17,8 @@ import orjson
 from datacheck.cache import layout
 from datacheck.cache.find import choose_cache
 from datacheck.cache.manifest import read_manifest
-from datacheck.cache.stored import Place, Problem, StoredArray, Verify, digest_of
+from datacheck.cache.store import is_url, open_store
+from datacheck.cache.stored import Place, Problem, StoredArray, Verify
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.fsops import is_local
 from datacheck.sample import ArraySpec
@@ -43,7 +44,7 @@ def open_cache(
         UsageError: there is no such cache, or more than one; an option is unknown.
         CorruptionError: the cache is not what was written.
     """
-    return Cache(choose_cache(Path(path), split), verify=verify, io=io)
+    return Cache(path if is_url(path) else choose_cache(Path(path), split), verify=verify, io=io)
 
 
 class Cache:
@@ -59,15 +60,17 @@ class Cache:
         forked children; a pickled one is opened anew where it arrives. Arrays returned are copies.
     """
 
-    def __init__(self, path: Path, *, verify: Verify = "touch", io: Io = "auto") -> None:
+    def __init__(self, path: str | os.PathLike[str], *, verify: Verify = "touch", io: Io = "auto") -> None:
         for name, value, known in (("verify", verify, get_args(Verify)), ("io", io, get_args(Io))):
             if value not in known:
                 msg = f"{name}={value!r} is not one of {', '.join(known)}"
                 raise UsageError(msg)
-        self.path, self.verify, self.io = path, verify, io
-        self.manifest = read_manifest(path)
-        mapped = io == "mmap" or (io == "auto" and is_local(path))
-        self._place = Place(path, self.manifest.files, mapped, "touch" if verify == "full" else verify)
+        self.verify, self.io = verify, io
+        store = open_store(path)
+        self.path: Path | str = store.folder or store.where
+        self.manifest = read_manifest(store)
+        mapped = store.folder is not None and (io == "mmap" or (io == "auto" and is_local(store.folder)))
+        self._place = Place(store, self.manifest.files, mapped, "touch" if verify == "full" else verify)
         self._check_sizes()
         self.root = self._read_root()
         self.fields: dict[str, ArraySpec] = {}
@@ -89,10 +92,9 @@ class Cache:
 
     def _check_sizes(self) -> None:
         for name, (size, _) in self.manifest.files.items():
-            try:
-                found = (self.path / name).stat().st_size
-            except OSError as error:
-                self._place.fail(f"{name}: {error.strerror}")
+            found = self._place.store.size(name)
+            if found is None:
+                self._place.fail(f"{name}: missing")
             if found != size:
                 self._place.fail(f"{name}: {found:,} bytes, the manifest says {size:,}")
 
@@ -285,7 +287,7 @@ class Cache:
         """
         names = list(self.manifest.files)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = pool.map(lambda name: digest_of(self.path / name), names)
+            found = pool.map(self._place.store.digest, names)
             for name, digest in zip(names, found, strict=True):
                 if digest != self.manifest.files[name][1]:
                     for problem in self.blame(name):
@@ -386,7 +388,7 @@ def sample_numbers(indices: Indices) -> Array:
     return numbers.astype(np.int64, copy=False)
 
 
-def _reopen(path: Path, verify: Verify, io: Io) -> Cache:
+def _reopen(path: Path | str, verify: Verify, io: Io) -> Cache:
     return Cache(path, verify=verify, io=io)
 
 

@@ -5,11 +5,11 @@ Everything that is served comes through here.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import google_crc32c
@@ -18,13 +18,15 @@ import numpy as np
 from datacheck.cache import layout
 from datacheck.cache.layout import Grid
 from datacheck.cache.maps import ForeignRows, MappedRows, ReadRows, Rows
-from datacheck.digest import digest64, digest_bytes, digest_file
-from datacheck.errors import CorruptionError, StorageError
+from datacheck.cache.store import Folder, Store
+from datacheck.digest import digest64, digest_bytes
+from datacheck.errors import CorruptionError, UsageError
 
 Array = np.ndarray[Any, Any]
 Verify = Literal["manifest", "touch", "always", "full"]
 Files = Mapping[str, tuple[int, str]]
 
+_OPEN_FILES = 128  # of one array that is read and not mapped
 REBUILD = "Rebuild it: delete this folder and run datacheck cache build again"
 
 
@@ -55,52 +57,38 @@ class Place:
     """Where a cache lies and how it is read.
 
     Args:
-        folder: the cache.
+        store: the files of the cache.
         files: size and digest of each file, from the manifest.
         mapped: whether to map (else positioned reads).
         verify: which chunks to check: "manifest" none, "touch" each once, "always" each time.
     """
 
-    folder: Path
+    store: Store
     files: Files
     mapped: bool
     verify: Verify
 
     def fail(self, what: str) -> NoReturn:
         """Raise the exception for damage: the cache, what was found, what to do."""
-        msg = f"{self.folder}: {what}. {REBUILD}"
+        msg = f"{self.store.where}: {what}. {REBUILD}"
         raise CorruptionError(msg)
 
     def read(self, path: str) -> bytes:
         """Return a whole file, checked against the manifest.
 
         Raises:
-            CorruptionError: its bytes are others.
+            CorruptionError: it is not there, or its bytes are others.
             StorageError: the operating system refuses.
         """
         try:
-            raw = (self.folder / path).read_bytes()
-        except OSError as error:
-            msg = f"{self.folder / path}: {error.strerror}. Check the path and its permissions."
-            raise StorageError(msg) from error
+            raw = self.store.read(path)
+        except FileNotFoundError:
+            self.fail(f"{path}: missing")
         found = digest_bytes(raw)
         if path not in self.files or found != self.files[path][1]:
             expected = self.files[path][1] if path in self.files else "no such file"
             self.fail(f"{path}: expected xxh3_128 {expected}, found {found}")
         return raw
-
-
-def digest_of(path: Path) -> str:
-    """Return xxh3_128 of a file.
-
-    Raises:
-        StorageError: the operating system refuses.
-    """
-    try:
-        return digest_file(path)
-    except OSError as error:
-        msg = f"{path}: {error.strerror}. Check the path and its permissions."
-        raise StorageError(msg) from error
 
 
 def shard_chunks(place: Place, path: str, grid: Grid, g: int) -> tuple[int, bool]:
@@ -111,15 +99,14 @@ def shard_chunks(place: Place, path: str, grid: Grid, g: int) -> tuple[int, bool
     """
     name = f"{path}/{grid.shard_file(g)}"
     size, said = layout.index_bytes(grid), place.files.get(name, (-1, ""))[0]
-    try:
-        with (place.folder / name).open("rb", buffering=0) as file:
-            length = file.seek(0, 2)
-            file.seek(max(0, length - size))
-            raw = file.read(size)
-    except OSError as error:
-        place.fail(f"{name}: {error.strerror}")
+    length = place.store.size(name)
+    if length is None:
+        place.fail(f"{name}: missing")
     if length != said:
         place.fail(f"{name}: {length:,} bytes, the manifest says {said:,}")
+    tail = bytearray(min(size, length))
+    place.store.read_into(name, length - len(tail), memoryview(tail))
+    raw = bytes(tail)
     if len(raw) < size or struct.pack("<I", google_crc32c.value(raw[:-4])) != raw[-4:]:
         place.fail(f"{name}: the crc32c of the shard index does not match")
     used = int((np.frombuffer(raw[:-4], dtype="<u8")[::2] != layout.ABSENT).sum())
@@ -186,16 +173,21 @@ class StoredArray:
     @cached_property
     def rows(self) -> Rows:
         """The rows, opened."""
-        used = self.used_chunks
-        files = [self._place.folder / self.path / self.grid.shard_file(g) for g in range(self.grid.shards)]
+        used, store = self.used_chunks, self._place.store
+        names = [f"{self.path}/{self.grid.shard_file(g)}" for g in range(self.grid.shards)]
+        folder = store.folder
+        if folder is None:
+            if self._foreign:
+                msg = f"{store.where}: {self.path} needs zarr, which reads folders only. Copy the cache to a disk."
+                raise UsageError(msg)
+            return ReadRows(self.grid, store, names)
         if self._foreign:
-            return ForeignRows(self._place.folder / self.path, self.grid)
+            return ForeignRows(folder / self.path, self.grid)
         if self._place.mapped:
-            try:
-                return MappedRows(self.grid, files, used)
-            except OSError:  # no more maps (vm.max_map_count) or addresses: positioned reads serve the same bytes
-                return ReadRows(self.grid, files)
-        return ReadRows(self.grid, files)
+            # no more maps (vm.max_map_count) or addresses: positioned reads serve the same bytes
+            with contextlib.suppress(OSError):
+                return MappedRows(self.grid, [folder / name for name in names], used)
+        return ReadRows(self.grid, Folder(folder, _OPEN_FILES), names)
 
     @cached_property
     def expected(self) -> Array:

@@ -6,15 +6,15 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from datacheck.cache import layout
-from datacheck.cache.manifest import Manifest, cache_files, content_root, read_manifest
+from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
 from datacheck.cache.reader import Cache
-from datacheck.cache.stored import Problem, digest_of
+from datacheck.cache.store import Store, open_store
+from datacheck.cache.stored import Problem
 from datacheck.digest import digest_sample
 from datacheck.errors import CorruptionError
 
@@ -24,11 +24,11 @@ Depth = Literal["quick", "full"]
 _BLOCK_BYTES = 64 << 20
 
 
-def verify(path: str | os.PathLike[str], depth: Depth = "full") -> list[Problem]:
+def verify(where: str | os.PathLike[str], depth: Depth = "full") -> list[Problem]:
     """Return everything that is wrong with a finished cache; an empty list where it is what was written.
 
     Args:
-        path: the cache's folder.
+        where: the cache's folder.
         depth: "quick": the manifest's own digest, the set of files, their sizes. "full": also every file's digest,
             every inner chunk's, every sample's, the row tables and the content root.
 
@@ -36,39 +36,38 @@ def verify(path: str | os.PathLike[str], depth: Depth = "full") -> list[Problem]
         UsageError: there is no manifest, or it is of a newer format.
         StorageError: the operating system refuses to read.
     """
-    folder = Path(path)
+    store = open_store(where)
     try:
-        manifest = read_manifest(folder)
+        manifest = read_manifest(store)
     except CorruptionError as error:
         return [Problem(layout.MANIFEST, str(error))]
-    problems = list(_files(folder, manifest))
+    problems = list(_files(store, manifest))
     if depth == "full":
-        problems += _contents(folder, manifest, {problem.file for problem in problems})
+        problems += _contents(where, store, manifest, {problem.file for problem in problems})
     return problems
 
 
-def _files(folder: Path, manifest: Manifest) -> Iterator[Problem]:
-    found = set()
-    for name in cache_files(folder):
-        found.add(name)
-        if (folder / name).is_symlink():
-            yield Problem(name, "a symbolic link; a cache holds plain files only")
+def _files(store: Store, manifest: Manifest) -> Iterator[Problem]:
+    found = {name: size for name, size in store.files() if name not in OUTSIDE}
+    for name, size in found.items():
+        if size < 0:
+            yield Problem(name, "a symbolic link, or no file; a cache holds plain files only")
         elif name not in manifest.files:
             yield Problem(name, "not in the manifest; a cache holds no other files")
-        elif (size := (folder / name).stat().st_size) != manifest.files[name][0]:
+        elif size != manifest.files[name][0]:
             yield Problem(name, f"{size:,} bytes, the manifest says {manifest.files[name][0]:,}")
     yield from (Problem(name, "missing") for name in manifest.files if name not in found)
 
 
-def _contents(folder: Path, manifest: Manifest, known: set[str]) -> list[Problem]:
+def _contents(where: str | os.PathLike[str], store: Store, manifest: Manifest, known: set[str]) -> list[Problem]:
     names = [name for name in manifest.files if name not in known]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        digests = pool.map(lambda name: digest_of(folder / name), names)
+        digests = pool.map(store.digest, names)
         wrong = {n: d for n, d in zip(names, digests, strict=True) if d != manifest.files[n][1]}
     cache: Cache | None = None
     problems: list[Problem] = []
     try:
-        cache = Cache(folder, verify="manifest")
+        cache = Cache(where, verify="manifest")
     except CorruptionError as error:
         if not wrong and not known:
             problems.append(Problem(layout.ZARR, str(error)))

@@ -15,6 +15,7 @@ from datacheck.build import builder
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout, open_cache
 from datacheck.cache.manifest import content_root, measure_files, read_manifest
+from datacheck.cache.store import open_store
 from datacheck.digest import digest_sample
 from datacheck.errors import NondeterministicBuildError, UsageError
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
@@ -76,7 +77,7 @@ def test_every_layout_of_a_field_comes_back(tmp_path, small_shards):
 def test_the_manifest_and_every_chunk_digest_hold(tmp_path, small_shards):
     mixed(tmp_path / "data")
     built = build_cache(job_of(schema_of(MIXED), tmp_path / "data"), tmp_path / "out")
-    manifest = read_manifest(built.path)
+    manifest = read_manifest(open_store(built.path))
     assert manifest.files == measure_files(built.path)
     assert sum(size for size, _ in manifest.files.values()) == built.nbytes
     cache = open_cache(built.path, verify="full")

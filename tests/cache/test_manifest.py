@@ -11,6 +11,7 @@ import zarr
 
 from datacheck.cache import layout
 from datacheck.cache.manifest import content_root, read_manifest
+from datacheck.cache.store import open_store
 from datacheck.digest import canonical_json, digest_value
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
@@ -57,7 +58,7 @@ def test_the_digest_is_that_of_the_document_without_it(cache):
     said = json.loads((folder / "manifest.json").read_text())
     digest = said.pop("digest")
     text = json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-    assert xxhash.xxh3_128_hexdigest(text.encode()) == digest == read_manifest(folder).digest
+    assert xxhash.xxh3_128_hexdigest(text.encode()) == digest == read_manifest(open_store(folder)).digest
 
 
 def test_every_changed_byte_of_the_manifest_is_seen(cache):
@@ -67,12 +68,12 @@ def test_every_changed_byte_of_the_manifest_is_seen(cache):
     for at in range(0, len(raw), 13):
         path.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
         with pytest.raises(CorruptionError):
-            read_manifest(folder)
+            read_manifest(open_store(folder))
 
 
 def test_no_manifest_means_no_cache(tmp_path):
     with pytest.raises(UsageError, match="no finished cache"):
-        read_manifest(tmp_path)
+        read_manifest(open_store(tmp_path))
 
 
 def test_a_newer_format_is_refused_by_name(cache):
@@ -80,11 +81,11 @@ def test_a_newer_format_is_refused_by_name(cache):
     newer = json.loads(path.read_bytes()) | {"format": 2}
     path.write_bytes(canonical_json(newer))
     with pytest.raises(CorruptionError, match="its own digest"):  # a flipped bit, not a newer cache
-        read_manifest(cache[0])
+        read_manifest(open_store(cache[0]))
     newer["digest"] = digest_value({name: said for name, said in newer.items() if name != "digest"})
     path.write_bytes(canonical_json(newer))
     with pytest.raises(UsageError, match="format 2"):
-        read_manifest(cache[0])
+        read_manifest(open_store(cache[0]))
 
 
 def test_the_content_root_sees_keys_that_only_change_their_borders():

@@ -21,6 +21,7 @@ from hypothesis.extra import numpy as hnp
 from datacheck import fsops
 from datacheck.cache import layout, maps, open_cache
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
+from datacheck.cache.store import Folder, open_store
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
 from tests.cache.make import make_cache
@@ -409,22 +410,22 @@ def test_counts_and_origins(tmp_path):
     assert cache.origin(2) == [{"file": "sample/000002.npy"}]
     assert cache.codes("sample/000000") == ["DC301"]
     assert cache.codes("sample/000002") == []
-    assert read_manifest(folder).format == 1
+    assert read_manifest(open_store(folder)).format == 1
 
 
-def test_a_file_that_is_read_stays_open_while_others_push_it_out(tmp_path, monkeypatch):
+def test_a_file_that_is_read_stays_open_while_others_push_it_out(tmp_path):
     """Else the descriptor of one thread's read could be closed and reused by another's: rows of the wrong file."""
-    monkeypatch.setattr(maps, "_OPEN_FILES", 1)
     grid = layout.Grid("int64", (8, 2), 4, 1)
     for g in range(2):
         np.full((4, 2), g).tofile(tmp_path / f"{g}")
-    rows = maps.ReadRows(grid, [tmp_path / "0", tmp_path / "1"])
-    held = rows._file(0)
+    store = Folder(tmp_path, 1)
+    rows = maps.ReadRows(grid, store, ["0", "1"])
+    held = store._opened("0")
     out = np.empty((2, 2), np.int64)
     rows.take(np.array([5, 1]), out)
     assert out.tolist() == [[1, 1], [0, 0]]
     assert os.pread(held.number, 8, 0) == bytes(8)
     number = held.number
-    del held, rows
+    del held, rows, store
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from datacheck.cache import layout
-from datacheck.cache.manifest import cache_files, measure_files, write_manifest
+from datacheck.cache.manifest import measure_files, write_manifest
+from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
@@ -39,7 +40,7 @@ def test_an_intact_cache_has_no_problems(cache):
 
 def test_a_flipped_bit_in_any_file_is_found_and_the_file_named(cache):
     rng = np.random.default_rng(1)
-    files = [*cache_files(cache), "manifest.json"]
+    files = [path for path, _ in open_store(cache).files()]
     assert len(files) > 40
     for name in files:
         path = cache / name
@@ -117,7 +118,7 @@ def test_what_is_no_cache_is_a_wrong_request(tmp_path):
 def verify_root(cache):
     from datacheck.cache.manifest import read_manifest
 
-    return read_manifest(cache).content_root
+    return read_manifest(open_store(cache)).content_root
 
 
 def rewrite_digests(cache, array):

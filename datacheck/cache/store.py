@@ -1,0 +1,154 @@
+"""Where the files of a cache lie: readers ask a store, never a path, so that a cache need not be a folder."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from datacheck.digest import digest_file
+from datacheck.errors import CorruptionError, StorageError, UsageError
+
+
+class Store(Protocol):
+    """The files of one cache; paths are relative to it, with ``/`` between their parts."""
+
+    @property
+    def where(self) -> str:
+        """Where that is, for messages."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder whose files can be mapped; None where there is none."""
+
+    def size(self, path: str) -> int | None:
+        """Return the bytes of a file, or None where it is not there."""
+
+    def read(self, path: str) -> bytes:
+        """Return a whole file.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            StorageError: another refusal.
+        """
+
+    def read_into(self, path: str, start: int, view: memoryview) -> None:
+        """Fill `view` with the bytes of a file from `start` on.
+
+        Raises:
+            CorruptionError: it ends before.
+            StorageError: it is not there, or another refusal.
+        """
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """Yield path and size of every file, sorted by the bytes of the path; -1 for a link or another thing."""
+
+    def digest(self, path: str) -> str:
+        """Return xxh3_128 of a file as 32 hex digits.
+
+        Raises:
+            StorageError: it is not there, or another refusal.
+        """
+
+
+def is_url(where: str | os.PathLike[str]) -> bool:
+    """Tell a URL from a path."""
+    return isinstance(where, str) and "://" in where
+
+
+def open_store(where: str | os.PathLike[str]) -> Store:
+    """Return the store of a cache; nothing is read yet.
+
+    Raises:
+        UsageError: it is a URL of a kind that no store is there for.
+    """
+    if is_url(where):
+        msg = f"{os.fspath(where)}: caches are read from folders. Copy it to a disk, and name the folder."
+        raise UsageError(msg)
+    return Folder(Path(where))
+
+
+class Folder:
+    """A cache in a folder.
+
+    Args:
+        folder: where.
+        kept: how many files stay open for `read_into`; forked children may share them, as each call says its position.
+    """
+
+    def __init__(self, folder: Path, kept: int = 0) -> None:
+        self.where = str(folder)
+        self.folder = folder
+        # a thread that reads holds what it reads, so that another's read cannot close (and reuse) its descriptor
+        self._opened = lru_cache(kept)(lambda path: _Descriptor(folder / path))
+
+    def size(self, path: str) -> int | None:
+        """See `Store`."""
+        try:
+            return (self.folder / path).stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._refused(path, error) from error
+
+    def read(self, path: str) -> bytes:
+        """See `Store`."""
+        try:
+            return (self.folder / path).read_bytes()
+        except FileNotFoundError:
+            raise
+        except NotADirectoryError as error:
+            raise FileNotFoundError(*error.args) from error
+        except OSError as error:
+            raise self._refused(path, error) from error
+
+    def read_into(self, path: str, start: int, view: memoryview) -> None:
+        """See `Store`."""
+        try:
+            file = self._opened(path)
+            while len(view):
+                size = os.preadv(file.number, [view], start)
+                if size == 0:
+                    msg = f"{self.folder / path}: ends too early. Rebuild the cache: datacheck cache build"
+                    raise CorruptionError(msg)
+                view, start = view[size:], start + size
+        except OSError as error:
+            raise self._refused(path, error) from error
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """See `Store`."""
+        found = []
+        for place, folders, names in os.walk(self.folder, onerror=self._unlisted):
+            for path in (Path(place, name) for name in (*folders, *names)):
+                mode = path.lstat()
+                if not stat.S_ISDIR(mode.st_mode):
+                    size = mode.st_size if stat.S_ISREG(mode.st_mode) else -1
+                    found.append((path.relative_to(self.folder).as_posix(), size))
+        yield from sorted(found, key=lambda file: file[0].encode("utf-8", "surrogateescape"))
+
+    def digest(self, path: str) -> str:
+        """See `Store`."""
+        try:
+            return digest_file(self.folder / path)
+        except OSError as error:
+            raise self._refused(path, error) from error
+
+    def _unlisted(self, error: OSError) -> None:
+        raise self._refused(error.filename or "", error) from error
+
+    def _refused(self, path: str, error: OSError) -> StorageError:
+        return StorageError(f"{self.folder / path}: {error.strerror}. Check the path and its permissions.")
+
+
+class _Descriptor:
+    """An open file; closed when nobody holds it any more."""
+
+    def __init__(self, path: Path) -> None:
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "number"):
+            os.close(self.number)

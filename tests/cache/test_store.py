@@ -1,0 +1,123 @@
+"""A store gives the files of a cache; what reads a cache needs nothing else, so a cache need not be a folder."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import xxhash
+
+from datacheck.cache import open_cache, reader
+from datacheck.cache import verify as verifying
+from datacheck.cache.store import Folder, open_store
+from datacheck.cache.verify import verify
+from datacheck.errors import CorruptionError, StorageError, UsageError
+from datacheck.sample import ArraySpec
+from tests.cache.make import make_cache
+
+SPECS = {"cloud": ArraySpec("float32", (64,)), "points": ArraySpec("float64", (3,), "P")}
+
+
+class Elsewhere:
+    """The files of a folder without the folder, as a bucket gives them."""
+
+    where, folder = "bucket", None
+
+    def __init__(self, folder):
+        self.kept = {path: (folder / path).read_bytes() for path, _ in Folder(folder).files()}
+
+    def size(self, path):
+        return len(self.kept[path]) if path in self.kept else None
+
+    def read(self, path):
+        if path not in self.kept:
+            raise FileNotFoundError(path)
+        return self.kept[path]
+
+    def read_into(self, path, start, view):
+        view[:] = self.kept[path][start : start + len(view)]
+
+    def files(self):
+        yield from ((path, len(raw)) for path, raw in self.kept.items())
+
+    def digest(self, path):
+        return xxhash.xxh3_128_hexdigest(self.kept[path])
+
+
+@pytest.fixture
+def samples():
+    rng = np.random.default_rng(0)
+    return [{"cloud": rng.random(64, dtype=np.float32), "points": rng.random((i % 4, 3))} for i in range(10)]
+
+
+@pytest.fixture
+def folder(tmp_path, samples):
+    return make_cache(tmp_path / "out", SPECS, samples, k=4)
+
+
+def test_a_cache_that_is_no_folder_is_read_and_checked(folder, samples, monkeypatch):
+    store = Elsewhere(folder)
+    for module in (reader, verifying):
+        monkeypatch.setattr(module, "open_store", lambda where: store)
+    cache = open_cache("bucket://tiny", verify="full")
+    assert cache.path == "bucket"
+    order = [9, 0, 5]
+    np.testing.assert_array_equal(cache.gather("cloud", order), [samples[i]["cloud"] for i in order])
+    values, lengths = cache.gather_ragged("points", order)
+    np.testing.assert_array_equal(values, np.concatenate([samples[i]["points"] for i in order]))
+    assert lengths.tolist() == [1, 0, 1]
+    assert verify("bucket://tiny") == []
+    raw = store.kept["fields/cloud/c.1.0"]
+    store.kept["fields/cloud/c.1.0"] = raw[:9] + bytes([raw[9] ^ 1]) + raw[10:]
+    (problem,) = verify("bucket://tiny")
+    assert (problem.file, problem.shard) == ("fields/cloud/c.1.0", 1)
+    with pytest.raises(CorruptionError, match=r"bucket: fields/cloud/c\.1\.0"):
+        open_cache("bucket://tiny").gather("cloud", [6])
+
+
+def test_a_url_that_no_store_is_there_for_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for call in (open_cache, verify, open_store):
+        with pytest.raises(UsageError, match="s3://bucket/cache: caches are read from folders"):
+            call("s3://bucket/cache")
+
+
+def test_a_folder_lists_everything_and_marks_what_is_no_file(tmp_path):
+    (tmp_path / "b/c").mkdir(parents=True)
+    for name, size in {"b/x": 3, "b.json": 1, "a": 0}.items():
+        (tmp_path / name).write_bytes(b"x" * size)
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "place").symlink_to("b")
+    os.mkfifo(tmp_path / "pipe")
+    listed = list(Folder(tmp_path).files())
+    assert listed == [("a", 0), ("b.json", 1), ("b/x", 3), ("link", -1), ("pipe", -1), ("place", -1)]
+
+
+def test_a_folder_answers_for_each_file(tmp_path):
+    store = Folder(tmp_path)
+    (tmp_path / "x").write_bytes(b"0123456789")
+    view = memoryview(bytearray(4))
+    store.read_into("x", 3, view)
+    assert bytes(view) == b"3456"
+    assert (store.size("x"), store.size("none"), store.size("x/y")) == (10, None, None)
+    assert store.digest("x") == xxhash.xxh3_128_hexdigest(b"0123456789")
+    for absent in ("none", "x/y"):
+        with pytest.raises(FileNotFoundError):
+            store.read(absent)
+        with pytest.raises(StorageError, match=absent):
+            store.digest(absent)
+        with pytest.raises(StorageError, match=absent):
+            store.read_into(absent, 0, view)
+    with pytest.raises(CorruptionError, match="ends too early"):
+        store.read_into("x", 8, view)
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_no_more_files_stay_open_than_asked_for(tmp_path, kept):
+    store = Folder(tmp_path, kept)
+    before = len(os.listdir("/proc/self/fd"))
+    for i in range(5):
+        (tmp_path / f"{i}").write_bytes(b"x")
+        store.read_into(f"{i}", 0, memoryview(bytearray(1)))
+    assert len(os.listdir("/proc/self/fd")) == before + kept
