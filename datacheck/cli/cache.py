@@ -1,153 +1,19 @@
-"""``datacheck cache``: info, verify, ls here; build in a module of its own, imported when it is called."""
+"""``datacheck cache``: each command is imported when it is called, so that only `build` pays for the builder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import click
 
-if TYPE_CHECKING:
-    from datacheck.cache import Cache
+from datacheck.cli.lazy import LazyGroup
 
-_SHOWN = 20
-_SPLIT = click.option("--split", metavar="NAME", help="The split, where the folder holds several.")
-_PATH = click.argument("path", type=click.Path(path_type=Path))
-
-
-class _CacheGroup(click.Group):
-    """Imports `build`, which pays for the builder, only when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return ["build", *super().list_commands(ctx)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name == "build":
-            from datacheck.cli.build import build
-
-            return build
-        return super().get_command(ctx, cmd_name)
+_COMMANDS = {  # name: its module in datacheck.cli, its line in the help
+    "build": ("build", "Scan DATA and build a checksummed cache of each split."),
+    "info": ("info", "Show what a cache holds."),
+    "verify": ("verify", "Check that finished caches are what was written."),
+    "ls": ("info", "List the finished caches and the unfinished builds."),
+}
 
 
-@click.group("cache", cls=_CacheGroup)
+@click.group("cache", cls=LazyGroup, table=_COMMANDS)
 def cache() -> None:
     """Build, check and list caches."""
-
-
-@cache.command()
-@_PATH
-@_SPLIT
-def info(path: Path, split: str | None) -> None:
-    """Show what a cache holds: fields, shapes, counts, sizes, windows."""
-    from datacheck.cache import open_cache
-
-    click.echo("\n".join(_described(open_cache(path, split=split))))
-
-
-@cache.command()
-@_PATH
-@click.option("--quick", "depth", flag_value="quick", help="The manifest, the set of files and their sizes only.")
-@click.option("--full", "depth", flag_value="full", default=True, help="Every byte and every sample (the default).")
-@_SPLIT
-@click.pass_context
-def verify(ctx: click.Context, path: Path, depth: str, split: str | None) -> None:
-    """Check that finished caches are what was written; the exit code is 7 where one is not."""
-    from datacheck.cache.find import choose_cache, find_caches
-    from datacheck.cache.verify import verify as verify_cache
-
-    folders = list(find_caches(path)) if split is None else []
-    damaged = False
-    for folder in folders or [choose_cache(path, split)]:
-        problems = verify_cache(folder, "quick" if depth == "quick" else "full")
-        checked = "manifest, files and sizes" if depth == "quick" else "every byte and every sample"
-        click.echo(f"{folder}: {_counted(len(problems)) if problems else f'intact ({checked})'}")
-        for problem in problems[:_SHOWN]:
-            click.echo(f"    {problem}")
-        if len(problems) > _SHOWN:
-            click.echo(f"    ... and {len(problems) - _SHOWN} more")
-        damaged |= bool(problems)
-    if damaged:
-        click.echo("Rebuild what is damaged: delete that folder and run datacheck cache build again.")
-        ctx.exit(7)
-
-
-@cache.command("ls")
-@click.argument("folder", type=click.Path(path_type=Path), default=Path("cache"))
-def list_caches(folder: Path) -> None:
-    """List the finished caches and the unfinished builds below FOLDER (default: cache)."""
-    from datacheck.cache.find import find_builds, find_caches
-    from datacheck.errors import UsageError
-
-    if not folder.is_dir():
-        msg = f"{folder}: no such folder"
-        raise UsageError(msg)
-    rows: list[tuple[str, ...]] = [("pipeline", "split", "key", "samples", "valid", "size", "")]
-    rows += [_listed(path) for path in find_caches(folder)]
-    rows += [("", "", path.name, "", "", "", f"unfinished, in {path.parent}") for path in find_builds(folder)]
-    click.echo(
-        "\n".join(_table(rows)) if len(rows) > 1 else f"{folder}: no cache here. datacheck cache build makes one."
-    )
-
-
-def _counted(problems: int) -> str:
-    return "1 problem" if problems == 1 else f"{problems:,} problems"
-
-
-def _listed(path: Path) -> tuple[str, ...]:
-    from datacheck.cache import open_cache
-    from datacheck.errors import CorruptionError, UsageError
-
-    try:
-        opened = open_cache(path)
-        valid = int(opened.usable.sum())
-    except (CorruptionError, UsageError) as error:
-        return (path.parent.parent.name, path.parent.name, path.name, "", "", "", f"cannot be used: {error}")
-    root = opened.root
-    return (root.pipeline, root.split, root.key, f"{len(opened):,}", f"{valid:,}", _size(_bytes(opened)), "")
-
-
-def _described(opened: Cache) -> Iterator[str]:
-    root, made, valid = opened.root, int(opened.made.sum()), int(opened.usable.sum())
-    yield f"{opened.path}"
-    yield f"pipeline {root.pipeline}, schema {root.schema}, split {root.split}, key {root.key}"
-    yield f"{len(opened):,} samples: {valid:,} valid, {made - valid:,} invalid, {len(opened) - made:,} not made"
-    if root.windows is not None:
-        yield "windows " + ", ".join(f"{name} {value}" for name, value in root.windows.items())
-    files = len(opened.manifest.files)
-    yield f"{_size(_bytes(opened))} in {files:,} files, {root.shard_samples:,} samples per shard"
-    yield f"content root {opened.manifest.content_root}"
-    yield ""
-    rows: list[tuple[str, ...]] = [("field", "type", "shape", "bytes", "")]
-    for name, spec in opened.fields.items():
-        shape = f"[{', '.join(map(str, [*([spec.dim] if spec.dim else []), *spec.item]))}]"
-        kind = spec.dtype if spec.kind == "array" else spec.kind
-        rows.append((name, kind, shape if spec.kind == "array" else "", _size(_field_bytes(opened, name)), _said(spec)))
-    yield from _table(rows)
-
-
-def _said(spec: Any) -> str:
-    declared = [f"{name} {value}" for name, value in sorted(spec.attrs.items()) if isinstance(value, str | int | float)]
-    return ", ".join([*declared, *(["optional"] if spec.optional else [])])
-
-
-def _field_bytes(opened: Cache, name: str) -> int:
-    return sum(opened.manifest.files[file][0] for file in opened.shard_files(name))
-
-
-def _bytes(opened: Cache) -> int:
-    return sum(size for size, _ in opened.manifest.files.values())
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

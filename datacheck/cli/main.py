@@ -9,13 +9,13 @@ import signal
 import sys
 import tempfile
 import traceback
-from difflib import get_close_matches
 from pathlib import Path
 from types import FrameType
 
 import click
 
 from datacheck import __version__
+from datacheck.cli.lazy import LazyGroup
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.fsops import refused
 
@@ -38,43 +38,9 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM: ends a run exactly as Ctrl-C does, with an exit code of its own."""
 
 
-class LazyGroup(click.Group):
-    """Imports a command when it is called, so that ``--help`` does not pay for all of them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the commands in the order of use."""
-        del ctx
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command."""
-        del ctx
-        from datacheck.registry import resolve
-
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = resolve(f"datacheck.cli.{_COMMANDS[cmd_name][0]}:{cmd_name}")
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing them."""
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, said) for name, (_, said) in _COMMANDS.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; suggest one for a name that does not exist."""
-        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
-            near = get_close_matches(args[0], _COMMANDS, n=1)
-            hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(_COMMANDS)}."
-            msg = f"no command is called {args[0]!r}. {hint}"
-            raise click.UsageError(msg, ctx)
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=LazyGroup, table=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, "-V", "--version", message="datacheck %(version)s")
 def datacheck() -> None:
     """Find the broken samples of 3D, robot, hand-pose and language data, build a checksummed cache, feed PyTorch."""

@@ -114,3 +114,11 @@ def test_reading_commands_import_no_builder(cache):
     loaded = set(ended.stdout.rpartition("loaded ")[2].split())
     assert "datacheck.cache.reader" in loaded
     assert not loaded & {"zarr", "dask", "torch", "pydantic", "datacheck.build"}
+
+
+@pytest.mark.parametrize("command", ["build", "info", "verify", "ls"])
+def test_every_command_in_the_list_is_there(command, capsys):
+    assert run(["cache", "--help"]) == 0
+    assert f"\n  {command} " in capsys.readouterr().out
+    assert run(["cache", command, "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: datacheck cache {command}")

@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
-HEAVY = {"zarr", "dask", "distributed", "yaml", "torch", "pydantic", "h5py", "pyarrow", "numcodecs", "PIL", "laspy"}
+HEAVY = {
+    "zarr", "dask", "distributed", "yaml", "torch", "pydantic", "h5py", "pyarrow", "numcodecs", "obstore", "PIL",
+    "laspy",
+}  # fmt: skip
 
 FORBIDDEN = {
     "datacheck": HEAVY | {"numpy"},
