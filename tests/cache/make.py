@@ -70,6 +70,7 @@ def make_cache(
         shapes, lengths, np.frombuffer(b"".join(raw), dtype=np.uint8), np.array(digests, dtype=np.uint64)
     )
     write_manifest(folder, measure_files(folder), whole)
+    (folder / layout.MANIFEST).chmod(0o644)  # tests damage it
     return folder
 
 
