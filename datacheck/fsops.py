@@ -112,7 +112,8 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
     """
     with _guarded(path):
         mode = stat.S_IMODE(path.stat().st_mode)
-        SYSTEM.chmod(path, mode | stat.S_IWUSR)
+        if not mode & stat.S_IWUSR:  # it has its tail: a build that was interrupted goes on
+            SYSTEM.chmod(path, mode | stat.S_IWUSR)
         view, at = memoryview(data), offset
         with _opened(SYSTEM.open(path, os.O_WRONLY)) as descriptor:
             while len(view):

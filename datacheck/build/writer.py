@@ -140,10 +140,13 @@ def _written(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
         chunks[name] = chunk_digests(payload, chunk * spec.item_bytes)
         sizes[name] = np.full(len(chunks[name]), chunk * spec.item_bytes, np.uint64)
         parts: list[bytes | memoryview] = [payload]
-        if grid is not None:  # the index of a ragged field follows when the fullest shard is known
+        mode = 0o644  # the index of a ragged field follows when the fullest shard is known
+        if grid is not None:
             parts.append(layout.pack_index(grid, len(chunks[name])))
+            mode = 0o444
         files[name] = (sum(map(len, parts)), digest_parts(parts))
-        fsops.write_file(Path(task["folder"], layout.field_path(name), _file(g, spec)), parts)
+        path = Path(task["folder"], layout.field_path(name), _file(g, spec))
+        fsops.write_file(path, parts, mode=mode)
     texts = [shard.origins.get(key, "").encode() for key in shard.keys]
     done = Record(
         g, shard.made, rows.sample_digests(), shard.present, rows.lengths, files, chunks, sizes,

@@ -1,0 +1,93 @@
+"""What a name promises is on the device before the name is there: all else before the manifest, it before the cache."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from datacheck import fsops
+from datacheck.build import builder
+from datacheck.build.builder import build_cache
+from datacheck.cache import layout
+from datacheck.parallel import Outcome
+from datacheck.registry import resolve
+from datacheck.system import System
+from tests.build.make import MIXED, job_of, mixed, schema_of
+
+
+class Watch(System):
+    """Knows by inode what has changed since it was synced, and looks at every rename what it makes visible."""
+
+    def __init__(self, target_parent):
+        self.dirty, self.target_parent, self.early = set(), target_parent, []
+
+    def changed(self, path):
+        self.dirty.add(path.parent.stat().st_ino)
+
+    def create(self, path, mode):
+        self.changed(path)
+        return super().create(path, mode)
+
+    def write(self, descriptor, data):
+        self.dirty.add(os.fstat(descriptor).st_ino)
+        return super().write(descriptor, data)
+
+    def write_at(self, descriptor, data, offset):
+        self.dirty.add(os.fstat(descriptor).st_ino)
+        return super().write_at(descriptor, data, offset)
+
+    def sync(self, descriptor):
+        self.dirty.discard(os.fstat(descriptor).st_ino)
+        super().sync(descriptor)
+
+    def mkdir(self, path):
+        super().mkdir(path)
+        self.dirty.add(path.stat().st_ino)
+        self.changed(path)
+
+    def unlink(self, path):
+        self.changed(path)
+        super().unlink(path)
+
+    def rename(self, source, target):
+        if target.name == layout.MANIFEST:
+            self.early += [p.name for p in target.parent.rglob("*") if p != source and p.stat().st_ino in self.dirty]
+        if target.parent == self.target_parent:
+            self.early += [p.name for p in (source, *source.rglob("*")) if p.stat().st_ino in self.dirty]
+        self.changed(source)
+        super().rename(source, target)
+        self.changed(target)
+
+
+def inline(function, tasks, **_):
+    for task in tasks:
+        yield Outcome(task, [resolve(function)(task, lambda _: None)])
+
+
+@pytest.fixture
+def watched(tmp_path, monkeypatch):
+    monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 14)
+    mixed(tmp_path / "data", 12)
+    job = job_of(schema_of(MIXED), tmp_path / "data")
+    watch = Watch(tmp_path / "new/out/tiny/all")
+    monkeypatch.setattr(builder, "ordered_map", inline)
+    monkeypatch.setattr(fsops, "SYSTEM", watch)
+
+    def build():
+        built = build_cache(job, tmp_path / "new/out")
+        above = [built.path, *list(built.path.parents)[:5]]
+        return watch.early, [place.name for place in above if place.stat().st_ino in watch.dirty]
+
+    return build
+
+
+def test_nothing_is_named_before_it_is_durable(watched):
+    assert watched() == ([], [])
+
+
+@pytest.mark.parametrize("left_out", ["sync_files", "sync_directory", "_sync"])
+def test_the_watch_sees_a_sync_that_is_left_out(watched, monkeypatch, left_out):
+    monkeypatch.setattr(fsops, left_out, lambda *_: None)
+    early, _ = watched()
+    assert early
