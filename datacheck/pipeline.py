@@ -17,9 +17,13 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from datacheck import fsops, transforms
-from datacheck.build.builder import Built, Job, Progress, build_cache
+from datacheck.build import fingerprint
+from datacheck.build.builder import Built, Job, Progress, build_cache, digests, prepare
+from datacheck.build.explain import Difference
+from datacheck.build.explain import explain as explained
 from datacheck.build.plan import Samples
 from datacheck.build.seen import Seen, measured, of_table, survey
+from datacheck.cache.find import find_caches
 from datacheck.errors import DatacheckError, SchemaError, UsageError
 from datacheck.finding import Verdict
 from datacheck.scan import Request, ScanRun, run_scan
@@ -173,22 +177,75 @@ def build(
         OutOfSpaceError: the disk is full; nothing was published.
         NondeterministicBuildError: the same inputs were built before, with other content.
     """
-    if isinstance(pipeline, Schema):
-        pipeline = of_schema(pipeline)
-    chosen = pipeline if isinstance(pipeline, Pipeline) else load_pipeline(pipeline)
-    folder = Path(data) if data is not None else chosen.data
-    if folder is None:
-        msg = f"pipeline {chosen.name} does not say where the data are: --data DIR"
-        raise UsageError(msg)
-    places = {**chosen.roots, **{name: Path(path) for name, path in (roots or {}).items()}}
-    target = Path(out) if out is not None else chosen.out or Path("cache")
+    chosen = _chosen(pipeline)
+    target = _target(chosen, out)
     fsops.check_writable(target)
     if run is None:
-        run = run_scan(chosen.schema, Request(folder, places, workers, scheduler), progress)
+        run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler), progress)
     _judged_by_all(run)
     workers = workers or (1 if run.listing.nbytes < _LARGE else os.cpu_count() or 1)
     jobs = [job_of(chosen, run, name, workers, scheduler) for name in _splits(chosen, run.table, split)]
     return [build_cache(job, target, workers=workers, scheduler=scheduler, progress=progress) for job in jobs]
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """The key that the build of one split has, held against the newest cache of that split.
+
+    Args:
+        path: where the cache is, or would be.
+        newest: the newest finished cache of the split, or None.
+        differences: what tells the build's inputs from those of `newest`; none where that is the cache itself.
+    """
+
+    path: Path
+    newest: Path | None
+    differences: list[Difference]
+
+
+def explain(
+    pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
+    roots: Mapping[str, str | Path] | None = None, workers: int | None = None, split: str | None = None,
+    progress: Progress | None = None,
+) -> list[Explained]:  # fmt: skip
+    """Scan a dataset and say why the build of each of its splits has another key than its newest cache.
+
+    Args, Raises: as of `build`; nothing is built.
+    """
+    chosen = _chosen(pipeline)
+    run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers), progress)
+    _judged_by_all(run)
+    found = []
+    for name in _splits(chosen, run.table, split):
+        job = job_of(chosen, run, name, workers or 1)
+        plan, _, inputs = prepare(job)
+        folder = _target(chosen, out) / chosen.name / plan.split
+        path = folder / fingerprint.key(inputs["said"])
+        newest = max(find_caches(folder, 1), key=lambda p: (p.stat().st_mtime_ns, p.name), default=None)
+        told = explained(inputs["said"], digests(job), job.samples, newest) if newest not in {None, path} else []
+        found.append(Explained(path, newest, told))
+    return found
+
+
+def _chosen(pipeline: Pipeline | Schema | str | Path) -> Pipeline:
+    if isinstance(pipeline, Schema):
+        return of_schema(pipeline)
+    return pipeline if isinstance(pipeline, Pipeline) else load_pipeline(pipeline)
+
+
+def _target(chosen: Pipeline, out: str | Path | None) -> Path:
+    return Path(out) if out is not None else chosen.out or Path("cache")
+
+
+def _places(
+    chosen: Pipeline, data: str | Path | None, roots: Mapping[str, str | Path] | None
+) -> tuple[Path, dict[str, Path]]:
+    """Return the data folder and the extra ones."""
+    folder = Path(data) if data is not None else chosen.data
+    if folder is None:
+        msg = f"pipeline {chosen.name} does not say where the data are: --data DIR"
+        raise UsageError(msg)
+    return folder, {**chosen.roots, **{name: Path(path) for name, path in (roots or {}).items()}}
 
 
 def _judged_by_all(run: ScanRun) -> None:

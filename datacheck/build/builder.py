@@ -153,7 +153,7 @@ def build_cache(
         records = _written(job, plan, steps, staging, workers, scheduler, progress)
         # A task that Dask runs a second time may still be writing: from here on it meets a folder that is gone.
         folder = _renamed(staging / _SHARDS, staging / "whole")
-        facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, _digests(job))
+        facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job))
         done = Finish(folder, plan, facts, records).run()
         if not done.made.any():
             reason = done.not_made[0] if done.not_made else ("", "")
@@ -165,7 +165,8 @@ def build_cache(
     return Built(target, plan.split, *count, size, other, done.not_made, moved)
 
 
-def _digests(job: Job) -> dict[str, tuple[int, str]]:
+def digests(job: Job) -> dict[str, tuple[int, str]]:
+    """Return size and digest of every source file, by path."""
     return {path: (entry.size, entry.digest or "") for path, entry in sorted(job.sources.items())}
 
 

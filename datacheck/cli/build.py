@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +23,22 @@ what is there already is not built again.
 """
 
 
+def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what says which caches are meant: the pipeline, its data, the folder of caches, extra roots, the split."""
+    folder = click.Path(path_type=Path)
+    for option in (
+        click.option("--split", metavar="NAME", help="This split only."),
+        root_option,
+        click.option("--out", type=folder, metavar="DIR", help="The folder of caches. Default: cache."),
+        click.option("--data", type=folder, metavar="DIR", help="The data. Default: as the pipeline says."),
+        click.argument("pipeline", metavar="PIPELINE|SCHEMA"),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command("build", help=_HELP)
-@click.argument("pipeline", metavar="PIPELINE|SCHEMA")
-@click.option("--data", type=click.Path(path_type=Path), metavar="DIR", help="The data. Default: as the pipeline says.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="The folder of caches. Default: cache.")
-@root_option
-@click.option("--split", metavar="NAME", help="Build this split only.")
+@pipeline_options
 @workers_option
 @scheduler_option
 def build(pipeline: str, **options: Any) -> None:  # fmt: skip

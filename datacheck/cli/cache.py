@@ -8,6 +8,7 @@ from datacheck.cli.lazy import LazyGroup
 
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "build": ("build", "Scan DATA and build a checksummed cache of each split."),
+    "explain-key": ("explain_key", "Say why a build would not find the newest cache."),
     "info": ("info", "Show what a cache holds."),
     "verify": ("verify", "Check that finished caches are what was written."),
     "ls": ("info", "List the finished caches and the unfinished builds."),

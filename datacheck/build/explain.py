@@ -1,0 +1,126 @@
+"""Why a build has another key than a cache: which part of what the key is made of differs, and how."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.build.finish import NOT_MADE
+from datacheck.build.plan import Samples
+from datacheck.cache import layout, open_cache
+from datacheck.errors import CorruptionError
+
+_SHOWN = 3
+_NOTHING = "absent"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One part that differs.
+
+    Args:
+        where: dotted path ("schema.fields.xyz.unit", "transforms.1 voxel.options.edge", "sources", "samples").
+        before, now: what it is in the cache and in the build; of files and samples a sentence.
+    """
+
+    where: str
+    before: str
+    now: str
+
+
+def explain(
+    said: Mapping[str, Any], sources: Mapping[str, tuple[int, str]], samples: Samples, cache: Path
+) -> list[Difference]:
+    """Return what tells a build's inputs from those of a finished cache, in the order of their paths.
+
+    Args:
+        said: what the key of the build is a digest of.
+        sources: size and digest of its files, by path.
+        samples: its samples, with the verdict on each.
+        cache: the folder of the cache.
+
+    Raises:
+        CorruptionError: the cache is damaged.
+    """
+    opened = open_cache(cache, verify="manifest")
+    before = _document(cache, layout.INPUTS)["said"]
+    found = list(differences(_named(said), _named(before)))
+    if any(d.where == "sources" for d in found):
+        old = {path: tuple(entry) for path, entry in _document(cache, layout.SOURCES)["files"].items()}
+        found = [d for d in found if d.where != "sources"] + [_files(old, dict(sources))]
+    if any(d.where.startswith("samples") for d in found):
+        names = opened.keys(np.arange(len(opened)))
+        verdicts = dict.fromkeys(names, ()) | {k: tuple(v) for k, v in _document(cache, layout.FINDINGS).items()}
+        found = [d for d in found if not d.where.startswith("samples")] + [_samples(verdicts, samples)]
+    return sorted(found, key=lambda d: d.where)
+
+
+def _named(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return inputs with the layout by field and the transforms by place and name, so that a part has a path."""
+    parts = ("dtype", "item", "dim", "kind", "optional", "attrs")
+    layout_ = {name: dict(zip(parts, more, strict=True)) for name, *more in said["layout"]}
+    steps = {f"{number} {_step(step)}": step for number, step in enumerate(said["transforms"], 1)}
+    return {**said, "layout": layout_, "transforms": steps}
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    return str(step["use"] if "use" in step else ":".join(step["function"]))
+
+
+def differences(now: Any, before: Any, where: str = "") -> Iterator[Difference]:
+    """Yield the leaves in which two JSON values differ; lists of one length are compared place by place."""
+    if isinstance(now, Mapping) and isinstance(before, Mapping):
+        for key in sorted({*now, *before}):
+            inner = f"{where}.{key}" if where else key
+            if key not in now or key not in before:
+                yield Difference(inner, _shown(before.get(key, _NOTHING)), _shown(now.get(key, _NOTHING)))
+            else:
+                yield from differences(now[key], before[key], inner)
+    elif isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
+        for place, (new, old) in enumerate(zip(now, before, strict=True)):
+            yield from differences(new, old, f"{where}[{place}]")
+    elif now != before or isinstance(now, bool) != isinstance(before, bool):
+        yield Difference(where, _shown(before), _shown(now))
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _document(cache: Path, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads((cache / name).read_bytes())
+    except (OSError, ValueError) as error:
+        msg = f"{cache / name}: cannot be read. Run datacheck cache verify {cache}"
+        raise CorruptionError(msg) from error
+    return dict(found)
+
+
+def _files(before: Mapping[str, tuple[Any, ...]], now: Mapping[str, tuple[Any, ...]]) -> Difference:
+    changed = [path for path in now if path in before and tuple(before[path]) != tuple(now[path])]
+    return _sets("sources", "file", before, now, {"changed": changed})
+
+
+def _samples(before: Mapping[str, tuple[str, ...]], samples: Samples) -> Difference:
+    now = {key: tuple(sorted(codes)) for key, codes in zip(samples.keys, samples.codes, strict=True)}
+    judged = [key for key in now if key in before and set(before[key]) - {NOT_MADE} != set(now[key])]
+    return _sets("samples", "sample", before, now, {"judged otherwise": judged})
+
+
+def _sets(
+    where: str, word: str, before: Mapping[str, Any], now: Mapping[str, Any], more: Mapping[str, Sequence[str]]
+) -> Difference:
+    parts = {"added": sorted(now.keys() - before.keys()), "gone": sorted(before.keys() - now.keys()), **more}
+    told = "; ".join(f"{len(names):,} {what} ({_some(names)})" for what, names in parts.items() if names)
+    counts = [f"{len(some):,} {word}{'' if len(some) == 1 else 's'}" for some in (before, now)]
+    return Difference(where, counts[0], f"{counts[1]}: {told or 'in another order'}")
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + rest

@@ -1,0 +1,111 @@
+"""What tells the key of a build from that of a finished cache."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from datacheck.build.explain import Difference, differences
+from datacheck.pipeline import build, explain
+from tests.build.make import schema_of
+
+CLOUDS = {"points": {"role": "points", "shape": ["P", 3], "dtype": "float32", "unit": "m"}}
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.Generator(np.random.Philox(3))
+    (tmp_path / "data").mkdir()
+    for i in range(6):
+        np.save(tmp_path / f"data/{i}.npy", rng.uniform(-1, 1, (40, 3)).astype(np.float32))
+    return tmp_path / "data"
+
+
+def schema(**more):
+    return schema_of({"points": CLOUDS["points"] | more}, files="*.npy")
+
+
+def told(data, wanted):
+    (one,) = explain(wanted, data, "out")
+    return {d.where: (d.before, d.now) for d in one.differences}, one
+
+
+def test_the_same_build_differs_in_nothing(data):
+    (made,) = build(schema(), data, "out")
+    found, one = told(data, schema())
+    assert (found, one.path, one.newest) == ({}, made.path, made.path)
+
+
+def test_without_a_cache_there_is_nothing_to_compare_with(data):
+    found, one = told(data, schema())
+    assert (found, one.newest, one.path.exists()) == ({}, None, False)
+
+
+def test_a_declaration_is_named_by_its_path(data):
+    build(schema(), data, "out")
+    assert told(data, schema(size="0.1..10"))[0] == {"schema.fields.points.size": ("absent", "0.1..10")}
+    found = told(data, schema(unit="cm"))[0]
+    assert found["schema.fields.points.unit"] == ("m", "cm")
+    assert found["layout.points.attrs.unit"] == ("m", "cm")
+
+
+def test_files_that_came_went_and_changed_are_named(data):
+    build(schema(), data, "out")
+    (data / "1.npy").unlink()
+    shutil.copy(data / "2.npy", data / "9.npy")
+    np.save(data / "3.npy", np.ones((40, 3), np.float32))
+    found = told(data, schema())[0]
+    assert found["sources"] == ("6 files", "6 files: 1 added (9.npy); 1 gone (1.npy); 1 changed (3.npy)")
+    assert found["samples"][1].startswith("6 samples: 1 added (9.npy); 1 gone (1.npy)")
+
+
+def test_a_sample_that_is_judged_otherwise_is_named(data):
+    build(schema(), data, "out")
+    found = told(data, schema(size="50..60"))[0]
+    assert found["samples"] == (
+        "6 samples", "6 samples: 6 judged otherwise (0.npy, 1.npy, 2.npy, and 3 more)"
+    )  # fmt: skip
+
+
+def test_the_newest_cache_is_the_one_to_compare_with(data):
+    (first,) = build(schema(), data, "out")
+    np.save(data / "0.npy", np.ones((7, 3), np.float32))
+    (second,) = build(schema(), data, "out")
+    assert told(data, schema(up="z"))[1].newest == second.path != first.path
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "found"),
+    [
+        ({"a": {"b": [1, 2]}}, {"a": {"b": [1, 3]}}, [("a.b[1]", "3", "2")]),
+        ({"a": [1]}, {"a": [1, 2]}, [("a", "[1, 2]", "[1]")]),
+        ({"a": None}, {}, [("a", "absent", "null")]),
+        ({"a": True}, {"a": 1}, [("a", "1", "true")]),
+        ({"a": "x"}, {"a": "x"}, []),
+    ],
+)
+def test_leaves_are_told_by_their_path(now, before, found):
+    assert list(differences(now, before)) == [Difference(*one) for one in found]
+
+
+def run(*args):
+    code = "import sys; from datacheck.cli.main import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_the_command_ends_with_1_where_another_cache_would_be_made(data):
+    (data.parent / "clouds.yaml").write_text(
+        "datacheck: 1\nname: clouds\nsamples: {files: '*.npy'}\nfields: " + json.dumps(CLOUDS) + "\n"
+    )
+    call = ("cache", "explain-key", "clouds.yaml", "--data", "data", "--out", "out")
+    assert run(*call)[0] == 1
+    assert run("cache", "build", *call[2:])[0] == 0
+    code, said = run(*call)
+    assert (code, "(built; nothing differs)" in said) == (0, True)
