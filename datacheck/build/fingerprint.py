@@ -14,6 +14,15 @@ from datacheck.schema.model import Schema
 from datacheck.transforms.base import Transform
 
 KEY_DIGITS = 16
+# What only judges samples, and never changes what is read or made of one. A key that is not listed costs reuse where it
+# might; one listed wrongly would serve stale data. `when` is settled before: declarations are those of one split.
+_JUDGES = frozenset({"rules", "checks", "duplicates", "splits", "windows", "episode", "loader", "attrs", "when"})
+_JUDGES_OF_FIELDS = frozenset({
+    "range", "size", "distance", "centered", "centered_on", "up", "max_speed", "robot", "drives", "lag", "values",
+    "near", "posed_by", "rests", "indexes", "encloses", "annotates", "encodes", "share", "stats", "ignore", "classes",
+    "min_points", "min_instances", "must_be", "speakers", "train_on", "preferred_over", "label_of", "shift",
+    "min_trained_tokens",
+})  # fmt: skip
 VALUES = 2  # one more whenever datacheck makes other values of the same files: no older cache is taken for a new one
 
 
@@ -56,9 +65,15 @@ def recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> str:
     """Return a digest of what makes arrays of a sample: shards of equal samples and recipes are equal, 32 hex digits.
 
     Notes:
-        What only judges samples counts, too, so far: that costs reuse, never a wrong value.
+        What only judges samples does not count: with a new threshold the arrays of an earlier cache serve again.
     """
-    return digest_value(_recipe(schema, steps, plan))
+    made = _recipe(schema, steps, plan)
+    declared = {name: value for name, value in made["schema"].items() if name not in _JUDGES}
+    declared["fields"] = {
+        name: {key: value for key, value in spec.items() if key not in _JUDGES_OF_FIELDS}
+        for name, spec in declared.get("fields", {}).items()
+    }
+    return digest_value({**made, "schema": declared})
 
 
 def _recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> dict[str, Any]:
