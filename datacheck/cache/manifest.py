@@ -23,6 +23,7 @@ from datacheck.errors import CorruptionError, UsageError
 
 Array = np.ndarray[Any, Any]
 OUTSIDE = frozenset({layout.MANIFEST, layout.BUILD})  # the files that it does not list
+_OUTSIDE = re.compile(r"\0|(?:^|/)\.{0,2}(?:/|$)")  # an absolute path, an empty part, "." or ".."
 _DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})",')
 
 
@@ -119,11 +120,21 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
     if said is None or found is None or digest_bytes(raw[: found.start()] + raw[found.end() :]) != found[1].decode():
         msg = f"{origin}: damaged, its own digest does not match. Rebuild the cache: datacheck cache build"
         raise CorruptionError(msg)
-    if said["format"] > layout.FORMAT:
-        msg = f"{origin}: cache format {said['format']}; this datacheck reads format {layout.FORMAT}. Update datacheck."
+    version = said.get("format")
+    if isinstance(version, int) and version > layout.FORMAT:
+        msg = f"{origin}: cache format {version}; this datacheck reads format {layout.FORMAT}. Update datacheck."
         raise UsageError(msg)
-    files = {path: (int(size), str(digest)) for path, (size, digest) in said["files"].items()}
-    return Manifest(files, said["content_root"], found[1].decode(), said["format"])
+    try:
+        files = {path: (int(size), str(digest)) for path, (size, digest) in said["files"].items()}
+        root = str(said["content_root"])
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        msg = f"{origin}: its digest matches, but it is not the manifest of a cache ({error!r}). Delete the folder."
+        raise CorruptionError(msg) from error
+    outside = next((path for path in files if _OUTSIDE.search(path)), None)
+    if outside is not None:
+        msg = f"{origin}: it names a file outside the cache, {outside!r}. Delete the folder, it is none of datacheck's."
+        raise CorruptionError(msg)
+    return Manifest(files, root, found[1].decode(), version if isinstance(version, int) else 0)
 
 
 def _json(raw: bytes) -> dict[str, Any] | None:

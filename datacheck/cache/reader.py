@@ -6,7 +6,6 @@ import json
 import mmap
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -15,10 +14,12 @@ import numpy as np
 import orjson
 
 from datacheck.cache import layout
+from datacheck.cache.damage import Damage, changed
 from datacheck.cache.find import choose_cache
 from datacheck.cache.manifest import read_manifest
+from datacheck.cache.owners import Owners
 from datacheck.cache.store import is_url, open_store
-from datacheck.cache.stored import Place, Problem, StoredArray, Verify
+from datacheck.cache.stored import Place, StoredArray, Verify
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.fsops import is_local
 from datacheck.sample import ArraySpec
@@ -272,10 +273,14 @@ class Cache:
         usable &= self.valid
         return usable
 
+    def findings(self) -> dict[str, list[str]]:
+        """Return the codes of the findings that made samples invalid, by the keys of those samples."""
+        said: dict[str, list[str]] = orjson.loads(self._place.read(layout.FINDINGS))
+        return said
+
     def codes(self, key: str) -> list[str]:
         """Return the codes of the findings that made a sample invalid."""
-        said: dict[str, list[str]] = orjson.loads(self._place.read(layout.FINDINGS))
-        return list(said.get(key, []))
+        return list(self.findings().get(key, []))
 
     # ------------------------------------------------------------------------------------------ checking
 
@@ -285,22 +290,12 @@ class Cache:
         Raises:
             CorruptionError: something is not what was written; shard and samples are named where they can be.
         """
-        names = list(self.manifest.files)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found = pool.map(self._place.store.digest, names)
-            for name, digest in zip(names, found, strict=True):
-                if digest != self.manifest.files[name][1]:
-                    for problem in self.blame(name):
-                        self._place.fail(str(problem))
-                    self._place.fail(f"{name}: expected xxh3_128 {self.manifest.files[name][1]}, found {digest}")
+        store, files = self._place.store, self.manifest.files
+        wrong = changed(store, self.manifest, files)
+        for name, what in wrong.items():
+            self._place.fail(str(Damage(store, self.manifest, wrong).problems(name, what, inside=True)[0]))
         for array in self._arrays.values():
             array.seen[:] = 1
-
-    def blame(self, name: str) -> list[Problem]:
-        """Return what is wrong with each damaged inner chunk of a shard file, its samples named."""
-        path, g = layout.shard_of(name) or ("", 0)
-        array = self._arrays.get(path)
-        return [] if array is None else array.damaged(g)
 
     def shard_files(self, field: str | None = None) -> list[str]:
         """Return the shard files of a field, or of all arrays but the digests."""
@@ -351,28 +346,11 @@ class Cache:
 
     def _samples_of(self, path: str, first: int, stop: int) -> str:
         """Name the samples of rows [first, stop) of an array, for a message; unchecked, something is damaged."""
+        owners = Owners(self._arrays.__getitem__, self.fields)
         try:
-            low, high = self._range_of(path, first, stop)
-            ends = [self._raw_key(low), self._raw_key(high - 1)]
+            return owners.named(*owners.of(path, first, stop))
         except (DatacheckError, OSError, ValueError, LookupError):  # the tables that would tell are damaged, too
             return "samples unknown"
-        return f"sample {low}, {ends[0]}" if high - low == 1 else f"samples {low} to {high - 1}, {ends[0]} to {ends[1]}"
-
-    def _range_of(self, path: str, first: int, stop: int) -> tuple[int, int]:
-        dims = {layout.field_path(name): spec.dim for name, spec in self.fields.items()}
-        dims |= {layout.sample_path("key"): layout.KEY_DIM, layout.sample_path("origin"): layout.ORIGIN_DIM}
-        dim = dims.get(path)
-        if dim is None:
-            return first, stop
-        starts = self._arrays[layout.rows_path(dim, "start")].unchecked()
-        low = max(0, int(np.searchsorted(starts, first, side="right")) - 1)
-        return low, max(low + 1, int(np.searchsorted(starts, stop, side="left")))
-
-    def _raw_key(self, index: int) -> str:
-        tables = [self._arrays[layout.rows_path(layout.KEY_DIM, what)].unchecked() for what in ("start", "length")]
-        start, length = (int(table[index]) for table in tables)
-        values = self._arrays[layout.sample_path("key")].unchecked()
-        return values[start : start + length].tobytes().decode("utf-8", "replace")
 
 
 def sample_numbers(indices: Indices) -> Array:

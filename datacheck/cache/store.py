@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -135,6 +136,17 @@ class Folder:
             return digest_file(self.folder / path)
         except OSError as error:
             raise self._refused(path, error) from error
+
+    def drop(self) -> None:
+        """Ask the system to forget what it holds of the files in memory, so that they are read from the disk.
+
+        Notes:
+            It may refuse, and keeps what is mapped or not yet written.
+        """
+        for path, size in self.files() if hasattr(os, "posix_fadvise") else ():
+            if size > 0:
+                with suppress(OSError):  # what cannot be read is told where it is read
+                    os.posix_fadvise(_Descriptor(self.folder / path).number, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _unlisted(self, error: OSError) -> None:
         raise self._refused(error.filename or "", error) from error

@@ -18,6 +18,7 @@ import numpy as np
 from datacheck.cache import layout
 from datacheck.cache.layout import Grid
 from datacheck.cache.maps import ForeignRows, MappedRows, ReadRows, Rows
+from datacheck.cache.problem import REBUILD, Problem
 from datacheck.cache.store import Folder, Store
 from datacheck.digest import digest64, digest_bytes
 from datacheck.errors import CorruptionError, UsageError
@@ -27,29 +28,6 @@ Verify = Literal["manifest", "touch", "always", "full"]
 Files = Mapping[str, tuple[int, str]]
 
 _OPEN_FILES = 128  # of one array that is read and not mapped
-REBUILD = "Rebuild it: delete this folder and run datacheck cache build again"
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with a cache.
-
-    Args:
-        file: path in the cache.
-        what: what was found, what was expected.
-        shard: number of the shard, where one is damaged.
-        samples: the samples concerned, in words; "" where it is not about samples.
-    """
-
-    file: str
-    what: str
-    shard: int | None = None
-    samples: str = ""
-
-    def __str__(self) -> str:
-        shard = [f"shard {self.shard}"] if self.shard is not None else []
-        where = ", ".join([*shard, *([self.samples] if self.samples else [])])
-        return f"{self.file}{f' ({where})' if where else ''}: {self.what}"
 
 
 @dataclass(frozen=True)
@@ -285,17 +263,10 @@ class StoredArray:
                 self._place.fail(str(self.blame(number, found)))
         self.seen[numbers] = 1
 
-    def damaged(self, g: int) -> list[Problem]:
-        """Return what is wrong with each inner chunk of shard `g` that is not what was written."""
-        first = g * self.grid.chunks_per_shard
-        numbers = range(first, first + self.used_chunks[g])
-        found = ((number, digest64(self.rows.chunk(number))) for number in numbers)
-        return [self.blame(number, digest) for number, digest in found if digest != self.expected[number]]
-
     def blame(self, number: int, found: int) -> Problem:
         """Return what is wrong with a chunk."""
         g, j = divmod(number, self.grid.chunks_per_shard)
         first = number * self.grid.chunk
         samples = self._samples_of(self.path, first, min(self.grid.shape[0], first + self.grid.chunk))
         what = f"chunk {j}: expected xxh3_64 {int(self.expected[number]):016x}, found {found:016x}"
-        return Problem(f"{self.path}/{self.grid.shard_file(g)}", what, g, samples)
+        return Problem(f"{self.path}/{self.grid.shard_file(g)}", what, shard=g, samples=samples)

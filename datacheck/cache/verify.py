@@ -1,112 +1,176 @@
-"""Verify a finished cache: quickly (names, sizes, the manifest itself) or every byte and every sample."""
+"""Verify a finished cache: quickly (names, sizes, the manifest itself), every byte, or every value as well."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from datacheck.cache import layout
+from datacheck.cache.damage import Damage, changed
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
+from datacheck.cache.problem import Problem
 from datacheck.cache.reader import Cache
 from datacheck.cache.store import Store, open_store
-from datacheck.cache.stored import Problem
-from datacheck.digest import digest_sample
-from datacheck.errors import CorruptionError
+from datacheck.digest import canonical_json, digest64, digest_bytes, digest_sample
+from datacheck.errors import CorruptionError, UsageError
 
 Array = np.ndarray[Any, Any]
-Depth = Literal["quick", "full"]
+Depth = Literal["quick", "full", "values"]
 
 _BLOCK_BYTES = 64 << 20
+_NO_FILE = "a symbolic link, a folder, or no file; a cache holds plain files only"
+_KEY_DIGITS = 16
 
 
-def verify(where: str | os.PathLike[str], depth: Depth = "full") -> list[Problem]:
+def verify(
+    where: str | os.PathLike[str],
+    depth: Depth = "full",
+    *,
+    subset: tuple[int, int] | None = None,
+    expect: str | None = None,
+) -> list[Problem]:
     """Return everything that is wrong with a finished cache; an empty list where it is what was written.
 
     Args:
         where: the cache's folder.
-        depth: "quick": the manifest's own digest, the set of files, their sizes. "full": also every file's digest,
-            every inner chunk's, every sample's, the row tables and the content root.
+        depth: "quick": the manifest's own digest, the set of files, their sizes. "full": also every file's digest, and
+            the tables, keys and content root against each other. "values": also every inner chunk's digest and every
+            sample's, computed from what is served: for who distrusts the writer, not the disk.
+        subset: (n, t), 1 <= n <= t: of the shards of fields the n-th of t parts only, chosen by their names; all else
+            is always checked. All t parts together check everything.
+        expect: what the cache must be: the digest of its manifest, or its content root; 32 hex digits each.
+
+    Returns:
+        The problems in order of their files. Each says which field, shard and samples it concerns.
 
     Raises:
-        UsageError: there is no manifest, or it is of a newer format.
+        UsageError: there is no manifest, or it is of a newer format; an argument is none of those above.
         StorageError: the operating system refuses to read.
+
+    Notes:
+        Reads each file once and maps none. What is no plain file is never opened. A file that lies in the page cache
+        is read from there.
     """
+    _check_request(depth, subset, expect)
     store = open_store(where)
+    listed = dict(store.files()) if store.size(layout.MANIFEST) is not None else {}
+    if listed and listed.get(layout.MANIFEST, -1) < 0:
+        return [Problem(layout.MANIFEST, _NO_FILE, samples="all samples")]
     try:
         manifest = read_manifest(store)
     except CorruptionError as error:
-        return [Problem(layout.MANIFEST, str(error))]
-    problems = list(_files(store, manifest))
-    if depth == "full":
-        problems += _contents(where, store, manifest, {problem.file for problem in problems})
-    return problems
+        return [Problem(layout.MANIFEST, str(error), samples="all samples")]
+    return _checked(where, store, listed, manifest, depth, subset, expect)
 
 
-def _files(store: Store, manifest: Manifest) -> Iterator[Problem]:
-    found = {name: size for name, size in store.files() if name not in OUTSIDE}
-    for name, size in found.items():
-        if size < 0:
-            yield Problem(name, "a symbolic link, or no file; a cache holds plain files only")
-        elif name not in manifest.files:
-            yield Problem(name, "not in the manifest; a cache holds no other files")
-        elif size != manifest.files[name][0]:
-            yield Problem(name, f"{size:,} bytes, the manifest says {manifest.files[name][0]:,}")
-    yield from (Problem(name, "missing") for name in manifest.files if name not in found)
+def _check_request(depth: str, subset: tuple[int, int] | None, expect: str | None) -> None:
+    if depth not in {"quick", "full", "values"}:
+        msg = f"depth={depth!r} is not one of quick, full, values"
+        raise UsageError(msg)
+    if subset is not None and (depth != "full" or not 1 <= subset[0] <= subset[1]):
+        msg = f"subset {subset[0]}/{subset[1]}: n/t with 1 <= n <= t, for a full check"
+        raise UsageError(msg)
+    if expect is not None and not (len(expect) == 32 and set(expect) <= set("0123456789abcdef")):
+        msg = f"{expect!r} is no digest: 32 hex digits, as datacheck cache info prints them"
+        raise UsageError(msg)
 
 
-def _contents(where: str | os.PathLike[str], store: Store, manifest: Manifest, known: set[str]) -> list[Problem]:
-    names = [name for name in manifest.files if name not in known]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        digests = pool.map(store.digest, names)
-        wrong = {n: d for n, d in zip(names, digests, strict=True) if d != manifest.files[n][1]}
-    cache: Cache | None = None
-    problems: list[Problem] = []
+def _checked(
+    where: str | os.PathLike[str],
+    store: Store,
+    listed: dict[str, int],
+    manifest: Manifest,
+    depth: Depth,
+    subset: tuple[int, int] | None,
+    expect: str | None,
+) -> list[Problem]:
+    strange, known = dict(_strange(listed, manifest)), dict(_known(store, listed, manifest))
+    problems = [Problem(name, what) for name, what in strange.items()]
+    if expect not in {None, manifest.digest, manifest.content_root}:
+        found = f"digest {manifest.digest} and content root {manifest.content_root}, expected {expect}"
+        problems.append(Problem(layout.MANIFEST, found, samples="all samples"))
+    wrong: dict[str, str] = {}
+    if depth != "quick":
+        wrong = changed(store, manifest, (n for n in manifest.files if n not in known and _chosen(n, subset)))
+    damage = Damage(store, manifest, {*known, *wrong})
+    for name in sorted({*known, *wrong}):
+        problems += damage.problems(name, known.get(name) or wrong[name], inside=name in wrong)
+    if depth != "quick" and not (known or wrong):
+        problems += _agreement(where, store, depth)
+    return sorted(problems, key=lambda problem: problem.file)
+
+
+def _strange(listed: dict[str, int], manifest: Manifest) -> Iterator[tuple[str, str]]:
+    for name, size in listed.items():
+        if name not in manifest.files and name not in OUTSIDE:
+            yield name, "not in the manifest; a cache holds no other files"
+        elif name in OUTSIDE and size < 0:
+            yield name, _NO_FILE
+
+
+def _known(store: Store, listed: dict[str, int], manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield the files of the manifest that cannot be right, whatever their bytes."""
+    for name, (size, _) in manifest.files.items():
+        if name not in listed:
+            yield name, "missing" if store.size(name) is None else _NO_FILE
+        elif listed[name] < 0:
+            yield name, _NO_FILE
+        elif listed[name] != size:
+            yield name, f"{listed[name]:,} bytes, the manifest says {size:,}"
+
+
+def _chosen(name: str, subset: tuple[int, int] | None) -> bool:
+    if subset is None or not name.startswith("fields/") or layout.shard_of(name) is None:
+        return True
+    return digest64(name.encode("utf-8", "surrogatepass")) % subset[1] == subset[0] - 1
+
+
+def _agreement(where: str | os.PathLike[str], store: Store, depth: Depth) -> list[Problem]:
+    """Return what the files say against each other, each being what the manifest says."""
     try:
         cache = Cache(where, verify="manifest")
     except CorruptionError as error:
-        if not wrong and not known:
-            problems.append(Problem(layout.ZARR, str(error)))
-    for name, found in wrong.items():
-        plain = Problem(name, f"expected xxh3_128 {manifest.files[name][1]}, found {found}")
-        problems += _blamed(cache, name) or [plain]
-    if cache is None or wrong or known:
-        return problems
+        return [Problem(layout.ZARR, str(error), samples="all samples")]
+    found: list[Problem] = []
     try:
-        return problems + list(_samples(cache))
+        found += _tables(cache)
+        found += _named(cache, store)
+        if depth == "values":
+            damage = Damage(store, cache.manifest, ())
+            for name in cache.shard_files():
+                found += damage.chunks(name)
+            found += _decoded(cache)
     except CorruptionError as error:
-        return [*problems, Problem("", str(error))]
+        found.append(Problem("", str(error), samples="all samples"))
+    return found
 
 
-def _blamed(cache: Cache | None, name: str) -> list[Problem]:
-    try:
-        return [] if cache is None else cache.blame(name)
-    except CorruptionError:  # its index or its digests are damaged, too: the file is all that can be named
-        return []
-
-
-def _samples(cache: Cache) -> Iterator[Problem]:
-    """Check what the files say against each other: chunks, masks, keys, row tables, samples, content root."""
-    for name in cache.shard_files():
-        yield from cache.blame(name)
-    if (cache.valid & ~cache.made).any():
-        yield Problem(layout.sample_path("valid"), "a sample is valid and was not made")
+def _tables(cache: Cache) -> Iterator[Problem]:
+    """Check masks, row tables, keys, findings and content root."""
+    made, valid = cache.made, cache.valid
+    if (valid & ~made).any():
+        number = int(np.flatnonzero(valid & ~made)[0])
+        yield _of_sample(cache, layout.sample_path("valid"), number, "a sample is valid and was not made")
     for dim in cache.dims:
         yield from _dense(cache, dim)
     whole = np.arange(len(cache))
-    digests, keys = cache.digests(whole), [key.encode("utf-8", "surrogatepass") for key in cache.keys(whole)]
+    texts = cache.keys(whole)
+    keys = [key.encode("utf-8", "surrogatepass") for key in texts]
     if any(a >= b for a, b in pairwise(keys)):
-        yield Problem(layout.sample_path("key"), "the keys do not ascend")
-    yield from _decoded(cache, digests)
+        yield _of_all(cache, layout.sample_path("key"), "the keys do not ascend")
+    if set(cache.findings()) != {texts[i] for i in np.flatnonzero(~valid).tolist()}:
+        yield _of_all(cache, layout.FINDINGS, "its keys are not those of the samples that are not valid")
     fields = [(name, spec.dtype, spec.item) for name, spec in cache.fields.items()]
     joined = np.frombuffer(b"".join(keys), dtype=np.uint8)
-    root = content_root(fields, cache.lengths(layout.KEY_DIM), joined, digests)
+    root = content_root(fields, cache.lengths(layout.KEY_DIM), joined, cache.digests(whole))
     if root != cache.manifest.content_root:
-        yield Problem(layout.MANIFEST, f"content root {cache.manifest.content_root}, found {root}")
+        yield _of_all(cache, layout.MANIFEST, f"content root {cache.manifest.content_root}, found {root}")
 
 
 def _dense(cache: Cache, dim: str) -> Iterator[Problem]:
@@ -114,17 +178,35 @@ def _dense(cache: Cache, dim: str) -> Iterator[Problem]:
     start, length = cache.row_table(dim)
     r = cache.root.dims.get(dim, 0)
     k = cache.root.shard_samples if dim in cache.root.dims else max(1, len(cache))
+    path, field = layout.rows_path(dim, "start"), ", ".join(sorted(n for n, s in cache.fields.items() if s.dim == dim))
     for g, first in enumerate(range(0, len(cache), k)):
         lengths = length[first : first + k]
         expected = g * r + np.cumsum(lengths) - lengths
         if (start[first : first + k] != expected).any() or (lengths < 0).any():
-            yield Problem(layout.rows_path(dim, "start"), "rows do not lie one behind the other", g)
+            stop = min(len(cache), first + k)
+            samples = f"samples {first} to {stop - 1}"
+            yield Problem(path, "rows do not lie one behind the other", field, g, samples, first, stop)
 
 
-def _decoded(cache: Cache, digests: Array) -> Iterator[Problem]:
+def _named(cache: Cache, store: Store) -> Iterator[Problem]:
+    """Check the key against the inputs that it is a digest of, and the folder's name against the key."""
+    try:
+        key = digest_bytes(canonical_json(json.loads(store.read(layout.INPUTS))["said"]))[:_KEY_DIGITS]
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        yield _of_all(cache, layout.INPUTS, "does not say what the key is a digest of")
+        return
+    if key != cache.root.key:
+        yield _of_all(cache, layout.INPUTS, f"the key of these inputs is {key}, the root group says {cache.root.key}")
+    name = Path(store.folder).resolve().name if store.folder is not None else ""
+    looks = len(name) == _KEY_DIGITS and set(name) <= set("0123456789abcdef")
+    if looks and name != cache.root.key:  # a copy under a name of its own is no damage
+        yield _of_all(cache, layout.ZARR, f"the folder is named {name}, the key is {cache.root.key}")
+
+
+def _decoded(cache: Cache) -> Iterator[Problem]:
     """Compute each sample's digest again from what is served."""
     size = sum(n for n, _ in cache.manifest.files.values())
-    made = cache.made
+    made, digests = cache.made, cache.digests(np.arange(len(cache)))
     block = max(1, _BLOCK_BYTES * len(cache) // max(1, size))
     for first in range(0, len(cache), block):
         numbers = np.arange(first, min(len(cache), first + block))
@@ -134,7 +216,7 @@ def _decoded(cache: Cache, digests: Array) -> Iterator[Problem]:
             found = digest_sample(fields) if made[number] else 0
             if found != digests[number]:
                 what = f"expected xxh3_64 {int(digests[number]):016x}, found {found:016x}"
-                yield Problem(layout.sample_path("digest"), what, None, f"sample {number}, {cache.key(number)}")
+                yield _of_sample(cache, layout.sample_path("digest"), number, what)
 
 
 def _column(cache: Cache, name: str, numbers: Array) -> tuple[list[Array], Array]:
@@ -144,3 +226,12 @@ def _column(cache: Cache, name: str, numbers: Array) -> tuple[list[Array], Array
         return [np.asarray(value) for value in cache.gather(name, numbers)], mask
     values, lengths = cache.gather_ragged(name, numbers)
     return np.split(values, np.cumsum(lengths)[:-1]), mask
+
+
+def _of_sample(cache: Cache, path: str, number: int, what: str) -> Problem:
+    shard, said = number // cache.root.shard_samples, f"sample {number}, {cache.key(number)}"
+    return Problem(path, what, "", shard, said, number, number + 1)
+
+
+def _of_all(cache: Cache, path: str, what: str) -> Problem:
+    return Problem(path, what, samples=f"all {len(cache):,} samples", stop=len(cache))

@@ -65,6 +65,7 @@ def _described(opened: Cache) -> Iterator[str]:
         yield "windows " + ", ".join(f"{name} {value}" for name, value in root.windows.items())
     files = len(opened.manifest.files)
     yield f"{_size(_bytes(opened))} in {files:,} files, {root.shard_samples:,} samples per shard"
+    yield f"digest {opened.manifest.digest}"
     yield f"content root {opened.manifest.content_root}"
     yield ""
     rows: list[tuple[str, ...]] = [("field", "type", "shape", "bytes", "")]

@@ -3,31 +3,63 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from datacheck.cli.info import path_argument, split_option
 
 _SHOWN = 20
+_CHECKED = {
+    "quick": "manifest, files and sizes",
+    "full": "every byte",
+    "values": "every byte and every sample",
+}
+
+
+class _Share(click.ParamType[tuple[int, int]]):
+    name = "N/T"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """Read ``2/7``."""
+        n, _, t = str(value).partition("/")
+        if not (n.isdecimal() and t.isdecimal() and 1 <= int(n) <= int(t)):
+            self.fail(f"{value!r} is not N/T with 1 <= N <= T, as in 1/7", param, ctx)
+        return int(n), int(t)
 
 
 @click.command()
 @path_argument
 @click.option("--quick", "depth", flag_value="quick", help="The manifest, the set of files and their sizes only.")
-@click.option("--full", "depth", flag_value="full", default=True, help="Every byte and every sample (the default).")
+@click.option("--full", "depth", flag_value="full", default=True, help="Every byte (the default).")
+@click.option("--values", "depth", flag_value="values", help="Every byte; every sample's digest from what is served.")
+@click.option("--subset", type=_Share(), help="Of the shards the N-th of T parts only, all else: a part each night.")
+@click.option("--expect", metavar="DIGEST", help="The digest or content root that it must have (see cache info).")
+@click.option("--drop-cache", is_flag=True, help="Ask the system to read from the disk, not from memory; it may not.")
 @split_option
 @click.pass_context
-def verify(ctx: click.Context, path: Path, depth: str, split: str | None) -> None:
+def verify(
+    ctx: click.Context,
+    path: Path,
+    depth: str,
+    subset: tuple[int, int] | None,
+    expect: str | None,
+    drop_cache: bool,  # noqa: FBT001  click's
+    split: str | None,
+) -> None:
     """Check that finished caches are what was written; the exit code is 7 where one is not."""
     from datacheck.cache.find import choose_cache, find_caches
+    from datacheck.cache.store import Folder
     from datacheck.cache.verify import verify as verify_cache
 
     folders = list(find_caches(path)) if split is None else []
     damaged = False
     for folder in folders or [choose_cache(path, split)]:
-        problems = verify_cache(folder, "quick" if depth == "quick" else "full")
-        checked = "manifest, files and sizes" if depth == "quick" else "every byte and every sample"
-        click.echo(f"{folder}: {_counted(len(problems)) if problems else f'intact ({checked})'}")
+        if drop_cache:
+            Folder(folder).drop()
+        problems = verify_cache(folder, depth, subset=subset, expect=expect)  # type: ignore[arg-type]  # click's words
+        part = f", part {subset[0]} of {subset[1]}" if subset else ""
+        click.echo(f"{folder}: {_counted(len(problems)) if problems else f'intact ({_CHECKED[depth]}{part})'}")
         for problem in problems[:_SHOWN]:
             click.echo(f"    {problem}")
         if len(problems) > _SHOWN:

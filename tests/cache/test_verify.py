@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import socket
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from datacheck.cache import layout
-from datacheck.cache.manifest import measure_files, write_manifest
-from datacheck.cache.store import open_store
+from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
+from datacheck.cache.store import Folder, open_store
 from datacheck.cache.verify import verify
-from datacheck.errors import UsageError
+from datacheck.digest import canonical_json, digest_bytes
+from datacheck.errors import StorageError, UsageError
 from datacheck.sample import ArraySpec
 from tests.cache.make import make_cache
 
@@ -47,13 +55,7 @@ def test_a_flipped_bit_in_any_file_is_found_and_the_file_named(cache):
         raw = path.read_bytes()
         at = int(rng.integers(len(raw)))
         path.write_bytes(raw[:at] + bytes([raw[at] ^ (1 << int(rng.integers(8)))]) + raw[at + 1 :])
-        try:
-            problems = verify(cache)
-        except UsageError:  # the format number itself was hit
-            problems = []
-            assert name == "manifest.json"
-        else:
-            assert {p.file for p in problems} == {name}, name
+        assert {p.file for p in verify(cache)} == {name}, name
         path.write_bytes(raw)
     assert verify(cache) == []
 
@@ -99,9 +101,8 @@ def test_a_row_table_that_swaps_samples_is_found_though_every_digest_fits(cache)
         file.write_bytes(raw)
         rewrite_digests(cache, f"rows/P/{what}")
     remade(cache, root)
-    found = {p.file for p in verify(cache)}
-    assert "samples/digest" in found
-    assert "rows/P/start" in found
+    assert {p.file for p in verify(cache)} == {"rows/P/start"}
+    assert {p.file for p in verify(cache, "values")} == {"rows/P/start", "samples/digest"}
 
 
 def test_a_wrong_content_root_is_found(cache):
@@ -130,3 +131,360 @@ def rewrite_digests(cache, array):
     raw = bytearray(file.read_bytes())
     raw[:8] = xxhash.xxh3_64_intdigest(chunk).to_bytes(8, "little")
     file.write_bytes(raw)
+
+
+# ---------------------------------------------------------------------------------------------------- what is named
+
+BIG = {
+    "image": ArraySpec("float32", (128, 128)),  # 65,536 bytes: a chunk is one row
+    "points": ArraySpec("float64", (3,), "P"),  # 24 bytes: a chunk is 2,048 rows, 49,152 bytes
+    "say": ArraySpec("uint8", (), layout.text_dim("say"), "text", optional=True),
+}
+LENGTHS = (2000, 100, 0, 3000, 5)  # rows of points; a shard has two samples and 4,096 rows
+EVERYTHING = (None, 0, 5)
+NAMED = {  # (file, byte): field, shard, samples [first, stop)
+    ("fields/image/c.0.0.0", 0): ("image", 0, 0, 1),
+    ("fields/image/c.0.0.0", 65_536): ("image", 0, 1, 2),
+    ("fields/image/c.1.0.0", 65_535): ("image", 1, 2, 3),
+    ("fields/image/c.2.0.0", 9): ("image", 2, 4, 5),
+    ("fields/image/c.0.0.0", 131_072): ("image", 0, 0, 2),  # the index
+    ("fields/image/c.2.0.0", 65_536 + 33): ("image", 2, 4, 5),  # the crc
+    ("fields/image/zarr.json", 40): ("image", *EVERYTHING),
+    ("fields/points/c.0.0", 0): ("points", 0, 0, 2),  # sample 1 begins in row 2,000 of the chunk's 2,048
+    ("fields/points/c.0.0", 49_152): ("points", 0, 1, 2),
+    ("fields/points/c.0.0", 98_303): ("points", 0, 1, 2),  # padding of a chunk that holds rows of sample 1
+    ("fields/points/c.1.0", 49_151): ("points", 1, 3, 4),  # sample 2 has no rows
+    ("fields/points/c.2.0", 49_152 + 3): ("points", 2, 4, 5),  # the index
+    ("fields/say/c.1", 2): ("say", 1, 2, 3),
+    ("rows/P/start/c.0", 3): ("points", *EVERYTHING),
+    ("rows/P/length/c.0", 8): ("points", *EVERYTHING),
+    ("rows/P/zarr.json", 8): ("points", *EVERYTHING),
+    ("rows/fields.say/start/zarr.json", 8): ("say", *EVERYTHING),
+    ("rows/samples.key/start/c.0", 0): ("", *EVERYTHING),
+    ("present/say/c.0", 2): ("say", *EVERYTHING),
+    ("samples/key/c.0", 5): ("", *EVERYTHING),
+    ("samples/origin/c.0", 65_540): ("", *EVERYTHING),
+    ("samples/made/c.0", 1): ("", *EVERYTHING),
+    ("samples/digest/c.0", 65_536): ("", *EVERYTHING),
+    ("digests/fields/image/c.0", 0): ("image", 0, 0, 1),
+    ("digests/fields/image/c.0", 31): ("image", 1, 3, 4),
+    ("digests/fields/image/c.0", 40): ("image", *EVERYTHING),  # behind the fifth
+    ("digests/fields/points/c.0", 8): ("points", 0, 1, 2),
+    ("digests/fields/points/c.0", 65_540): ("points", *EVERYTHING),  # the index
+    ("digests/fields/say/zarr.json", 0): ("say", *EVERYTHING),
+    ("digests/samples/made/c.0", 0): ("", *EVERYTHING),
+    ("digests/rows/P/start/c.0", 0): ("points", *EVERYTHING),
+    ("digests/zarr.json", 0): ("", *EVERYTHING),
+    ("zarr.json", 30): ("", *EVERYTHING),
+    ("findings.json", 0): ("", *EVERYTHING),
+    ("sources.json", 1): ("", *EVERYTHING),
+    ("inputs.json", 1): ("", *EVERYTHING),
+}
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    samples = [{"image": rng.random((128, 128), np.float32), "points": rng.random((n, 3))} for n in LENGTHS]
+    samples[2]["say"] = "hello"
+    return make_cache(tmp_path_factory.mktemp("big"), BIG, samples, k=2, valid=[True, False, True, True, True])
+
+
+@contextmanager
+def changed(path, raw):
+    """Hold other bytes in a file for a while."""
+    before = path.read_bytes()
+    path.write_bytes(raw)
+    try:
+        yield
+    finally:
+        path.write_bytes(before)
+
+
+@contextmanager
+def flipped(path, at, bit=3):
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1 << bit
+    with changed(path, raw):
+        yield
+
+
+def named(problem):
+    return problem.field, problem.shard, problem.first, problem.stop
+
+
+@pytest.mark.parametrize(("file", "at"), list(NAMED))
+def test_a_flipped_bit_is_named_with_field_shard_and_samples(big, file, at):
+    with flipped(big / file, at):
+        (problem,) = verify(big)
+    assert (problem.file, *named(problem)) == (file, *NAMED[file, at])
+    first, stop = problem.first, problem.stop
+    keys = [f"sample/{i:06d}" for i in (first, stop - 1)]
+    if (first, stop) == (0, 5):
+        assert problem.samples == "all 5 samples"
+    elif stop - first == 1:
+        assert problem.samples == f"sample {first}, {keys[0]}"
+    else:
+        assert problem.samples == f"samples {first} to {stop - 1}, {keys[0]} to {keys[1]}"
+
+
+def test_the_table_of_regions_names_every_kind_of_file(big):
+    def kind(file):
+        return file.partition("/")[0], file.endswith("zarr.json")
+
+    kinds = {kind(path) for path, _ in open_store(big).files()} - {("manifest.json", False)}
+    groups = {("fields", True), ("samples", True), ("present", True)}  # as the groups that are in it
+    assert kinds - groups == {kind(file) for file, _ in NAMED} - groups
+
+
+@pytest.mark.parametrize("at", [0, 20, 3000, -1, -30])
+def test_a_damaged_manifest_concerns_all_samples(big, at):
+    with flipped(big / "manifest.json", at):
+        (problem,) = verify(big)
+    assert (problem.file, problem.samples) == ("manifest.json", "all samples")
+
+
+def test_a_key_table_of_many_chunks_names_the_samples_of_the_damaged_one(tmp_path):
+    keys = [f"{i:01024d}" for i in range(200)]  # 64 keys to a chunk
+    specs = {"x": ArraySpec("uint8", ())}
+    cache = make_cache(tmp_path, specs, [{"x": 0}] * 200, keys=keys, k=64)
+    with flipped(cache / "samples/key/c.0", 2 * 65_536 + 7):
+        (problem,) = verify(cache)
+    assert named(problem) == ("", 2, 128, 192)
+    with flipped(cache / "samples/key/c.0", 200 * 1024):  # behind the last key, in its chunk
+        (problem,) = verify(cache)
+    assert named(problem) == ("", 3, 192, 200)
+
+
+@pytest.mark.parametrize("raw", [b"", b"x", b"x" * 200_000])
+@pytest.mark.parametrize("file", ["fields/points/c.1.0", "rows/P/start/c.0", "fields/image/zarr.json", "zarr.json"])
+def test_a_file_of_another_size_is_named_at_every_depth(big, file, raw):
+    expected = ("points", 1, 2, 4) if file == "fields/points/c.1.0" else EVERYTHING
+    with changed(big / file, raw):
+        for depth in ("quick", "full", "values"):
+            (problem,) = verify(big, depth)
+            assert problem.file == file
+            assert named(problem)[-len(expected) :] == expected
+
+
+def swap(a, b):
+    held = a.with_name("held")
+    a.rename(held)
+    b.rename(a)
+    held.rename(b)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("fields/image/c.0.0.0", "fields/image/c.1.0.0", [("image", 0, 0, 2), ("image", 1, 2, 4)]),
+        ("rows/P/start/c.0", "rows/P/length/c.0", [("points", *EVERYTHING)] * 2),
+        ("samples/made/c.0", "samples/valid/c.0", [("", *EVERYTHING)] * 2),
+    ],
+)
+def test_swapped_files_of_one_size_are_both_named(big, one, other, expected):
+    assert (big / one).stat().st_size == (big / other).stat().st_size
+    swap(big / one, big / other)
+    try:
+        problems = verify(big)
+        assert verify(big, "quick") == []
+    finally:
+        swap(big / one, big / other)
+    assert {p.file for p in problems} == {one, other}
+    assert sorted({named(p) for p in problems if p.file in {one, other}}, key=str) == sorted(set(expected), key=str)
+
+
+def linked(file, other):
+    file.symlink_to(other)
+
+
+def hard(file, other):
+    file.hardlink_to(other)
+
+
+def pipe(file, other):
+    os.mkfifo(file)
+
+
+def folder(file, other):
+    file.mkdir()
+
+
+def full_folder(file, other):
+    file.mkdir()
+    (file / "c.0").write_bytes(other.read_bytes())
+
+
+def socketed(file, other):
+    held = Path.cwd()
+    os.chdir(file.parent)  # the address of a socket is short
+    try:
+        socket.socket(socket.AF_UNIX).bind(file.name)
+    finally:
+        os.chdir(held)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed")
+@pytest.mark.parametrize("instead", [None, linked, hard, pipe, folder, full_folder, socketed])
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("fields/image/c.1.0.0", ("image", 1, 2, 4)),
+        ("fields/image/zarr.json", ("image", *EVERYTHING)),
+        ("digests/fields/image/c.0", ("image", *EVERYTHING)),
+        ("rows/P/start/c.0", ("points", *EVERYTHING)),
+        ("samples/key/c.0", ("", *EVERYTHING)),
+        ("zarr.json", ("", *EVERYTHING)),
+        ("inputs.json", ("", *EVERYTHING)),
+        ("manifest.json", ("", None, 0, 0)),
+    ],
+)
+def test_what_is_no_file_of_its_own_is_named_and_never_opened(big, tmp_path, file, expected, instead):
+    path, kept = big / file, tmp_path / "kept"
+    path.rename(kept)
+    try:
+        if instead is not None:
+            instead(path, big / "fields/image/c.0.0.0")
+        if (file, instead) == ("manifest.json", None):
+            with pytest.raises(UsageError, match="no finished cache"):
+                verify(big)
+        else:
+            problem = next(p for p in verify(big) if p.file == file)
+            assert named(problem) == expected
+            if instead is not hard:
+                assert ("missing" if instead is None else "link" if instead is linked else "no file") in problem.what
+    finally:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        kept.rename(path)
+    assert verify(big) == []
+
+
+@pytest.mark.parametrize("instead", [linked, pipe])
+def test_even_a_file_that_nothing_is_said_of_is_a_file(big, instead):
+    instead(big / "build.json", big / "zarr.json")
+    try:
+        assert [p.file for p in verify(big, "quick")] == ["build.json"]
+    finally:
+        (big / "build.json").unlink()
+
+
+def test_damage_in_many_places_names_each(big):
+    """A table that would tell is not believed when it is damaged itself: the answer is wider."""
+    with flipped(big / "fields/points/c.0.0", 49_152), flipped(big / "rows/P/start/c.0", 3):
+        found = {p.file: named(p) for p in verify(big)}
+    assert found == {"fields/points/c.0.0": ("points", 0, 0, 2), "rows/P/start/c.0": ("points", *EVERYTHING)}
+    with flipped(big / "fields/image/c.0.0.0", 0), flipped(big / "digests/fields/image/c.0", 0):
+        found = {p.file: named(p) for p in verify(big)}
+    assert found["fields/image/c.0.0.0"] == ("image", 0, 0, 2)
+    with flipped(big / "fields/image/c.0.0.0", 0), flipped(big / "samples/key/c.0", 0):
+        (problem,) = (p for p in verify(big) if p.field)
+    assert problem.samples == "sample 0"
+    with flipped(big / "fields/image/c.1.0.0", 0), flipped(big / "zarr.json", 0):
+        found = {p.file: named(p) for p in verify(big)}
+    assert found == {"fields/image/c.1.0.0": ("image", 1, 2, 3), "zarr.json": ("", *EVERYTHING)}
+    with changed(big / "fields/image/c.1.0.0", b""), flipped(big / "zarr.json", 0):
+        found = {p.file: named(p) for p in verify(big)}
+    assert found["fields/image/c.1.0.0"] == ("image", 1, 0, 5)
+
+
+def test_chunks_side_by_side_are_one_problem(big):
+    raw = bytearray((big / "fields/image/c.1.0.0").read_bytes())
+    raw[0], raw[65_536] = raw[0] ^ 1, raw[65_536] ^ 1
+    with changed(big / "fields/image/c.1.0.0", raw):
+        (problem,) = verify(big)
+    assert named(problem) == ("image", 1, 2, 4)
+    assert "chunks 0 to 1" in problem.what
+
+
+# ---------------------------------------------------------------------------------------------------- what is asked
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 10])
+def test_all_parts_together_are_the_whole(big, parts):
+    files = [f"fields/image/c.{g}.0.0" for g in range(3)] + [f"fields/points/c.{g}.0" for g in range(3)]
+    found = []
+    with ExitStack() as stack:
+        for file in files:
+            stack.enter_context(flipped(big / file, 0))
+        for n in range(1, parts + 1):
+            found += [p.file for p in verify(big, subset=(n, parts))]
+        assert sorted(found) == sorted(files) == [p.file for p in verify(big)]
+
+
+def test_a_part_always_has_the_metadata(big):
+    with flipped(big / "samples/valid/c.0", 0):
+        assert [p.file for n in (1, 2) for p in verify(big, subset=(n, 2))] == ["samples/valid/c.0"] * 2
+    for wrong in ((0, 2), (3, 2), (1, 0)):
+        with pytest.raises(UsageError, match="subset"):
+            verify(big, subset=wrong)
+    with pytest.raises(UsageError, match="subset"):
+        verify(big, "quick", subset=(1, 2))
+
+
+def test_a_cache_that_is_another_one_is_found_by_what_is_expected(big):
+    manifest = read_manifest(open_store(big))
+    assert verify(big, expect=manifest.digest) == verify(big, "quick", expect=manifest.content_root) == []
+    (problem,) = verify(big, "quick", expect="ab" * 16)
+    assert (problem.file, manifest.digest in problem.what) == ("manifest.json", True)
+    for wrong in ("", "AB" * 16, "ab" * 8):
+        with pytest.raises(UsageError, match="32 hex digits"):
+            verify(big, expect=wrong)
+
+
+def test_a_key_that_is_not_of_its_inputs_is_found(tmp_path):
+    specs, samples = {"x": ArraySpec("uint8", ())}, [{"x": 0}]
+    other = make_cache(tmp_path / "a", specs, samples, key="0" * 16)
+    assert [p.file for p in verify(other)] == ["inputs.json"]
+    cache = make_cache(tmp_path / "b", specs, samples)
+    moved = cache.rename(cache.with_name("f" * 16))
+    (problem,) = verify(moved)
+    assert (problem.file, "f" * 16 in problem.what) == ("zarr.json", True)
+    assert verify(moved.rename(cache.with_name("my-copy"))) == []
+
+
+def test_findings_that_are_not_of_the_invalid_samples_are_found(big, tmp_path):
+    copy = Path(shutil.copytree(big, tmp_path / "copy"))
+    (copy / "findings.json").write_text('{"sample/000004":["DC301"]}')
+    remade(copy, verify_root(big))
+    assert [p.file for p in verify(copy)] == ["findings.json"]
+
+
+def test_a_disk_that_fails_while_it_reads_is_damage(big, monkeypatch):
+    def refused(store, path):
+        if path == "fields/image/c.1.0.0":
+            raise StorageError(path) from OSError(errno.EIO, "Input/output error")
+        return digest(store, path)
+
+    digest = Folder.digest
+    monkeypatch.setattr(Folder, "digest", refused)
+    problems = verify(big)
+    assert {p.file for p in problems} == {"fields/image/c.1.0.0"}
+    assert named(problems[0]) == ("image", 1, 2, 4)
+    assert "input/output error" in problems[0].what
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{}, {"files": 3}, {"files": {"a": 1}}, {"files": {"a": ["x", "y"]}}, {"files": {"../a": [1, "0"]}},
+     {"files": {"/etc/passwd": [1, "0"]}}, {"files": {"a//b": [1, "0"]}}, {"files": {"a\0": [1, "0"]}}],
+)  # fmt: skip
+def test_a_manifest_that_somebody_made_up_is_damage(tmp_path, said):
+    said = {"format": 1, "content_root": "0" * 32} | said
+    (tmp_path / "manifest.json").write_bytes(canonical_json(said | {"digest": digest_bytes(canonical_json(said))}))
+    (problem,) = verify(tmp_path)
+    assert problem.file == "manifest.json"
+
+
+def test_an_extra_file_of_any_name_is_named(big):
+    for name in (b"\xff", b"fields/image/c.7.0.0", b".hidden"):
+        path = Path(os.fsdecode(os.fsencode(big) + b"/" + name))
+        path.touch()
+        try:
+            (problem,) = verify(big, "quick")
+        finally:
+            path.unlink()
+        assert os.fsencode(problem.file) == name
+        str(problem).encode()

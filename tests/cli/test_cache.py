@@ -42,7 +42,11 @@ def test_info_says_what_a_cache_holds(cache, tmp_path, capsys):
 
 def test_verify_ends_with_7_and_names_what_is_damaged(cache, tmp_path, capsys):
     assert run(["cache", "verify", str(tmp_path)]) == 0
+    assert "intact (every byte)" in capsys.readouterr().out
+    assert run(["cache", "verify", "--values", str(tmp_path)]) == 0
     assert "intact (every byte and every sample)" in capsys.readouterr().out
+    assert run(["cache", "verify", "--subset", "2/3", "--drop-cache", str(tmp_path)]) == 0
+    assert "intact (every byte, part 2 of 3)" in capsys.readouterr().out
     file = cache / "fields/joints/c.1.0.0"
     raw = bytearray(file.read_bytes())
     raw[5] ^= 8
@@ -52,8 +56,24 @@ def test_verify_ends_with_7_and_names_what_is_damaged(cache, tmp_path, capsys):
     assert run(["cache", "verify", "--full", str(cache)]) == 7
     said = capsys.readouterr().out
     assert "1 problem\n" in said
-    assert "fields/joints/c.1.0.0 (shard 1, samples 2 to 3, sample/000002 to sample/000003)" in said
+    assert "fields/joints/c.1.0.0 (field joints, shard 1, samples 2 to 3, sample/000002 to sample/000003)" in said
     assert "datacheck cache build" in said
+
+
+def test_verify_expects_what_info_prints(cache, capsys):
+    assert run(["cache", "info", str(cache)]) == 0
+    said = dict(line.rsplit(" ", 1) for line in capsys.readouterr().out.splitlines() if line.count(" ") in {1, 2})
+    for what in ("digest", "content root"):
+        assert run(["cache", "verify", "--quick", "--expect", said[what], str(cache)]) == 0
+    capsys.readouterr()
+    assert run(["cache", "verify", "--quick", "--expect", "0" * 32, str(cache)]) == 7
+    assert f"digest {said['digest']}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("share", ["0/3", "4/3", "1", "a/b", "1/2/3"])
+def test_a_share_that_is_none_is_a_wrong_request(cache, capsys, share):
+    assert run(["cache", "verify", "--subset", share, str(cache)]) == 2
+    assert "N/T" in capsys.readouterr().err
 
 
 def test_verify_shows_the_first_problems_and_counts_the_rest(cache, capsys):

@@ -1,0 +1,37 @@
+"""What verification says of damage: the file, what was found, and whom it concerns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REBUILD = "Rebuild it: delete this folder and run datacheck cache build again"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a cache.
+
+    Args:
+        file: path in the cache.
+        what: what was found, what was expected.
+        field: the field concerned; several that share a row table with commas between them; "" where it is about none.
+        shard: number of the shard, where exactly one is concerned.
+        samples: the samples concerned, in words; "" where it is about none.
+        first: number of the first sample concerned.
+        stop: number behind the last one; 0 where it is about none, or where damage hides how many samples there are.
+    """
+
+    file: str
+    what: str
+    field: str = ""
+    shard: int | None = None
+    samples: str = ""
+    first: int = 0
+    stop: int = 0
+
+    def __str__(self) -> str:
+        field = f"field {self.field}" if self.field else ""
+        shard = f"shard {self.shard}" if self.shard is not None else ""
+        where = ", ".join(part for part in (field, shard, self.samples) if part)
+        said = f"{self.file}{f' ({where})' if where else ''}: {self.what}"
+        return said.encode("utf-8", "backslashreplace").decode()  # a file may have any name
