@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from datacheck import fsops, transforms
 from datacheck.build import fingerprint
@@ -23,6 +23,7 @@ from datacheck.build.explain import Difference
 from datacheck.build.explain import explain as explained
 from datacheck.build.plan import Samples
 from datacheck.build.seen import Seen, measured, of_table, survey
+from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.find import find_caches
 from datacheck.errors import DatacheckError, SchemaError, UsageError
 from datacheck.finding import Verdict
@@ -49,12 +50,20 @@ class _Source(BaseModel):
     roots: dict[str, str] = Field(default_factory=dict)
 
 
+def _codec(said: Any) -> Codec:
+    try:
+        return Codec.parse(str(said))
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
 class _Cache(BaseModel):
     """What is built, and where."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     out: str | None = None
     splits: Strings = ()
+    compress: Annotated[Codec, BeforeValidator(_codec)] = PLAIN
 
 
 class _File(BaseModel):
@@ -81,6 +90,7 @@ class Pipeline:
         roots: default places of extra folders.
         splits: the splits to build; none named: all.
         paths: the folder in which the functions of ``module:function`` steps are found.
+        codec: how the caches are compressed.
     """
 
     name: str
@@ -91,6 +101,7 @@ class Pipeline:
     roots: Mapping[str, Path] = field(default_factory=dict)
     splits: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    codec: Codec = PLAIN
 
 
 def load_pipeline(name_or_path: str | Path) -> Pipeline:
@@ -131,7 +142,7 @@ def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
         data=None if file.source.data is None else base / file.source.data,
         out=None if file.cache.out is None else base / file.cache.out,
         roots={name: base / folder for name, folder in sorted(file.source.roots.items())},
-        splits=file.cache.splits, paths=(str(base.resolve()),),
+        splits=file.cache.splits, paths=(str(base.resolve()),), codec=file.cache.compress,
     )  # fmt: skip
 
 
@@ -153,7 +164,7 @@ def _step(entry: object, number: int, lines: Lines) -> Transform:
 def build(
     pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
     roots: Mapping[str, str | Path] | None = None, workers: int | None = None, scheduler: str | None = None,
-    split: str | None = None, run: ScanRun | None = None, progress: Progress | None = None,
+    split: str | None = None, run: ScanRun | None = None, progress: Progress | None = None, compress: str | None = None,
 ) -> list[Built]:  # fmt: skip
     """Scan a dataset and build a cache of each of its splits; what ``datacheck cache build`` does, without printing.
 
@@ -167,6 +178,7 @@ def build(
         split: build this one only.
         run: a scan of just these data with this schema; None: scan now (unchanged files are not opened again).
         progress: called after each task of the scan and of the builds.
+        compress: "none", "zstd" or "zstd:LEVEL"; None: what the pipeline says, else none.
 
     Returns:
         The caches in order of the splits' names.
@@ -177,7 +189,7 @@ def build(
         OutOfSpaceError: the disk is full; nothing was published.
         NondeterministicBuildError: the same inputs were built before, with other content.
     """
-    chosen = _chosen(pipeline)
+    chosen = _chosen(pipeline, compress)
     target = _target(chosen, out)
     fsops.check_writable(target)
     if run is None:
@@ -206,13 +218,13 @@ class Explained:
 def explain(
     pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
     roots: Mapping[str, str | Path] | None = None, workers: int | None = None, split: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | None = None, compress: str | None = None,
 ) -> list[Explained]:  # fmt: skip
     """Scan a dataset and say why the build of each of its splits has another key than its newest cache.
 
     Args, Raises: as of `build`; nothing is built.
     """
-    chosen = _chosen(pipeline)
+    chosen = _chosen(pipeline, compress)
     run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers), progress)
     _judged_by_all(run)
     found = []
@@ -227,10 +239,11 @@ def explain(
     return found
 
 
-def _chosen(pipeline: Pipeline | Schema | str | Path) -> Pipeline:
+def _chosen(pipeline: Pipeline | Schema | str | Path, compress: str | None) -> Pipeline:
     if isinstance(pipeline, Schema):
-        return of_schema(pipeline)
-    return pipeline if isinstance(pipeline, Pipeline) else load_pipeline(pipeline)
+        pipeline = of_schema(pipeline)
+    chosen = pipeline if isinstance(pipeline, Pipeline) else load_pipeline(pipeline)
+    return chosen if compress is None else replace(chosen, codec=Codec.parse(compress))
 
 
 def _target(chosen: Pipeline, out: str | Path | None) -> Path:
@@ -291,7 +304,7 @@ def job_of(pipeline: Pipeline, run: ScanRun, split: str, workers: int = 1, sched
         pipeline=pipeline.name, schema=schema, split=split, root=listing.root, roots=listing.roots,
         steps=pipeline.steps, samples=samples, seen=_seen(source, table, items, split, workers, scheduler), files=files,
         sources={path: _entry(run, path) for path in sorted({path for some in files for path in some})},
-        paths=pipeline.paths,
+        paths=pipeline.paths, codec=pipeline.codec,
     )  # fmt: skip
 
 

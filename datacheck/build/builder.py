@@ -24,6 +24,7 @@ from datacheck.build.record import Record
 from datacheck.build.seen import Seen
 from datacheck.build.writer import spec_as
 from datacheck.cache import Cache, layout, open_cache
+from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.cache.store import open_store
 from datacheck.digest import digest_value
@@ -58,6 +59,7 @@ class Job:
         files: per item the listing paths of all files that reading it opens.
         sources: their entries, digests included.
         paths: folders in which the functions of a user are found.
+        codec: what the chunks of the fields go through.
     """
 
     pipeline: str
@@ -71,6 +73,7 @@ class Job:
     files: Sequence[Sequence[str]]
     sources: Mapping[str, Entry]
     paths: Sequence[str] = ()
+    codec: Codec = PLAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +120,7 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
         msg = f"split {split}: no field is left to store. Look at the transforms and at fields: in the schema"
         raise UsageError(msg)
     specs = stored(after)
-    plan = cut(split, samples, specs, estimate(before, specs, job.seen, samples))
+    plan = cut(split, samples, specs, estimate(before, specs, job.seen, samples), job.codec)
     said = fingerprint.said(job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()})
     return plan, steps, {"said": said, "recipe": fingerprint.recipe(schema, steps, plan)}
 
@@ -269,6 +272,7 @@ def _tasks(job: Job, plan: Plan, steps: Sequence[Transform], staging: Path) -> I
         "identities": [digest_value(step.identity()) for step in steps],
         "paths": list(job.paths),
         "specs": {name: spec_as(spec) for name, spec in plan.specs.items()},
+        "codec": str(plan.codec),
         "samples": len(plan.samples),
         "k": plan.k,
         "folder": os.path.abspath(staging / _SHARDS),  # noqa: PTH100

@@ -80,6 +80,7 @@ def _recipe(schema: Schema, steps: Sequence[Transform], plan: Plan) -> dict[str,
     return {
         "format": layout.FORMAT,
         "values": VALUES,
+        "codec": str(plan.codec),
         "schema": _declared(schema),
         "transforms": [step.identity() for step in steps],
         "layout": [[n, s.dtype, list(s.item), s.dim, s.kind, s.optional, dict(s.attrs)] for n, s in plan.specs.items()],

@@ -126,12 +126,13 @@ class Finish:
             found[g * grid.chunks_per_shard :][: len(some)] = some
             file, written = f"{path}/{grid.shard_file(g)}", record.files[name]
             if spec.dim is not None:  # the writer could not know how many rows the fullest shard has
-                fsops.write_tail(self.folder / file, written[0], layout.pack_index(grid, len(some)))
+                fsops.write_tail(self.folder / file, written[0], layout.pack_index(grid, record.sizes[name]))
                 self._unsynced.append(file)
                 written = (written[0] + layout.index_bytes(grid), digest_file(self.folder / file))
             self._files[file] = written
         self._digests[path] = found[: -(-grid.shape[0] // grid.chunk)]
-        self._document(path, layout.array_document(grid, layout.field_attributes(spec), _names(grid, dimension)))
+        names = _names(grid, dimension)
+        self._document(path, layout.array_document(grid, layout.field_attributes(spec), names, self.plan.codec))
         if spec.optional:
             present = np.concatenate([record.present[name] for record in self.records])
             self._table(layout.present_path(name), present)
@@ -147,7 +148,8 @@ class Finish:
             rows = layout.fill_array(grid.dtype, (used * grid.chunk,))
             rows[: len(values)] = values
             payload = rows.view(np.uint8).data
-            self._write(f"{path}/{grid.shard_file(0)}", bytes(payload) + layout.pack_index(grid, used))
+            index = layout.pack_index(grid, layout.plain_sizes(grid, used))
+            self._write(f"{path}/{grid.shard_file(0)}", bytes(payload) + index)
             if digested:
                 self._digests[path] = chunk_digests(payload, grid.chunk_bytes)
         elif digested:

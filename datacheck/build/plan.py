@@ -11,6 +11,7 @@ import numpy as np
 
 from datacheck.build.seen import Seen, Signature
 from datacheck.cache import layout
+from datacheck.cache.codec import PLAIN, Codec
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
 from datacheck.schema.model import FieldSpec, Schema
@@ -183,6 +184,8 @@ class Plan:
         samples: in key order.
         specs: the fields of the cache, by name.
         k: samples per shard.
+        per_task: shards of one task.
+        codec: what the chunks of the fields go through.
     """
 
     split: str
@@ -190,6 +193,7 @@ class Plan:
     specs: dict[str, ArraySpec]
     k: int
     per_task: int = 1
+    codec: Codec = PLAIN
 
     @property
     def shards(self) -> int:
@@ -215,8 +219,8 @@ class Plan:
             yield list(range(first, min(self.shards, first + self.per_task)))
 
 
-def cut(split: str, samples: Samples, specs: dict[str, ArraySpec], sample_bytes: int) -> Plan:
+def cut(split: str, samples: Samples, specs: dict[str, ArraySpec], sample_bytes: int, codec: Codec = PLAIN) -> Plan:
     """Return the plan: shards of about 64 MiB, tasks of about 256 MiB of source."""
     k = layout.samples_per_shard(sample_bytes, specs.values())
     typical = int(np.median(samples.nbytes[samples.readable])) if samples.readable.any() else 1
-    return Plan(split, samples, specs, k, per_task=max(1, SOURCE_BYTES // max(1, k * typical)))
+    return Plan(split, samples, specs, k, max(1, SOURCE_BYTES // max(1, k * typical)), codec)

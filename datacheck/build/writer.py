@@ -19,6 +19,7 @@ from datacheck.build import record
 from datacheck.build.record import Record
 from datacheck.build.shard import Room, Shard
 from datacheck.cache import layout
+from datacheck.cache.codec import Codec
 from datacheck.digest import digest_parts, digest_value
 from datacheck.errors import UsageError
 from datacheck.registry import find_in
@@ -38,9 +39,9 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
 
     Args:
         task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities (digest of each step as it
-            was when the build was planned), paths (folders of user functions), specs (by field), samples (in the
-            split), k, folder (of the unfinished cache), records (their folder), items: one per shard: number, keys,
-            reads (`Item.as_dict` with keys, files with size and times).
+            was when the build was planned), paths (folders of user functions), specs (by field), codec (in words),
+            samples (in the split), k, folder (of the unfinished cache), records (their folder), items: one per shard:
+            number, keys, reads (`Item.as_dict` with keys, files with size and times).
         beat: called with a shard's place in the task.
 
     Returns:
@@ -133,16 +134,16 @@ def _written(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
     """Write the files of shard `g`, then its record."""
     rows = shard.close()
     files, chunks, sizes = {}, {}, {}
+    codec = Codec.parse(task["codec"])
     for name, spec in shard.specs.items():
         grid = layout.fixed_grid(spec, task["samples"], task["k"]) if spec.dim is None else None
         chunk = grid.chunk if grid is not None else layout.chunk_rows(spec.item_bytes)
         payload = rows.padded(name, chunk)
         chunks[name] = chunk_digests(payload, chunk * spec.item_bytes)
-        sizes[name] = np.full(len(chunks[name]), chunk * spec.item_bytes, np.uint64)
-        parts: list[bytes | memoryview] = [payload]
+        parts, sizes[name] = codec.encode(payload, chunk * spec.item_bytes)
         mode = 0o644  # the index of a ragged field follows when the fullest shard is known
         if grid is not None:
-            parts.append(layout.pack_index(grid, len(chunks[name])))
+            parts.append(layout.pack_index(grid, sizes[name]))
             mode = 0o444
         files[name] = (sum(map(len, parts)), digest_parts(parts))
         path = Path(task["folder"], layout.field_path(name), _file(g, spec))

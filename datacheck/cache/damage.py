@@ -19,7 +19,6 @@ from datacheck.cache.owners import Owners, numbered
 from datacheck.cache.problem import Problem
 from datacheck.cache.store import Store
 from datacheck.cache.stored import Place, StoredArray
-from datacheck.digest import digest64
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.sample import ArraySpec
 
@@ -200,7 +199,7 @@ class Damage:
         held = array.used_chunks[g]
         said = said[g * share : (g + 1) * share].astype(np.uint64)
         found = np.zeros(len(said), np.uint64)
-        found[:held] = [digest64(array.rows.chunk(g * share + j)) for j in range(held)]
+        found[:held] = [array.digest(g * share + j) for j in range(held)]
         wrong = np.flatnonzero(found != said)
         for run in np.split(wrong, np.flatnonzero(np.diff(wrong) > 1) + 1) if wrong.size else ():
             a, b = int(run[0]), int(run[-1])

@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 import google_crc32c
 import numpy as np
 
+from datacheck.cache.codec import PLAIN, Codec
 from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
@@ -175,15 +176,13 @@ def samples_per_shard(sample_bytes: int, specs: Iterable[ArraySpec]) -> int:
 
     Args:
         sample_bytes: the median size of a sample over all fields.
-        specs: the fields; those of a page or more per sample are kept page-aligned where that costs at most
-            eight times the shard size.
+        specs: the fields; those of a page or more per sample are kept page-aligned where that at most doubles k: a
+            shard is in memory while it is made.
     """
     wanted = 1 << max(0, (SHARD_BYTES // max(1, sample_bytes)).bit_length() - 1)
     k = min(wanted, MAX_SAMPLES_PER_SHARD)
-    for spec in specs:
-        if spec.dim is None and spec.item_bytes >= PAGE and aligned_rows(spec.item_bytes) <= 8 * k:
-            k = max(k, aligned_rows(spec.item_bytes))
-    return k
+    aligned = [aligned_rows(spec.item_bytes) for spec in specs if spec.dim is None and spec.item_bytes >= PAGE]
+    return max([k, *(rows for rows in aligned if rows <= 2 * k)])
 
 
 def fixed_grid(spec: ArraySpec, samples: int, k: int) -> Grid:
@@ -299,9 +298,12 @@ def field_spec(document: Mapping[str, Any]) -> ArraySpec:
 
 
 def array_document(
-    grid: Grid, attributes: Mapping[str, Any], dimensions: Sequence[str | None] | None = None
+    grid: Grid,
+    attributes: Mapping[str, Any],
+    dimensions: Sequence[str | None] | None = None,
+    codec: Codec = PLAIN,
 ) -> dict[str, Any]:
-    """Return the ``zarr.json`` of an array."""
+    """Return the ``zarr.json`` of an array; only a field has a codec."""
     plain = {"name": "bytes", "configuration": {"endian": "little"}}
     if np.dtype(grid.dtype).itemsize == 1:
         plain = {"name": "bytes"}
@@ -318,7 +320,7 @@ def array_document(
                 "name": "sharding_indexed",
                 "configuration": {
                     "chunk_shape": [grid.chunk, *grid.item],
-                    "codecs": [plain],
+                    "codecs": [plain, *codec.document()],
                     "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
                     "index_location": "end",
                 },
@@ -335,20 +337,21 @@ def group_document(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
 
 
-def grid_of(document: Mapping[str, Any]) -> Grid | None:
-    """Return the grid of an array document, or None where its chain is not exactly ours (then zarr must read it)."""
+def grid_of(document: Mapping[str, Any]) -> tuple[Grid, Codec] | None:
+    """Return how an array is cut and stored, or None where its chain is not exactly ours (then zarr must read it)."""
     try:
-        (codec,) = document["codecs"]
-        chain = codec["configuration"]
+        (sharding,) = document["codecs"]
+        chain = sharding["configuration"]
         shape, shard = document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
-        ours = array_document(
-            Grid(document["data_type"], tuple(shape), shard[0], chain["chunk_shape"][0]),
-            document["attributes"], document.get("dimension_names"),
-        )  # fmt: skip
+        grid = Grid(document["data_type"], tuple(shape), shard[0], chain["chunk_shape"][0])
+        codec = Codec.of(chain["codecs"][1:])
+        if codec is None:
+            return None
+        ours = array_document(grid, document["attributes"], document.get("dimension_names"), codec)
     except (KeyError, ValueError, TypeError, IndexError):
         return None
     same = all(ours[k] == document.get(k) for k in ("codecs", "chunk_grid", "chunk_key_encoding", "node_type"))
-    return Grid(document["data_type"], tuple(shape), shard[0], chain["chunk_shape"][0]) if same else None
+    return (grid, codec) if same else None
 
 
 def foreign_grid(document: Mapping[str, Any]) -> Grid:
@@ -366,13 +369,22 @@ def foreign_grid(document: Mapping[str, Any]) -> Grid:
     return Grid(zarr_type(document["data_type"]), tuple(shape), shard[0], chunk[0])
 
 
-def pack_index(grid: Grid, used: int) -> bytes:
-    """Return the index of a shard that holds its first `used` inner chunks, with its crc32c."""
+def pack_index(grid: Grid, sizes: Array) -> bytes:
+    """Return the index of a shard, with its crc32c.
+
+    Shapes:
+        sizes: uint64 (inner chunks in use) [bytes] as stored, one behind the other from the beginning of the file
+    """
     index = np.full((grid.chunks_per_shard, 2), ABSENT, dtype="<u8")
-    index[:used, 0] = np.arange(used, dtype=np.uint64) * np.uint64(grid.chunk_bytes)
-    index[:used, 1] = grid.chunk_bytes
+    index[: len(sizes), 0] = np.cumsum(sizes, dtype=np.uint64) - sizes
+    index[: len(sizes), 1] = sizes
     raw = index.tobytes()
     return raw + struct.pack("<I", google_crc32c.value(raw))
+
+
+def plain_sizes(grid: Grid, used: int) -> Array:
+    """Return uint64 (used): the stored size of inner chunks that are not compressed."""
+    return np.full(used, grid.chunk_bytes, np.uint64)
 
 
 def index_bytes(grid: Grid) -> int:

@@ -1,5 +1,7 @@
 """Rows of shard files: one range of addresses over all of them, or positioned reads, or zarr-python for foreign shards.
 
+Compressed shards are always read.
+
 A `Rows` trusts its caller: indices are in range, rows are in use, files have the sizes of the manifest.
 """
 
@@ -9,14 +11,16 @@ import ctypes
 import mmap
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from datacheck.cache.codec import Codec
 from datacheck.cache.layout import Grid
 from datacheck.cache.store import Store
+from datacheck.errors import CorruptionError
 
 Array = np.ndarray[Any, Any]
 
@@ -158,6 +162,78 @@ class ReadRows:
         raw = bytearray(self._grid.chunk_bytes)
         self._read(g, j * self._grid.chunk_bytes, memoryview(raw))
         return raw
+
+
+class CompressedRows:
+    """Rows of inner chunks that are compressed one by one: each is decoded once per call.
+
+    Args:
+        grid: how the array is cut.
+        codec: what each chunk went through.
+        store: where the shard files are.
+        files: their paths in it, in order.
+        sizes: stored size of the present inner chunks of each shard, which lie one behind the other.
+        check: called with the number of a chunk and its bytes (None: they do not decode) before any of it is served;
+            raises where it must not be.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        codec: Codec,
+        store: Store,
+        files: Sequence[str],
+        sizes: Sequence[Array],
+        check: Callable[[int, Array | None], None],
+    ) -> None:
+        self._grid, self._codec, self._store, self._files, self._check = grid, codec, store, files, check
+        self._ends = [np.cumsum(some, dtype=np.int64) for some in sizes]
+
+    def take(self, indices: Array, out: Array) -> None:
+        """See `Rows`."""
+        order = np.argsort(indices, kind="stable")  # ascending offsets: read-ahead helps
+        chunks = indices[order] // self._grid.chunk
+        for some in np.split(order, np.flatnonzero(np.diff(chunks)) + 1):
+            if some.size:
+                number = int(indices[some[0]]) // self._grid.chunk
+                out[some] = self._served(number)[indices[some] - number * self._grid.chunk]
+
+    def span(self, start: int, stop: int, out: Array) -> None:
+        """See `Rows`."""
+        for number, first, last in self._parts(start, stop):
+            begin = number * self._grid.chunk
+            out[first - start : last - start] = self._served(number)[first - begin : last - begin]
+
+    def chunk(self, number: int) -> Any:
+        """See `Rows`; decoded.
+
+        Raises:
+            CorruptionError: it does not decode.
+        """
+        g, j = divmod(number, self._grid.chunks_per_shard)
+        end = int(self._ends[g][j])
+        start = int(self._ends[g][j - 1]) if j else 0
+        stored, raw = bytearray(end - start), np.empty(self._grid.chunk_bytes, np.uint8)
+        self._store.read_into(self._files[g], start, memoryview(stored))
+        self._codec.decode(memoryview(stored), raw.data)
+        return raw
+
+    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield each inner chunk of rows [start, stop) and which of its rows are asked for."""
+        rows = self._grid.chunk
+        for number in range(start // rows, -(-stop // rows)):
+            yield number, max(start, number * rows), min(stop, (number + 1) * rows)
+
+    def _served(self, number: int) -> Array:
+        try:
+            raw = self.chunk(number)
+        except CorruptionError:
+            self._check(number, None)
+            raise
+        self._check(number, raw)
+        dtype = np.dtype(self._grid.dtype).newbyteorder("<")
+        rows: Array = raw.view(dtype).reshape(self._grid.chunk, *self._grid.item)
+        return rows
 
 
 class ForeignRows:

@@ -16,8 +16,9 @@ import google_crc32c
 import numpy as np
 
 from datacheck.cache import layout
+from datacheck.cache.codec import PLAIN
 from datacheck.cache.layout import Grid
-from datacheck.cache.maps import ForeignRows, MappedRows, ReadRows, Rows
+from datacheck.cache.maps import CompressedRows, ForeignRows, MappedRows, ReadRows, Rows
 from datacheck.cache.problem import REBUILD, Problem
 from datacheck.cache.store import Folder, Store
 from datacheck.digest import digest64, digest_bytes
@@ -69,11 +70,11 @@ class Place:
         return raw
 
 
-def shard_chunks(place: Place, path: str, grid: Grid, g: int) -> tuple[int, bool]:
-    """Return how many inner chunks shard `g` holds, and whether they lie as this format writes them.
+def chunk_sizes(place: Place, path: str, grid: Grid, g: int) -> tuple[Array, bool]:
+    """Return the stored size of each inner chunk that shard `g` holds, and whether they lie as this format says.
 
     Raises:
-        CorruptionError: size or crc32c is wrong.
+        CorruptionError: the size or the crc32c is wrong, or the index points outside of the file.
     """
     name = f"{path}/{grid.shard_file(g)}"
     size, said = layout.index_bytes(grid), place.files.get(name, (-1, ""))[0]
@@ -87,8 +88,12 @@ def shard_chunks(place: Place, path: str, grid: Grid, g: int) -> tuple[int, bool
     raw = bytes(tail)
     if len(raw) < size or struct.pack("<I", google_crc32c.value(raw[:-4])) != raw[-4:]:
         place.fail(f"{name}: the crc32c of the shard index does not match")
-    used = int((np.frombuffer(raw[:-4], dtype="<u8")[::2] != layout.ABSENT).sum())
-    return used, raw == layout.pack_index(grid, used) and length == used * grid.chunk_bytes + size
+    index = np.frombuffer(raw[:-4], dtype="<u8").reshape(-1, 2)
+    present = index[index[:, 0] != layout.ABSENT]
+    sizes, room = present[:, 1], np.uint64(length - size)
+    if (present[:, 0] > room).any() or (sizes > room - present[:, 0]).any():
+        place.fail(f"{name}: the shard index points outside of the file")
+    return sizes, raw == layout.pack_index(grid, sizes) and sum(sizes.tolist()) + size == length
 
 
 class StoredArray:
@@ -115,10 +120,10 @@ class StoredArray:
         ragged: bool = False,
     ) -> None:
         self._place, self.path, self._samples_of, self._ragged = place, path, samples_of, ragged
-        grid = layout.grid_of(document)
-        self._foreign = grid is None
+        ours = layout.grid_of(document)
+        self._foreign = ours is None
         try:
-            self.grid = layout.foreign_grid(document) if grid is None else grid
+            self.grid, self.codec = ours or (layout.foreign_grid(document), PLAIN)
         except (KeyError, ValueError, IndexError, TypeError) as error:
             place.fail(f"{path}/{layout.ZARR}: not an array of this format ({error})")
         self.dtype = np.dtype(self.grid.dtype).newbyteorder("<")
@@ -126,22 +131,32 @@ class StoredArray:
         self.seen: Array = np.zeros(self.chunks, np.uint8)  # 1: checked. `Cache` puts it in memory that forks share
 
     @cached_property
-    def used_chunks(self) -> list[int]:
-        """Present inner chunks of each shard; opening the array checks every shard's index.
+    def _sizes(self) -> list[Array]:
+        """Stored sizes of the present inner chunks of each shard; opening the array checks every shard's index.
 
         Raises:
             CorruptionError: an index is damaged or a chunk is missing.
         """
         grid, share = self.grid, self.grid.chunks_per_shard
         if self._foreign:
-            return [share] * grid.shards
-        found = [shard_chunks(self._place, self.path, grid, g) for g in range(grid.shards)]
-        self._foreign = not all(in_order for _, in_order in found)
-        for g, (held, _) in enumerate(found):
+            return [layout.plain_sizes(grid, share)] * grid.shards
+        found = [chunk_sizes(self._place, self.path, grid, g) for g in range(grid.shards)]
+        plain = self.codec == PLAIN
+        self._foreign = not all(ours and (not plain or (sizes == grid.chunk_bytes).all()) for sizes, ours in found)
+        for g, (sizes, _) in enumerate(found):
             expected = min(share, self.chunks - g * share)
-            if held != expected and not self._ragged:
-                self._place.fail(f"{self.path}/{grid.shard_file(g)}: holds {held} of {expected} chunks")
-        return [held for held, _ in found]
+            if len(sizes) != expected and not self._ragged:
+                self._place.fail(f"{self.path}/{grid.shard_file(g)}: holds {len(sizes)} of {expected} chunks")
+        return [sizes for sizes, _ in found]
+
+    @cached_property
+    def used_chunks(self) -> list[int]:
+        """Present inner chunks of each shard.
+
+        Raises:
+            CorruptionError: an index is damaged or a chunk is missing.
+        """
+        return [len(sizes) for sizes in self._sizes]
 
     @cached_property
     def used_rows(self) -> Array:
@@ -158,14 +173,19 @@ class StoredArray:
             if self._foreign:
                 msg = f"{store.where}: {self.path} needs zarr, which reads folders only. Copy the cache to a disk."
                 raise UsageError(msg)
-            return ReadRows(self.grid, store, names)
+            return self._read(store, names)
         if self._foreign:
             return ForeignRows(folder / self.path, self.grid)
-        if self._place.mapped:
+        if self._place.mapped and self.codec == PLAIN:
             # no more maps (vm.max_map_count) or addresses: positioned reads serve the same bytes
             with contextlib.suppress(OSError):
                 return MappedRows(self.grid, [folder / name for name in names], used)
-        return ReadRows(self.grid, Folder(folder, _OPEN_FILES), names)
+        return self._read(Folder(folder, _OPEN_FILES), names)
+
+    def _read(self, store: Store, names: list[str]) -> Rows:
+        if self.codec == PLAIN:
+            return ReadRows(self.grid, store, names)
+        return CompressedRows(self.grid, self.codec, store, names, self._sizes, self._check_decoded)
 
     @cached_property
     def expected(self) -> Array:
@@ -195,10 +215,11 @@ class StoredArray:
         """
         if out is None:
             out = np.empty((len(indices), *self.grid.item), self.dtype)
-        if self._place.verify != "manifest" and self.grid.chunk > 1:
+        rows = self.rows
+        if self._checks and self.grid.chunk > 1:
             self._check(indices // self.grid.chunk)
-        self.rows.take(indices, out)
-        if self._place.verify != "manifest" and self.grid.chunk == 1:
+        rows.take(indices, out)
+        if self._checks and self.grid.chunk == 1:
             self._check(indices, out)
         return out
 
@@ -209,12 +230,12 @@ class StoredArray:
             CorruptionError: rows that are not in use are asked for, or a chunk is not what was written.
         """
         self.check_bounds(starts, lengths)
-        if self._place.verify != "manifest":
+        rows = self.rows
+        if self._checks:
             first, last = starts // self.grid.chunk, (starts + lengths - 1) // self.grid.chunk
             counts = np.where(lengths > 0, last - first + 1, 0)
             inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             self._check(np.repeat(first, counts) + inside)
-        rows = self.rows
         for start, length, to in zip(starts.tolist(), lengths.tolist(), at.tolist(), strict=True):
             if length:
                 rows.span(start, start + length, out[to : to + length])
@@ -263,10 +284,34 @@ class StoredArray:
                 self._place.fail(str(self.blame(number, found)))
         self.seen[numbers] = 1
 
-    def blame(self, number: int, found: int) -> Problem:
-        """Return what is wrong with a chunk."""
+    @property
+    def _checks(self) -> bool:
+        """Whether chunks are checked before rows are asked for; compressed ones are when they are decoded."""
+        return self._place.verify != "manifest" and not isinstance(self.rows, CompressedRows)
+
+    def _check_decoded(self, number: int, raw: Array | None) -> None:
+        """Check an inner chunk that was decoded; `raw` is None where it does not decode."""
+        if raw is None:
+            self._place.fail(str(self.blame(number, None)))
+        if self._place.verify == "manifest" or (self._place.verify == "touch" and self.seen[number]):
+            return
+        found = digest64(raw.data)
+        if found != self.expected[number]:
+            self._place.fail(str(self.blame(number, found)))
+        self.seen[number] = 1
+
+    def digest(self, number: int) -> int:
+        """Return the xxh3_64 of an inner chunk as it is now; 0, as of an absent one, where it does not decompress."""
+        try:
+            return digest64(self.rows.chunk(number))
+        except CorruptionError:
+            return 0
+
+    def blame(self, number: int, found: int | None) -> Problem:
+        """Return what is wrong with a chunk: its digest now, or None where it does not decode."""
         g, j = divmod(number, self.grid.chunks_per_shard)
         first = number * self.grid.chunk
         samples = self._samples_of(self.path, first, min(self.grid.shape[0], first + self.grid.chunk))
-        what = f"chunk {j}: expected xxh3_64 {int(self.expected[number]):016x}, found {found:016x}"
+        is_now = f"expected xxh3_64 {int(self.expected[number]):016x}, found {found:016x}" if found is not None else ""
+        what = f"chunk {j}: {is_now or 'it does not decompress'}"
         return Problem(f"{self.path}/{self.grid.shard_file(g)}", what, shard=g, samples=samples)

@@ -21,12 +21,14 @@ PIPELINE is a built-in pipeline or schema, or a YAML file of either; a schema al
 The cache is a Zarr v3 group in DIR/<pipeline>/<split>/<key>. Equal inputs give the same key and the same bytes, so
 what is there already is not built again.
 """
+_COMPRESS = "none, zstd or zstd:LEVEL (1 to 22). Default: as the pipeline says, else none."
 
 
 def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what says which caches are meant: the pipeline, its data, the folder of caches, extra roots, the split."""
+    """Add what says which caches are meant: the pipeline, data, folder of caches, extra roots, split, codec."""
     folder = click.Path(path_type=Path)
     for option in (
+        click.option("--compress", metavar="CODEC", help=_COMPRESS),
         click.option("--split", metavar="NAME", help="This split only."),
         root_option,
         click.option("--out", type=folder, metavar="DIR", help="The folder of caches. Default: cache."),

@@ -48,7 +48,7 @@ class Writer:
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("wb") as out:
                 out.write(whole.data)
-                out.write(layout.pack_index(grid, used))
+                out.write(layout.pack_index(grid, layout.plain_sizes(grid, used)))
             raw = whole.reshape(used, -1).view(np.uint8)
             found += [digest64(chunk) for chunk in raw]
         (self.folder / path).mkdir(parents=True, exist_ok=True)

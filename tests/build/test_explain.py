@@ -55,6 +55,12 @@ def test_a_declaration_is_named_by_its_path(data):
     assert found["layout.points.attrs.unit"] == ("m", "cm")
 
 
+def test_compression_is_named(data):
+    build(schema(), data, "out")
+    (one,) = explain(schema(), data, "out", compress="zstd")
+    assert one.differences == [Difference("codec", "none", "zstd:3")]
+
+
 def test_files_that_came_went_and_changed_are_named(data):
     build(schema(), data, "out")
     (data / "1.npy").unlink()

@@ -9,6 +9,7 @@ from datacheck.build import fingerprint
 from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored
 from datacheck.build.seen import Seen, Signature, measured, of_blocks, of_table, signature
 from datacheck.cache import layout
+from datacheck.cache.codec import Codec
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec, Column
 from datacheck.schema.model import Schema
@@ -192,7 +193,8 @@ SOURCES = {"a": "00" * 16}
 def key_of(**changes):
     schema = changes.get("schema", schema_of({"x": {"shape": [4]}}))
     specs = changes.get("specs", {"x": ArraySpec("float32", (4,))})
-    plan = Plan(changes.get("split", "all"), changes.get("samples", samples_of(3)), specs, changes.get("k", 8))
+    samples, codec = changes.get("samples", samples_of(3)), changes.get("codec", Codec())
+    plan = Plan(changes.get("split", "all"), samples, specs, changes.get("k", 8), codec=codec)
     steps = [step(s) for s in changes.get("steps", [])]
     said = fingerprint.said(changes.get("pipeline", "p"), schema, steps, plan, changes.get("sources", SOURCES))
     return fingerprint.key(said)
@@ -214,6 +216,8 @@ CHANGES = {
     "a key": {"samples": samples_of(3, keys=["a", "b", "c"])},
     "the split": {"split": "train"},
     "the cut": {"k": 16},
+    "compression": {"codec": Codec("zstd")},
+    "its level": {"codec": Codec("zstd", 9)},
 }  # fmt: skip
 
 
@@ -231,6 +235,14 @@ def test_places_on_this_machine_do_not_change_the_key():
     assert key_of(schema=one) == key_of(schema=two) != key_of(schema=three)
 
 
+def test_shards_of_another_codec_are_other_shards():
+    plans = [
+        Plan("all", samples_of(3), {"x": ArraySpec("float32", (4,))}, 8, codec=c) for c in (Codec(), Codec("zstd"))
+    ]
+    one, two = (fingerprint.recipe(schema_of({"x": {"shape": [4]}}), [], plan) for plan in plans)
+    assert one != two
+
+
 def test_the_order_of_loader_steps_changes_the_key():
     one = schema_of({"x": {"shape": [4]}}, loader={"clip": 5, "min_points": 2})
     two = schema_of({"x": {"shape": [4]}}, loader={"min_points": 2, "clip": 5})
@@ -239,4 +251,4 @@ def test_the_order_of_loader_steps_changes_the_key():
 
 def test_the_key_is_frozen():
     """Golden: a change here makes every cache of every user stale."""
-    assert key_of() == "a60789695bf8af14"
+    assert key_of() == "4255edddd1773324"

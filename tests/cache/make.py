@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.cache import layout
+from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import content_root, measure_files, write_manifest
 from datacheck.digest import canonical_json, digest64, digest_sample, digest_value
 from datacheck.sample import ArraySpec
@@ -31,6 +32,7 @@ def make_cache(
     split: str = layout.WHOLE,
     key: str = KEY,
     windows: Mapping[str, Any] | None = None,
+    codec: Codec = PLAIN,
 ) -> Path:
     """Write `samples` (field name to array, str or JSON value; a missing one is absent); return the cache."""
     folder = root / pipeline / split / key
@@ -39,7 +41,7 @@ def make_cache(
     valid = made.copy() if valid is None else np.asarray(valid, dtype=bool) & made
     keys = [f"sample/{i:06d}" for i in range(count)] if keys is None else list(keys)
     stored = [{n: _stored(specs[n], v) for n, v in sample.items()} for sample in samples]
-    writer = _Writer(folder)
+    writer = _Writer(folder, codec)
     dims: dict[str, int] = {}
     for name in sorted(specs):
         if specs[name].dim is None:
@@ -83,12 +85,13 @@ def _stored(spec: ArraySpec, value: Any) -> np.ndarray:
 
 
 class _Writer:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, codec: Codec) -> None:
         self.folder = folder
+        self.codec = codec  # of the fields
         self.arrays: dict[str, tuple[layout.Grid, list[int]]] = {}
         folder.mkdir(parents=True)
 
-    def shard(self, path: str, grid: layout.Grid, g: int, rows: np.ndarray) -> list[int]:
+    def shard(self, path: str, grid: layout.Grid, g: int, rows: np.ndarray, codec: Codec) -> list[int]:
         """Write one shard file; return the digests of all its inner chunks, 0 for absent ones."""
         used = -(-len(rows) // grid.chunk)
         padded = layout.fill_array(grid.dtype, (used * grid.chunk, *grid.item))
@@ -96,7 +99,8 @@ class _Writer:
         raw = padded.tobytes()
         file = self.folder / path / grid.shard_file(g)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(raw + layout.pack_index(grid, used))
+        parts, sizes = codec.encode(memoryview(raw), grid.chunk_bytes)
+        file.write_bytes(b"".join([*parts, layout.pack_index(grid, sizes)]))
         chunks = [raw[j * grid.chunk_bytes : (j + 1) * grid.chunk_bytes] for j in range(used)]
         return [digest64(c) for c in chunks] + [0] * (grid.chunks_per_shard - used)
 
@@ -104,10 +108,11 @@ class _Writer:
         self, path: str, grid: layout.Grid, attributes: dict, shards: list[np.ndarray], first: str | None = None
     ) -> None:
         """Write an array: its document and its shards."""
-        found = [d for g, rows in enumerate(shards) for d in self.shard(path, grid, g, rows)]
+        codec = self.codec if path.startswith("fields/") else PLAIN
+        found = [d for g, rows in enumerate(shards) for d in self.shard(path, grid, g, rows, codec)]
         (self.folder / path).mkdir(parents=True, exist_ok=True)
         names = [first, *(None for _ in grid.item)]
-        document = layout.array_document(grid, attributes, names)
+        document = layout.array_document(grid, attributes, names, codec)
         (self.folder / path / layout.ZARR).write_bytes(canonical_json(document))
         self.arrays[path] = (grid, found[: -(-grid.shape[0] // grid.chunk)])
 

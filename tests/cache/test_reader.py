@@ -20,6 +20,7 @@ from hypothesis.extra import numpy as hnp
 
 from datacheck import fsops
 from datacheck.cache import layout, maps, open_cache
+from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import Folder, open_store
 from datacheck.errors import CorruptionError, UsageError
@@ -56,16 +57,16 @@ def caches(draw):
         if draw(st.booleans()):
             values["say"] = draw(st.text(max_size=8).filter(lambda t: not any("\ud800" <= c <= "\udfff" for c in t)))
         samples.append(values)
-    return specs, samples, draw(st.sampled_from([1, 2, 4]))
+    return specs, samples, draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from(["none", "zstd", "zstd:1"]))
 
 
-@settings(max_examples=25)
+@settings(max_examples=40)
 @given(caches(), st.randoms(use_true_random=False))
 def test_what_was_written_comes_back(written, random):
-    specs, samples, k = written
+    specs, samples, k, codec = written
     order = [random.randrange(len(samples)) for _ in range(7)] if samples else []
     with tempfile.TemporaryDirectory() as root:
-        folder = make_cache(Path(root), specs, samples, k=k)
+        folder = make_cache(Path(root), specs, samples, k=k, codec=Codec.parse(codec))
         fields = zarr.open_group(folder, mode="r")["fields"]
         for io in ("mmap", "pread"):
             cache = open_cache(root, io=io, verify="always")
@@ -262,7 +263,7 @@ def test_a_chunk_marked_absent_is_damage_not_fill(made):
     folder, _ = made
     grid = layout.Grid("float32", (10, 1024), 4, 4)
     file = folder / "fields/cloud/c.1.0"
-    file.write_bytes(layout.pack_index(grid, 0))
+    file.write_bytes(layout.pack_index(grid, layout.plain_sizes(grid, 0)))
     remade(folder)
     with pytest.raises(CorruptionError, match="holds 0 of 1 chunks"):
         open_cache(folder, verify="manifest").gather("cloud", [0])

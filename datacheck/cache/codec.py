@@ -1,0 +1,147 @@
+"""How the inner chunks of a field are stored: as they are, or each as one zstd frame that ends with a checksum.
+
+Nothing is compressed unless asked for: a plain shard is mapped and read at the speed of memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from datacheck.errors import CorruptionError, UsageError
+
+Array = np.ndarray[Any, Any]
+
+LEVELS = range(1, 23)
+_LEVEL = 3  # where one is not said: zstd's own
+_MAGIC = 0xFD2FB528
+_BLOCK_HEADER, _CHECKSUM = 3, 4
+_RLE, _RESERVED = 1, 3  # types of blocks
+
+
+@dataclass(frozen=True)
+class Codec:
+    """What the inner chunks of the fields go through.
+
+    Args:
+        name: "none" or "zstd".
+        level: of zstd, 1 (fast) to 22 (small); means nothing without.
+
+    Notes:
+        Deterministic for one version of the zstd library; other versions may give other bytes of the same values.
+    """
+
+    name: Literal["none", "zstd"] = "none"
+    level: int = _LEVEL
+
+    def __str__(self) -> str:
+        return "none" if self.name == "none" else f"{self.name}:{self.level}"
+
+    @classmethod
+    def parse(cls, text: str) -> Codec:
+        """Return the codec of "none", "zstd" or "zstd:LEVEL".
+
+        Raises:
+            UsageError: it is none of them.
+        """
+        name, _, level = text.partition(":")
+        if text == "none":
+            return cls()
+        if name == "zstd" and (text == name or (level.isascii() and level.isdigit() and int(level) in LEVELS)):
+            return cls("zstd", int(level or _LEVEL))
+        msg = f"compression {text!r} is not known; there is none, zstd, and zstd:{LEVELS[0]} to zstd:{LEVELS[-1]}"
+        raise UsageError(msg)
+
+    @classmethod
+    def of(cls, document: Any) -> Codec | None:
+        """Return the codec of `document`, or None where it says something else."""
+        for level in LEVELS:
+            if document == cls("zstd", level).document():
+                return cls("zstd", level)
+        return cls() if document == [] else None
+
+    def document(self) -> list[dict[str, Any]]:
+        """Return what ``zarr.json`` says behind ``bytes`` among the inner codecs."""
+        if self.name == "none":
+            return []
+        return [{"name": "zstd", "configuration": {"level": self.level, "checksum": True}}]
+
+    def encode(self, payload: memoryview, chunk_bytes: int) -> tuple[list[bytes | memoryview], Array]:
+        """Return what is stored of whole inner chunks, and the stored size of each.
+
+        Shapes:
+            sizes: uint64 (chunks) [bytes]
+        """
+        count = len(payload) // max(1, chunk_bytes)
+        if self.name == "none":
+            return [payload], np.full(count, chunk_bytes, np.uint64)
+        parts = [self._zstd.encode(payload[j * chunk_bytes : (j + 1) * chunk_bytes]) for j in range(count)]
+        return parts, np.array([len(part) for part in parts], np.uint64)
+
+    def decode(self, stored: memoryview, out: memoryview) -> None:
+        """Fill `out` with the inner chunk that `stored` holds.
+
+        Raises:
+            CorruptionError: it is not one whole frame of just that many bytes, or its checksum does not match.
+
+        Notes:
+            No memory is taken that the frame asks for: it has to say the size of `out`.
+        """
+        if self.name == "none":
+            if len(stored) != len(out):
+                msg = f"{len(stored):,} bytes where a chunk has {len(out):,}"
+                raise CorruptionError(msg)
+            out[:] = stored
+            return
+        # the library would leave the end of `out` as it was where frames hold less, and take more than one of them
+        if not _is_frame(stored, len(out)):
+            msg = f"not one zstd frame of {len(out):,} bytes with a checksum"
+            raise CorruptionError(msg)
+        try:
+            self._zstd.decode(stored, out)
+        except (RuntimeError, ValueError) as error:
+            msg = f"zstd cannot decompress it ({error})"
+            raise CorruptionError(msg) from error
+
+    @cached_property
+    def _zstd(self) -> Any:
+        from numcodecs.zstd import Zstd  # noqa: PLC0415  0.1 s and threads of other codecs: only where it is needed
+
+        return Zstd(level=self.level, checksum=True)
+
+
+PLAIN = Codec()
+
+
+def _is_frame(stored: memoryview, size: int) -> bool:
+    """Tell whether the bytes are exactly one zstd frame with a checksum and without a dictionary, of `size` bytes.
+
+    Reference: RFC 8878, sections 3.1.1.1 and 3.1.1.2.
+    """
+    if len(stored) < 5 or struct.unpack_from("<I", stored)[0] != _MAGIC:
+        return False
+    said = stored[4]
+    single, checksum, rest = bool(said & 0x20), bool(said & 0x04), said & 0x0B  # reserved bit, kind of dictionary
+    width = [int(single), 2, 4, 8][said >> 6]
+    at = 5 + (0 if single else 1)
+    if not checksum or rest or not width or len(stored) < at + width:
+        return False
+    content = int.from_bytes(stored[at : at + width], "little") + (256 if width == 2 else 0)
+    return content == size and _end_of_blocks(stored, at + width) + _CHECKSUM == len(stored)
+
+
+def _end_of_blocks(stored: memoryview, at: int) -> int:
+    """Return where the last block ends, or a place behind the end where the blocks make no sense."""
+    while at + _BLOCK_HEADER <= len(stored):
+        header = int.from_bytes(stored[at : at + _BLOCK_HEADER], "little")
+        kind, size = header >> 1 & 3, header >> 3
+        if kind == _RESERVED:
+            break
+        at += _BLOCK_HEADER + (1 if kind == _RLE else size)
+        if header & 1:
+            return at
+    return len(stored) + 1
