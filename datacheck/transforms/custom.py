@@ -6,14 +6,14 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from datacheck.digest import canonical_json, digest_file
+from datacheck.digest import canonical_json
 from datacheck.errors import UsageError
+from datacheck.imports import code_of
 from datacheck.registry import resolve
 from datacheck.sample import ArraySpec, Block, Kind, Piece, stack
 from datacheck.schema.model import FieldSpec
@@ -34,7 +34,8 @@ class Custom(Transform):
 
     Notes:
         The function must be pure. It refuses a sample by raising `InvalidSample`; any other exception ends the
-        build. The digest of its module's file is part of the fingerprint, so an edit there makes a new cache.
+        build. The digests of its module and of those beside it that it imports, and the versions of all others, are
+        part of the fingerprint, so an edit there makes a new cache.
     """
 
     name: ClassVar[str] = "function"
@@ -53,14 +54,10 @@ class Custom(Transform):
         return found  # type: ignore[no-any-return]
 
     def identity(self) -> dict[str, Any]:
-        """Return module, qualified name, digest of the module's file, options."""
-        function = self._function
-        source = inspect.getsourcefile(inspect.unwrap(function))
-        if source is None or not Path(source).is_file():
-            msg = f"{self.use}: its source file is not found, so a cache made by it could not be told from another"
-            raise UsageError(msg)
+        """Return module, qualified name, digests of the code that it is made of, options."""
+        function = inspect.unwrap(self._function)
         place = [function.__module__, function.__qualname__]
-        return {"function": place, "source": digest_file(source), "options": self.options()}
+        return {"function": place, "source": code_of(function.__module__), "options": self.options()}
 
     def options(self) -> dict[str, Any]:
         """Return the options but `use`, as JSON values."""
