@@ -24,12 +24,14 @@ from torch.utils.data import DataLoader
 
 from datacheck.cache import layout, open_cache
 from datacheck.cache.manifest import content_root, measure_files, write_manifest
-from datacheck.digest import canonical_json, digest64, digest_sample
+from datacheck.digest import canonical_json, digest64, digest_sample, digest_value
 from datacheck.sample import ArraySpec
 from datacheck.torch import CachedDataset
 
 ITEM, BATCH = (4096, 6), 64
 SPEC = ArraySpec("float32", ITEM)
+SAID = {"bench": 1}
+KEY = digest_value(SAID)[:16]
 
 
 class Writer:
@@ -73,6 +75,7 @@ class Writer:
             (self.folder / path / layout.ZARR).write_bytes(canonical_json(document))
         for name in (layout.FINDINGS, layout.SOURCES):
             (self.folder / name).write_bytes(b"{}")
+        (self.folder / layout.INPUTS).write_bytes(canonical_json({"recipe": "0" * 32, "said": SAID}))
         write_manifest(self.folder, measure_files(self.folder), content)
 
 
@@ -97,7 +100,7 @@ def write_cache(folder: Path, samples: int) -> int:
     for what in ("made", "valid"):
         writer.table(layout.sample_path(what), np.ones(samples, dtype=bool))
     lengths, raw = np.array([len(key) for key in keys]), np.frombuffer(b"".join(keys), dtype=np.uint8)
-    root = layout.Root("0" * 16, "bench", "bench", layout.WHOLE, samples, k)
+    root = layout.Root(KEY, "bench", "bench", layout.WHOLE, samples, k)
     writer.finish(root, content_root([("points", SPEC.dtype, SPEC.item)], lengths, raw, found))
     return grid.shards
 
@@ -162,7 +165,7 @@ def main() -> int:
     asked = parser.parse_args()
     samples = max(BATCH, int(asked.gigabytes * 1e9 / SPEC.item_bytes))
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
-        folder, flat = Path(name, "bench", layout.WHOLE, "0" * 16), Path(name, "flat.bin")
+        folder, flat = Path(name, "bench", layout.WHOLE, KEY), Path(name, "flat.bin")
         shards = write_cache(folder, samples)
         with flat.open("wb") as file:
             cache = open_cache(folder, verify="manifest")
