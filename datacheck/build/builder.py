@@ -1,14 +1,13 @@
 """From a job to a published cache: plan, write shards in expendable children, finish, rename once.
 
-Nothing is visible before the rename. Whatever ends the build before it (an error, a full disk, Ctrl-C) removes what
-this builder wrote and nothing else.
+Nothing is visible before the rename. What ends the build before it (a full disk, Ctrl-C, a kill) leaves the finished
+shards, with which the same command goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,19 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from datacheck import fsops, transforms
-from datacheck.build import fingerprint, record
+from datacheck import transforms
+from datacheck.build import fingerprint, record, staging
 from datacheck.build.finish import Facts, Finish
 from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored
 from datacheck.build.record import Record
 from datacheck.build.seen import Seen
+from datacheck.build.staging import Staging
 from datacheck.build.writer import spec_as
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.codec import PLAIN, Codec
-from datacheck.cache.manifest import Manifest, read_manifest
-from datacheck.cache.store import open_store
 from datacheck.digest import digest_value
-from datacheck.errors import CorruptionError, DatacheckError, NondeterministicBuildError, StorageError, UsageError
+from datacheck.errors import CorruptionError, DatacheckError, OutOfSpaceError, StorageError, UsageError
 from datacheck.finding import Tick
 from datacheck.parallel import Limits, Outcome, ordered_map
 from datacheck.registry import find_in
@@ -40,7 +38,6 @@ Array = np.ndarray[Any, Any]
 Progress = Callable[[Tick], None]
 
 _WRITE = "datacheck.build.writer:write_shards"
-_SHARDS, _RECORDS = "shards", "records"  # below the staging: what becomes the cache, and what is known of each shard
 _LIMITS = Limits(item_s=600.0)  # for a whole shard
 
 
@@ -88,6 +85,7 @@ class Built:
         reused: it was there already: equal inputs, equal bytes.
         not_made: (key, reason) of readable samples that could not be made.
         moved: where a damaged cache that stood in its place lies now, or None.
+        kept: how many shards a run before had finished.
     """
 
     path: Path
@@ -99,6 +97,7 @@ class Built:
     reused: bool = False
     not_made: list[tuple[str, str]] = field(default_factory=list)
     moved: Path | None = None
+    kept: int = 0
 
 
 def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
@@ -150,22 +149,20 @@ def build_cache(
     finished, moved = _finished(target)
     if finished is not None:
         return _found(target, plan, finished)
-    building = target.parent / layout.BUILDING
-    with _staging(building, key) as staging:
-        _skeleton(staging, plan)
-        records = _written(job, plan, steps, staging, workers, scheduler, progress)
-        # A task that Dask runs a second time may still be writing: from here on it meets a folder that is gone.
-        folder = _renamed(staging / _SHARDS, staging / "whole")
+    with staging.claimed(target.parent, key) as stage:
+        kept = stage.kept(plan)
+        _check_space(job, plan, kept, stage.folder)
+        records = kept | _written(job, plan, steps, stage, kept, workers, scheduler, progress)
         facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job))
-        done = Finish(folder, plan, facts, records).run()
+        done = Finish(folder := stage.fence(), plan, facts, records).run()
         if not done.made.any():
             reason = done.not_made[0] if done.not_made else ("", "")
             msg = f"split {plan.split}: no sample could be made; the first: {reason[0]}: {reason[1]}"
             raise UsageError(msg)
-        other = _publish(folder, target, done.manifest)
+        came = staging.publish(folder, target, done.manifest)
     size = sum(n for n, _ in done.manifest.files.values())
     count = (len(plan.samples), int(done.made.sum()), int(done.valid.sum()))
-    return Built(target, plan.split, *count, size, other, done.not_made, moved)
+    return Built(target, plan.split, *count, size, came == "theirs", done.not_made, moved, len(kept))
 
 
 def digests(job: Job) -> dict[str, tuple[int, str]]:
@@ -179,62 +176,63 @@ def _finished(target: Path) -> tuple[Cache | None, Path | None]:
         return None, None
     with contextlib.suppress(CorruptionError, UsageError):
         return open_cache(target, verify="manifest"), None
-    aside = target.parent / layout.BUILDING / f"{target.name}.damaged.{uuid.uuid4().hex}"
-    fsops.make_directory(aside.parent)
-    return None, _renamed(target, aside)
+    return None, staging.set_aside(target, target.parent)
 
 
 def _found(target: Path, plan: Plan, cache: Cache) -> Built:
+    staging.acknowledge(target)  # who renamed it may not have come so far
+    staging.sweep(target.parent, target.name)
     made, valid = int(cache.made.sum()), int((cache.made & cache.valid).sum())
     size = sum(n for n, _ in cache.manifest.files.values())
     return Built(target, plan.split, len(cache), made, valid, size, reused=True)
 
 
-@contextlib.contextmanager
-def _staging(building: Path, key: str) -> Iterator[Path]:
-    """Make a folder that is this builder's own, and remove it whatever happens."""
-    staging = building / f"{key}.{uuid.uuid4().hex}"
-    fsops.make_directory(building.parent)
-    fsops.make_directory(staging, sync=False)  # what is not published need not survive
-    try:
-        yield staging
-    finally:
-        for _ in range(3):  # a task that comes late may put one more file there
-            with contextlib.suppress(StorageError):
-                fsops.remove_tree(staging)
-        fsops.remove_empty(building)  # only where no other builder is at work
+def _check_space(job: Job, plan: Plan, kept: Mapping[int, Record], folder: Path) -> None:
+    """Raise where the disk cannot hold what is certain to be written: all that is fixed, and ragged rows as they are.
 
+    Raises:
+        OutOfSpaceError: it cannot.
 
-def _renamed(source: Path, target: Path) -> Path:
-    try:
-        fsops.rename(source, target)
-    except OSError as error:
-        raise fsops.refused(error, source) from error
-    return target
-
-
-def _skeleton(staging: Path, plan: Plan) -> None:
-    """Make every folder that tasks write into, so that none of them makes one (and none can revive a removed build)."""
-    fsops.make_directory(staging / _RECORDS, sync=False)
-    for name in plan.specs:
-        fsops.make_directory(staging / _SHARDS / layout.field_path(name), sync=False)
+    Notes:
+        Of compressed fields nothing is certain.
+    """
+    if plan.codec != PLAIN:
+        return
+    todo = np.ones(len(plan.samples), bool)
+    for g in kept:
+        todo[plan.shard(g)] = False
+    needed = 0
+    for name, spec in plan.specs.items():
+        if spec.dim is None:
+            needed += int(todo.sum()) * spec.item_bytes
+        elif spec.kind == "array" and not job.steps:
+            sure = todo & plan.samples.readable & plan.samples.valid
+            needed += int(job.seen[name].length[sure].sum()) * spec.item_bytes
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if disk.f_blocks and needed > free:  # some servers do not say
+        msg = (
+            f"{folder.parent.parent}: the cache needs {needed:,} bytes or more, {free:,} are free. Free some space or "
+            "choose another folder, then run the same command again."
+        )
+        raise OutOfSpaceError(msg)
 
 
 def _written(
-    job: Job, plan: Plan, steps: Sequence[Transform], staging: Path, workers: int, scheduler: str | None,
-    progress: Progress | None,
+    job: Job, plan: Plan, steps: Sequence[Transform], stage: Staging, kept: Mapping[int, Record], workers: int,
+    scheduler: str | None, progress: Progress | None,
 ) -> dict[int, Record]:  # fmt: skip
-    """Run all tasks; return the record of every shard."""
-    tasks = list(_tasks(job, plan, steps, staging))
+    """Make all shards but those that are kept; return their records."""
+    tasks = list(_tasks(job, plan, steps, stage, kept))
     records: dict[int, Record] = {}
     with contextlib.closing(
         ordered_map(_WRITE, tasks, workers=workers, scheduler=scheduler, limits=_LIMITS)  # type: ignore[type-var]
     ) as outcomes:
         for outcome in outcomes:
             for g, size, digest in _reports(outcome):
-                records[g] = _record(staging / _RECORDS, g, size, digest)
+                records[g] = _record(stage.records, g, size, digest)
             if progress is not None:
-                progress(_tick(plan, len(records)))
+                progress(_tick(plan, len(kept) + len(records)))
     return records
 
 
@@ -263,7 +261,9 @@ def _reports(outcome: Outcome) -> list[list[Any]]:
     return [report for payload in outcome.payloads for report in payload]
 
 
-def _tasks(job: Job, plan: Plan, steps: Sequence[Transform], staging: Path) -> Iterator[dict[str, Any]]:
+def _tasks(
+    job: Job, plan: Plan, steps: Sequence[Transform], stage: Staging, kept: Mapping[int, Record]
+) -> Iterator[dict[str, Any]]:
     shared = {
         "schema": job.schema.as_dict(),
         "root": os.path.abspath(job.root),  # noqa: PTH100  links stay links
@@ -275,11 +275,12 @@ def _tasks(job: Job, plan: Plan, steps: Sequence[Transform], staging: Path) -> I
         "codec": str(plan.codec),
         "samples": len(plan.samples),
         "k": plan.k,
-        "folder": os.path.abspath(staging / _SHARDS),  # noqa: PTH100
-        "records": os.path.abspath(staging / _RECORDS),  # noqa: PTH100
+        "folder": os.path.abspath(stage.shards),  # noqa: PTH100
+        "records": os.path.abspath(stage.records),  # noqa: PTH100
     }
     for batch in plan.batches():
-        yield shared | {"items": [_order(job, plan, g) for g in batch]}
+        if todo := [g for g in batch if g not in kept]:
+            yield shared | {"items": [_order(job, plan, g) for g in todo]}
 
 
 def _order(job: Job, plan: Plan, g: int) -> dict[str, Any]:
@@ -290,31 +291,9 @@ def _order(job: Job, plan: Plan, g: int) -> dict[str, Any]:
     for key, item, readable in zip(keys, job.samples.item_of[part], job.samples.readable[part], strict=True):
         if readable:
             wanted.setdefault(int(item), []).append(key)
-    reads = [
-        {
-            "item": job.samples.items[item].as_dict() | {"keys": some},
-            "files": [[path, *job.sources[path][1:5]] for path in job.files[item] if path in job.sources],
-        }
-        for item, some in wanted.items()
-    ]
+    reads = []
+    for item, some in wanted.items():
+        entries = [job.sources[path] for path in job.files[item] if path in job.sources]
+        files = [[entry.path, *entry[1:5], entry.digest or ""] for entry in entries]
+        reads.append({"item": job.samples.items[item].as_dict() | {"keys": some}, "files": files})
     return {"g": g, "keys": keys, "reads": reads}
-
-
-def _publish(folder: Path, target: Path, manifest: Manifest) -> bool:
-    """Rename the finished folder to its place; return whether another builder was first (with the same content)."""
-    try:
-        fsops.rename(folder, target)
-    except OSError as error:
-        if not target.exists():
-            raise fsops.refused(error, target) from error
-        theirs = read_manifest(open_store(target))
-        if theirs.content_root != manifest.content_root:
-            msg = (
-                f"{target}: another build of the same inputs published other content "
-                f"(content root {theirs.content_root}, here {manifest.content_root}). A transform is not deterministic."
-            )
-            raise NondeterministicBuildError(msg) from error
-        return True
-    for created in target.parents[:3]:  # split, pipeline, out
-        fsops.sync_directory(created)
-    return False

@@ -6,7 +6,7 @@ Nothing else of a shard crosses processes, so an answer is small, and a later ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from datacheck.digest import digest_bytes, digest_parts
 from datacheck.wire import decode, encode
 
 Array = np.ndarray[Any, Any]
+
+_DIGEST = 32  # hex digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +54,19 @@ class Record:
     reasons: Sequence[tuple[int, str]]
 
 
+_NAMES = {field.name for field in fields(Record)}
+
+
 def write(folder: Path, record: Record) -> list[Any]:
-    """Write a record to ``folder/<g>``; return [g, size, xxh3_128].
+    """Write a record to ``folder/<g>``, its digest behind it; return [g, size, xxh3_128].
 
     Notes:
         Not synced: the digest tells whether it is still there after a crash. Equal records are equal bytes.
     """
     parts = encode(vars(record))
-    fsops.write_file(folder / str(record.g), parts, sync=False)
-    return [record.g, sum(map(len, parts)), digest_parts(parts)]
+    digest = digest_parts(parts)
+    fsops.write_file(folder / str(record.g), [*parts, digest.encode()], sync=False)
+    return [record.g, sum(map(len, parts)), digest]
 
 
 def read(folder: Path, g: int, size: int, digest: str) -> Record | None:
@@ -69,16 +75,35 @@ def read(folder: Path, g: int, size: int, digest: str) -> Record | None:
     Raises:
         StorageError: the operating system refuses.
     """
-    path = folder / str(g)
+    data = _proven(folder / str(g))
+    return None if data is None or (len(data), digest_bytes(data)) != (size, digest) else _record(data)
+
+
+def found(folder: Path, g: int) -> Record | None:
+    """Return the record of shard `g` that a run before wrote, or None where there is none, or it is torn or damaged.
+
+    Raises:
+        StorageError: the operating system refuses.
+    """
+    data = _proven(folder / str(g))
+    return None if data is None else _record(data)
+
+
+def _proven(path: Path) -> bytes | None:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise fsops.refused(error, path) from error
-    if len(data) != size or digest_bytes(data) != digest:
-        return None
+    data, digest = data[:-_DIGEST], data[-_DIGEST:]
+    return data if digest_bytes(data).encode() == digest else None
+
+
+def _record(data: bytes) -> Record | None:
     said = decode(data)
-    said["files"] = {name: (count, found) for name, (count, found) in said["files"].items()}
+    if said.keys() != _NAMES:  # of another version of datacheck
+        return None
+    said["files"] = {name: (count, digest) for name, (count, digest) in said["files"].items()}
     said["reasons"] = [(place, why) for place, why in said["reasons"]]
     return Record(**said)

@@ -41,7 +41,7 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
         task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities (digest of each step as it
             was when the build was planned), paths (folders of user functions), specs (by field), codec (in words),
             samples (in the split), k, folder (of the unfinished cache), records (their folder), items: one per shard:
-            number, keys, reads (`Item.as_dict` with keys, files with size and times).
+            number, keys, reads (`Item.as_dict` with keys, files with size, times and digest).
         beat: called with a shard's place in the task.
 
     Returns:
@@ -64,7 +64,7 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
         shard = Shard(order["keys"], specs, room)
         _fill(shard, source, steps, order["reads"], lambda _: beat(place))  # noqa: B023  called before the next one
         for read in order["reads"]:
-            _unchanged(root, roots, read["files"])
+            _unchanged(root, roots, read["files"], source.digests)
         done.append(_written(shard, order["g"], task))
     return done
 
@@ -121,11 +121,17 @@ def origin_text(origin: Origin, more: Sequence[str] = ()) -> str:
     return orjson.dumps([main, *({"file": file} for file in more)], option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _unchanged(root: Path, roots: Mapping[str, Path], files: Sequence[Sequence[Any]]) -> None:
-    """Raise unless every file still is what the scan saw: looked at after reading, so that no change slips through."""
-    for path, *expected in files:
+def _unchanged(root: Path, roots: Mapping[str, Path], files: Sequence[Sequence[Any]], read: Mapping[str, str]) -> None:
+    """Raise unless every file still is what the scan saw: looked at after reading, so that no change slips through.
+
+    Args:
+        root, roots: where the files are.
+        files: path, size, times, inode and digest of each.
+        read: digests of what was read whole: bytes may change and leave the times as they are.
+    """
+    for path, *expected, digest in files:
         entry = stat_entry(root, path, roots)
-        if entry is None or list(entry[1:5]) != expected:
+        if entry is None or list(entry[1:5]) != expected or read.get(path, digest) != digest:
             msg = f"{path}: changed during the build. Nothing was published; run the same command again."
             raise UsageError(msg)
 
@@ -146,7 +152,7 @@ def _written(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
             parts.append(layout.pack_index(grid, sizes[name]))
             mode = 0o444
         files[name] = (sum(map(len, parts)), digest_parts(parts))
-        path = Path(task["folder"], layout.field_path(name), _file(g, spec))
+        path = Path(task["folder"], layout.field_path(name), shard_file(g, spec))
         fsops.write_file(path, parts, mode=mode)
     texts = [shard.origins.get(key, "").encode() for key in shard.keys]
     done = Record(
@@ -157,7 +163,8 @@ def _written(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
     return record.write(Path(task["records"]), done)
 
 
-def _file(g: int, spec: ArraySpec) -> str:
+def shard_file(g: int, spec: ArraySpec) -> str:
+    """Return the file of shard `g` of a field, relative to its array."""
     return layout.Grid(spec.dtype, (1, *spec.item), 1, 1).shard_file(g)
 
 

@@ -30,6 +30,7 @@ INPUTS = "inputs.json"  # what the key is a digest of
 FINDINGS = "findings.json"
 ZARR = "zarr.json"
 BUILDING = ".building"
+TRASH = ".trash"
 WHOLE = "all"  # the split folder of a dataset without splits
 
 CHUNK_BYTES = 64 << 10

@@ -60,6 +60,8 @@ def described(one: Built) -> Iterator[str]:
     yield f"{one.path}{' (unchanged: it was built before)' if one.reused else ''}"
     counts = f"{one.valid:,} valid, {invalid:,} invalid, {missing:,} not made"
     yield f"    {one.samples:,} sample{'' if one.samples == 1 else 's'}: {counts}; {bytes_said(one.nbytes)}"
+    if one.kept:
+        yield f"    {one.kept:,} shard{' was' if one.kept == 1 else 's were'} there from a run before"
     if one.moved is not None:
         yield f"    a damaged cache stood in its place; it lies in {one.moved}"
     yield from _refused(one.not_made)

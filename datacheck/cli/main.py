@@ -97,11 +97,14 @@ def _ended(error: BaseException) -> int:
         gone = isinstance(error, FileNotFoundError)  # without a name: os.getcwd
         error = refused(error, error.filename or ("the working folder" if gone else "standard output"))
     if isinstance(error, DatacheckError):
-        return _say(str(error), error.exit_code)
+        return _say(_noted(str(error), error), error.exit_code)
     if isinstance(error, KeyboardInterrupt):
-        said = " ".join(["interrupted.", *getattr(error, "__notes__", [])])
-        return _say(said, 143 if isinstance(error, Terminated) else 130)
+        return _say(_noted("interrupted.", error), 143 if isinstance(error, Terminated) else 130)
     return _say(_unexpected(error), 4)
+
+
+def _noted(message: str, error: BaseException) -> str:
+    return " ".join([message, *getattr(error, "__notes__", [])])
 
 
 def _say(message: str, code: int) -> int:

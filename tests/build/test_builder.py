@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import stat
@@ -16,8 +17,9 @@ from datacheck.build.builder import build_cache
 from datacheck.cache import layout, open_cache
 from datacheck.cache.manifest import content_root, measure_files, read_manifest
 from datacheck.cache.store import open_store
-from datacheck.digest import digest_sample
+from datacheck.digest import digest_file, digest_sample
 from datacheck.errors import NondeterministicBuildError, UsageError
+from datacheck.sources import listing
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 
 
@@ -161,7 +163,7 @@ def test_a_damaged_cache_in_the_way_is_moved_aside(tmp_path, damage):
     assert tree(again.path) == golden
     assert again.moved is not None
     assert again.moved.is_dir()
-    assert again.moved.parent.name == layout.BUILDING
+    assert again.moved.parent.name == layout.TRASH
 
 
 def test_the_loser_of_a_race_uses_the_winner_s_cache(tmp_path, monkeypatch):
@@ -182,10 +184,12 @@ def test_a_race_of_different_contents_is_an_error(tmp_path, monkeypatch):
     golden = tree(first.path)
     monkeypatch.setattr(builder, "_finished", lambda target: (None, None))
     monkeypatch.setattr(builder.fingerprint, "key", lambda said: first.path.name)
-    with pytest.raises(NondeterministicBuildError, match="not deterministic"):
+    with pytest.raises(NondeterministicBuildError, match=r"differs: digests/fields/cloud/c\.0\. .*not deterministic"):
         build_cache(other, tmp_path / "out")
     assert tree(first.path) == golden
-    assert [p.name for p in first.path.parent.iterdir()] == [first.path.name]
+    assert sorted(p.name for p in first.path.parent.iterdir()) == [layout.TRASH, first.path.name]
+    (aside,) = (first.path.parent / layout.TRASH).iterdir()
+    assert (aside / "manifest.json").is_file()
 
 
 def test_a_source_that_changes_after_the_scan_stops_the_build(tmp_path):
@@ -197,6 +201,21 @@ def test_a_source_that_changes_after_the_scan_stops_the_build(tmp_path):
         build_cache(job, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.json"))
     assert not list((tmp_path / "out").rglob(".building"))
+
+
+def test_bytes_that_changed_under_the_same_times_stop_the_build(tmp_path):
+    (tmp_path / "data").mkdir()
+    for i in range(3):
+        np.save(tmp_path / f"data/{i}.npy", np.full((4, 3), i, np.float32))
+    schema = schema_of({"x": {"role": "points", "shape": ["P", 3], "dtype": "float32"}}, files="*.npy")
+    job = job_of(schema, tmp_path / "data")
+    np.save(tmp_path / "data/2.npy", np.full((4, 3), 7, np.float32))
+    seen = listing.stat_entry(tmp_path / "data", "2.npy", {})  # as if neither size nor times nor inode told
+    sources = {**job.sources, "2.npy": seen._replace(digest=job.sources["2.npy"].digest)}
+    with pytest.raises(UsageError, match=r"2\.npy: changed during the build"):
+        build_cache(dataclasses.replace(job, sources=sources), tmp_path / "out")
+    sources["2.npy"] = seen._replace(digest=digest_file(tmp_path / "data/2.npy"))
+    assert build_cache(dataclasses.replace(job, sources=sources), tmp_path / "out").made == 3
 
 
 def test_what_does_not_fit_is_not_made_and_says_why(tmp_path):

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 from datacheck.build import record
 from datacheck.build.record import Record
 from datacheck.errors import StorageError
+from datacheck.wire import encode
 
 NAMES = st.text(max_size=6) | st.sampled_from(["$array", "obs/pose", "größe"])
 
@@ -51,7 +52,9 @@ def test_a_record_comes_back(written):
         folder = Path(place)
         g, size, digest = record.write(folder, written)
         raw = (folder / str(g)).read_bytes()
-        assert (g, size, digest) == (written.g, len(raw), xxhash.xxh3_128_hexdigest(raw))
+        assert (g, size, digest) == (written.g, len(raw) - 32, xxhash.xxh3_128_hexdigest(raw[:-32]))
+        assert raw[-32:] == digest.encode()
+        assert same(vars(record.found(folder, g)), vars(written))
         assert same(vars(record.read(folder, g, size, digest)), vars(written))
         assert record.write(folder, written) == [g, size, digest]
         assert [path.name for path in folder.iterdir()] == [str(g)]
@@ -74,14 +77,22 @@ def test_what_is_damaged_torn_or_gone_is_none(kept):
     raw = (folder / "3").read_bytes()
     for at in range(len(raw)):
         (folder / "3").write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
-        assert record.read(folder, *answer) is None
+        assert record.read(folder, *answer) is record.found(folder, 3) is None
     for size in range(0, len(raw), 7):
         (folder / "3").write_bytes(raw[:size])
-        assert record.read(folder, *answer) is None
+        assert record.read(folder, *answer) is record.found(folder, 3) is None
     (folder / "3").write_bytes(raw)
     assert record.read(folder, *answer).digest.tolist() == [5, 6]
+    assert record.read(folder, 3, answer[1], "0" * 32) is None
     (folder / "3").unlink()
-    assert record.read(folder, *answer) is None
+    assert record.read(folder, *answer) is record.found(folder, 3) is None
+
+
+def test_a_record_of_another_version_is_none(kept):
+    folder, _ = kept
+    raw = b"".join(encode({"g": 3, "made": [True]}))
+    (folder / "3").write_bytes(raw + xxhash.xxh3_128_hexdigest(raw).encode())
+    assert record.found(folder, 3) is None
 
 
 def test_a_refusal_is_not_taken_for_absence(kept):

@@ -1,0 +1,365 @@
+"""Where a cache grows before it has its name: a folder of one builder, whose work others take over when it is gone.
+
+Correctness never depends on a lock: a folder is private, what is found in it proves itself by digests, and one rename
+makes it a cache. Locks only tell whether a builder is still at work, so that its shards are not made twice.
+
+    .building/<key>.<uuid>/OWNER         locked while the builder lives
+    .building/<key>.<uuid>/work/records  what is known of each finished shard
+    .building/<key>.<uuid>/work/shards   what becomes the cache; `whole` once no task may write there any more
+    .trash/<name>.<uuid>                 damaged caches, builds that were not deterministic; never read again
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal
+
+from datacheck import fsops
+from datacheck.build import record
+from datacheck.build.plan import Plan
+from datacheck.build.record import Record
+from datacheck.build.writer import shard_file
+from datacheck.cache import layout
+from datacheck.cache.manifest import Manifest, read_manifest
+from datacheck.cache.store import open_store
+from datacheck.digest import Digester, canonical_json
+from datacheck.errors import (
+    CorruptionError,
+    LostStagingError,
+    NondeterministicBuildError,
+    StorageError,
+    SyncFailedError,
+    UsageError,
+)
+
+OWNER, _WORK = "OWNER", "work"
+_BEAT_S, _STALE_S = 60.0, 1800.0  # where locks cannot be trusted: how often an owner says that it lives, and until when
+_TRIES = 20
+_PIECE = 1 << 20
+# After these nothing may be kept: another request, other bytes, or bytes that the device may not hold.
+_SPOILED = (UsageError, NondeterministicBuildError, SyncFailedError)
+
+
+class Staging:
+    """The folder of an unfinished build.
+
+    Args:
+        folder: this builder's own.
+
+    Attributes:
+        shards: where tasks write the shards of every field.
+        records: where they write what is known of each.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.work = folder / _WORK
+        self.shards, self.records = self.work / "shards", self.work / "records"
+        self._whole = self.work / "whole"
+
+    def kept(self, plan: Plan) -> dict[int, Record]:
+        """Make every folder that tasks write into; return the record of each shard that is finished already.
+
+        Notes:
+            Tasks make no folders, so that none of them can revive a removed build. A shard counts as finished when its
+            record proves itself and every file has the size and the digest that the record says.
+        """
+        if self._whole.is_dir():  # the builder before was already completing it
+            _renamed(self._whole, self.shards)
+        fsops.make_directory(self.records, sync=False)
+        for name in plan.specs:
+            fsops.make_directory(self.shards / layout.field_path(name), sync=False)
+        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+            found = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
+            return {one.g: one for one in found if one is not None}
+
+    def _finished(self, plan: Plan, g: int) -> Record | None:
+        try:
+            found = record.found(self.records, g)
+        except StorageError:
+            return None
+        if found is None or not g < plan.shards or found.files.keys() != plan.specs.keys():
+            return None
+        for name, spec in plan.specs.items():
+            size, digest = found.files[name]
+            path = self.shards / layout.field_path(name) / shard_file(g, spec)
+            # the index of a ragged shard may follow already; it will be written once more
+            if not _holds(path, size, digest, longer=spec.dim is not None):
+                return None
+        return found
+
+    def fence(self) -> Path:
+        """Return the folder of the shards under a new name: a task that Dask ran twice meets a folder that is gone."""
+        _renamed(self.shards, self._whole)
+        return self._whole
+
+    def leave(self, error: BaseException) -> None:
+        """Keep what is finished for the next run, or remove all of it, as the error has it.
+
+        Raises:
+            LostStagingError: the folder is not there any more.
+        """
+        if isinstance(error, Exception) and not self.work.is_dir():
+            msg = (
+                f"{self.folder}: another builder took this build over, or somebody removed it. "
+                "Run the same command again."
+            )
+            raise LostStagingError(msg) from error
+        done = len(_numbers(self.records))
+        if isinstance(error, _SPOILED) or not done:
+            _discard(self.folder)
+        else:
+            what = "1 shard is" if done == 1 else f"{done:,} shards are"
+            error.add_note(f"{what} done and kept: the same command goes on.")
+
+
+def _numbers(records: Path) -> list[int]:
+    try:
+        return sorted(int(name) for name in os.listdir(records) if name.isdecimal())  # noqa: PTH208
+    except OSError:
+        return []
+
+
+def _holds(path: Path, size: int, digest: str, *, longer: bool) -> bool:
+    """Tell whether the first `size` bytes of a file have this digest, and none follow unless it may be `longer`."""
+    hasher, left = Digester(), size
+    try:
+        with path.open("rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size > size and not longer:
+                return False
+            while left and (piece := file.read(min(left, _PIECE))):
+                hasher.update(piece)
+                left -= len(piece)
+    except OSError:
+        return False
+    return not left and hasher.hexdigest() == digest
+
+
+# ---------------------------------------------------------------------------------------------- one builder
+
+
+@contextlib.contextmanager
+def claimed(place: Path, key: str) -> Iterator[Staging]:
+    """Give a build a folder of its own, with the work of builders of this key that are gone.
+
+    Args:
+        place: where the finished cache goes.
+        key: the fingerprint.
+
+    Raises:
+        LostStagingError: while it was at work another builder took the folder over.
+
+    Notes:
+        Where locks hold, a builder is gone when its process is. On a network file system, when it has not touched its
+        OWNER for half an hour; one that only slept finds its paths gone, and stops.
+    """
+    building = place / layout.BUILDING
+    fsops.make_directory(place)
+    staging = Staging(building / f"{key}.{uuid.uuid4().hex}")
+    with contextlib.ExitStack() as stack:
+        since = stack.enter_context(_owned(staging.folder))
+        for left in _abandoned(building, key, since):
+            with contextlib.suppress(OSError):  # another was faster, or we have some work already
+                fsops.rename(left / _WORK, staging.work)
+            _discard(left)
+        try:
+            yield staging
+        except BaseException as error:
+            staging.leave(error)
+            raise
+        _discard(staging.folder)
+
+
+@contextlib.contextmanager
+def _owned(folder: Path) -> Iterator[float | None]:
+    """Make a folder that others see only when it is locked, and say that it is in use as long as it is.
+
+    Returns:
+        Where locks cannot be trusted: since when no owner can have been silent that lives [s of the server's clock].
+    """
+    private = folder.with_name(f".{folder.name}")
+    local = fsops.is_local(folder.parent)
+    held, ended = None, threading.Event()
+    try:
+        _make(private)
+        said = {"host": socket.gethostname(), "pid": os.getpid()}
+        fsops.write_file(private / OWNER, canonical_json(said), sync=False, mode=0o644)
+        if local:
+            held = fsops.hold(private / OWNER, shared=False)
+        _renamed(private, folder)
+        since = None
+        if not local:
+            threading.Thread(target=_beat, args=(folder / OWNER, ended), daemon=True).start()
+            since = (folder / OWNER).stat().st_mtime - _STALE_S
+        yield since
+    finally:
+        ended.set()
+        if held is not None:
+            held.close()
+        if private.exists():
+            _discard(private)
+
+
+def _make(private: Path) -> None:
+    """Make a folder that need not survive; another builder may remove the empty one above it at the same moment."""
+    for _ in range(_TRIES):
+        try:
+            return fsops.make_directory(private, sync=False)
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+    return fsops.make_directory(private, sync=False)
+
+
+def _beat(owner: Path, ended: threading.Event) -> None:
+    while not ended.wait(_BEAT_S):
+        with contextlib.suppress(StorageError):
+            fsops.touch(owner)
+
+
+def _abandoned(building: Path, key: str, since: float | None) -> list[Path]:
+    """Return the folders of builders of this key that are gone, the one with most work first.
+
+    Args:
+        building: the folder of unfinished builds.
+        key: the fingerprint.
+        since: who has not touched its OWNER since then [s of the server's clock] is gone; None: locks tell.
+    """
+    found = [path for path in sorted(building.glob(f"{key}.*")) if _is_gone(path / OWNER, since)]
+    return sorted(found, key=lambda path: -len(_numbers(Staging(path).records)))
+
+
+def _is_gone(owner: Path, since: float | None) -> bool:
+    try:
+        if since is not None:
+            return owner.stat().st_mtime < since
+        held = fsops.hold(owner, shared=False)
+    except FileNotFoundError:
+        return True  # a power loss took it, or the whole folder is gone
+    except (OSError, StorageError):
+        return False
+    if held is None:
+        return False
+    held.close()
+    return True
+
+
+def sweep(place: Path, key: str) -> None:
+    """Remove what builders of this key left that are gone: its cache is there."""
+    if (place / layout.BUILDING).is_dir() and fsops.is_local(place):
+        for left in _abandoned(place / layout.BUILDING, key, None):
+            _discard(left)
+
+
+def _discard(folder: Path) -> None:
+    """Remove a folder of a build: first its name, so that nobody writes there or takes it over half removed."""
+    hidden = folder.with_name(f".{folder.name.lstrip('.')}")
+    with contextlib.suppress(OSError):
+        fsops.rename(folder, hidden)
+    for place in (folder, hidden):
+        with contextlib.suppress(StorageError):
+            fsops.remove_tree(place)
+    fsops.remove_empty(folder.parent)  # only where no other builder is at work
+
+
+def set_aside(folder: Path, place: Path) -> Path:
+    """Move what is not to be used but may be looked at to the trash in `place`; return where it is now.
+
+    Raises:
+        StorageError: the operating system refuses.
+    """
+    aside = place / layout.TRASH / f"{folder.name}.{uuid.uuid4().hex}"
+    fsops.make_directory(aside.parent, sync=False)
+    _renamed(folder, aside)
+    return aside
+
+
+def _renamed(source: Path, target: Path) -> None:
+    try:
+        fsops.rename(source, target)
+    except OSError as error:
+        raise fsops.refused(error, source) from error
+
+
+# ---------------------------------------------------------------------------------------------- the rename
+
+
+def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "theirs"]:
+    """Rename a finished folder to its place, and make the name durable.
+
+    Args:
+        folder: complete and synced.
+        target: the cache's name; another builder may have been faster.
+        manifest: of `folder`.
+
+    Returns:
+        "new", or "theirs" where another builder was first with the same content.
+
+    Raises:
+        NondeterministicBuildError: it was first with other content; ours is kept in the trash.
+        LostStagingError: another builder took `folder` over.
+        SyncFailedError: the device did not take the name.
+    """
+    came: Literal["new", "theirs"] = "new"
+    try:
+        fsops.rename(folder, target)
+    except OSError as error:
+        if not target.exists():
+            if error.errno == errno.ENOENT:
+                msg = f"{folder}: another builder took this build over. Run the same command again."
+                raise LostStagingError(msg) from error
+            raise fsops.refused(error, target) from error
+        try:
+            theirs = read_manifest(open_store(target))
+        except (CorruptionError, UsageError):  # damaged since this build began
+            set_aside(target, target.parent)
+            return publish(folder, target, manifest)
+        _agree(folder, target, manifest, theirs)
+        came = "theirs"
+    else:
+        fsops.sync_directory(folder.parent)
+    acknowledge(target)
+    return came
+
+
+def acknowledge(target: Path) -> None:
+    """Make the name of a published cache durable; also for one that another builder renamed a moment ago.
+
+    Raises:
+        SyncFailedError: the device did not take it.
+    """
+    for place in target.parents[:3]:  # split, pipeline, out
+        fsops.sync_directory(place)
+
+
+def _agree(folder: Path, target: Path, ours: Manifest, theirs: Manifest) -> None:
+    """Raise unless two caches hold the same.
+
+    Notes:
+        Shards of fields may be compressed by another version of the codec: of them the digests of the decoded chunks
+        must agree, which are files, too.
+    """
+    differing = next((path for path in sorted({*ours.files, *theirs.files}) if _differs(path, ours, theirs)), None)
+    if differing is None and ours.content_root == theirs.content_root:
+        return
+    aside = set_aside(folder, target.parent)
+    msg = (
+        f"{target}: another build of the same inputs published other content; the first file that differs: "
+        f"{differing or layout.MANIFEST}. A transform is not deterministic. What this build made lies in {aside}"
+    )
+    raise NondeterministicBuildError(msg)
+
+
+def _differs(path: str, ours: Manifest, theirs: Manifest) -> bool:
+    one, other = ours.files.get(path), theirs.files.get(path)
+    if one is not None and other is not None and path.startswith("fields/") and layout.shard_of(path) is not None:
+        return False
+    return one != other
