@@ -70,6 +70,25 @@ def test_verify_expects_what_info_prints(cache, capsys):
     assert f"digest {said['digest']}" in capsys.readouterr().out
 
 
+def test_diff_ends_with_1_and_names_what_differs(cache, tmp_path, capsys):
+    assert run(["cache", "diff", str(cache), str(cache)]) == 0
+    assert "no difference" in capsys.readouterr().out
+    changed = samples(6)
+    changed[1]["joints"][3, 2] = 0.25
+    changed[2]["points"] = np.zeros((1, 3))
+    other = make_cache(tmp_path, SPECS, changed, k=4, split="other")
+    assert run(["cache", "diff", str(cache), str(other)]) == 1
+    said = capsys.readouterr().out
+    assert "1 only in the second\n    sample/000005\n" in said
+    assert "sample/000001: joints 1 of 63 values, by up to 0.25\n" in said
+    assert "sample/000002: points [2, 3], then [1, 3]\n" in said
+    assert "sample/000004: joints only in the second; points only in the second\n" in said
+    assert "2 judged otherwise\n    sample/000001: DC301, then valid\n" in said
+    assert run(["cache", "diff", "--field", "nothing", str(cache), str(other)]) == 2
+    assert "no field 'nothing'" in capsys.readouterr().err
+    assert run(["cache", "diff", str(cache), "nowhere"]) == 2
+
+
 @pytest.mark.parametrize("share", ["0/3", "4/3", "1", "a/b", "1/2/3"])
 def test_a_share_that_is_none_is_a_wrong_request(cache, capsys, share):
     assert run(["cache", "verify", "--subset", share, str(cache)]) == 2
@@ -136,7 +155,7 @@ def test_reading_commands_import_no_builder(cache):
     assert not loaded & {"zarr", "dask", "torch", "pydantic", "datacheck.build"}
 
 
-@pytest.mark.parametrize("command", ["build", "info", "verify", "ls"])
+@pytest.mark.parametrize("command", ["build", "info", "verify", "diff", "ls"])
 def test_every_command_in_the_list_is_there(command, capsys):
     assert run(["cache", "--help"]) == 0
     assert f"\n  {command} " in capsys.readouterr().out

@@ -339,7 +339,7 @@ def whole_files(oracle: Oracle, rng: random.Random, check: Check, away: Path, sh
                 except DatacheckError as error:  # without a manifest it is no cache
                     problems = [Problem(file, str(error), samples="all")] if gone else []
             good = any(fits(oracle, p, file) for p in problems)
-            if kind is swapped and file != "manifest.json" and other.name != "manifest.json":
+            if kind is swapped and file != "manifest.json":
                 good &= any(fits(oracle, p, other.relative_to(oracle.cache).as_posix()) for p in problems)
             tallies[kind.__name__].note(f"{file} {kind.__name__}", found=bool(problems), named=good, said=problems)
         extra = path.with_name(path.name + ".bak")
@@ -355,7 +355,7 @@ def partner(oracle: Oracle, file: str, rng: random.Random) -> str:
     """Return another file to swap with, with other bytes: of its size where there is one, a shard for a shard."""
     raw, is_shard = (oracle.cache / file).read_bytes(), oracle.shard(file) is not None
     others = [o for o in sorted(oracle.files) if (oracle.shard(o) is not None) == is_shard and o != file]
-    others = [o for o in others if (oracle.cache / o).read_bytes() != raw]
+    others = [o for o in others if o != "manifest.json" and (oracle.cache / o).read_bytes() != raw]
     return rng.choice([o for o in others if oracle.files[o] == len(raw)] or others)
 
 

@@ -1,0 +1,186 @@
+"""What differs between two caches: samples by key, their content by digest first, values only where those differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datacheck.cache.reader import Cache
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec
+
+Array = np.ndarray[Any, Any]
+Codes = tuple[str, ...]
+
+_BLOCK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How one field of one sample differs.
+
+    Args:
+        before: its shape in the first cache; None where the sample lacks it there.
+        after: its shape in the second cache; None where the sample lacks it there.
+        values: how many values have other bytes; 0 where the shapes differ.
+        largest: the largest difference of those that are finite in both; None where none is, and of bool and text.
+    """
+
+    before: tuple[int, ...] | None
+    after: tuple[int, ...] | None
+    values: int = 0
+    largest: float | None = None
+
+    def __str__(self) -> str:
+        if self.before is None or self.after is None:
+            return "only in the second" if self.before is None else "only in the first"
+        if self.before != self.after:
+            return f"{list(self.before)}, then {list(self.after)}"
+        by = "" if self.largest is None else f", by up to {self.largest:.6g}"
+        return f"{self.values:,} of {int(np.prod(self.before, dtype=np.int64)):,} values{by}"
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What differs between two caches.
+
+    Args:
+        fields: fields that only one has, or that are stored otherwise: what each says, "" where it has none.
+        added: keys that only the second has, in bytewise order.
+        removed: keys that only the first has, in bytewise order.
+        changed: by key and field, the content of samples that both have.
+        verdicts: by key, the codes of the findings that made the sample invalid, in the first and in the second; none
+            where it is valid.
+    """
+
+    fields: dict[str, tuple[str, str]]
+    added: list[str]
+    removed: list[str]
+    changed: dict[str, dict[str, Change]]
+    verdicts: dict[str, tuple[Codes, Codes]]
+
+    def __bool__(self) -> bool:
+        return bool(self.fields or self.added or self.removed or self.changed or self.verdicts)
+
+
+def diff(a: Cache, b: Cache, fields: Collection[str] | None = None) -> Diff:
+    """Return what differs between two caches, however each is cut into shards and chunks.
+
+    Args:
+        a: the first.
+        b: the second.
+        fields: the fields to compare; None: all.
+
+    Raises:
+        UsageError: neither has such a field.
+        CorruptionError: what is stored is not what was written.
+
+    Notes:
+        Samples are matched by key. Values are compared by their bytes: a NaN equals itself, 0.0 is not -0.0. A sample
+        that was not made has no fields. Fields that are stored otherwise (dtype, shape, kind) are told as such, and not
+        sample by sample. Where both have the same fields, only samples of other digests are read.
+    """
+    said = _fields(a, b, fields)
+    shared = [name for name in sorted(a.fields) if name in b.fields and name not in said]
+    compared = [name for name in shared if fields is None or name in fields]
+    numbers = [{key: i for i, key in enumerate(cache.keys(np.arange(len(cache))))} for cache in (a, b)]
+    both = [key for key in numbers[0] if key in numbers[1]]
+    of_a, of_b = (np.array([number[key] for key in both], dtype=np.int64) for number in numbers)
+    other = np.ones(len(both), dtype=bool)
+    if _alike(a) == _alike(b):
+        other = a.digests(of_a) != b.digests(of_b)
+    places = np.flatnonzero(other)
+    pairs = _changed(a, b, compared, of_a[places], of_b[places])
+    changed = {both[place]: found for place, found in zip(places.tolist(), pairs, strict=True) if found}
+    return Diff(
+        said,
+        [key for key in numbers[1] if key not in numbers[0]],
+        [key for key in numbers[0] if key not in numbers[1]],
+        changed,
+        _verdicts(a, b, both),
+    )
+
+
+def _alike(cache: Cache) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return what a sample's digest depends on besides its values."""
+    return {name: (spec.dtype, spec.item) for name, spec in cache.fields.items()}
+
+
+def _fields(a: Cache, b: Cache, fields: Collection[str] | None) -> dict[str, tuple[str, str]]:
+    unknown = sorted(set(fields or ()) - set(a.fields) - set(b.fields))
+    if unknown:
+        known = ", ".join(sorted({*a.fields, *b.fields}))
+        msg = f"no field {unknown[0]!r}; there are {known}"
+        raise UsageError(msg)
+    names = sorted({*a.fields, *b.fields} if fields is None else set(fields))
+    said = {name: (_said(a.fields.get(name)), _said(b.fields.get(name))) for name in names}
+    return {name: pair for name, pair in said.items() if pair[0] != pair[1]}
+
+
+def _said(spec: ArraySpec | None) -> str:
+    """Return how a field is stored, in words; optional or not does not matter to who compares."""
+    if spec is None:
+        return ""
+    shape = ", ".join(map(str, [*([spec.dim] if spec.dim is not None else []), *spec.item]))
+    return f"{spec.dtype} [{shape}]" if spec.kind == "array" else spec.kind
+
+
+def _verdicts(a: Cache, b: Cache, keys: list[str]) -> dict[str, tuple[Codes, Codes]]:
+    first, second = a.findings(), b.findings()
+    pairs = {key: (tuple(first.get(key, ())), tuple(second.get(key, ()))) for key in keys}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _changed(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Iterator[dict[str, Change]]:
+    """Yield what differs in each pair of samples, in blocks that fit into memory."""
+    sizes = [sum(size for size, _ in cache.manifest.files.values()) / max(1, len(cache)) for cache in (a, b)]
+    block = max(1, int(_BLOCK_BYTES / max(1, *sizes)))
+    for first in range(0, len(of_a), block):
+        pair = (a, of_a[first : first + block]), (b, of_b[first : first + block])
+        found: list[dict[str, Change]] = [{} for _ in range(len(pair[0][1]))]
+        for name in names:
+            columns = [_column(cache, name, numbers) for cache, numbers in pair]
+            for i, (x, y) in enumerate(zip(*columns, strict=True)):
+                change = _change(x, y, number=a.fields[name].kind == "array")
+                if change is not None:
+                    found[i][name] = change
+        yield from found
+
+
+def _column(cache: Cache, name: str, numbers: Array) -> list[Array | None]:
+    """Return a field of samples, None of those that lack it."""
+    has = cache.made[numbers]
+    present = cache.present(name, numbers)
+    if present is not None:
+        has &= present
+    if cache.fields[name].dim is None:
+        values = list(cache.gather(name, numbers))
+    else:
+        rows, lengths = cache.gather_ragged(name, numbers)
+        values = np.split(rows, np.cumsum(lengths)[:-1]) if len(numbers) else []
+    return [np.asarray(value) if ok else None for value, ok in zip(values, has.tolist(), strict=True)]
+
+
+def _change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
+    if x is None or y is None:
+        return None if x is y else Change(None if x is None else x.shape, None if y is None else y.shape)
+    if x.shape != y.shape:
+        return Change(x.shape, y.shape)
+    if not x.size:
+        return None
+    raw = [np.ascontiguousarray(v).reshape(-1).view(np.uint8).reshape(v.size, -1) for v in (x, y)]
+    apart = (raw[0] != raw[1]).any(axis=1)
+    if not apart.any():
+        return None
+    largest = _largest(x.reshape(-1)[apart], y.reshape(-1)[apart]) if number and x.dtype.kind != "b" else None
+    return Change(x.shape, y.shape, int(apart.sum()), largest)
+
+
+def _largest(x: Array, y: Array) -> float | None:
+    wide = np.complex128 if x.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        apart = np.abs(x.astype(wide) - y.astype(wide))[np.isfinite(x) & np.isfinite(y)]
+    return float(apart.max()) if apart.size else None

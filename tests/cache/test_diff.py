@@ -1,0 +1,141 @@
+"""What differs between two caches, against two dictionaries."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from datacheck.cache import layout, open_cache
+from datacheck.cache.diff import Change, diff
+from datacheck.errors import CorruptionError, UsageError
+from datacheck.sample import ArraySpec
+from tests.cache.make import make_cache
+
+SPECS = {
+    "x": ArraySpec("float32", (2,)),
+    "rows": ArraySpec("int64", (), "R", optional=True),
+    "say": ArraySpec("uint8", (), layout.text_dim("say"), "text", optional=True),
+    "on": ArraySpec("bool", ()),
+}
+
+samples = st.fixed_dictionaries(
+    {
+        "x": npst.arrays("<f4", 2, elements=st.sampled_from([0.0, -0.0, 1.5, np.nan, np.inf, 3e38, -3e38])),
+        "on": st.booleans().map(np.bool_),
+    },
+    optional={
+        "rows": npst.arrays("<i8", st.integers(0, 3), elements=st.integers(-3, 3)),
+        "say": st.sampled_from(["", "a", "größe"]),
+    },
+)
+judged = st.tuples(samples, st.sampled_from(["valid", "invalid", "not made"]))
+datasets = st.dictionaries(st.sampled_from([f"k{i}" for i in range(8)]), judged, max_size=8)
+
+
+def stored(root, data, k, specs=SPECS):
+    """Write a dataset as a cache."""
+    keys = sorted(data)
+    folder = make_cache(
+        root, specs, [data[key][0] if data[key][1] != "not made" else {} for key in keys], keys=keys, k=k,
+        made=[data[key][1] != "not made" for key in keys], valid=[data[key][1] == "valid" for key in keys],
+    )  # fmt: skip
+    return open_cache(folder)
+
+
+def has(data, key, name):
+    """Return a value of the model; None where the sample lacks it or was not made."""
+    sample, state = data[key]
+    if state == "not made" or name not in sample:
+        return None
+    value = sample[name]
+    return np.frombuffer(value.encode(), np.uint8) if isinstance(value, str) else np.asarray(value)
+
+
+def same(x, y):
+    return (x is None and y is None) or (
+        x is not None and y is not None and x.shape == y.shape and x.tobytes() == y.tobytes()
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(datasets, datasets, st.sampled_from([1, 2, 8]), st.sampled_from([1, 4]))
+def test_a_diff_is_that_of_two_dictionaries(one, other, k, j):
+    with tempfile.TemporaryDirectory() as root:
+        found = diff(stored(Path(root, "a"), one, k), stored(Path(root, "b"), other, j))
+    both = sorted(one.keys() & other.keys())
+    assert found.added == sorted(other.keys() - one.keys())
+    assert found.removed == sorted(one.keys() - other.keys())
+    wanted = {
+        key: names for key in both if (names := {n for n in SPECS if not same(has(one, key, n), has(other, key, n))})
+    }
+    assert {key: set(of) for key, of in found.changed.items()} == wanted
+    codes = {"valid": ()}
+    verdicts = {key: tuple(codes.get(data[key][1], ("DC301",)) for data in (one, other)) for key in both}
+    assert found.verdicts == {key: pair for key, pair in verdicts.items() if pair[0] != pair[1]}
+    assert found.fields == {}
+    for key, of in found.changed.items():
+        for name, change in of.items():
+            x, y = has(one, key, name), has(other, key, name)
+            assert change.before == (None if x is None else x.shape)
+            assert change.after == (None if y is None else y.shape)
+    assert bool(found) == bool(wanted or found.added or found.removed or found.verdicts)
+
+
+def one_sample(x, **more):
+    return {"k": ({"x": np.array(x, "<f4"), "on": np.bool_(True), **more}, "valid")}
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "count", "largest"),
+    [
+        ([1, 2], [1, 2.5], 1, 0.5),
+        ([np.nan, 2], [1, 2], 1, None),
+        ([np.nan, 2], [np.nan, 5], 1, 3.0),
+        ([0.0, 1], [-0.0, 1], 1, 0.0),
+        ([np.inf, 1], [0, 3], 2, 2.0),
+    ],
+)
+def test_how_far_values_are_apart(tmp_path, x, y, count, largest):
+    found = diff(stored(tmp_path / "a", one_sample(x), 1), stored(tmp_path / "b", one_sample(y), 1))
+    assert found.changed == {"k": {"x": Change((2,), (2,), count, largest)}}
+
+
+def test_whole_numbers_and_text(tmp_path):
+    a = one_sample([1, 2], rows=np.array([1, 2], "<i8"), say="ab")
+    b = one_sample([1, 2], rows=np.array([1, -5], "<i8"), say="ax")
+    found = diff(stored(tmp_path / "a", a, 1), stored(tmp_path / "b", b, 1)).changed["k"]
+    assert found == {"rows": Change((2,), (2,), 1, 7.0), "say": Change((2,), (2,), 1, None)}
+    assert str(found["rows"]) == "1 of 2 values, by up to 7"
+
+
+def test_fields_that_only_one_has_or_that_are_stored_otherwise(tmp_path):
+    wide = {**SPECS, "x": ArraySpec("float64", (2,)), "z": ArraySpec("uint8", ())}
+    data = one_sample([1, 2])
+    more = {"k": ({**data["k"][0], "z": np.uint8(3), "on": np.bool_(False)}, "valid")}
+    a, b = stored(tmp_path / "a", data, 1), stored(tmp_path / "b", more, 1, wide)
+    found = diff(a, b)
+    assert found.fields == {"x": ("float32 [2]", "float64 [2]"), "z": ("", "uint8 []")}
+    assert set(found.changed["k"]) == {"on"}
+    assert not diff(a, b, ["rows"])
+    assert diff(a, b, ["on"]).fields == {}
+    with pytest.raises(UsageError, match="no field 'nothing'"):
+        diff(a, b, ["nothing"])
+
+
+def test_samples_of_one_digest_are_not_read(tmp_path):
+    """Damage in a sample that is equal by its digest is no matter of a diff; in one that differs it is an error."""
+    data = {f"k{i}": ({"x": np.array([i, 0], "<f4"), "on": np.bool_(True)}, "valid") for i in range(4)}
+    a, b = stored(tmp_path / "a", data, 1), stored(tmp_path / "b", data | {"k3": one_sample([9, 9])["k"]}, 1)
+    shard = b.path / "fields/x/c.1.0"
+    shard.write_bytes(bytes([shard.read_bytes()[0] ^ 1]) + shard.read_bytes()[1:])
+    assert set(diff(a, b).changed) == {"k3"}
+    shard = b.path / "fields/x/c.3.0"
+    shard.write_bytes(bytes([shard.read_bytes()[0] ^ 1]) + shard.read_bytes()[1:])
+    with pytest.raises(CorruptionError, match=r"c\.3\.0"):
+        diff(a, open_cache(b.path))
