@@ -9,9 +9,10 @@ import pytest
 import xxhash
 import zarr
 
-from datacheck.cache import layout
-from datacheck.cache.manifest import content_root, read_manifest
+from datacheck.cache import layout, open_cache
+from datacheck.cache.manifest import content_root, measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
+from datacheck.cache.verify import verify
 from datacheck.digest import canonical_json, digest_value
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
@@ -95,3 +96,23 @@ def test_the_content_root_sees_keys_that_only_change_their_borders():
 
     assert root([1, 2]) == root([1, 2])
     assert len({root([1, 2]), root([2, 1]), root([1, 2], (1, 3))}) == 3
+
+
+def test_what_a_later_version_of_the_format_may_add_is_passed_over(tmp_path):
+    """Keys that this reader does not know stay in format 1; so they must not disturb it."""
+    spec = {"x": ArraySpec("float32", (3,), attrs={"unit": "m"})}
+    folder = make_cache(tmp_path, spec, [{"x": np.full(3, i, np.float32)} for i in range(3)])
+    for name in ("zarr.json", "fields/x/zarr.json", "samples/made/zarr.json"):
+        said = json.loads((folder / name).read_text())
+        said["attributes"].setdefault("datacheck", {})["later"] = {"a": [1, None]}
+        said["attributes"]["another-tool"] = 1
+        (folder / name).write_bytes(canonical_json(said))
+    inputs = json.loads((folder / "inputs.json").read_text()) | {"later": 1}
+    (folder / "inputs.json").write_bytes(canonical_json(inputs))
+    before = read_manifest(open_store(folder))
+    (folder / "manifest.json").unlink()
+    write_manifest(folder, measure_files(folder), before.content_root)
+    assert verify(folder, "values") == []
+    cache = open_cache(folder)
+    assert cache.gather("x", [2, 0]).tolist() == [[2, 2, 2], [0, 0, 0]]
+    assert cache.fields["x"].attrs == {"unit": "m", "later": {"a": [1, None]}}
