@@ -413,6 +413,51 @@ def test_a_sync_that_failed_is_not_tried_again(job, made, golden, tmp_path, monk
     assert rerun(job, tmp_path / "out", golden).kept == 0
 
 
+class KilledError(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+class Killing(System):
+    """Ends at the N-th call, before or after it is done; from there on nothing happens, as if there were no process."""
+
+    def __init__(self, number, *, done=False):
+        self.calls = 0
+
+        def counted(kind):
+            def call(*given):
+                self.calls += 1
+                if self.calls == number and done:
+                    getattr(System, kind)(self, *given)
+                if self.calls >= number:
+                    raise KilledError
+                return getattr(System, kind)(self, *given)
+
+            return call
+
+        for kind in (name for name in vars(System) if not name.startswith("_")):
+            setattr(self, kind, counted(kind))
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_kill_at_any_call_is_made_good_by_the_next_run(job, made, golden, tmp_path, monkeypatch, done):
+    counting = Killing(10**9)
+    monkeypatch.setattr(fsops, "SYSTEM", counting)
+    build_cache(job, tmp_path / "whole")
+    assert counting.calls > 500
+    kept = []
+    for turn, number in enumerate(range(1, counting.calls + 1, counting.calls // 12)):
+        out = tmp_path / str(turn)
+        monkeypatch.setattr(fsops, "SYSTEM", Killing(number, done=done))
+        with pytest.raises(KilledError):
+            build_cache(job, out)
+        assert all(tree(found.parent) == golden for found in out.glob("*/*/*/manifest.json"))
+        monkeypatch.setattr(fsops, "SYSTEM", System())
+        built = build_cache(job, out)
+        assert tree(built.path) == golden
+        kept.append(built.kept)
+    assert {0, 6} < set(kept)  # of six shards
+
+
 def test_a_disk_that_is_too_small_is_told_before_anything_is_made(job, made, tmp_path, monkeypatch):
     real = os.statvfs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -178,14 +179,20 @@ def test_a_crashed_rule_stops_the_build(tmp_path):
 # ------------------------------------------------------------------------------------------- command line
 
 
-def command(*words, **options):
-    line = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "cache", "build", *map(str, words)]
+SMALL = (
+    "from datacheck.build import plan; from datacheck.cache import layout; layout.SHARD_BYTES = plan.SOURCE_BYTES = 9; "
+)
+
+
+def command(*words, before="", **options):
+    code = f"{before}from datacheck.cli.main import main; main()"
+    line = [sys.executable, "-c", code, "cache", "build", *map(str, words)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, **options)
 
 
-def ran(*words):
-    process = command(*words)
+def ran(*words, **options):
+    process = command(*words, **options)
     said, errors = process.communicate(timeout=120)
     assert "Traceback" not in errors
     return process.returncode, said, errors
@@ -271,3 +278,38 @@ def test_an_interrupted_command_leaves_nothing(tmp_path, project, number, code, 
     assert "Traceback" not in errors
     assert not [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
     assert not list((tmp_path / "cache").rglob(".building"))
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "more"),
+    [
+        (signal.SIGINT, 130, []),
+        (signal.SIGTERM, 143, []),
+        pytest.param(signal.SIGTERM, 143, ["--workers", "2"], marks=pytest.mark.slow),
+    ],
+)
+def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more):
+    (tmp_path / "steps.py").write_text(
+        "import pathlib, time\ndef nudged(sample):\n    calls = pathlib.Path('calls')\n"
+        "    with calls.open('a') as file:\n        file.write('.')\n"
+        "    while pathlib.Path('wait').exists() and calls.stat().st_size > 5:\n        time.sleep(0.01)\n"
+        "    return sample.fields\n"
+    )
+    (tmp_path / "wait").touch()
+    request = ["mine.yaml", "--data", "data", "--out", "cache", *more]
+    process = command(*request, before=SMALL)
+    end = time.monotonic() + 60
+    while not ((tmp_path / "calls").exists() and (tmp_path / "calls").stat().st_size > 5) and time.monotonic() < end:
+        time.sleep(0.05)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    said = re.fullmatch(r"datacheck: interrupted\. (\d) shards are done and kept: the same command goes on\.\n", errors)
+    assert (process.returncode, said is not None) == (code, True), errors
+    (tmp_path / "wait").unlink()
+    returned, output, errors = ran(*request, before=SMALL)
+    assert (returned, errors) == (0, "")
+    kept = int(re.search(r"(\d) shards were there from a run before", output)[1])
+    assert kept >= int(said[1]) >= 4
+    (again,) = (tmp_path / "cache/mine/all").iterdir()
+    assert ran("mine.yaml", "--data", "data", "--out", "golden", before=SMALL)[0] == 0
+    assert tree(again) == tree(next((tmp_path / "golden/mine/all").iterdir()))
