@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from datacheck.cache import layout
+from datacheck.cache.codec import Codec
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
 from datacheck.torch import CachedDataset, Windows, collate_pad, collate_ragged
@@ -138,6 +139,19 @@ def test_workers_give_equal_batches(dirty, workers, context):
     loader = DataLoader(data, batch_size=4, num_workers=workers, multiprocessing_context=method)
     for got, expected in zip(loader, alone, strict=True):
         assert_equal(got, expected)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_a_compressed_cache_serves_what_the_plain_one_does(path, tmp_path, context):
+    packed = make_cache(tmp_path, SPECS, samples(), k=4, codec=Codec("zstd"))
+    method = multiprocessing.get_context(context)
+    data = [CachedDataset(folder, fields=FIXED) for folder in (path, packed)]
+    data[1][0]  # the parent has opened it, and the codec, before workers are forked
+    expected = list(DataLoader(data[0], batch_size=4))
+    for workers in (0, 2):
+        how = {"num_workers": workers, "multiprocessing_context": method if workers else None}
+        for got, plain in zip(DataLoader(data[1], batch_size=4, **how), expected, strict=True):
+            assert_equal(got, plain)
 
 
 def test_shuffle_serves_each_sample_once(path):
