@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from datacheck.cache.stored import StoredArray
 
 Array = np.ndarray[Any, Any]
+
+_KEPT = 8  # tables in memory: a cache may have a thousand damaged shards
 
 
 class Owners:
@@ -29,7 +32,7 @@ class Owners:
     """
 
     def __init__(self, table: Callable[[str], StoredArray], fields: Mapping[str, ArraySpec]) -> None:
-        self._table = table
+        self._read = lru_cache(_KEPT)(lambda path: table(path).unchecked())
         self._dims = {layout.field_path(name): spec.dim for name, spec in fields.items()}
         self._dims |= {layout.sample_path("key"): layout.KEY_DIM, layout.sample_path("origin"): layout.ORIGIN_DIM}
 
@@ -38,7 +41,7 @@ class Owners:
         dim = self._dims.get(path)
         if dim is None:
             return first, stop
-        start, length = (self._table(layout.rows_path(dim, what)).unchecked() for what in ("start", "length"))
+        start, length = (self._read(layout.rows_path(dim, what)) for what in ("start", "length"))
         inside = np.flatnonzero((length > 0) & (start < stop) & (start + length > first))
         return (int(inside[0]), int(inside[-1]) + 1) if inside.size else (0, 0)
 
@@ -51,9 +54,9 @@ class Owners:
         return f"{numbered(low, high)}, {ends[0]}" + (f" to {ends[1]}" if high - low > 1 else "")
 
     def _key(self, index: int) -> str:
-        tables = [self._table(layout.rows_path(layout.KEY_DIM, what)).unchecked() for what in ("start", "length")]
+        tables = [self._read(layout.rows_path(layout.KEY_DIM, what)) for what in ("start", "length")]
         start, length = (int(table[index]) for table in tables)
-        values = self._table(layout.sample_path("key")).unchecked()
+        values = self._read(layout.sample_path("key"))
         return values[start : start + length].tobytes().decode("utf-8", "replace")
 
 

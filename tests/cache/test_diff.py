@@ -63,7 +63,7 @@ def same(x, y):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(datasets, datasets, st.sampled_from([1, 2, 8]), st.sampled_from([1, 4]))
 def test_a_diff_is_that_of_two_dictionaries(one, other, k, j):
     with tempfile.TemporaryDirectory() as root:

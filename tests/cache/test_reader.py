@@ -430,3 +430,17 @@ def test_a_file_that_is_read_stays_open_while_others_push_it_out(tmp_path):
     del held, rows, store
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(number)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_rows_in_order_come_back_from_full_shards_and_empty_samples(tmp_path, k, io):
+    """4,096 rows of 12 bytes fill a shard to its last row: the next sample begins in another file."""
+    lengths = [4096, 0, 0, 4096, 5, 0, 7, 4000] if k < 4 else [96, 0, 4000, 0, 1, 2, 0, 0]
+    samples = [{"points": np.full((n, 3), i, np.float32)} for i, n in enumerate(lengths)]
+    cache = open_cache(make_cache(tmp_path, {"points": CLOUDS["points"]}, samples, k=k), io=io, verify="always")
+    for order in (range(8), range(2, 6), [0, 1, 1, 2, 3], [7, 6, 5, 4], []):
+        values, found = cache.gather_ragged("points", list(order))
+        assert found.tolist() == [lengths[i] for i in order]
+        assert values[:, 1].tolist() == [i for i in order for _ in range(lengths[i])]
+    assert cache.keys(range(8)) == [f"sample/{i:06d}" for i in range(8)]

@@ -121,3 +121,10 @@ def test_no_more_files_stay_open_than_asked_for(tmp_path, kept):
         (tmp_path / f"{i}").write_bytes(b"x")
         store.read_into(f"{i}", 0, memoryview(bytearray(1)))
     assert len(os.listdir("/proc/self/fd")) == before + kept
+
+
+def test_dropping_what_memory_holds_changes_nothing(folder):
+    (folder / "link").symlink_to("nowhere")
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    Folder(folder).drop()
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
