@@ -19,6 +19,10 @@ from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, Sync
 from datacheck.system import System
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_HINTS = {
+    errno.EIO: "Check the disk, then run the same command again.",
+    errno.EROFS: "Choose another folder, or mount the disk for writing.",
+}
 _NO_LINK = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_EXCHANGE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _PIECE = 1 << 20
@@ -38,7 +42,8 @@ def refused(error: OSError, path: str | os.PathLike[str]) -> StorageError:
             f"{os.fspath(path)}: cannot write, {reason.lower()}. Free some space or choose another folder, "
             "then run the same command again."
         )
-    return StorageError(f"{os.fspath(path)}: {reason.lower()}. Check the path and its permissions.")
+    hint = _HINTS.get(error.errno or 0, "Check the path and its permissions.")
+    return StorageError(f"{os.fspath(path)}: {reason.lower()}. {hint}")
 
 
 @contextlib.contextmanager

@@ -377,7 +377,7 @@ KINDS = ["create", "write", "rename", "mkdir", "close", "write_at", "chmod"]
 @pytest.mark.parametrize(
     ("kind", "number", "code"),
     [
-        *((kind, number, errno.ENOSPC) for kind in KINDS for number in (0, 3, 40)),
+        *((kind, number, errno.ENOSPC) for kind in KINDS for number in (0, 3, 6, 40)),
         *((kind, 15, code) for kind in ("create", "write") for code in REFUSALS),
     ],
 )
