@@ -109,7 +109,7 @@ class Codec:
 
     @cached_property
     def _zstd(self) -> Any:
-        from numcodecs.zstd import Zstd  # noqa: PLC0415  0.1 s and threads of other codecs: only where it is needed
+        from numcodecs.zstd import Zstd  # noqa: PLC0415  0.07 s and every other codec: only where it is needed
 
         return Zstd(level=self.level, checksum=True)
 
