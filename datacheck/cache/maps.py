@@ -165,7 +165,7 @@ class ReadRows:
 
 
 class CompressedRows:
-    """Rows of inner chunks that are compressed one by one: each is decoded once per call.
+    """Rows of inner chunks that are compressed one by one: rows that are asked for in order decode each but once.
 
     Args:
         grid: how the array is cut.
@@ -175,6 +175,9 @@ class CompressedRows:
         sizes: stored size of the present inner chunks of each shard, which lie one behind the other.
         check: called with the number of a chunk and its bytes (None: they do not decode) before any of it is served;
             raises where it must not be.
+
+    Notes:
+        Holds the last chunk of several rows that it served (64 KiB at most). Threads may share it.
     """
 
     def __init__(
@@ -188,6 +191,7 @@ class CompressedRows:
     ) -> None:
         self._grid, self._codec, self._store, self._files, self._check = grid, codec, store, files, check
         self._ends = [np.cumsum(some, dtype=np.int64) for some in sizes]
+        self._last: tuple[int, Array] | None = None
 
     def take(self, indices: Array, out: Array) -> None:
         """See `Rows`."""
@@ -225,12 +229,15 @@ class CompressedRows:
             yield number, max(start, number * rows), min(stop, (number + 1) * rows)
 
     def _served(self, number: int) -> Array:
+        last = self._last
         try:
-            raw = self.chunk(number)
+            raw: Array = last[1] if last is not None and last[0] == number else self.chunk(number)
         except CorruptionError:
             self._check(number, None)
             raise
         self._check(number, raw)
+        if self._grid.chunk > 1:  # else the chunk is one row, which may be of any size
+            self._last = number, raw
         dtype = np.dtype(self._grid.dtype).newbyteorder("<")
         rows: Array = raw.view(dtype).reshape(self._grid.chunk, *self._grid.item)
         return rows

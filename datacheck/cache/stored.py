@@ -236,7 +236,8 @@ class StoredArray:
             counts = np.where(lengths > 0, last - first + 1, 0)
             inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             self._check(np.repeat(first, counts) + inside)
-        for start, length, to in zip(starts.tolist(), lengths.tolist(), at.tolist(), strict=True):
+        order = np.argsort(starts, kind="stable")  # neighbours lie in one chunk, and read-ahead helps
+        for start, length, to in zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True):
             if length:
                 rows.span(start, start + length, out[to : to + length])
 

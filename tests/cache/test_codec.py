@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 import subprocess
@@ -12,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import zarr
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs.zstd import Zstd
 
@@ -271,6 +272,43 @@ def test_a_damaged_frame_is_named_and_the_rest_is_served(packed, checks):
     assert (problem.file, problem.shard, problem.samples) == ("fields/image/c.1.0.0", 1, "sample 6, sample/000006")
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    written = samples(6, seed=2)
+    return make_cache(tmp_path_factory.mktemp("whole"), SPECS, written, k=2, codec=ZSTD), written
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_a_flip_anywhere_in_a_shard_is_never_another_value(whole, data):
+    """Either an error, or the right values: zstd gives no meaning to some bits of a frame."""
+    folder, written = whole
+    files = sorted(p.relative_to(folder).as_posix() for p in (folder / "fields").rglob("c.*"))
+    file = data.draw(st.sampled_from(files))
+    raw = (folder / file).read_bytes()
+    damage(folder, file, data.draw(st.integers(0, len(raw) - 1)), 1 << data.draw(st.integers(0, 7)))
+    try:
+        problems = verify(folder)
+        assert problems
+        for problem in problems:
+            assert problem.file == file
+            assert problem.field == file.split("/")[1]
+            assert problem.shard == int(file.split("/")[2].split(".")[1])
+        cache = open_cache(folder, verify=data.draw(st.sampled_from(["touch", "always"])))
+        for i in range(6):
+            for name in SPECS:
+                with contextlib.suppress(CorruptionError):
+                    if SPECS[name].dim is None:
+                        np.testing.assert_array_equal(cache.gather(name, [i])[0], written[i][name])
+                    elif name == "say":
+                        assert cache.texts(name, [i]) == [written[i].get(name, "")]
+                    else:
+                        np.testing.assert_array_equal(cache.gather_ragged(name, [i])[0], written[i][name])
+    finally:
+        (folder / file).write_bytes(raw)
+    assert verify(folder, "quick") == []
+
+
 def test_a_frame_of_another_chunk_is_seen(packed):
     """It decompresses and its own checksum is right: only the digest tells."""
     folder, _ = packed
@@ -308,18 +346,32 @@ def test_an_index_that_points_outside_is_never_followed(packed, what, said):
         cache.gather("image", [3])
 
 
-def test_chunks_are_decoded_once_per_call(packed, monkeypatch):
+def test_a_chunk_is_decoded_once_for_all_that_is_asked_of_it(packed, monkeypatch):
     folder, _ = packed
     cache = open_cache(folder)
-    cache.gather("joints", [0])
+    cache.gather("joints", [4])
     decoded = []
     once = Codec.decode
     monkeypatch.setattr(Codec, "decode", lambda *args: decoded.append(1) or once(*args))
     cache.gather("joints", [1, 8, 9, 2, 8, 0, 1])  # four samples lie in one chunk
     assert len(decoded) == 2
+    cache.gather("joints", [9, 8])  # and the last one is still at hand
+    assert len(decoded) == 2
     decoded.clear()
     cache.gather("image", [4, 1, 4, 4])
     assert len(decoded) == 2
+
+
+def test_texts_of_one_chunk_are_decoded_together(tmp_path, monkeypatch):
+    specs = {"say": ArraySpec("uint8", (), layout.text_dim("say"), "text")}
+    written = [f"text {i} " * 900 for i in range(40)]  # nine in a chunk
+    cache = open_cache(make_cache(tmp_path, specs, [{"say": text} for text in written], k=64, codec=ZSTD))
+    order = np.random.default_rng(0).permutation(40)
+    decoded = []
+    once = Codec.decode
+    monkeypatch.setattr(Codec, "decode", lambda *args: decoded.append(1) or once(*args))
+    assert cache.texts("say", order) == [written[i] for i in order]
+    assert len(decoded) == -(-sum(map(len, written)) // 65536)
 
 
 def test_the_first_read_decodes_no_chunk_twice(packed, monkeypatch):

@@ -45,7 +45,7 @@ def check_files(folder):
         assert (len(raw), xxhash.xxh3_128_hexdigest(raw)) == (size, digest), name
         if name.endswith(".json"):
             assert raw == canonical(json.loads(raw)), name
-    for path in {parent for name in said["files"] for parent in Path(name).parents} - {Path("digests")}:
+    for path in {parent for name in said["files"] for parent in Path(name).parents}:
         assert (folder / path / "zarr.json").is_file(), path
     return said
 
@@ -78,9 +78,12 @@ class Array:
         fill = {"NaN": float("nan")}.get(str(said["fill_value"]), said["fill_value"])
         self.fill = np.array(complex("nan+nanj") if isinstance(fill, list) else fill, self.dtype)
         self.values = np.full(self.shape, self.fill, self.dtype)
-        self.chunks, self.used = [], []
-        for g in range(-(-self.shape[0] // self.shard)):
-            self.read(folder / path / ".".join(["c", str(g), *["0"] * len(item)]), g, chain["codecs"])
+        self.chunks = []
+        self.files = [
+            ".".join([f"{path}/c", str(g), *["0"] * len(item)]) for g in range(-(-self.shape[0] // self.shard))
+        ]
+        for g, file in enumerate(self.files):
+            self.read(folder / file, g, chain["codecs"])
         self.chunks = self.chunks[: -(-self.shape[0] // self.chunk)]
 
     def read(self, file, g, codecs):
@@ -106,7 +109,6 @@ class Array:
             padding = values[inside:]
             assert padding.tobytes() == np.full_like(padding, self.fill).tobytes(), f"{file}: padding is not fill"
         assert end + len(index) == len(raw), file
-        self.used.append(end)
 
 
 class Cache:
@@ -125,6 +127,15 @@ class Cache:
         for path, array in self.arrays.items():
             if not path.startswith("digests/"):
                 assert self.arrays[f"digests/{path}"].values.tolist() == array.chunks, path
+        shards = [file for array in self.arrays.values() for file in array.files]
+        documents = [
+            "zarr.json",
+            *(f"{path}/zarr.json" for path in nodes),
+            "findings.json",
+            "inputs.json",
+            "sources.json",
+        ]
+        assert sorted([*shards, *documents]) == sorted(self.manifest["files"])
         self.samples = self.root["samples"]
         self.paths = {unquote(path[7:]): path[7:] for path in self.arrays if path.startswith("fields/")}
         self.fields = {name: self.arrays[f"fields/{path}"] for name, path in self.paths.items()}
