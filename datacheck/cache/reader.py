@@ -308,6 +308,12 @@ class Cache:
         """The ragged dimensions, those of keys and origins included."""
         return [*sorted({s.dim for s in self.fields.values() if s.dim is not None}), layout.KEY_DIM, layout.ORIGIN_DIM]
 
+    @property
+    def compression(self) -> str:
+        """How the fields are compressed: "none", or "zstd:3"."""
+        codecs = {str(array.codec) for path, array in self._arrays.items() if path.startswith("fields/")}
+        return ", ".join(sorted(codecs))
+
     # ------------------------------------------------------------------------------------------ inside
 
     def _spec(self, field: str) -> ArraySpec:

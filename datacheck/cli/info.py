@@ -64,7 +64,8 @@ def _described(opened: Cache) -> Iterator[str]:
     if root.windows is not None:
         yield "windows " + ", ".join(f"{name} {value}" for name, value in root.windows.items())
     files = len(opened.manifest.files)
-    yield f"{_size(_bytes(opened))} in {files:,} files, {root.shard_samples:,} samples per shard"
+    packed = "" if opened.compression == "none" else f", compressed with {opened.compression}"
+    yield f"{_size(_bytes(opened))} in {files:,} files, {root.shard_samples:,} samples per shard{packed}"
     yield f"digest {opened.manifest.digest}"
     yield f"content root {opened.manifest.content_root}"
     yield ""

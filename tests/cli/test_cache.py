@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from datacheck.cache.codec import Codec
 from datacheck.cli.main import run
 from datacheck.sample import ArraySpec
 from tests.cache.make import KEY, make_cache
@@ -38,6 +39,13 @@ def test_info_says_what_a_cache_holds(cache, tmp_path, capsys):
     assert joints[:4] == ["joints", "float32", "[21,", "3]"]
     assert "unit m" in said
     assert "[P, 3]" in said
+
+
+def test_info_says_how_fields_are_compressed(cache, tmp_path, capsys):
+    packed = make_cache(tmp_path / "packed", SPECS, samples(5), k=2, codec=Codec("zstd", 5))
+    for folder, said in ((cache, False), (packed, True)):
+        assert run(["cache", "info", str(folder)]) == 0
+        assert ("compressed with zstd:5" in capsys.readouterr().out) == said
 
 
 def test_verify_ends_with_7_and_names_what_is_damaged(cache, tmp_path, capsys):
