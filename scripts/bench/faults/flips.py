@@ -1,6 +1,6 @@
 """Random bit flips and other damage of files: is each found, and is it named with file, field, shard and samples?
 
-    python scripts/bench/faults/flips.py [--flips 10000] [--reads 20] [--seed 0] [--folder DIR]
+    python scripts/bench/faults/flips.py [--flips 10000] [--reads 20] [--seed 0] [--compress zstd] [--folder DIR]
 
 A real build of clouds, images, texts and scalars is damaged, one bit at a time: half of the flips fall on any byte,
 half on any file and a byte of it. What must be named is reckoned here, with json and numpy alone, from the intact
@@ -52,7 +52,7 @@ Named = tuple[str, int | None, int, int]  # field, shard, samples [first, stop)
 Check = Callable[[Path], list[Problem]]
 
 
-def make(place: Path) -> Path:
+def make(place: Path, compress: str = "none") -> Path:
     """Build a cache of about 5 MB in four shards; one sample cannot be read."""
     rng, data = np.random.Generator(np.random.Philox(0)), place / "data"
     data.mkdir()
@@ -71,7 +71,7 @@ def make(place: Path) -> Path:
     (data / "009.npz").write_bytes(b"PK\x03\x04 no archive")
     usual, layout.SHARD_BYTES = layout.SHARD_BYTES, 1 << 18
     try:
-        (built,) = build(SCHEMA, data, place / "out", workers=1)
+        (built,) = build(SCHEMA, data, place / "out", workers=1, compress=compress)
     finally:
         layout.SHARD_BYTES = usual
     for path in (built.path, *built.path.rglob("*")):
@@ -145,11 +145,17 @@ class Oracle:
             chunk = at // 8
         else:
             array = self.arrays[path]
-            used = (self.files[file] - array.shard // array.chunk * 16 - 4) // (array.chunk * array.row_bytes)
-            if at >= used * array.chunk * array.row_bytes:
+            held = [j for j, (start, size) in enumerate(self.index(file, array)) if start <= at < start + size]
+            if not held:
                 return self.whole(file)
-            chunk = g * (array.shard // array.chunk) + at // (array.chunk * array.row_bytes)
+            chunk = g * (array.shard // array.chunk) + held[0]
         return self.chunk(of, chunk)
+
+    def index(self, file: str, array: Stored) -> list[tuple[int, int]]:
+        """Return offset and size of the inner chunks that a shard holds."""
+        share = array.shard // array.chunk
+        raw = np.fromfile(self.cache / file, "u1")[-share * 16 - 4 : -4].view("<u8").reshape(share, 2)
+        return [(start, size) for start, size in raw.tolist() if start != 2**64 - 1]
 
     def chunk(self, path: str, number: int) -> Named:
         """Return what damage of an inner chunk concerns."""
@@ -422,12 +428,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--flips", type=int, default=10_000)
     parser.add_argument("--reads", type=int, default=20, help="read the whole cache after every so many flips")
     parser.add_argument("--share", type=float, default=1.0, help="share of the files that are damaged as a whole")
+    parser.add_argument("--compress", default="none", help="none, zstd or zstd:LEVEL")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", default=None, help="where to write; removed afterwards")
     asked = parser.parse_args(arguments)
     start, rng = time.perf_counter(), random.Random(asked.seed)
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
-        oracle = Oracle(make(Path(name)))
+        oracle = Oracle(make(Path(name), asked.compress))
         if problems := verify(oracle.cache):
             print("the intact cache has problems:", *problems, sep="\n    ")
             return 1
