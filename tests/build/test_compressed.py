@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import zarr
 from click.testing import CliRunner
 
+from datacheck.build import builder, staging
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
+from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
+from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
 from datacheck.cli.main import datacheck
-from datacheck.errors import UsageError
+from datacheck.errors import NondeterministicBuildError, UsageError
+from datacheck.parallel import Outcome
 from datacheck.pipeline import build, load_pipeline
+from datacheck.registry import resolve
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 from tests.build.test_builder import check
 
@@ -49,6 +57,69 @@ def test_workers_do_not_matter(tmp_path, job):
     one, two = (build_cache(job, tmp_path / f"{n}", workers=n) for n in (1, 2))
     assert tree(one.path) == tree(two.path)
     assert one.path.name == two.path.name
+
+
+def test_an_interrupted_build_goes_on_with_its_compressed_shards(tmp_path, job, monkeypatch):
+    job = replace(job[0], codec=Codec("zstd", 2))
+    golden = tree(build_cache(job, tmp_path / "golden").path)
+    made = []
+
+    def inline(function, tasks, **_):
+        for task in tasks:
+            made.extend(order["g"] for order in task["items"])
+            yield Outcome(task, [resolve(function)(task, lambda _: None)])
+
+    def stop(tick):
+        if tick.files >= 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(builder, "ordered_map", inline)
+    with pytest.raises(KeyboardInterrupt):
+        build_cache(job, tmp_path / "out", progress=stop)
+    before = len(made)
+    made.clear()
+    assert tree(build_cache(job, tmp_path / "out").path) == golden
+    assert 0 < len(made) <= builder.prepare(job)[0].shards - before + 1
+
+
+def recompressed(folder, level):
+    """Write the shards of a field as another version of the library would: other frames of the same values."""
+    array = json.loads((folder / "fields/joints/zarr.json").read_text())
+    grid, codec = layout.grid_of(array)
+    for file in (folder / "fields/joints").glob("c.*"):
+        raw = file.read_bytes()
+        index = np.frombuffer(raw[-layout.index_bytes(grid) : -4], "<u8").reshape(-1, 2)
+        chunks = bytearray()
+        for offset, size in index[index[:, 0] != layout.ABSENT].tolist():
+            out = bytearray(grid.chunk_bytes)
+            codec.decode(memoryview(raw)[offset : offset + size], memoryview(out))
+            chunks += out
+        parts, sizes = Codec("zstd", level).encode(memoryview(chunks), grid.chunk_bytes)
+        file.unlink()
+        file.write_bytes(b"".join([*parts, layout.pack_index(grid, sizes)]))
+    return write_again(folder, read_manifest(open_store(folder)).content_root)
+
+
+def test_frames_of_another_version_of_zstd_are_the_same_content(tmp_path, job):
+    job = replace(job[0], codec=Codec("zstd"))
+    target = build_cache(job, tmp_path / "out").path
+    stage = target.parent / layout.BUILDING / "other"
+    shutil.copytree(target, stage / "whole")
+    manifest = recompressed(stage / "whole", 19)
+    assert manifest.digest != read_manifest(open_store(target)).digest
+    assert verify(stage / "whole", "values") == []
+    assert staging.publish(stage / "whole", target, manifest) == "theirs"
+    other = stage / "whole/digests/fields/joints/c.0"
+    other.chmod(0o644)
+    other.write_bytes(bytes([other.read_bytes()[0] ^ 1]) + other.read_bytes()[1:])
+    manifest = write_again(stage / "whole", manifest.content_root)
+    with pytest.raises(NondeterministicBuildError, match="digests/fields/joints"):
+        staging.publish(stage / "whole", target, manifest)
+
+
+def write_again(folder, root):
+    (folder / "manifest.json").unlink()
+    return write_manifest(folder, measure_files(folder), root)
 
 
 def test_the_option_wins_over_the_pipeline(tmp_path, monkeypatch):
