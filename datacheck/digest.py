@@ -111,6 +111,16 @@ def digest_sample(fields: Iterable[tuple[str, np.ndarray[Any, Any]]]) -> int:
     return hasher.intdigest()
 
 
+def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
+    """Return the `Digester` of the first `size` bytes of a file, or of all where it has fewer; more may follow."""
+    hasher = Digester()
+    with Path(path).open("rb", buffering=0) as file:
+        while size and (piece := file.read(min(size, _READ))):
+            hasher.update(piece)
+            size -= len(piece)
+    return hasher
+
+
 def digest_file(path: str | os.PathLike[str]) -> str:
     """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces of 1 MiB."""
     hasher = xxhash.xxh3_128()

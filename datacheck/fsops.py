@@ -104,7 +104,9 @@ def _write_all(descriptor: int, view: memoryview) -> None:
 
 
 def write_tail(path: Path, offset: int, data: bytes) -> None:
-    """Make `data` the end of a file, from byte `offset` on; a second time changes nothing. Not synced: `sync_files`.
+    """Make `data` the end of a file, from byte `offset` on; where it is that already nothing is touched.
+
+    Not synced: `sync_files`.
 
     Args:
         path: a file of `write_file` with `offset` bytes or more; it is read-only afterwards.
@@ -116,8 +118,11 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
         StorageError: any other refusal of the operating system.
     """
     with _guarded(path):
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if not mode & stat.S_IWUSR:  # it has its tail: a build that was interrupted goes on
+        status = path.stat()
+        mode = stat.S_IMODE(status.st_mode)
+        if not mode & stat.S_IWUSR:  # it has a tail: a build that was interrupted goes on, or it is a link
+            if status.st_size == offset + len(data) and _read_from(path, offset) == data:
+                return
             SYSTEM.chmod(path, mode | stat.S_IWUSR)
         view, at = memoryview(data), offset
         with _opened(SYSTEM.open(path, os.O_WRONLY)) as descriptor:
@@ -127,6 +132,12 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
             if os.fstat(descriptor).st_size > at:
                 SYSTEM.truncate(descriptor, at)
         SYSTEM.chmod(path, mode & 0o555)
+
+
+def _read_from(path: Path, offset: int) -> bytes:
+    with path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        return file.read()
 
 
 def link(source: Path, target: Path) -> bool:
@@ -181,6 +192,8 @@ def _sync(descriptor: int, path: Path) -> None:
     try:
         SYSTEM.sync(descriptor)
     except OSError as error:
+        if error.errno == errno.EINVAL:  # a file system that has nothing to sync, such as a read-only image
+            return
         reason = (error.strerror or str(error)).lower()
         msg = (
             f"{path}: the disk did not take what was written, {reason}. What this run wrote cannot be relied on. "

@@ -7,6 +7,7 @@ import platform
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from datacheck.build.record import Record
 from datacheck.build.writer import chunk_digests, origin_text
 from datacheck.cache import layout
 from datacheck.cache.manifest import Manifest, content_root, write_manifest
-from datacheck.digest import canonical_json, digest_bytes, digest_file
+from datacheck.digest import canonical_json, digest_bytes, digest_head
+from datacheck.errors import StorageError
 from datacheck.sample import ArraySpec, Origin
 from datacheck.schema.model import Schema
 
@@ -124,18 +126,39 @@ class Finish:
         for g, record in enumerate(self.records):
             some = record.chunks[name]
             found[g * grid.chunks_per_shard :][: len(some)] = some
-            file, written = f"{path}/{grid.shard_file(g)}", record.files[name]
-            if spec.dim is not None:  # the writer could not know how many rows the fullest shard has
-                fsops.write_tail(self.folder / file, written[0], layout.pack_index(grid, record.sizes[name]))
-                self._unsynced.append(file)
-                written = (written[0] + layout.index_bytes(grid), digest_file(self.folder / file))
-            self._files[file] = written
+            self._files[f"{path}/{grid.shard_file(g)}"] = record.files[name]
+        if spec.dim is not None:
+            self._indices(name, path, grid)
         self._digests[path] = found[: -(-grid.shape[0] // grid.chunk)]
         names = _names(grid, dimension)
         self._document(path, layout.array_document(grid, layout.field_attributes(spec), names, self.plan.codec))
         if spec.optional:
             present = np.concatenate([record.present[name] for record in self.records])
             self._table(layout.present_path(name), present)
+
+    def _indices(self, name: str, path: str, grid: layout.Grid) -> None:
+        """Write the index of each ragged shard: its writer could not know how many rows the fullest shard has."""
+        tails = {}
+        for g, record in enumerate(self.records):
+            file = f"{path}/{grid.shard_file(g)}"
+            tails[file] = layout.pack_index(grid, record.sizes[name])
+            fsops.write_tail(self.folder / file, record.files[name][0], tails[file])
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            self._files |= zip(tails, threads.map(self._with_tail, tails, tails.values()), strict=True)
+        self._unsynced += tails
+
+    def _with_tail(self, file: str, tail: bytes) -> tuple[int, str]:
+        """Return size and digest of a shard with its tail, which is what was written, not what is there now."""
+        size, digest = self._files[file]
+        try:
+            hasher = digest_head(self.folder / file, size)
+        except OSError as error:
+            raise fsops.refused(error, self.folder / file) from error
+        if hasher.hexdigest() != digest:
+            msg = f"{self.folder / file}: not what was written. Check the disk, then run the same command again."
+            raise StorageError(msg)
+        hasher.update(tail)
+        return size + len(tail), hasher.hexdigest()
 
     def _table(
         self, path: str, values: Array, attributes: Mapping[str, Any] | None = None, first: str | None = "sample",

@@ -30,7 +30,7 @@ from datacheck.build.writer import shard_file
 from datacheck.cache import layout
 from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.cache.store import open_store
-from datacheck.digest import Digester, canonical_json
+from datacheck.digest import canonical_json, digest_head
 from datacheck.errors import (
     CorruptionError,
     LostStagingError,
@@ -43,7 +43,6 @@ from datacheck.errors import (
 OWNER, _WORK = "OWNER", "work"
 _BEAT_S, _STALE_S = 60.0, 1800.0  # where locks cannot be trusted: how often an owner says that it lives, and until when
 _TRIES = 20
-_PIECE = 1 << 20
 # After these nothing may be kept: another request, other bytes, or bytes that the device may not hold.
 _SPOILED = (UsageError, NondeterministicBuildError, SyncFailedError)
 
@@ -130,17 +129,12 @@ def _numbers(records: Path) -> list[int]:
 
 def _holds(path: Path, size: int, digest: str, *, longer: bool) -> bool:
     """Tell whether the first `size` bytes of a file have this digest, and none follow unless it may be `longer`."""
-    hasher, left = Digester(), size
     try:
-        with path.open("rb", buffering=0) as file:
-            if os.fstat(file.fileno()).st_size > size and not longer:
-                return False
-            while left and (piece := file.read(min(left, _PIECE))):
-                hasher.update(piece)
-                left -= len(piece)
+        if path.stat().st_size > size and not longer:
+            return False
+        return digest_head(path, size).hexdigest() == digest
     except OSError:
         return False
-    return not left and hasher.hexdigest() == digest
 
 
 # ---------------------------------------------------------------------------------------------- one builder

@@ -7,8 +7,9 @@ import os
 import pytest
 
 from datacheck import fsops
-from datacheck.build import builder
+from datacheck.build import builder, staging
 from datacheck.build.builder import build_cache
+from datacheck.build.finish import Finish
 from datacheck.cache import layout
 from datacheck.parallel import Outcome
 from datacheck.registry import resolve
@@ -74,8 +75,8 @@ def watched(tmp_path, monkeypatch):
     monkeypatch.setattr(builder, "ordered_map", inline)
     monkeypatch.setattr(fsops, "SYSTEM", watch)
 
-    def build():
-        built = build_cache(job, tmp_path / "new/out")
+    def build(**options):
+        built = build_cache(job, tmp_path / "new/out", **options)
         above = [built.path, *list(built.path.parents)[:5]]
         return watch.early, [place.name for place in above if place.stat().st_ino in watch.dirty]
 
@@ -91,3 +92,47 @@ def test_the_watch_sees_a_sync_that_is_left_out(watched, monkeypatch, left_out):
     monkeypatch.setattr(fsops, left_out, lambda *_: None)
     early, _ = watched()
     assert early
+
+
+class EndedError(Exception):
+    """Ends a build; what it wrote without a sync stays so."""
+
+
+def ending(*_, **__):
+    raise EndedError
+
+
+@pytest.mark.parametrize("place", ["_dimensions", "_documents", "_provenance"])
+def test_what_a_build_before_left_unsynced_is_synced_before_it_is_named(watched, monkeypatch, place):
+    real = getattr(Finish, place)
+    monkeypatch.setattr(Finish, place, ending)
+    with pytest.raises(EndedError):
+        watched()
+    monkeypatch.setattr(Finish, place, real)
+    assert watched() == ([], [])
+
+
+def test_shards_of_a_build_before_are_synced_before_they_are_named(watched):
+    with pytest.raises(EndedError):
+        watched(progress=lambda tick: ending() if tick.files else None)
+    assert watched() == ([], [])
+
+
+def test_a_name_that_another_builder_made_is_synced_before_it_is_told(watched, monkeypatch):
+    """It may have been killed between its rename and its sync."""
+    real = staging.acknowledge
+    monkeypatch.setattr(staging, "acknowledge", ending)
+    with pytest.raises(EndedError):
+        watched()
+    monkeypatch.setattr(staging, "acknowledge", real)
+    assert watched() == ([], [])
+
+
+def test_the_watch_sees_what_a_build_before_left_unsynced(watched, monkeypatch):
+    real = Finish._documents
+    monkeypatch.setattr(Finish, "_documents", ending)
+    with pytest.raises(EndedError):
+        watched()
+    monkeypatch.setattr(Finish, "_documents", real)
+    monkeypatch.setattr(fsops, "sync_files", lambda *_: None)
+    assert watched()[0]

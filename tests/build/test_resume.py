@@ -486,6 +486,20 @@ def test_a_replayed_rename_is_success(job, made, golden, tmp_path, monkeypatch):
     assert tree(build_cache(job, tmp_path / "out").path) == golden
 
 
+def test_a_ragged_shard_that_changes_while_it_is_completed_is_not_certified(job, made, golden, tmp_path, monkeypatch):
+    real = Finish._dimensions
+
+    def damaging(self):
+        edited(self.folder / "fields/cloud/c.2.0", lambda raw: b"x" + raw[1:])
+        return real(self)
+
+    monkeypatch.setattr(Finish, "_dimensions", damaging)
+    with pytest.raises(StorageError, match=r"fields/cloud/c\.2\.0: not what was written"):
+        build_cache(job, tmp_path / "out")
+    monkeypatch.setattr(Finish, "_dimensions", real)
+    assert rerun(job, tmp_path / "out", golden).kept == 5
+
+
 def test_a_folder_that_is_gone_at_the_rename(job, made, tmp_path, monkeypatch):
     real = Finish.run
 
