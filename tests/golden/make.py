@@ -3,8 +3,8 @@
     python -m tests.golden.make        # writes the archives and sources that are not there; changes none that is
 
 An archive is never changed: readers must read it for as long as they read its format. Where datacheck makes other bytes
-of the same files on purpose (`VALUES` in datacheck/build/fingerprint.py is one more), the archives get a number that is
-one more, too, and the old ones stay beside them.
+of the same files on purpose (`VALUES` in datacheck/build/fingerprint.py is one more), `ARCHIVES` gets new names, and
+the old archives stay: they are no longer built again, and still read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.build.make import job_of, schema_of
 HERE = Path(__file__).parent
 SOURCES = HERE / "sources"
 CODECS = {"plain": Codec(), "zstd": Codec("zstd")}
-ARCHIVES = {f"1-{name}": codec for name, codec in CODECS.items()}  # format, then which
+ARCHIVES = {f"1-{name}": codec for name, codec in CODECS.items()}  # format, then which; what is built now
 
 DTYPES = [
     "bool",
