@@ -3,10 +3,12 @@
 Correctness never depends on a lock: a folder is private, what is found in it proves itself by digests, and one rename
 makes it a cache. Locks only tell whether a builder is still at work, so that its shards are not made twice.
 
-    .building/<key>.<uuid>/OWNER         locked while the builder lives
-    .building/<key>.<uuid>/work/records  what is known of each finished shard
-    .building/<key>.<uuid>/work/shards   what becomes the cache; `whole` once no task may write there any more
-    .trash/<name>.<uuid>                 damaged caches, builds that were not deterministic; never read again
+    .building/<key>.<uuid>
+        OWNER          locked while the builder lives
+        work
+            records    what is known of each finished shard
+            shards     what becomes the cache; `whole` once no task may write there any more
+    .trash/<name>.<uuid>    damaged caches, builds that were not deterministic; never read again
 """
 
 from __future__ import annotations
