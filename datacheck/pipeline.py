@@ -18,9 +18,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from datacheck import fsops, transforms
 from datacheck.build import fingerprint
-from datacheck.build.builder import Built, Job, Progress, build_cache, digests, prepare
+from datacheck.build.builder import Built, Progress, build_cache, prepare
 from datacheck.build.explain import Difference
 from datacheck.build.explain import explain as explained
+from datacheck.build.job import Job, digests
 from datacheck.build.plan import Samples
 from datacheck.build.seen import Seen, measured, of_table, survey
 from datacheck.cache.codec import PLAIN, Codec

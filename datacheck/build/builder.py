@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,18 @@ from typing import Any
 import numpy as np
 
 from datacheck import transforms
-from datacheck.build import fingerprint, record, staging
+from datacheck.build import fingerprint, staging
 from datacheck.build.finish import Facts, Finish
-from datacheck.build.plan import Plan, Samples, cut, estimate, resolve, stored
+from datacheck.build.job import Job, digests, recorded, tasks_of
+from datacheck.build.plan import Plan, cut, estimate, resolve, stored
 from datacheck.build.record import Record
-from datacheck.build.seen import Seen
 from datacheck.build.staging import Staging
-from datacheck.build.writer import spec_as
 from datacheck.cache import Cache, layout, open_cache
-from datacheck.cache.codec import PLAIN, Codec
-from datacheck.digest import digest_value
-from datacheck.errors import CorruptionError, DatacheckError, OutOfSpaceError, StorageError, UsageError
+from datacheck.cache.codec import PLAIN
+from datacheck.errors import CorruptionError, OutOfSpaceError, UsageError
 from datacheck.finding import Tick
-from datacheck.parallel import Limits, Outcome, ordered_map
+from datacheck.parallel import Limits, ordered_map
 from datacheck.registry import find_in
-from datacheck.schema.model import Schema
-from datacheck.sources.entries import Entry
 from datacheck.transforms.base import Transform
 
 Array = np.ndarray[Any, Any]
@@ -39,38 +35,6 @@ Progress = Callable[[Tick], None]
 
 _WRITE = "datacheck.build.writer:write_shards"
 _LIMITS = Limits(item_s=600.0)  # for a whole shard
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """Everything a build of one split is made from: plain data, the scan's verdict included.
-
-    Args:
-        pipeline: its name: the folder below the output.
-        schema: the whole schema; `Schema.for_split` is applied here.
-        split: the split, "" for a dataset without splits.
-        root, roots: where the files are.
-        steps: the pipeline's transforms, unbound.
-        samples: in key order, with the verdict on each.
-        seen: what is known of each field before the transforms.
-        files: per item the listing paths of all files that reading it opens.
-        sources: their entries, digests included.
-        paths: folders in which the functions of a user are found.
-        codec: what the chunks of the fields go through.
-    """
-
-    pipeline: str
-    schema: Schema
-    split: str
-    root: Path
-    roots: Mapping[str, Path]
-    steps: Sequence[Transform]
-    samples: Samples
-    seen: Mapping[str, Seen]
-    files: Sequence[Sequence[str]]
-    sources: Mapping[str, Entry]
-    paths: Sequence[str] = ()
-    codec: Codec = PLAIN
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,11 +129,6 @@ def build_cache(
     return Built(target, plan.split, *count, size, came == "theirs", done.not_made, moved, len(kept))
 
 
-def digests(job: Job) -> dict[str, tuple[int, str]]:
-    """Return size and digest of every source file, by path."""
-    return {path: (entry.size, entry.digest or "") for path, entry in sorted(job.sources.items())}
-
-
 def _finished(target: Path) -> tuple[Cache | None, Path | None]:
     """Return the whole cache at `target`; a damaged one is moved aside and kept as evidence."""
     if not target.exists():
@@ -223,25 +182,17 @@ def _written(
     scheduler: str | None, progress: Progress | None,
 ) -> dict[int, Record]:  # fmt: skip
     """Make all shards but those that are kept; return their records."""
-    tasks = list(_tasks(job, plan, steps, stage, kept))
+    batches = ([g for g in batch if g not in kept] for batch in plan.batches())
+    tasks = tasks_of(job, plan, steps, batches, stage.shards, stage.records)
     records: dict[int, Record] = {}
     with contextlib.closing(
         ordered_map(_WRITE, tasks, workers=workers, scheduler=scheduler, limits=_LIMITS)  # type: ignore[type-var]
     ) as outcomes:
         for outcome in outcomes:
-            for g, size, digest in _reports(outcome):
-                records[g] = _record(stage.records, g, size, digest)
+            records |= {one.g: one for one in recorded(outcome, stage.records)}
             if progress is not None:
                 progress(_tick(plan, len(kept) + len(records)))
     return records
-
-
-def _record(folder: Path, g: int, size: int, digest: str) -> Record:
-    found = record.read(folder, g, size, digest)
-    if found is None:
-        msg = f"{folder / str(g)}: not what a worker wrote. Do all workers see this folder? Nothing was published."
-        raise StorageError(msg)
-    return found
 
 
 def _tick(plan: Plan, shards: int) -> Tick:
@@ -249,51 +200,3 @@ def _tick(plan: Plan, shards: int) -> Tick:
     nbytes = plan.samples.nbytes
     done = int(nbytes[:samples].sum()), int(nbytes.sum())
     return Tick(shards, plan.shards, *done, samples, 0, f"building {plan.split}")
-
-
-def _reports(outcome: Outcome) -> list[list[Any]]:
-    """Return [g, size, xxh3_128] of the record of every shard of a task."""
-    for death in outcome.deaths:
-        keys = death.item["keys"]
-        last = death.how.strip().splitlines()[-1]
-        msg = f"samples {keys[0]} to {keys[-1]}: {last}. Nothing was published."
-        raise (DatacheckError if death.crash else StorageError)(msg)
-    return [report for payload in outcome.payloads for report in payload]
-
-
-def _tasks(
-    job: Job, plan: Plan, steps: Sequence[Transform], stage: Staging, kept: Mapping[int, Record]
-) -> Iterator[dict[str, Any]]:
-    shared = {
-        "schema": job.schema.as_dict(),
-        "root": os.path.abspath(job.root),  # noqa: PTH100  links stay links
-        "roots": {name: os.path.abspath(path) for name, path in sorted(job.roots.items())},  # noqa: PTH100
-        "steps": [step.as_dict() for step in steps],
-        "identities": [digest_value(step.identity()) for step in steps],
-        "paths": list(job.paths),
-        "specs": {name: spec_as(spec) for name, spec in plan.specs.items()},
-        "codec": str(plan.codec),
-        "samples": len(plan.samples),
-        "k": plan.k,
-        "folder": os.path.abspath(stage.shards),  # noqa: PTH100
-        "records": os.path.abspath(stage.records),  # noqa: PTH100
-    }
-    for batch in plan.batches():
-        if todo := [g for g in batch if g not in kept]:
-            yield shared | {"items": [_order(job, plan, g) for g in todo]}
-
-
-def _order(job: Job, plan: Plan, g: int) -> dict[str, Any]:
-    """Return the order for one shard: its keys, and which of them to read from which files."""
-    part = plan.shard(g)
-    keys = job.samples.keys[part]
-    wanted: dict[int, list[str]] = {}
-    for key, item, readable in zip(keys, job.samples.item_of[part], job.samples.readable[part], strict=True):
-        if readable:
-            wanted.setdefault(int(item), []).append(key)
-    reads = []
-    for item, some in wanted.items():
-        entries = [job.sources[path] for path in job.files[item] if path in job.sources]
-        files = [[entry.path, *entry[1:5], entry.digest or ""] for entry in entries]
-        reads.append({"item": job.samples.items[item].as_dict() | {"keys": some}, "files": files})
-    return {"g": g, "keys": keys, "reads": reads}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.builder import Job
+from datacheck.build.job import Job
 from datacheck.build.plan import Samples
 from datacheck.build.seen import of_blocks
 from datacheck.schema.model import Schema

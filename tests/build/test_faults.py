@@ -137,7 +137,7 @@ def test_a_late_task_cannot_touch_a_published_cache(data, tmp_path, monkeypatch)
     ordered_map = builder.ordered_map
 
     def remembering(function, tasks, **options):
-        orders.extend(tasks)
+        orders.extend(tasks := list(tasks))
         return ordered_map(function, tasks, **options)
 
     monkeypatch.setattr(builder, "ordered_map", remembering)
@@ -172,6 +172,7 @@ def test_a_task_gives_the_same_files_twice(data, tmp_path, monkeypatch):
     ordered_map = builder.ordered_map
 
     def twice(function, tasks, **options):
+        tasks = list(tasks)
         list(ordered_map(function, tasks, **options))
         return ordered_map(function, tasks, **options)
 

@@ -132,7 +132,7 @@ def test_nothing_stays_of_a_build_that_finished_no_shard(job, tmp_path, monkeypa
     def ending(*_, **__):
         raise StopError
 
-    monkeypatch.setattr(builder, "_tasks", ending)
+    monkeypatch.setattr(builder, "tasks_of", ending)
     with pytest.raises(StopError) as caught:
         build_cache(job, tmp_path / "out")
     assert not hasattr(caught.value, "__notes__")

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.build.builder import Built, Job, build_cache
+from datacheck.build.builder import Built, build_cache
+from datacheck.build.job import Job
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from tests.build.make import job_of, schema_of

@@ -1,0 +1,128 @@
+"""What a build of one split is made from, the tasks that make its shards, and what they leave."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datacheck.build import record
+from datacheck.build.plan import Plan, Samples
+from datacheck.build.record import Record
+from datacheck.build.seen import Seen
+from datacheck.build.writer import spec_as
+from datacheck.cache.codec import PLAIN, Codec
+from datacheck.digest import digest_value
+from datacheck.errors import DatacheckError, StorageError
+from datacheck.parallel import Outcome
+from datacheck.schema.model import Schema
+from datacheck.sources.entries import Entry
+from datacheck.transforms.base import Transform
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Everything a build of one split is made from: plain data, the scan's verdict included.
+
+    Args:
+        pipeline: its name: the folder below the output.
+        schema: the whole schema; `Schema.for_split` is applied here.
+        split: the split, "" for a dataset without splits.
+        root, roots: where the files are.
+        steps: the pipeline's transforms, unbound.
+        samples: in key order, with the verdict on each.
+        seen: what is known of each field before the transforms.
+        files: per item the listing paths of all files that reading it opens.
+        sources: their entries, digests included.
+        paths: folders in which the functions of a user are found.
+        codec: what the chunks of the fields go through.
+    """
+
+    pipeline: str
+    schema: Schema
+    split: str
+    root: Path
+    roots: Mapping[str, Path]
+    steps: Sequence[Transform]
+    samples: Samples
+    seen: Mapping[str, Seen]
+    files: Sequence[Sequence[str]]
+    sources: Mapping[str, Entry]
+    paths: Sequence[str] = ()
+    codec: Codec = PLAIN
+
+
+def digests(job: Job) -> dict[str, tuple[int, str]]:
+    """Return size and digest of every source file, by path."""
+    return {path: (entry.size, entry.digest or "") for path, entry in sorted(job.sources.items())}
+
+
+def tasks_of(
+    job: Job, plan: Plan, steps: Sequence[Transform], batches: Iterable[Sequence[int]], shards: Path, records: Path
+) -> Iterator[dict[str, Any]]:
+    """Return the tasks for `writer.write_shards`.
+
+    Args:
+        job, plan, steps: what is built, as `builder.prepare` gave it.
+        batches: the numbers of the shards of each task; an empty one is passed over.
+        shards: where the tasks write the shards of every field.
+        records: where they write what is known of each.
+
+    Notes:
+        Each task is made when it is asked for; what all of them say is settled now.
+    """
+    shared = {
+        "schema": job.schema.as_dict(),
+        "root": os.path.abspath(job.root),  # noqa: PTH100  links stay links
+        "roots": {name: os.path.abspath(path) for name, path in sorted(job.roots.items())},  # noqa: PTH100
+        "steps": [step.as_dict() for step in steps],
+        "identities": [digest_value(step.identity()) for step in steps],
+        "paths": list(job.paths),
+        "specs": {name: spec_as(spec) for name, spec in plan.specs.items()},
+        "codec": str(plan.codec),
+        "samples": len(plan.samples),
+        "k": plan.k,
+        "folder": os.path.abspath(shards),  # noqa: PTH100
+        "records": os.path.abspath(records),  # noqa: PTH100
+    }
+    return (shared | {"items": [_order(job, plan, g) for g in batch]} for batch in batches if batch)
+
+
+def _order(job: Job, plan: Plan, g: int) -> dict[str, Any]:
+    """Return the order for one shard: its keys, and which of them to read from which files."""
+    part = plan.shard(g)
+    keys = job.samples.keys[part]
+    wanted: dict[int, list[str]] = {}
+    for key, item, readable in zip(keys, job.samples.item_of[part], job.samples.readable[part], strict=True):
+        if readable:
+            wanted.setdefault(int(item), []).append(key)
+    reads = []
+    for item, some in wanted.items():
+        entries = [job.sources[path] for path in job.files[item] if path in job.sources]
+        files = [[entry.path, *entry[1:5], entry.digest or ""] for entry in entries]
+        reads.append({"item": job.samples.items[item].as_dict() | {"keys": some}, "files": files})
+    return {"g": g, "keys": keys, "reads": reads}
+
+
+def recorded(outcome: Outcome, folder: Path) -> list[Record]:
+    """Return the records of the shards of a task, read from where it wrote them.
+
+    Raises:
+        StorageError: a record is not what the task answered for, or its process died.
+        DatacheckError: the task failed as nobody expected.
+    """
+    for death in outcome.deaths:
+        keys = death.item["keys"]
+        last = death.how.strip().splitlines()[-1]
+        msg = f"samples {keys[0]} to {keys[-1]}: {last}. Nothing was published."
+        raise (DatacheckError if death.crash else StorageError)(msg)
+    records = []
+    for g, size, digest in (report for payload in outcome.payloads for report in payload):
+        found = record.read(folder, g, size, digest)
+        if found is None:
+            msg = f"{folder / str(g)}: not what a worker wrote. Do all workers see this folder? Nothing was published."
+            raise StorageError(msg)
+        records.append(found)
+    return records
