@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from datacheck import numerics
 from datacheck.build import record
 from datacheck.build.plan import Plan, Samples
 from datacheck.build.record import Record
@@ -86,6 +87,7 @@ def tasks_of(
         "k": plan.k,
         "folder": os.path.abspath(shards),  # noqa: PTH100
         "records": os.path.abspath(records),  # noqa: PTH100
+        "numerics": numerics.measured(),
     }
     return (shared | {"items": [_order(job, plan, g) for g in batch]} for batch in batches if batch)
 

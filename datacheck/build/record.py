@@ -6,13 +6,13 @@ Nothing else of a shard crosses processes, so an answer is small, and a later ru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from datacheck import fsops
+from datacheck import fsops, numerics
 from datacheck.digest import digest_bytes, digest_parts
 from datacheck.wire import decode, encode
 
@@ -39,6 +39,7 @@ class Record:
         g: number of the shard.
         files: size and xxh3_128 of each field's file as the task wrote it: without its index where the field is ragged.
         reasons: place in the shard and why, of the samples that were not made; ascending.
+        numerics: what the process that made it makes of numbers (`numerics.digest`).
     """
 
     g: int
@@ -52,9 +53,10 @@ class Record:
     origins: Array
     origin_lengths: Array
     reasons: Sequence[tuple[int, str]]
+    numerics: str = field(default_factory=numerics.digest)
 
 
-_NAMES = {field.name for field in fields(Record)}
+_NAMES = {one.name for one in fields(Record)}
 
 
 def write(folder: Path, record: Record) -> list[Any]:
@@ -80,7 +82,9 @@ def read(folder: Path, g: int, size: int, digest: str) -> Record | None:
 
 
 def found(folder: Path, g: int) -> Record | None:
-    """Return the record of shard `g` that a run before wrote, or None where there is none, or it is torn or damaged.
+    """Return the record of shard `g` that a run before wrote, or None where there is none to go on with.
+
+    It may be torn, damaged, or of an environment that makes something else of numbers.
 
     Raises:
         StorageError: the operating system refuses.
@@ -102,7 +106,7 @@ def _proven(path: Path) -> bytes | None:
 
 def _record(data: bytes) -> Record | None:
     said = decode(data)
-    if said.keys() != _NAMES:  # of another version of datacheck
+    if said.keys() != _NAMES or said["numerics"] != numerics.digest():  # of another version, of another NumPy
         return None
     said["files"] = {name: (count, digest) for name, (count, digest) in said["files"].items()}
     said["reasons"] = [(place, why) for place, why in said["reasons"]]

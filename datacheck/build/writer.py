@@ -6,6 +6,7 @@ its record; only the record's size and digest come back.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,14 @@ import numpy as np
 import orjson
 import xxhash
 
-from datacheck import fsops, transforms
+from datacheck import fsops, numerics, transforms
 from datacheck.build import record
 from datacheck.build.record import Record
 from datacheck.build.shard import Room, Shard
 from datacheck.cache import layout
 from datacheck.cache.codec import Codec
 from datacheck.digest import digest_parts, digest_value
-from datacheck.errors import UsageError
+from datacheck.errors import StorageError, UsageError
 from datacheck.registry import find_in
 from datacheck.sample import ArraySpec, Origin
 from datacheck.schema.model import Schema
@@ -41,7 +42,8 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
         task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities (digest of each step as it
             was when the build was planned), paths (folders of user functions), specs (by field), codec (in words),
             samples (in the split), k, folder (of the unfinished cache), records (their folder), items: one per shard:
-            number, keys, reads (`Item.as_dict` with keys, files with size, times and digest).
+            number, keys, reads (`Item.as_dict` with keys, files with size, times and digest); numerics (what was
+            `numerics.measured` where the build was planned).
         beat: called with a shard's place in the task.
 
     Returns:
@@ -51,9 +53,12 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
         UsageError: a source file changed since it was scanned, or a step since the build was planned, or is another
             one on this machine; or a user's function failed.
         OutOfSpaceError: the disk is full.
+        StorageError: this machine makes something else of numbers, or does not see the folders.
     """
-    find_in(task["paths"])
+    numerics.agree(task["numerics"])
     root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
+    _in_sight(root, *roots.values(), Path(task["records"]))
+    find_in(task["paths"])
     source = open_source(Schema.model_validate(task["schema"]), root, roots)
     steps = [transforms.step(entry) for entry in task["steps"]]
     _as_planned(steps, task["identities"])
@@ -67,6 +72,17 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
             _unchanged(root, roots, read["files"], source.digests)
         done.append(_written(shard, order["g"], task))
     return done
+
+
+def _in_sight(*folders: Path) -> None:
+    """Raise unless this machine has the folders of the build."""
+    for folder in folders:
+        if not folder.is_dir():
+            msg = (
+                f"{folder}: no such file or directory on {socket.gethostname()}. Every worker must see the data and "
+                "the caches under the paths that this command sees. Nothing was published."
+            )
+            raise StorageError(msg)
 
 
 def _as_planned(steps: Sequence[Transform], identities: Sequence[str]) -> None:
@@ -132,7 +148,8 @@ def _unchanged(root: Path, roots: Mapping[str, Path], files: Sequence[Sequence[A
     for path, *expected, digest in files:
         entry = stat_entry(root, path, roots)
         if entry is None or list(entry[1:5]) != expected or read.get(path, digest) != digest:
-            msg = f"{path}: changed during the build. Nothing was published; run the same command again."
+            what = f"is not there on {socket.gethostname()}" if entry is None else "changed during the build"
+            msg = f"{path}: {what}. Nothing was published; run the same command again."
             raise UsageError(msg)
 
 

@@ -7,13 +7,14 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from datacheck import fsops
-from datacheck.build import builder, staging
+from datacheck.build import builder, record, staging
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import Finish
 from datacheck.cache import layout
@@ -146,6 +147,11 @@ def edited(path, change):
     path.write_bytes(content)
 
 
+def renumbered(records):
+    """Let a machine have made the second shard that makes something else of numbers: all else is as it was."""
+    record.write(records, replace(record.found(records, 1), numerics="0" * 32))
+
+
 DAMAGES = {  # what happens to the work, and how many of three shards are then kept
     "torn": (lambda work: edited(work / "records/1", lambda raw: raw[:-5]), 2),
     "swapped": (lambda work: (work / "records/1").replace(work / "records/2"), 1),
@@ -156,6 +162,7 @@ DAMAGES = {  # what happens to the work, and how many of three shards are then k
     "empty": (lambda work: edited(work / "shards/fields/cloud/c.1.0", lambda raw: b""), 2),
     "shard gone": (lambda work: (work / "shards/fields/labels/c.1").unlink(), 2),
     "no owner": (lambda work: (work.parent / staging.OWNER).unlink(), 3),
+    "other numbers": (lambda work: renumbered(work / "records"), 2),
     "strange": (lambda work: (work / "records/999").write_bytes((work / "records/1").read_bytes()), 3),
     "partial": (lambda work: (work / "records/.7.ab.partial").write_bytes(b"torn"), 3),
     "no records": (lambda work: fsops.remove_tree(work / "records"), 0),

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import CancelledError
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from datacheck.child import PARSER
 from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.parallel import Child, Limits, _result, ordered_map, run_task
 from datacheck.wire import decode, encode
@@ -198,6 +200,24 @@ def test_what_a_task_prints_is_not_kept_for_the_next():
         run_task(child, WORK, {"items": ["noise"]})
         assert child._noise.seek(0, os.SEEK_END) == len(b"a library prints here")
     child.close()
+
+
+def multiply(task, beat):
+    """Let BLAS multiply what is worth a second thread; return how many threads there are then."""
+    beat(0)
+    np.ones((700, 700)) @ np.ones((700, 700))
+    return len(os.listdir("/proc/self/task"))
+
+
+@pytest.mark.parametrize(("said", "threads"), [({}, {1}), ({"OPENBLAS_NUM_THREADS": "2"}, {2, 3})])
+def test_a_child_has_one_thread_for_blas(monkeypatch, said, threads):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")  # what the user has set for training is not for children
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    child = Child(Limits(), replace(PARSER, environment=said))
+    payload, death = child.run("tests.trunk.test_parallel:multiply", {"items": [0]})
+    child.close()
+    assert death is None
+    assert payload in threads
 
 
 def test_no_child_outlives_the_map():
