@@ -75,6 +75,24 @@ def data_of(column: Column) -> bytes:
     return data
 
 
+def parts_of(column: Column) -> list[bytes]:
+    """Return the bytes of each text of a column."""
+    known: list[bytes] | None = column.__dict__.get("_parts")
+    if known is not None:
+        return known
+    data, stops = data_of(column), column.starts + (0 if column.lengths is None else column.lengths)
+    return [data[begin:stop] for begin, stop in zip(column.starts.tolist(), stops.tolist(), strict=True)]
+
+
+def column_of(texts: list[bytes]) -> Column:
+    """Return the column of texts in UTF-8; what they are one by one and together need not be made again."""
+    data = b"".join(texts)
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    column = Column(np.frombuffer(data, np.uint8), lengths, "text")
+    column.__dict__.update(_data=data, _parts=texts)
+    return column
+
+
 def text_at(column: Column, place: int) -> str:
     """Return one text of a column; the others need not be decoded for it."""
     known: list[str] | None = column.__dict__.get("objects")

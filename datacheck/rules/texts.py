@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.messages import data_of, text_at
+from datacheck.messages import data_of, parts_of, text_at
 from datacheck.sample import Column
 
 Array = np.ndarray[Any, Any]
@@ -30,8 +30,10 @@ def words_apart(column: Column) -> list[bytes]:
     """
     octets, data = np.ascontiguousarray(column.values), data_of(column)
     stops = column.starts + (0 if column.lengths is None else column.lengths)
-    texts = list(map(data.__getitem__, map(slice, column.starts.tolist(), stops.tolist())))
+    texts = parts_of(column)
     untidy = np.concatenate([_untidy(octets, column.starts, stops), _other_spaces(octets, data)])
+    if len(untidy):
+        texts = texts.copy()  # they are the column's own
     for i in np.unique(np.searchsorted(stops, untidy, side="right")).tolist():
         text = texts[i].decode("utf-8", "surrogatepass")
         texts[i] = " ".join(text.split()).encode("utf-8", "surrogatepass")

@@ -64,10 +64,13 @@ _CHATS = st.lists(st.one_of(_PLAIN, _MESSAGE), max_size=5).flatmap(lambda chat: 
 _PLAINS = st.lists(_PLAIN, max_size=5).flatmap(lambda chat: written({"c": chat}))
 
 
-def rows(schema: Any, data: bytes, least: int, piece: int) -> dict[str, Any]:
+def rows(schema: Any, data: bytes, how: str, piece: int) -> dict[str, Any]:
     measures = measures_of(choose_rules(schema, rules_for(schema), "deep"), "deep")
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk, "_LEAST_BYTES", least)
+        patch.setattr(bulk, "_LEAST_BYTES", 0 if how == "parsed" else 1 << 30)
+        patch.setattr(bulk, "_TRIES", 0 if how == "one by one" else 1 << 30)
+        if how == "parsed":
+            patch.setattr(Bulk, "_at_quotes", lambda *_: None)
         patch.setattr(jsonl, "_PIECE_BYTES", piece)
         Path(name, "a.jsonl").write_bytes(data)
         task = {
@@ -96,7 +99,9 @@ def rows(schema: Any, data: bytes, least: int, piece: int) -> dict[str, Any]:
 @example([b'{"text":', b'"a"}', b'{"text": "a"} {"text": "b"}'], True, 1 << 20)
 def test_texts_in_bulk_are_what_they_are_one_by_one(lines: list[bytes], ended: bool, piece: int) -> None:
     data = b"\n".join(lines) + b"\n" * ended
-    assert rows(TEXT, data, 0, piece) == rows(TEXT, data, 1 << 30, piece)
+    wanted = rows(TEXT, data, "one by one", piece)
+    assert rows(TEXT, data, "parsed", piece) == wanted
+    assert rows(TEXT, data, "cut", piece) == wanted
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -108,7 +113,9 @@ def test_texts_in_bulk_are_what_they_are_one_by_one(lines: list[bytes], ended: b
 @example([b'{"c": [{"role": "user", "content": "a"}, {"role": "", "content": "b"}]}'], 1 << 20)
 def test_chats_in_bulk_are_what_they_are_one_by_one(lines: list[bytes], piece: int) -> None:
     data = b"\n".join(lines)
-    assert rows(CHAT, data, 0, piece) == rows(CHAT, data, 1 << 30, piece)
+    wanted = rows(CHAT, data, "one by one", piece)
+    assert rows(CHAT, data, "parsed", piece) == wanted
+    assert rows(CHAT, data, "cut", piece) == wanted
 
 
 def test_plain_lines_are_parsed_in_bulk_and_no_others() -> None:
