@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +64,18 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     steps = [transforms.step(entry) for entry in task["steps"]]
     _as_planned(steps, task["identities"])
     specs = {name: spec_from(data) for name, data in task["specs"].items()}
-    done, room = [], Room()
-    for place, order in enumerate(task["items"]):
-        beat(place)
-        shard = Shard(order["keys"], specs, room)
-        _fill(shard, source, steps, order["reads"], lambda _: beat(place))  # noqa: B023  called before the next one
-        for read in order["reads"]:
-            _unchanged(root, roots, read["files"], source.digests)
-        done.append(_written(shard, order["g"], task))
-    return done
+    rooms, done = (Room(), Room()), []
+    with ThreadPoolExecutor(1) as disk:  # which takes one shard while the next is made
+        for place, order in enumerate(task["items"]):
+            beat(place)
+            shard = Shard(order["keys"], specs, rooms[place % 2])
+            _fill(shard, source, steps, order["reads"], lambda _: beat(place))  # noqa: B023  called before the next one
+            for read in order["reads"]:
+                _unchanged(root, roots, read["files"], source.digests)
+            if done:
+                done[-1].result()  # it may have failed, and the next shard needs its room
+            done.append(disk.submit(_written, shard, order["g"], task))
+        return [written.result() for written in done]
 
 
 def _in_sight(*folders: Path) -> None:

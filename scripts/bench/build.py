@@ -1,8 +1,17 @@
-"""How fast one process turns .npy clouds (float32 [4096, 6]) into a cache, against reading and writing the same bytes.
+"""How fast .npy clouds (float32 [4096, 6]) become a cache, against writing the same bytes plainly and against others.
 
-    python scripts/bench/build.py [--gigabytes 1] [--rounds 3] [--folder DIR]
+    python scripts/bench/build.py [--gigabytes 2] [--rounds 3] [--folder DIR] [--peers PYTHON[:NAME,...] ...]
 
-The limit reads every file with `np.load` and writes shards of the same size, synced. Rounds interleaved; medians.
+limit      writes the bytes of every shard, which lie in memory, and syncs each file: nothing is read
+and read   the same, and reads the files with `np.load` before
+build      by one process and by two; the scan was made before, as it is when a build follows one
+and scan   a build of data that nobody has looked at
+peers      see writers.py; --peers names a Python and which of them it has (streaming, litdata, webdataset, datasets,
+           zarr). None of them syncs or digests anything: `returned` is when they say that they are done, `on disk`
+           when their files were synced after that, as ours are when the build returns
+
+Every way reads the same files, which are in the page cache; rounds interleaved; medians. Ends with 1 where the build
+stays below `--need` of the limit, or where a peer is faster to the disk.
 """
 
 from __future__ import annotations
@@ -12,65 +21,126 @@ import os
 import platform
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+from writers import ITEM, SHARD, WRITERS, timed
 
 from datacheck import fsops
 from datacheck.pipeline import build
 from datacheck.scan import Request, run_scan
 from datacheck.schema.model import Schema
 
-ITEM = (4096, 6)
-SHARD = 512  # files: 48 MiB
+FILES = SHARD // (4 * ITEM[0] * ITEM[1])  # of one shard
 SCHEMA = Schema.model_validate({
     "datacheck": 1, "name": "clouds", "samples": {"files": "*.npy"},
     "fields": {"cloud": {"shape": list(ITEM), "dtype": "float32"}},
 })  # fmt: skip
+LIMIT, BEST = "limit: synced writing", "build"
+Way = Callable[[Path], "tuple[float, float]"]
 
 
-def plainly(data: Path, out: Path) -> None:
-    """Read and write the same bytes with nothing in between."""
+def write_data(folder: Path, count: int) -> None:
+    """Write so many clouds, no two alike."""
+    rng = np.random.Generator(np.random.Philox(0))
+    cloud = rng.random(ITEM, np.float32)
+    folder.mkdir()
+    for i in range(count):
+        cloud[0] = rng.random(ITEM[1])
+        np.save(folder / f"{i:08d}.npy", cloud)
+
+
+def plainly(data: Path, out: Path, *, read: bool) -> None:
+    """Write the same bytes with nothing in between."""
     fsops.make_directory(out)
     files = sorted(data.iterdir())
-    for first in range(0, len(files), SHARD):
-        rows = np.stack([np.load(file) for file in files[first : first + SHARD]])
-        fsops.write_file(out / f"{first}", memoryview(rows).cast("B"))
+    rows = np.stack([np.load(file) for file in files[:FILES]])
+    for first in range(0, len(files), FILES):
+        some = files[first : first + FILES]
+        if read:
+            rows[: len(some)] = [np.load(file) for file in some]
+        fsops.write_file(out / f"{first}", memoryview(rows[: len(some)]).cast("B"))
 
 
-def main() -> None:
+def peer(python: str, name: str, data: Path, workers: int, out: Path) -> tuple[float, float]:
+    """Let another write."""
+    command = [python, str(Path(__file__).with_name("writers.py")), name, str(data), str(out), str(workers)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    returned, synced = map(float, done.stdout.split())
+    return returned, synced
+
+
+def contenders(place: Path, data: Path, peers: list[str]) -> dict[str, Way]:
+    """Return all ways of writing the data, by what they are called."""
+    start = time.perf_counter()
+    run = run_scan(SCHEMA, Request(data, workers=1, output=place / "scan"))
+    print(f"the scan before: {time.perf_counter() - start:.2f} s, one process")
+
+    def ours(workers: int, known: object, out: Path) -> tuple[float, float]:
+        return timed(lambda: build(SCHEMA, data, out, run=known, workers=workers), out)
+
+    ways: dict[str, Way] = {
+        LIMIT: lambda out: timed(lambda: plainly(data, out, read=False), out),
+        "      and read": lambda out: timed(lambda: plainly(data, out, read=True), out),
+        "build, 1 process": partial(ours, 1, run),
+        "build, 2 workers": partial(ours, 2, run),
+        "      and scan, 2 workers": partial(ours, 2, None),
+    }
+    for said in peers:
+        python, _, names = said.partition(":")
+        for name in names.split(",") if names else WRITERS:
+            for workers in (1, 2) if name in {"litdata", "datasets"} else (1,):
+                label = f"{name}, {workers} process{'es' if workers > 1 else ''}"
+                ways[label] = partial(peer, python, name, data, workers)
+    return ways
+
+
+def main() -> int:
+    """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--folder", type=Path, help="where to write; removed afterwards")
+    parser.add_argument("--peers", nargs="+", default=[], metavar="PYTHON[:NAME,...]")
+    parser.add_argument("--need", type=float, default=0.7, help="share of the limit that the build must reach")
     asked = parser.parse_args()
-    seconds: dict[str, list[float]] = {"limit": [], "build": []}
+    count = int(asked.gigabytes * 1e9 / (4 * ITEM[0] * ITEM[1]))
+    print(f"{count:,} files of {4 * ITEM[0] * ITEM[1]:,} B, {asked.rounds} rounds")
+    machine = f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f}), {platform.machine()}"
+    print(f"{machine}, Python {platform.python_version()}, NumPy {np.__version__}")
+    took: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        place, data = Path(folder), Path(folder, "data")
-        data.mkdir()
-        cloud = np.random.Generator(np.random.Philox(0)).random(ITEM, np.float32)
-        count = int(asked.gigabytes * 1e9 / cloud.nbytes)
-        for i in range(count):
-            np.save(data / f"{i:08d}.npy", cloud)
-        start = time.perf_counter()
-        run = run_scan(SCHEMA, Request(data, workers=1, output=place / "scan"))
-        scanned = time.perf_counter() - start
+        place = Path(folder)
+        write_data(place / "data", count)
+        os.sync()
+        ways = contenders(place, place / "data", asked.peers)
         for _ in range(asked.rounds):
-            for name in seconds:
-                out = place / name
-                start = time.perf_counter()
-                plainly(data, out) if name == "limit" else build(SCHEMA, data, out, run=run, workers=1)
-                seconds[name].append(time.perf_counter() - start)
-                shutil.rmtree(out)
-    size = count * cloud.nbytes / 1e9
-    print(f"{count:,} files of {cloud.nbytes:,} B, {asked.rounds} rounds, one process")
-    print(f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}")
-    print(f"{'scan (once)':40}{size / scanned:8.2f} GB/s")
-    for name, said in (("limit", "limit: np.load and synced writing"), ("build", "build, after the scan")):
-        print(f"{said:40}{size / statistics.median(seconds[name]):8.2f} GB/s")
+            for way, run in ways.items():
+                took.setdefault(way, []).append(run(place / "out"))
+                shutil.rmtree(place / "out")
+    return table(took, count * 4 * ITEM[0] * ITEM[1] / 1e9, asked.need)
+
+
+def table(took: dict[str, list[tuple[float, float]]], size: float, need: float) -> int:
+    """Print what each way took [s], for so many GB; return the exit status."""
+    median = {way: [statistics.median(found) for found in zip(*rounds, strict=True)] for way, rounds in took.items()}
+    limit = median[LIMIT][1]
+    print(f"{'':28}{'returned':>10}{'on disk':>10}{'GB/s':>8}{'of the limit':>14}")
+    for way, (returned, synced) in median.items():
+        print(f"{way:28}{returned:>8.2f} s{synced:>8.2f} s{size / synced:>8.2f}{limit / synced:>14.2f}")
+    best = min(synced for way, (_, synced) in median.items() if way.startswith(BEST))
+    faster = [way for way, (_, synced) in median.items() if way.partition(",")[0] in WRITERS and synced < best]
+    print(f"build reaches {limit / best:.2f} of the limit; needed {need:.2f}. Faster peers: {', '.join(faster) or 'none'}")
+    return int(limit / best < need or bool(faster))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
