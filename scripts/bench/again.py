@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,10 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from processes import Cost, datacheck
 
 from datacheck.testing.synth import ho3d
-
-_COMMAND = "import sys; from datacheck.cli.main import main; sys.exit(main())"
 
 
 def pickles(folder: Path, share: float) -> None:
@@ -52,16 +50,12 @@ KINDS: dict[str, tuple[str, Callable[[Path, float], None]]] = {
 }  # fmt: skip
 
 
-def run(here: Path, *args: str) -> tuple[float, float, int]:
-    """Run the command line; return seconds, seconds of all processors, the most memory of the coordinator [bytes]."""
-    began = time.perf_counter()
-    with Path(here, "said").open("wb") as out:
-        process = subprocess.Popen([sys.executable, "-c", _COMMAND, *args, "--format", "json"], stdout=out, cwd=here)
-        _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in {0, 1}:
-        raise SystemExit(Path(here, "said").read_text())
-    return time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss << 10
+def run(here: Path, *arguments: str) -> Cost:
+    """Run the command line; stop where it fails."""
+    code, answer, cost = datacheck([*arguments, "--format", "json"], here)
+    if code not in {0, 1}:
+        raise SystemExit(answer)
+    return cost
 
 
 def measure(kind: str, here: Path, share: float, rounds: int) -> None:
@@ -76,10 +70,10 @@ def measure(kind: str, here: Path, share: float, rounds: int) -> None:
     rescored = [run(here, "rescore", ".datacheck/latest") for _ in range(rounds)]
     files, samples = said["run"]["kept_files"], said["dataset"]["samples"]["listed"]
     limit = 0.5 + 1e-5 * files + 2e-6 * samples
-    print(f"{kind}: {files:,} files, {samples:,} samples; first scan {first[0]:.1f} s, {first[2] >> 20} MiB")
+    print(f"{kind}: {files:,} files, {samples:,} samples; first scan {first.wall:.1f} s, {first.coordinator >> 20} MiB")
     for what, runs in (("second scan", again), ("rescore", rescored)):
-        wall, cpu = (statistics.median(r[i] for r in runs) for i in (0, 1))
-        most = max(r[2] for r in runs) >> 20
+        wall, cpu = (statistics.median(getattr(cost, what) for cost in runs) for what in ("wall", "cpu"))
+        most = max(cost.coordinator for cost in runs) >> 20
         print(f"  {what:12} {wall:6.2f} s, {cpu:.2f} s of processors, {most} MiB; limit {limit:.2f} s")
 
 

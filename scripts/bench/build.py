@@ -138,7 +138,8 @@ def table(took: dict[str, list[tuple[float, float]]], size: float, need: float) 
         print(f"{way:28}{returned:>8.2f} s{synced:>8.2f} s{size / synced:>8.2f}{limit / synced:>14.2f}")
     best = min(synced for way, (_, synced) in median.items() if way.startswith(BEST))
     faster = [way for way, (_, synced) in median.items() if way.partition(",")[0] in WRITERS and synced < best]
-    print(f"build reaches {limit / best:.2f} of the limit; needed {need:.2f}. Faster peers: {', '.join(faster) or 'none'}")
+    said = ", ".join(faster) or "none"
+    print(f"build reaches {limit / best:.2f} of the limit; needed {need:.2f}. Faster peers: {said}")
     return int(limit / best < need or bool(faster))
 
 

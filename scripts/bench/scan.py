@@ -38,12 +38,10 @@ import h5py
 import naive
 import numpy as np
 from PIL import Image
+from processes import Cost, datacheck
 
 from datacheck.testing.synth import ho3d, libero, minimind, scannet
 from datacheck.testing.synth.draw import generator
-
-_COMMAND = "import sys; from datacheck.cli.main import main; sys.exit(main())"
-_POLL_S = 0.02
 
 
 @dataclass
@@ -62,17 +60,6 @@ class Data:
     read: Callable[[], int]
     naive: Callable[[], Any]
     least: Callable[[], int] | None = None
-
-
-@dataclass
-class Cost:
-    """What one run took: seconds, seconds of all processors, the most memory of one process [bytes]; what it did."""
-
-    wall: float
-    cpu: float
-    coordinator: int = 0
-    worker: int = 0
-    tokenized: int = 0
 
 
 # ---------------------------------------------------------------------------------------------------- timing
@@ -105,46 +92,12 @@ def median(costs: list[Cost]) -> Cost:
 def scan(data: Path, schema: str | Path, workers: int, samples: int | None = None) -> Cost:
     """Run ``datacheck scan`` anew and watch it; it must check so many samples."""
     with tempfile.TemporaryDirectory() as here:
-        command = [sys.executable, "-c", _COMMAND, "scan", str(data), "--schema", str(schema)]
-        command += ["--workers", str(workers), "--format", "json", "--output", str(Path(here, "run"))]
-        wall = time.perf_counter()
-        with Path(here, "said").open("wb") as out:
-            process = subprocess.Popen(command, stdout=out, cwd=here)
-            most: dict[int, int] = {}
-            while (ended := os.wait4(process.pid, os.WNOHANG))[0] == 0:
-                for pid in family(process.pid):
-                    most[pid] = max(most.get(pid, 0), peak(pid))
-                time.sleep(_POLL_S)
-        wall = time.perf_counter() - wall
-        code = process.returncode = os.waitstatus_to_exitcode(ended[1])
-        answer = Path(here, "said").read_text()
+        arguments = ["scan", str(data), "--schema", str(schema), "--workers", str(workers)]
+        arguments += ["--format", "json", "--output", str(Path(here, "run"))]
+        code, answer, cost = datacheck(arguments, Path(here))
         if code not in {0, 1} or samples not in {None, json.loads(answer)["dataset"]["samples"]["checked"]}:
             raise SystemExit(answer)
-        tokenized = json.loads(answer)["run"]["tokenized"]
-        used = ended[2]
-    others = [size for pid, size in most.items() if pid != process.pid]
-    return Cost(wall, used.ru_utime + used.ru_stime, most.get(process.pid, 0), max(others, default=0), tokenized)
-
-
-def family(pid: int) -> Iterator[int]:
-    """Yield a process and all that it started."""
-    yield pid
-    for found in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = found.read_text().split()
-        except OSError:  # it has just ended
-            continue
-        for child in children:
-            yield from family(int(child))
-
-
-def peak(pid: int) -> int:
-    """Return the most memory [bytes] that a process has held, 0 where it has ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM")), 0)
+        return replace(cost, tokenized=json.loads(answer)["run"]["tokenized"])
 
 
 def table(data: Data, rounds: int, workers: Sequence[int]) -> Iterator[str]:

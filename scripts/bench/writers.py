@@ -42,7 +42,7 @@ def streaming(workers: int) -> Callable[[list[str], Path], None]:
         sys.modules[name] = module = types.ModuleType(name)
         module.__spec__ = ModuleSpec(name, None)
         vars(module).update(VisionDataset=object, to_tensor=None)
-    from streaming.base import MDSWriter  # noqa: PLC0415
+    from streaming.base import MDSWriter
 
     def write(paths: list[str], out: Path) -> None:
         columns = {"cloud": f"ndarray:float32:{','.join(map(str, ITEM))}"}
@@ -55,7 +55,7 @@ def streaming(workers: int) -> Callable[[list[str], Path], None]:
 
 def litdata(workers: int) -> Callable[[list[str], Path], None]:
     """LitData's optimize."""
-    from litdata import optimize  # noqa: PLC0415
+    from litdata import optimize
 
     return lambda paths, out: optimize(
         fn=load, inputs=paths, output_dir=str(out), chunk_bytes=SHARD, num_workers=workers, verbose=False
@@ -64,7 +64,7 @@ def litdata(workers: int) -> Callable[[list[str], Path], None]:
 
 def webdataset(workers: int) -> Callable[[list[str], Path], None]:
     """WebDataset's ShardWriter."""
-    from webdataset import ShardWriter  # noqa: PLC0415
+    from webdataset import ShardWriter
 
     def write(paths: list[str], out: Path) -> None:
         with ShardWriter(f"{out}/%06d.tar", maxsize=SHARD, verbose=0) as writer:
@@ -76,7 +76,7 @@ def webdataset(workers: int) -> Callable[[list[str], Path], None]:
 
 def datasets(workers: int) -> Callable[[list[str], Path], None]:
     """Hugging Face's Dataset.from_generator."""
-    from datasets import Array2D, Dataset, Features, disable_progress_bars  # noqa: PLC0415
+    from datasets import Array2D, Dataset, Features, disable_progress_bars
 
     disable_progress_bars()
     several = {"num_proc": workers} if workers > 1 else {}
@@ -88,7 +88,7 @@ def datasets(workers: int) -> Callable[[list[str], Path], None]:
 
 def zarr(workers: int) -> Callable[[list[str], Path], None]:
     """zarr-python: shards of whole batches, one sample an inner chunk."""
-    import zarr as zarr_python  # noqa: PLC0415
+    import zarr as zarr_python
 
     def write(paths: list[str], out: Path) -> None:
         k = SHARD // (4 * ITEM[0] * ITEM[1])
