@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,8 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     steps = [transforms.step(entry) for entry in task["steps"]]
     _as_planned(steps, task["identities"])
     specs = {name: spec_from(data) for name, data in task["specs"].items()}
-    rooms, done = (Room(), Room()), []
+    rooms = Room(), Room()
+    done: list[Future[list[Any]]] = []
     with ThreadPoolExecutor(1) as disk:  # which takes one shard while the next is made
         for place, order in enumerate(task["items"]):
             beat(place)
