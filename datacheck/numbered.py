@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any, overload
 
@@ -13,6 +14,7 @@ Array = np.ndarray[Any, Any]
 
 _DIGITS = 12
 _MOST = 10**_DIGITS
+_FOUR = 4  # digits that are looked up together
 
 
 class Numbered(Sequence[str]):
@@ -110,9 +112,9 @@ class Numbered(Sequence[str]):
             texts = np.empty((len(mine), len(head) + _DIGITS), np.uint8)
             texts[:, : len(head)] = np.frombuffer(head, np.uint8)
             rest = self.numbers[mine]
-            for column in range(texts.shape[1] - 1, len(head) - 1, -1):
-                rest, digit = np.divmod(rest, 10)
-                texts[:, column] = digit + ord("0")
+            for column in range(texts.shape[1], len(head), -_FOUR):
+                rest, digits = np.divmod(rest, 10**_FOUR) if rest.any() else (rest, rest)
+                texts[:, column - _FOUR : column] = _four_digits().take(digits, axis=0)
             if len(mine) == len(self):
                 return texts.reshape(-1), stops
             octets[(stops[mine] - texts.shape[1])[:, None] + np.arange(texts.shape[1])] = texts
@@ -122,6 +124,12 @@ class Numbered(Sequence[str]):
         ranks = np.empty(len(self.heads), np.int32)
         ranks[sorted(range(len(self.heads)), key=self.heads.__getitem__)] = np.arange(len(self.heads))
         return ranks[self.rows]
+
+
+@cache
+def _four_digits() -> Array:
+    """Return the digits of all numbers below 10,000: uint8 (numbers, 4)."""
+    return np.frombuffer(b"".join(b"%04d" % number for number in range(10**_FOUR)), np.uint8).reshape(-1, _FOUR)
 
 
 def _numbered(keys: Sequence[str]) -> Numbered | None:

@@ -303,8 +303,8 @@ def _same(parts: list[Measured], count: int) -> Measured | None:
     if any(a.strides[:1] != (0,) for m in parts for a in (m.values, m.present)):
         return None
     for m in parts:
-        alike = m.values.dtype == first.values.dtype and m.values[:1].tobytes() == first.values[:1].tobytes()
-        if not alike or m.present[0] != first.present[0]:
+        one, other = (x.values[:1].tolist() if x.values.dtype.hasobject else x.values[:1].tobytes() for x in (m, first))
+        if m.values.dtype != first.values.dtype or one != other or m.present[0] != first.present[0]:
             return None
     shape = (count, *first.values.shape[1:])
     return Measured(np.broadcast_to(first.values[:1], shape), np.broadcast_to(first.present[:1], count))

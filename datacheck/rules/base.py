@@ -214,12 +214,17 @@ def rule(code: str, name: str, severity: Severity, level: Level, **options: Any)
     return wrap
 
 
+def different(texts: Array) -> list[str]:
+    """Return the different texts of a column, sorted; most columns say the same of all rows, and show it."""
+    return sorted(set(texts if texts.strides[0] else texts[:1]))
+
+
 def where_text(texts: Array, wanted: Callable[[str], bool]) -> Array:
     """Return bool (rows): where a column of few different texts fulfils a condition, asked once per text."""
     found = np.zeros(len(texts), bool)
-    for text in sorted(set(texts)):
-        if wanted(text):
-            found |= texts == text
+    words = different(texts)
+    for text in filter(wanted, words):
+        found |= True if len(words) == 1 else texts == text
     return found
 
 

@@ -132,7 +132,7 @@ def ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:
     Notes:
         -1 for rows of other splits. Without a declared order train comes first, then name order.
     """
-    present = set(rows.splits) - {""}
+    present = set(rows.splits.present()) - {""}
     declared = [s for s in (schema.splits.disjoint if schema.splits else ()) if s in present]
     order = declared or sorted(present, key=lambda s: (s not in _FIRST, s))
     places = {split: i for i, split in enumerate(order)}

@@ -75,7 +75,9 @@ class _Trial:
         why = [*self.told, *self.allowed]
         if self.waived:
             why.append(f"{self.waived:,} failing samples waived: {choice.settings.reason}")
-        unseen = tuple(f"{int(m.sum()):,} samples not judged: {reason}" for reason, m in sorted(self.unseen.items()))
+        unseen = tuple(
+            f"{np.count_nonzero(m):,} samples not judged: {reason}" for reason, m in sorted(self.unseen.items())
+        )
         if self.crashes:
             verdict = Verdict.CRASH
             why.insert(0, self.crashes[0]["traceback"].strip().splitlines()[-1])
@@ -89,10 +91,11 @@ class _Trial:
             why += reasons
         else:
             verdict = Verdict.PASS
-        skipped = {code: int(mask.sum()) for code, mask in sorted(self.skipped.items())}
+        skipped = {code: int(np.count_nonzero(mask)) for code, mask in sorted(self.skipped.items())}
         return RuleVerdict(
             rule.code, rule.name, verdict, choice.severity, rule.level,
-            int(self.checked.sum()), int(self.failed.sum()), skipped, unseen, "; ".join(why), dict(choice.options),
+            int(np.count_nonzero(self.checked)), int(np.count_nonzero(self.failed)), skipped, unseen, "; ".join(why),
+            dict(choice.options),
         )  # fmt: skip
 
 
@@ -145,8 +148,9 @@ def judge(
     _check_waivers(schema, trials)
     findings = sorted((f for t in trials.values() for f in t.findings), key=_worst_first)
     errors = _failing(table, [f for f in findings if f.severity is Severity.ERROR])
-    told = [tuple(text.split()) for text in errors.words]
-    codes = [told[number] for number in errors.rows.tolist()]
+    codes: list[tuple[str, ...]] = [()] * len(table)
+    for place in np.flatnonzero(errors.rows).tolist():
+        codes[place] = tuple(errors[place].split())
     valid = np.array([not text for text in errors.words])[errors.rows] & (table.status == CHECKED)
     verdicts = [trials[code].verdict() for code in sorted(trials)]
     crashed = [c for _, t in sorted(trials.items()) for c in t.crashes]

@@ -90,15 +90,18 @@ def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
 
 
 def _arrow_column(pa: Any, values: Array, present: Array) -> Any:
-    values = np.ascontiguousarray(values)
+    known = bool(present.all())
     if values.dtype.hasobject:
-        return pa.array(values, pa.string(), mask=~present)
+        if known and len(values) and not values.strides[0]:  # one text for all
+            return pa.repeat(pa.scalar(values[0], pa.string()), len(values))
+        return pa.array(values, pa.string(), mask=None if known else ~present)
+    values = np.ascontiguousarray(values)
     if values.ndim == 1:
-        return pa.array(values, mask=~present)
+        return pa.array(values, mask=None if known else ~present)
     flat = pa.array(values.reshape(-1))
-    known = None if present.all() else pa.py_buffer(np.packbits(present, bitorder="little"))
+    bits = None if known else pa.py_buffer(np.packbits(present, bitorder="little"))
     kind = pa.list_(flat.type, values.shape[1])  # a mask for from_arrays loads 0.2 s of library code
-    return pa.FixedSizeListArray.from_buffers(kind, len(values), [known], children=[flat])
+    return pa.FixedSizeListArray.from_buffers(kind, len(values), [bits], children=[flat])
 
 
 # ------------------------------------------------------------------------------------------------ reading

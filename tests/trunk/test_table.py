@@ -116,3 +116,16 @@ def test_columns_that_say_the_same_of_all_rows_travel_and_join_like_others(sizes
         if values.dtype.kind == "f":
             np.testing.assert_array_equal(np.signbit(found.values), np.signbit(values))
         assert found.values.dtype == values.dtype
+
+
+def test_texts_that_are_the_same_in_every_part_stay_one_text():
+    def part(key, text):
+        return Table.from_wire(
+            decode(b"".join(encode(table([key] * 70, **{"x:t": np.full(70, text, object)}).as_wire())))
+        )
+
+    same = concatenate([part("a", "text"), part("b", "text")]).columns["x:t"]
+    assert same.values.tolist() == ["text"] * 140
+    assert same.values.strides == (0,)  # one object, and judges see at once that they need not look at all of them
+    other = concatenate([part("a", "text"), part("b", "json")]).columns["x:t"]
+    assert other.values.tolist() == ["text"] * 70 + ["json"] * 70

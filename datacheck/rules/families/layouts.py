@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, shown, those
+from datacheck.rules.base import Case, Columns, counted, different, listed, measure, rule, shown, those
 from datacheck.rules.measures import form, is_numeric, leaf, numbers, of_role, reduced
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema, parse_columns
@@ -205,7 +205,7 @@ def mixed_schema(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     del case
     known = rows.measured(":makeup")
-    if not known.any():
+    if not known.any() or len(different(rows[":makeup"])) < 2:
         return
     counts = Counter(rows[":makeup"][known])
     if len(counts) < 2:

@@ -33,12 +33,22 @@ def identity(block: Block, schema: Schema) -> Columns:
 def _repeats(values: Array, known: Array, rank: Array) -> Array:
     """Return per row the lowest rank among the known rows of equal value."""
     lowest = np.full(len(values), np.iinfo(np.int64).max)
-    if known.any():
+    if _alone(values[known]):
+        lowest[known] = rank[known]
+    elif known.any():
         _, which = np.unique(values[known], return_inverse=True)
         best = np.full(int(which.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(best, which, rank[known])
         lowest[known] = best[which]
     return lowest
+
+
+def _alone(values: Array) -> bool:
+    """Tell whether all values differ: sorting them takes a tenth of the time of finding which are equal."""
+    if values.dtype.hasobject:
+        return False
+    values = np.sort(values)
+    return not bool((values[1:] == values[:-1]).any())
 
 
 def _crossings(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those, where_text
+from datacheck.rules.base import Case, Columns, counted, different, listed, measure, rule, those, where_text
 from datacheck.rules.measures import form
 from datacheck.sample import Block
 from datacheck.schema.dims import shows
@@ -68,7 +68,7 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
     if "missing" not in rows:
         return
     lacks = rows["missing"]
-    for names in sorted(set(lacks)):
+    for names in different(lacks):
         if names:
             fields = [name for name in names.split(", ") if not name.startswith("attribute ")]
             yield Failure(
