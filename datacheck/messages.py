@@ -29,6 +29,7 @@ class Messages(Column):
     Args:
         words: the different roles: letters, digits, ``_`` and ``-``.
         said: the text of each message.
+        plain: no text holds anything that JSON writes in another way.
     """
 
     counts: Array
@@ -37,8 +38,8 @@ class Messages(Column):
     said: Column
     sizes: Array
 
-    def __init__(self, counts: Array, words: Sequence[str], roles: Array, said: Column) -> None:
-        sizes = message_bytes(words, roles, said)
+    def __init__(self, counts: Array, words: Sequence[str], roles: Array, said: Column, *, plain: bool = False) -> None:
+        sizes = message_bytes(words, roles, said, plain=plain)
         self.__dict__.update(counts=counts, words=list(words), roles=roles, said=said, sizes=sizes)
         self.__dict__.update(kind="json", peeked=False)
         total = np.concatenate([[0], np.cumsum(sizes)])
@@ -99,18 +100,20 @@ def text_at(column: Column, place: int) -> str:
     return column[place].tobytes().decode("utf-8", "surrogatepass") if known is None else known[place]
 
 
-def message_bytes(words: Sequence[str], roles: Array, said: Column) -> Array:
+def message_bytes(words: Sequence[str], roles: Array, said: Column, *, plain: bool = False) -> Array:
     """Return the bytes of each message as JSON: int64 (messages).
 
     Args:
-        words, roles, said: as of `Messages`; the words may be any.
+        words, roles, said, plain: as of `Messages`; the words may be any.
     """
     assert said.lengths is not None
+    names = np.array([len(orjson.dumps(word)) - 2 for word in words] or [0], np.int64)
+    found: Array = said.lengths + names[roles] + _AROUND
+    if plain:
+        return found
     octets = said.values
     odd = np.flatnonzero((octets < ord(" ")) | (octets == ord('"')) | (octets == ord("\\")))
     owners = np.searchsorted(np.cumsum(said.lengths), odd, side="right")
     more = np.where(np.isin(octets[odd], _SHORT), 1, 5)
     escaped = np.bincount(owners, more, len(roles)).astype(np.int64)
-    names = np.array([len(orjson.dumps(word)) - 2 for word in words] or [0], np.int64)
-    found: Array = said.lengths + escaped + names[roles] + _AROUND
-    return found
+    return found + escaped

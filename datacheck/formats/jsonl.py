@@ -27,7 +27,7 @@ from datacheck.formats.parsed import parse_json
 from datacheck.sample import Container
 
 _LINE_BYTES = 16 << 20
-_PIECE_BYTES = 1 << 20  # smaller ones stay in a core's own cache, but each costs what a block of rows costs
+_PIECE_BYTES = 2 << 20  # smaller ones stay in a core's own cache, but each costs what a block of rows costs
 _PART_BYTES = 64 << 20
 _PART_LINES = 1 << 18  # of short lines a part has less bytes: rows take memory, too
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
@@ -122,7 +122,7 @@ def batches(
 
 
 def pieces(path: Path, span: Span | None = None) -> Iterator[Piece]:
-    """Yield whole lines of JSON lines, about 1 MiB at a time.
+    """Yield whole lines of JSON lines, about 2 MiB at a time.
 
     Args:
         path: JSON lines, or gzip of them.
@@ -221,7 +221,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _pieces(file: BinaryIO, offset: int = 0, stop: int = -1) -> Iterator[tuple[int, bytes]]:
-    """Yield (byte offset, whole lines), about 1 MiB each; of a line that is too long, one byte more than the cap."""
+    """Yield (byte offset, whole lines), about 2 MiB each; of a line that is too long, one byte more than the cap."""
     place, rest = offset, b""
 
     def read(size: int) -> bytes:

@@ -25,9 +25,14 @@ def beginning(octets: Array, data: bytes, needles: Sequence[bytes]) -> Array:
     for byte in sorted({needle[0] for needle in needles}):
         if byte not in data:
             continue
+        mine = [needle for needle in needles if needle[0] == byte]
+        if len({needle[1:3] for needle in mine}) == 1:  # no list is made of all that begin alike
+            both = (octets[1:-1] == mine[0][1]) & (octets[2:] == mine[0][2])
+            places = np.flatnonzero(both) if both.any() else np.zeros(0, np.int64)
+            found.append(places[octets[places] == byte])
+            continue
         places = np.flatnonzero(octets[:-2] == byte)
         second, third = (np.zeros(256, bool) for _ in range(2))
-        mine = [needle for needle in needles if needle[0] == byte]
         second[[needle[1] for needle in mine]] = third[[needle[2] for needle in mine]] = True
         places = places[second[octets[places + 1]]]  # few are left: half of all Chinese characters share a first byte
         places = places[third[octets[places + 2]]]

@@ -63,9 +63,13 @@ def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
     space = octets <= ord(" ")
     filled = stops > starts
     first, last = starts[filled], stops[filled] - 1
-    wrong = octets < ord(" ")
-    wrong[1:] |= space[1:] & space[:-1]  # of two texts beside one another, too: both are then untidy at their edge
-    return np.concatenate([np.flatnonzero(wrong), first[space[first]], last[space[last]]])
+    found = [first[space[first]], last[space[last]]]
+    pairs = space[1:] & space[:-1]  # of two texts beside one another, too: both are then untidy at their edge
+    if pairs.any():
+        found.append(np.flatnonzero(pairs) + 1)
+    if octets.min() < ord(" "):
+        found.append(np.flatnonzero(octets < ord(" ")))
+    return np.concatenate(found)
 
 
 def _other_spaces(octets: Array, data: bytes) -> Array:

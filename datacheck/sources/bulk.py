@@ -60,15 +60,16 @@ class Bulk:
 
     def _at_quotes(self, data: bytes, count: int) -> dict[str, Column] | None:
         columns: dict[str, Column] | None = None
-        if self._chats:
-            (name, _), chats = self._names[self._chats[0]], chat_strings(data, count, self._chats[0])
-            roles = None if chats is None else _words(chats[1])
-            if chats is not None and roles is not None:
-                columns = {name: Messages(chats[0], *roles, Column(*chats[2].joined(), "text"))}
-        else:
+        if not self._chats:
             texts = text_strings(data, count, list(self._names))
             if texts is not None:
                 columns = {self._names[at][0]: column_of(strings.parts()) for at, strings in texts.items()}
+        elif (chats := chat_strings(data, count, self._chats[0])) is not None:
+            counts, roles, contents = chats
+            words, said = _words(roles), Column(*contents.joined(), "text")
+            if words is not None:
+                name, plain = self._names[self._chats[0]][0], not len(contents.gone)
+                columns = {name: Messages(counts, *words, said, plain=plain)}
         if columns is None:
             self._cuts -= 1
         return columns

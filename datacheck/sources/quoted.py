@@ -15,6 +15,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _EIGHT = 8  # bytes that are compared as one number
+_THREE = 3  # bytes before the last one of a character have most to say of it
 _QUOTE, _BACKSLASH, _SPACE = ord('"'), ord("\\"), ord(" ")
 _GONE = 0xFF  # in the place of a backslash that is to go; UTF-8 has no such byte
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_EIGHT + 1)], np.uint64)
@@ -69,7 +70,7 @@ class Strings:
 
     def parts(self) -> list[bytes]:
         """Return what they say, one by one."""
-        data = self.octets.tobytes()
+        data: bytes = self.octets.tobytes()
         found = [data[begin:end] for begin, end in zip(self.begins.tolist(), self.ends.tolist(), strict=True)]
         for place in np.flatnonzero(self._escapes()).tolist() if len(self.gone) else ():
             found[place] = found[place].translate(None, b"\xff")
@@ -181,12 +182,11 @@ def _cut(data: bytes, count: int) -> tuple[Strings, Array] | None:
         Line feeds and other control characters: as many as there are lines, so that none is in a string, if only each
         line ends with one.
     """
-    octets = np.frombuffer(data, np.uint8)
     ended = data.endswith(b"\n")
-    if not data or np.count_nonzero(octets < _SPACE) != count - (not ended) or not is_utf8(data):
+    around = _around(data)
+    octets, padded = around[_THREE : _THREE + len(data)], around[_THREE:]
+    if not data or np.count_nonzero(octets < _SPACE) != count - (not ended) or not _is_utf8(around, data):
         return None
-    padded = np.zeros(len(octets) + 2 * _EIGHT, np.uint8)
-    padded[: len(octets)] = octets
     gone = np.zeros(0, np.int64)
     if b"\\" in data:
         found = _escapes(padded)
@@ -194,7 +194,7 @@ def _cut(data: bytes, count: int) -> tuple[Strings, Array] | None:
             return None
         gone, meant = found
         padded[gone], padded[gone + 1] = _GONE, _SPACE  # a quote behind a backslash ends nothing
-    quotes = np.flatnonzero(padded[: len(octets)] == _QUOTE)
+    quotes = np.flatnonzero(octets == _QUOTE)
     if len(gone):
         padded[gone + 1] = meant
     if len(quotes) % 2 or not len(quotes):
@@ -204,7 +204,7 @@ def _cut(data: bytes, count: int) -> tuple[Strings, Array] | None:
     if sizes.max() > _EIGHT:
         return None
     eight = eights(padded)
-    return Strings(padded[: len(octets)], eight, begins, ends, gone), eight[after] & _MASKS[sizes]
+    return Strings(octets, eight, begins, ends, gone), eight[after] & _MASKS[sizes]
 
 
 def _escapes(octets: Array) -> tuple[Array, Array] | None:
@@ -230,10 +230,21 @@ def eights(padded: Array) -> Array:
 
 def is_utf8(data: bytes) -> bool:
     """Tell whether bytes are UTF-8 as RFC 3629 has it: shortest forms only, no surrogates, nothing above U+10FFFF."""
+    return _is_utf8(_around(data), data)
+
+
+def _around(data: bytes) -> Array:
+    """Return bytes with zeros around them, so that those beside each one can be looked at together."""
+    around = np.empty(_THREE + len(data) + 2 * _EIGHT, np.uint8)
+    around[:_THREE] = around[_THREE + len(data) :] = 0
+    around[_THREE : _THREE + len(data)] = np.frombuffer(data, np.uint8)
+    return around
+
+
+def _is_utf8(around: Array, data: bytes) -> bool:
     if data.isascii():
         return True
-    octets = np.zeros(len(data) + 4, np.uint8)
-    octets[3:-1] = np.frombuffer(data, np.uint8)
+    octets = around[: _THREE + len(data) + 1]
     top = int(octets.max())
     if top > 0xF4 or b"\xc0" in data or b"\xc1" in data:
         return False

@@ -87,7 +87,7 @@ def _controls(octets: Array, data: bytes, kind: str) -> Array:
     if kind == "json":
         some = b"\x7f" in data or b"\\b" in data or len(beginning(octets, data, (b"\\u0",))) > 0
         return np.array([m.start() for m in _CONTROL.finditer(data)] if some else [], dtype=np.int64)
-    places = np.flatnonzero(octets < 32)
+    places = np.flatnonzero(octets < 32) if octets.min(initial=32) < 32 else np.zeros(0, np.int64)
     if b"\x7f" in data:
         places = np.concatenate([places, np.flatnonzero(octets == 0x7F)])
     found: Array = places[_RAW[octets[places]]]
