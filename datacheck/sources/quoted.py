@@ -23,14 +23,7 @@ _MEANT = np.zeros(256, np.uint8)
 _MEANT[[*b'"\\/bfnrt']] = [*b'"\\/\b\f\n\r\t']
 
 
-def _number(word: bytes) -> np.uint64:
-    return np.uint64(int.from_bytes(word, "little"))
-
-
-_BEGIN, _NEXT, _STOP = (_number(b"{"),), (_number(b"}\n{"),), (_number(b"}"), _number(b"}\n"))
-_NEXT_CHAT, _STOP_CHAT = (_number(b"}]}\n{"),), (_number(b"}]}"), _number(b"}]}\n"))
-_COLON, _COMMA = (_number(b": "), _number(b":")), (_number(b", "), _number(b","))
-_FIRST, _FURTHER = (_number(b": [{"), _number(b":[{")), (_number(b"}, {"), _number(b"},{"))
+_SPACING = ((b", ", b": "), (b",", b":"))  # as Python's json writes by default, and as most others do
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,17 +45,6 @@ class Strings:
     ends: Array
     gone: Array
 
-    def take(self, index: Any) -> Strings:
-        """Return some of them."""
-        return Strings(self.octets, self.eight, self.begins[index], self.ends[index], self.gone)
-
-    def are(self, word: bytes) -> bool:
-        """Tell whether all of them are this word."""
-        if not bool((self.ends - self.begins == len(word)).all()):
-            return False
-        pieces = ((at, word[at : at + _EIGHT]) for at in range(0, len(word), _EIGHT))
-        return all(bool((self.eight[self.begins + at] & _MASKS[len(p)] == _number(p)).all()) for at, p in pieces)
-
     def eight_bytes(self, at: int) -> Array:
         """Return the bytes [at, at + 8) of each as one number, 0 for those behind its end: uint64 (strings)."""
         found: Array = self.eight[self.begins + at] & _MASKS[np.clip(self.ends - self.begins - at, 0, _EIGHT)]
@@ -73,7 +55,7 @@ class Strings:
         data: bytes = self.octets.tobytes()
         found = [data[begin:end] for begin, end in zip(self.begins.tolist(), self.ends.tolist(), strict=True)]
         for place in np.flatnonzero(self._escapes()).tolist() if len(self.gone) else ():
-            found[place] = found[place].translate(None, b"\xff")
+            found[place] = found[place].replace(b"\xff", b"")
         return found
 
     def joined(self) -> tuple[Array, Array]:
@@ -106,25 +88,25 @@ def text_strings(data: bytes, count: int, names: Sequence[str]) -> dict[str, Str
     Returns:
         By key the texts of the lines; None where the lines are not proven to be such, or are no JSON.
     """
-    cut = _cut(data, count)
-    if cut is None:
+    lines = _Lines.of(data, count, names)
+    if lines is None or len(lines.quotes) != 4 * len(names) * count:
         return None
-    strings, gaps = cut
-    width = 2 * len(names)
-    if len(strings.begins) != width * count:
+    quotes = lines.quotes.reshape(count, -1)
+    keys = [data[begin + 1 : end] for begin, end in quotes[0].reshape(-1, 4)[:, :2].tolist()]
+    if sorted(keys) != sorted(map(_encoded, names)):
         return None
-    between = gaps[:-1].reshape(count, width)
-    alike = _among(between[1:, 0], _NEXT) and _among(gaps[:1], _BEGIN) and _among(gaps[-1:], _STOP)
-    if not (alike and _among(between[:, 1::2], _COLON) and _among(between[:, 2::2], _COMMA)):
+    begins, ends = quotes[:, 2::4], quotes[:, 3::4]
+    colon, comma = lines.colon, lines.comma
+    first = b'{"' + keys[0] + b'"' + colon + b'"'
+    alike = all(
+        lines.between(ends[:, place - 1], begins[:, place], b'"' + comma + b'"' + key + b'"' + colon + b'"')
+        for place, key in enumerate(keys) if place
+    )  # fmt: skip
+    alike = alike and lines.between(ends[:-1, -1], begins[1:, 0], b'"}\n' + first)
+    if not (alike and data.startswith(first) and lines.ends_with(b'"}')):
         return None
-    found: dict[str, Strings] = {}
-    for place in range(0, width, 2):
-        keys = strings.take(slice(place, None, width))
-        name = next((n for n in names if n not in found and keys.are(n.encode("utf-8", "surrogatepass"))), None)
-        if name is None:
-            return None
-        found[name] = strings.take(slice(place + 1, None, width))
-    return found
+    found = {key: lines.strings(begins[:, place] + 1, ends[:, place]) for place, key in enumerate(keys)}
+    return {name: found[_encoded(name)] for name in names}
 
 
 def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, Strings] | None:
@@ -140,71 +122,108 @@ def chat_strings(data: bytes, count: int, name: str) -> tuple[Array, Strings, St
     Returns:
         None where the lines are not proven to be such, or are no JSON.
     """
-    cut = _cut(data, count)
-    if cut is None:
+    lines = _Lines.of(data, count, [name])
+    if lines is None or len(lines.quotes) < 10 * count:
         return None
-    strings, gaps = cut
-    starts = np.append(0, np.flatnonzero(gaps[:-1] == _NEXT_CHAT[0]))
-    sizes = np.diff(np.append(starts, len(strings.begins)))
-    if len(starts) != count or not bool(((sizes % 4 == 1) & (sizes > 1)).all()):
+    colon, comma = lines.colon, lines.comma
+    role = b'{"role"' + colon + b'"'
+    first = b'{"' + _encoded(name) + b'"' + colon + b"[" + role
+    stops = np.flatnonzero(lines.octets[np.minimum(lines.quotes[1::2] + 2, len(data) - 1)] == ord("]")) + 1  # strings
+    sizes = np.diff(stops, prepend=0)
+    if len(stops) != count or 2 * stops[-1] != len(lines.quotes) or not bool(((sizes % 4 == 1) & (sizes > 1)).all()):
         return None
-    inner = np.ones(len(strings.begins), bool)
-    inner[starts] = False
-    messages, between = strings.take(inner), gaps[:-1][inner].reshape(-1, 4)
-    further = np.ones(len(between), bool)
-    further[(starts - np.arange(count)) // 4] = False
-    alike = _among(gaps[:1], _BEGIN) and _among(gaps[-1:], _STOP_CHAT) and _among(between[:, 1::2], _COLON)
-    alike = alike and _among(between[~further, 0], _FIRST) and _among(between[further, 0], _FURTHER)
-    if not (
-        alike and _among(between[:, 2], _COMMA) and strings.take(starts).are(name.encode("utf-8", "surrogatepass"))
-    ):
+    counts = sizes // 4
+    place = 8 * np.arange(int(counts.sum())) + 2 * np.repeat(np.arange(count), counts)  # of the quote of each key
+    roles, contents = ((lines.quotes[place + at], lines.quotes[place + at + 1]) for at in (4, 8))
+    begins = np.cumsum(counts) - counts
+    inner = np.ones(len(place), bool)
+    inner[begins] = False
+    inner, outer = np.flatnonzero(inner), begins[1:]
+    alike = (
+        lines.between(roles[1], contents[0], b'"' + comma + b'"content"' + colon + b'"')
+        and lines.between(contents[1][inner - 1], roles[0][inner], b'"}' + comma + role)
+        and lines.between(contents[1][outer - 1], roles[0][outer], b'"}]}\n' + first)
+    )
+    if not (alike and data.startswith(first) and lines.ends_with(b'"}]}')):
         return None
-    keys = [messages.take(slice(place, None, 4)) for place in range(4)]
-    if not (keys[0].are(b"role") and keys[2].are(b"content")):
-        return None
-    return sizes // 4, keys[1], keys[3]
+    return counts, lines.strings(roles[0] + 1, roles[1]), lines.strings(contents[0] + 1, contents[1])
 
 
-def _among(found: Array, allowed: tuple[np.uint64, ...]) -> bool:
-    mask = found == allowed[0]
-    for other in allowed[1:]:
-        mask |= found == other
-    return bool(mask.all())
+def _encoded(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")
 
 
-def _cut(data: bytes, count: int) -> tuple[Strings, Array] | None:
-    """Return the strings of some lines, and what stands before each and behind the last; None of what is no JSON.
+@dataclass(frozen=True, eq=False)
+class _Lines:
+    """Some lines without a control character in a string, in UTF-8, and where their quotes are.
 
     Shapes:
-        returns: (strings); uint64 (strings + 1), at most 8 bytes as one number
+        quotes: int64 (quotes), those that begin and end strings
 
-    Notes:
-        Line feeds and other control characters: as many as there are lines, so that none is in a string, if only each
-        line ends with one.
+    Args:
+        data: their bytes; `octets` and `gone` as of `Strings`, `eight` as of `eights`.
+        comma, colon: how entries and their values are set apart, as far as the first line tells.
     """
-    ended = data.endswith(b"\n")
-    around = _around(data)
-    octets, padded = around[_THREE : _THREE + len(data)], around[_THREE:]
-    if not data or np.count_nonzero(octets < _SPACE) != count - (not ended) or not _is_utf8(around, data):
-        return None
-    gone = np.zeros(0, np.int64)
-    if b"\\" in data:
-        found = _escapes(padded)
-        if found is None:
+
+    data: bytes
+    octets: Array
+    eight: Array
+    gone: Array
+    quotes: Array
+    comma: bytes
+    colon: bytes
+
+    @staticmethod
+    def of(data: bytes, count: int, names: Sequence[str]) -> _Lines | None:
+        """Return lines cut at their quotes, None of what is no JSON, or not as it is mostly written.
+
+        Notes:
+            Line feeds and other control characters: as many as there are lines, so that none is in a string, if only
+            each line ends with one.
+        """
+        spacing = next((two for two in _SPACING if _head(data).startswith(two[1] + b'"', 1)), None)
+        spacing = spacing or next((two for two in _SPACING if _head(data).startswith(two[1] + b"[", 1)), None)
+        if spacing is None or any(character in '"\\' for name in names for character in name):
             return None
-        gone, meant = found
-        padded[gone], padded[gone + 1] = _GONE, _SPACE  # a quote behind a backslash ends nothing
-    quotes = np.flatnonzero(octets == _QUOTE)
-    if len(gone):
-        padded[gone + 1] = meant
-    if len(quotes) % 2 or not len(quotes):
-        return None
-    begins, ends = quotes[::2] + 1, quotes[1::2]
-    after, sizes = np.append(0, ends + 1), np.append(begins - 1, len(octets)) - np.append(0, ends + 1)
-    if sizes.max() > _EIGHT:
-        return None
-    eight = eights(padded)
-    return Strings(octets, eight, begins, ends, gone), eight[after] & _MASKS[sizes]
+        around = _around(data)
+        octets, padded = around[_THREE : _THREE + len(data)], around[_THREE:]
+        if np.count_nonzero(octets < _SPACE) != count - (not data.endswith(b"\n")) or not _is_utf8(around, data):
+            return None
+        gone = np.zeros(0, np.int64)
+        if b"\\" in data:
+            found = _escapes(padded)
+            if found is None:
+                return None
+            gone, meant = found
+            padded[gone], padded[gone + 1] = _GONE, _SPACE  # a quote behind a backslash ends nothing
+        quotes = np.flatnonzero(octets == _QUOTE)
+        if len(gone):
+            padded[gone + 1] = meant
+        return None if len(quotes) % 2 else _Lines(data, octets, eights(padded), gone, quotes, *spacing)
+
+    def strings(self, begins: Array, ends: Array) -> Strings:
+        """Return what stands in these places."""
+        return Strings(self.octets, self.eight, begins, ends, self.gone)
+
+    def between(self, ends: Array, begins: Array, word: bytes) -> bool:
+        """Tell whether this word stands from each of these quotes to the other of it."""
+        if not bool((begins - ends == len(word) - 1).all()):
+            return False
+        pieces = ((at, word[at : at + _EIGHT]) for at in range(0, len(word), _EIGHT))
+        return all(
+            bool((self.eight[ends + at] & _MASKS[len(piece)] == np.uint64(int.from_bytes(piece, "little"))).all())
+            for at, piece in pieces
+        )
+
+    def ends_with(self, word: bytes) -> bool:
+        """Tell whether this is what stands from the last quote on, a line feed or not behind it."""
+        return self.data[self.quotes[-1] :].removesuffix(b"\n") == word
+
+
+def _head(data: bytes) -> bytes:
+    """Return what follows the first key of some lines, from its last quote on."""
+    end = data.find(b'"', 2)
+    return data[end : end + _EIGHT]
 
 
 def _escapes(octets: Array) -> tuple[Array, Array] | None:
