@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.messages import data_of, parts_of, text_at
+from datacheck.rules.patterns import places
 from datacheck.sample import Column
 
 Array = np.ndarray[Any, Any]
@@ -77,16 +78,16 @@ def _other_spaces(octets: Array, data: bytes) -> Array:
     if not len(octets) or octets.max() < 128:
         return np.zeros(0, np.int64)
     found = []
-    leads = [byte for byte in _RARE_LEADS if byte in data]
-    if leads:
-        places = np.flatnonzero(np.logical_or.reduce([octets == byte for byte in leads]))
-        narrow, wide = (_code(octets, places, size) for size in (2, 3))
-        found.append(places[np.isin(narrow, _TWO) | np.isin(wide, _THREE)])
+    for byte in _RARE_LEADS:
+        begins = places(octets, data, byte)
+        if len(begins):
+            narrow, wide = (_code(octets, begins, size) for size in (2, 3))
+            found.append(begins[np.isin(narrow, _TWO) | np.isin(wide, _THREE)])
     last = octets == 0x80  # U+3000 ends in two of these, and hardly anything else does
     pairs = last[2:] & last[1:-1]
     if pairs.any():
-        places = np.flatnonzero(pairs)
-        found.append(places[_code(octets, places, 3) == _IDEOGRAPHIC])
+        begins = np.flatnonzero(pairs)
+        found.append(begins[_code(octets, begins, 3) == _IDEOGRAPHIC])
     return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 

@@ -13,7 +13,7 @@ from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.messages import Messages, data_of
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
-from datacheck.rules.patterns import beginning, counts
+from datacheck.rules.patterns import beginning, counts, places
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
@@ -76,7 +76,7 @@ def _broken(column: Column) -> Array:
     if b"\xc3" in data:  # each look for a single byte goes over the text at many GB/s
         broken[:, 1] += counts(octets, data, stops, _MOJIBAKE).sum(axis=1)
     if b"\xc2" in data:
-        broken[:, 1] += _per_text(_latin(octets), stops)
+        broken[:, 1] += _per_text(_latin(octets, data), stops)
     broken[:, 2] = _per_text(_controls(octets, data, column.kind), stops)
     broken[:, 3] = _decomposed(octets, data, stops)
     return broken
@@ -94,11 +94,12 @@ def _controls(octets: Array, data: bytes, kind: str) -> Array:
     return found
 
 
-def _latin(octets: Array) -> Array:
+def _latin(octets: Array, data: bytes) -> Array:
     """Return where characters begin that UTF-8 becomes when it is read as Latin-1: U+0080 to U+009F, but U+0085."""
-    places = np.flatnonzero(octets[:-1] == 0xC2)
-    following = octets[places + 1]
-    found: Array = places[(following < 0xA0) & (following != 0x85)]
+    begins = places(octets, data, 0xC2)
+    begins = begins[: np.searchsorted(begins, len(octets) - 1)]
+    following = octets[begins + 1]
+    found: Array = begins[(following < 0xA0) & (following != 0x85)]
     return found
 
 
