@@ -21,7 +21,6 @@ from datacheck.sources.records import grouped
 from datacheck.sources.values import check_written
 
 _CUT_BYTES = 16 << 20
-_BLOCK_LINES = 4 * BLOCK_SAMPLES  # of columns; a short text takes less than a sample of arrays
 
 
 def numbered(path: str, number: int) -> str:
@@ -148,11 +147,11 @@ class _Lines:
 
     def of_piece(self, piece: jsonl.Piece) -> Iterator[Part]:
         """Yield the blocks of some lines as they stand in a file, and each line that cannot be read."""
-        for part in piece.cut(_BLOCK_LINES):
+        for part in piece.cut(BLOCK_SAMPLES):
             numbers = range(part.number, part.number + part.count)
             columns = self._bulk.columns(part.data, part.count)
             if columns is None:
-                yield from self.blocks(numbers, part.values())
+                yield from self._blocks(numbers, part.values())
             else:
                 self.seen += part.count
                 yield self._block(numbers, columns)

@@ -5,8 +5,9 @@
 clouds  a scene of 155,000 points of 12 float32 columns: what a point takes [ns], and 48 bytes over that [MB/s]
 lines   1 MB of JSON lines of each kind of scan.py, again and again: MB/s of processor time
 
-Passes are plain NumPy, pyarrow, orjson and xxhash calls over data in the page cache; one after the other they are what
-a scan could do if its rules, its tables and Python itself took no time. Medians over the rounds.
+Passes are plain NumPy, pyarrow, orjson and xxhash calls over data in the page cache, and datacheck's own cut of lines;
+one after the other they are what a scan could do if its rules, its tables and Python itself took no time. Medians over
+the rounds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ import pyarrow as pa
 import pyarrow.json as pj
 import scan
 import xxhash
+
+from datacheck.formats import jsonl
+from datacheck.sources.quoted import chat_strings, text_strings
 
 Array = np.ndarray
 POINTS, COLUMNS = 155_000, 12
@@ -138,7 +142,7 @@ def lines(what: str, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "x", "lines.jsonl")
         count = scan.write_lines(path, make, 1e6)
-        data = path.read_bytes()
+        data, pieces = path.read_bytes(), list(jsonl.pieces(path))
     message = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
     schema = pa.schema([("conversations", message) if chat else ("text", pa.string())])
     how = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
@@ -149,6 +153,14 @@ def lines(what: str, rounds: int) -> None:
         found.validate(full=True)
         return found
 
+    def cut() -> bool:
+        if chat:
+            chats = [chat_strings(piece.data, piece.count, "conversations") for piece in pieces]
+            return all(found is not None and len(found[2].joined()[0]) for found in chats)
+        texts = [text_strings(piece.data, piece.count, ["text"]) for piece in pieces]
+        return all(found is not None and len(found["text"].joined()[0]) for found in texts)
+
+    assert cut()
     column = arrow()[0].chunk(0)
     texts = column.values.field(1) if chat else column
     octets = np.frombuffer(texts.buffers()[2], np.uint8)
@@ -167,7 +179,8 @@ def lines(what: str, rounds: int) -> None:
 
     steps: dict[str, Callable[[], object]] = {
         "copy, count lines, digest the file": counted,
-        "parse into columns (Arrow), UTF-8": arrow,
+        "cut at quotes (NumPy), UTF-8": cut,
+        "  or parse into columns (Arrow)": arrow,
         "  or into objects (orjson)": lambda: [orjson.loads(part) for part in parts],
         "white space, control characters": looked_at,
         "a digest of each text": lambda: [xxhash.xxh3_64_intdigest(joined[a:b]) for a, b in pairwise(places)],
