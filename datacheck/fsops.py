@@ -13,7 +13,9 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
+from typing import IO
 
 from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
 from datacheck.system import System
@@ -116,14 +118,19 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
     Raises:
         OutOfSpaceError: the device or quota is full.
         StorageError: any other refusal of the operating system.
+
+    Notes:
+        A file that is read-only or has another name may belong to a published cache: nothing is ever written into it,
+        a copy with the new tail takes its place.
     """
     with _guarded(path):
         status = path.stat()
         mode = stat.S_IMODE(status.st_mode)
-        if not mode & stat.S_IWUSR:  # it has a tail: a build that was interrupted goes on, or it is a link
-            if status.st_size == offset + len(data) and _read_from(path, offset) == data:
-                return
-            SYSTEM.chmod(path, mode | stat.S_IWUSR)
+        if not mode & stat.S_IWUSR or status.st_nlink > 1:
+            if status.st_size != offset + len(data) or _read_from(path, offset) != data:
+                with path.open("rb", buffering=0) as file:
+                    write_file(path, chain(_pieces(file, offset), [data]), sync=False)
+            return
         view, at = memoryview(data), offset
         with _opened(SYSTEM.open(path, os.O_WRONLY)) as descriptor:
             while len(view):
@@ -132,6 +139,13 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
             if os.fstat(descriptor).st_size > at:
                 SYSTEM.truncate(descriptor, at)
         SYSTEM.chmod(path, mode & 0o555)
+
+
+def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
+    """Yield the first `size` bytes of a file, or all where it has fewer."""
+    while size and (piece := file.read(min(size, _PIECE))):
+        size -= len(piece)
+        yield piece
 
 
 def _read_from(path: Path, offset: int) -> bytes:
@@ -157,10 +171,12 @@ def link(source: Path, target: Path) -> bool:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file that nobody writes any more a second name; where links are refused a copy is made."""
-    if not link(source, target):
-        with _guarded(source), source.open("rb") as file:
-            write_file(target, iter(lambda: file.read(_PIECE), b""), mode=stat.S_IMODE(os.fstat(file.fileno()).st_mode))
+    """Give a file a second name; where links are refused, or somebody may write the file, a read-only copy is made."""
+    with _guarded(source):
+        mode = stat.S_IMODE(source.stat().st_mode)
+        if mode & 0o222 or not link(source, target):
+            with source.open("rb", buffering=0) as file:
+                write_file(target, iter(lambda: file.read(_PIECE), b""), mode=mode & 0o555)
 
 
 def point(link: Path, target: str) -> None:

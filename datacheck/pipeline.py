@@ -25,7 +25,7 @@ from datacheck.build.job import Job, digests
 from datacheck.build.plan import Samples
 from datacheck.build.seen import Seen, measured, of_table, survey
 from datacheck.cache.codec import PLAIN, Codec
-from datacheck.cache.find import find_caches
+from datacheck.cache.find import newest_caches
 from datacheck.errors import DatacheckError, SchemaError, UsageError
 from datacheck.finding import Verdict
 from datacheck.scan import Request, ScanRun, run_scan
@@ -166,6 +166,7 @@ def build(
     pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
     roots: Mapping[str, str | Path] | None = None, workers: int | None = None, scheduler: str | None = None,
     split: str | None = None, run: ScanRun | None = None, progress: Progress | None = None, compress: str | None = None,
+    reuse: bool = True,
 ) -> list[Built]:  # fmt: skip
     """Scan a dataset and build a cache of each of its splits; what ``datacheck cache build`` does, without printing.
 
@@ -180,6 +181,7 @@ def build(
         run: a scan of just these data with this schema; None: scan now (unchanged files are not opened again).
         progress: called after each task of the scan and of the builds.
         compress: "none", "zstd" or "zstd:LEVEL"; None: what the pipeline says, else none.
+        reuse: take from the newest cache of the split what must be equal; else make everything anew.
 
     Returns:
         The caches in order of the splits' names.
@@ -198,7 +200,8 @@ def build(
     _judged_by_all(run)
     workers = workers or (1 if run.listing.nbytes < _LARGE else os.cpu_count() or 1)
     jobs = [job_of(chosen, run, name, workers, scheduler) for name in _splits(chosen, run.table, split)]
-    return [build_cache(job, target, workers=workers, scheduler=scheduler, progress=progress) for job in jobs]
+    how: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "reuse": reuse}
+    return [build_cache(job, target, **how) for job in jobs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +237,7 @@ def explain(
         plan, _, inputs = prepare(job)
         folder = _target(chosen, out) / chosen.name / plan.split
         path = folder / fingerprint.key(inputs["said"])
-        newest = max(find_caches(folder, 1), key=lambda p: (p.stat().st_mtime_ns, p.name), default=None)
+        newest = next(iter(newest_caches(folder)), None)
         told = explained(inputs["said"], digests(job), job.samples, newest) if newest not in {None, path} else []
         found.append(Explained(path, newest, told))
     return found

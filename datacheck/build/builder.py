@@ -16,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from datacheck import transforms
-from datacheck.build import fingerprint, staging
+from datacheck.build import earlier, fingerprint, staging
+from datacheck.build.earlier import Earlier, Reuse
 from datacheck.build.finish import Facts, Finish
-from datacheck.build.job import Job, digests, recorded, tasks_of
+from datacheck.build.job import Job, digests, files_of, recorded, tasks_of
 from datacheck.build.plan import Plan, cut, estimate, resolve, stored
 from datacheck.build.record import Record
 from datacheck.build.staging import Staging
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.codec import PLAIN
+from datacheck.cache.find import newest_caches
 from datacheck.errors import CorruptionError, OutOfSpaceError, UsageError
 from datacheck.finding import Tick
 from datacheck.parallel import Limits, ordered_map
@@ -50,6 +52,8 @@ class Built:
         not_made: (key, reason) of readable samples that could not be made.
         moved: where a damaged cache that stood in its place lies now, or None.
         kept: how many shards a run before had finished.
+        shards: how many each field has.
+        reuse: what an earlier cache gave; None where none was asked.
     """
 
     path: Path
@@ -62,6 +66,8 @@ class Built:
     not_made: list[tuple[str, str]] = field(default_factory=list)
     moved: Path | None = None
     kept: int = 0
+    shards: int = 0
+    reuse: Reuse | None = None
 
 
 def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
@@ -89,8 +95,9 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
 
 
 def build_cache(
-    job: Job, out: Path, *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None
-) -> Built:
+    job: Job, out: Path, *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
+    reuse: bool = True,
+) -> Built:  # fmt: skip
     """Build the cache of one split, or find it built.
 
     Args:
@@ -98,6 +105,7 @@ def build_cache(
         out: the folder that holds caches; the new one is ``out/<pipeline>/<split>/<key>``.
         workers, scheduler: as `parallel.ordered_map`.
         progress: called after every task.
+        reuse: take from the newest earlier cache what must be equal, see `earlier`; else everything is made anew.
 
     Raises:
         UsageError: nothing can be made, or a source changed since the scan.
@@ -115,8 +123,11 @@ def build_cache(
         return _found(target, plan, finished)
     with staging.claimed(target.parent, key) as stage:
         kept = stage.kept(plan)
-        _check_space(job, plan, kept, stage.folder)
-        records = kept | _written(job, plan, steps, stage, kept, workers, scheduler, progress)
+        folders = [*([moved] if moved is not None else []), *newest_caches(target.parent)] if reuse else []
+        old = earlier.find(folders, inputs["recipe"], plan, files_of(job))
+        linked = old.link(stage, [g for g in range(plan.shards) if g not in kept]) if old is not None else {}
+        _check_space(job, plan, kept | linked, stage.folder)
+        records = _written(job, plan, steps, stage, kept | linked, old, workers, scheduler, progress)
         facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job))
         done = Finish(folder := stage.fence(), plan, facts, records).run()
         if not done.made.any():
@@ -126,7 +137,8 @@ def build_cache(
         came = staging.publish(folder, target, done.manifest)
     size = sum(n for n, _ in done.manifest.files.values())
     count = (len(plan.samples), int(done.made.sum()), int(done.valid.sum()))
-    return Built(target, plan.split, *count, size, came == "theirs", done.not_made, moved, len(kept))
+    gave = None if old is None else old.reuse
+    return Built(target, plan.split, *count, size, came == "theirs", done.not_made, moved, len(kept), plan.shards, gave)
 
 
 def _finished(target: Path) -> tuple[Cache | None, Path | None]:
@@ -143,7 +155,7 @@ def _found(target: Path, plan: Plan, cache: Cache) -> Built:
     staging.sweep(target.parent, target.name)
     made, valid = int(cache.made.sum()), int((cache.made & cache.valid).sum())
     size = sum(n for n, _ in cache.manifest.files.values())
-    return Built(target, plan.split, len(cache), made, valid, size, reused=True)
+    return Built(target, plan.split, len(cache), made, valid, size, reused=True, shards=plan.shards)
 
 
 def _check_space(job: Job, plan: Plan, kept: Mapping[int, Record], folder: Path) -> None:
@@ -178,20 +190,28 @@ def _check_space(job: Job, plan: Plan, kept: Mapping[int, Record], folder: Path)
 
 
 def _written(
-    job: Job, plan: Plan, steps: Sequence[Transform], stage: Staging, kept: Mapping[int, Record], workers: int,
-    scheduler: str | None, progress: Progress | None,
+    job: Job, plan: Plan, steps: Sequence[Transform], stage: Staging, kept: Mapping[int, Record], old: Earlier | None,
+    workers: int, scheduler: str | None, progress: Progress | None,
 ) -> dict[int, Record]:  # fmt: skip
-    """Make all shards but those that are kept; return their records."""
-    batches = ([g for g in batch if g not in kept] for batch in plan.batches())
-    tasks = tasks_of(job, plan, steps, batches, stage.shards, stage.records)
-    records: dict[int, Record] = {}
-    with contextlib.closing(
-        ordered_map(_WRITE, tasks, workers=workers, scheduler=scheduler, limits=_LIMITS)  # type: ignore[type-var]
-    ) as outcomes:
-        for outcome in outcomes:
-            records |= {one.g: one for one in recorded(outcome, stage.records)}
-            if progress is not None:
-                progress(_tick(plan, len(kept) + len(records)))
+    """Make all shards but those that are kept; return the records of all."""
+    records = dict(kept)
+    if not all(step.by_sample for step in steps):  # a sample made beside others may be another one
+        old = None
+    for giver in [None] if old is None else [old, None]:  # what it cannot give is made from the sources
+        batches = [[g for g in batch if g not in records] for batch in plan.batches()]
+        some = min(workers, sum(map(bool, batches)))  # starting processes takes longer than making few shards
+        tasks = tasks_of(job, plan, steps, batches, stage.shards, stage.records, giver)
+        with contextlib.closing(
+            ordered_map(_WRITE, tasks, workers=some, scheduler=scheduler, limits=_LIMITS)  # type: ignore[type-var]
+        ) as outcomes:
+            for outcome in outcomes:
+                done = {one.g: one for one in recorded(outcome, stage.records)}
+                records |= done
+                if giver is not None:
+                    giver.gave(done)
+                    giver.lose([g for order in outcome.task["items"] if (g := order["g"]) not in done])
+                if progress is not None:
+                    progress(_tick(plan, len(records)))
     return records
 
 

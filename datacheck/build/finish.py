@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import datacheck
-from datacheck import fsops
+from datacheck import fsops, numerics
 from datacheck.build.plan import Plan
 from datacheck.build.record import Record
 from datacheck.build.writer import chunk_digests, origin_text
@@ -240,7 +240,7 @@ class Finish:
         said = {
             "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "host": socket.gethostname(),
             "datacheck": datacheck.__version__, "numpy": np.__version__, "python": platform.python_version(),
-            "machine": platform.machine(), "not_made": dict(not_made),
+            "machine": platform.machine(), "numerics": numerics.results(), "not_made": dict(not_made),
         }  # fmt: skip
         fsops.write_file(self.folder / layout.BUILD, canonical_json(said), sync=False)
         self._unsynced.append(layout.BUILD)

@@ -10,6 +10,7 @@ from typing import Any
 
 from datacheck import numerics
 from datacheck.build import record
+from datacheck.build.earlier import Earlier, File
 from datacheck.build.plan import Plan, Samples
 from datacheck.build.record import Record
 from datacheck.build.seen import Seen
@@ -60,9 +61,16 @@ def digests(job: Job) -> dict[str, tuple[int, str]]:
     return {path: (entry.size, entry.digest or "") for path, entry in sorted(job.sources.items())}
 
 
+def files_of(job: Job) -> list[list[File]]:
+    """Return per item path, size and digest of all files that reading it opens."""
+    items = range(len(job.files))
+    return [[(entry.path, entry.size, entry.digest or "") for entry in _entries(job, item)] for item in items]
+
+
 def tasks_of(
-    job: Job, plan: Plan, steps: Sequence[Transform], batches: Iterable[Sequence[int]], shards: Path, records: Path
-) -> Iterator[dict[str, Any]]:
+    job: Job, plan: Plan, steps: Sequence[Transform], batches: Iterable[Sequence[int]], shards: Path, records: Path,
+    old: Earlier | None = None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Return the tasks for `writer.write_shards`.
 
     Args:
@@ -70,6 +78,7 @@ def tasks_of(
         batches: the numbers of the shards of each task; an empty one is passed over.
         shards: where the tasks write the shards of every field.
         records: where they write what is known of each.
+        old: an earlier cache from which samples are copied that it has.
 
     Notes:
         Each task is made when it is asked for; what all of them say is settled now.
@@ -87,25 +96,30 @@ def tasks_of(
         "k": plan.k,
         "folder": os.path.abspath(shards),  # noqa: PTH100
         "records": os.path.abspath(records),  # noqa: PTH100
+        "earlier": os.path.abspath(old.folder) if old is not None else "",  # noqa: PTH100
         "numerics": numerics.measured(),
     }
-    return (shared | {"items": [_order(job, plan, g) for g in batch]} for batch in batches if batch)
+    return (shared | {"items": [_order(job, plan, g, old) for g in batch]} for batch in batches if batch)
 
 
-def _order(job: Job, plan: Plan, g: int) -> dict[str, Any]:
-    """Return the order for one shard: its keys, and which of them to read from which files."""
+def _order(job: Job, plan: Plan, g: int, old: Earlier | None) -> dict[str, Any]:
+    """Return the order for one shard: its keys, which of them to read from which files, and which to copy."""
     part = plan.shard(g)
     keys = job.samples.keys[part]
+    asked = job.samples.readable[part] if old is None else job.samples.readable[part] & (old.numbers[part] < 0)
     wanted: dict[int, list[str]] = {}
-    for key, item, readable in zip(keys, job.samples.item_of[part], job.samples.readable[part], strict=True):
-        if readable:
-            wanted.setdefault(int(item), []).append(key)
+    for key, item, read in zip(keys, job.samples.item_of[part].tolist(), asked.tolist(), strict=True):
+        if read:
+            wanted.setdefault(item, []).append(key)
     reads = []
     for item, some in wanted.items():
-        entries = [job.sources[path] for path in job.files[item] if path in job.sources]
-        files = [[entry.path, *entry[1:5], entry.digest or ""] for entry in entries]
+        files = [[entry.path, *entry[1:5], entry.digest or ""] for entry in _entries(job, item)]
         reads.append({"item": job.samples.items[item].as_dict() | {"keys": some}, "files": files})
-    return {"g": g, "keys": keys, "reads": reads}
+    return {"g": g, "keys": keys, "reads": reads, "copies": old.copies(g) if old is not None else None}
+
+
+def _entries(job: Job, item: int) -> list[Entry]:
+    return [job.sources[path] for path in job.files[item] if path in job.sources]
 
 
 def recorded(outcome: Outcome, folder: Path) -> list[Record]:
@@ -114,6 +128,9 @@ def recorded(outcome: Outcome, folder: Path) -> list[Record]:
     Raises:
         StorageError: a record is not what the task answered for, or its process died.
         DatacheckError: the task failed as nobody expected.
+
+    Notes:
+        A shard that an earlier cache should have given, and could not, has none.
     """
     for death in outcome.deaths:
         keys = death.item["keys"]
@@ -122,6 +139,8 @@ def recorded(outcome: Outcome, folder: Path) -> list[Record]:
         raise (DatacheckError if death.crash else StorageError)(msg)
     records = []
     for g, size, digest in (report for payload in outcome.payloads for report in payload):
+        if not size:
+            continue
         found = record.read(folder, g, size, digest)
         if found is None:
             msg = f"{folder / str(g)}: not what a worker wrote. Do all workers see this folder? Nothing was published."

@@ -93,6 +93,20 @@ class Shard:
             self._store(name, column, places)
         self.made[places] = True
 
+    def take(self, places: Array, has: Mapping[str, tuple[Array, Column]]) -> None:
+        """Take samples that are what a shard of these specs held before.
+
+        Shapes:
+            places: int64 (samples), ascending
+
+        Args:
+            places: where they go.
+            has: of every field the places of the samples that have it, ascending, and its column of those.
+        """
+        for name, (some, column) in has.items():
+            self._store(name, column, some)
+        self.made[places] = True
+
     def _unfit(self, columns: Mapping[str, Column]) -> str:
         """Return what is wrong with all samples of a block (they share one signature)."""
         for name, spec in self.specs.items():
@@ -148,13 +162,15 @@ class Shard:
                 yield from ((int(i), f"{name}: values do not fit {dtype}") for i in np.flatnonzero(rounded))
 
     def _store(self, name: str, column: Column, places: Array) -> None:
+        if not len(places):
+            return
         if name in self.present:
             self.present[name][places] = True
         spec = self.specs[name]
         if spec.dim is None or column.lengths is None:
             where = slice(int(places[0]), int(places[-1]) + 1) if _consecutive(places) else places
             self._fixed[name][where] = column.values.reshape(len(places), *spec.item)
-        elif len(places):
+        else:
             self._parts[name].append((places, column))
             self._lengths[spec.dim][places] = column.lengths
 

@@ -20,12 +20,12 @@ from datacheck import fsops, numerics, transforms
 from datacheck.build import record
 from datacheck.build.record import Record
 from datacheck.build.shard import Room, Shard
-from datacheck.cache import layout
+from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.digest import digest_parts, digest_value
-from datacheck.errors import StorageError, UsageError
+from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.registry import find_in
-from datacheck.sample import ArraySpec, Origin
+from datacheck.sample import ArraySpec, Column, Origin
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
@@ -43,12 +43,14 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
         task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities (digest of each step as it
             was when the build was planned), paths (folders of user functions), specs (by field), codec (in words),
             samples (in the split), k, folder (of the unfinished cache), records (their folder), items: one per shard:
-            number, keys, reads (`Item.as_dict` with keys, files with size, times and digest); numerics (what was
+            number, keys, reads (`Item.as_dict` with keys, files with size, times and digest), copies
+            (`Earlier.copies`, or None); earlier (the cache that these are of, or ""), numerics (what was
             `numerics.measured` where the build was planned).
         beat: called with a shard's place in the task.
 
     Returns:
-        [g, size, xxh3_128] of the record of each shard: see `record.write`.
+        [g, size, xxh3_128] of the record of each shard: see `record.write`. A size of 0: the earlier cache does not
+        hold what it should, and nothing was written.
 
     Raises:
         UsageError: a source file changed since it was scanned, or a step since the build was planned, or is another
@@ -66,17 +68,26 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     specs = {name: spec_from(data) for name, data in task["specs"].items()}
     rooms = Room(), Room()
     done: list[Future[list[Any]]] = []
+    lost: list[list[Any]] = []
+    opened: Cache | None = None
     with ThreadPoolExecutor(1) as disk:  # which takes one shard while the next is made
         for place, order in enumerate(task["items"]):
             beat(place)
-            shard = Shard(order["keys"], specs, rooms[place % 2])
+            shard = Shard(order["keys"], specs, rooms[len(done) % 2])
+            try:
+                if order["copies"] is not None:
+                    opened = opened or open_cache(task["earlier"], io="pread")  # a map of a bad disk kills the process
+                    _copy(shard, opened, order["copies"])
+            except DatacheckError:
+                lost.append([order["g"], 0, ""])
+                continue
             _fill(shard, source, steps, order["reads"], lambda _: beat(place))  # noqa: B023  called before the next one
             for read in order["reads"]:
                 _unchanged(root, roots, read["files"], source.digests)
             if done:
                 done[-1].result()  # it may have failed, and the next shard needs its room
             done.append(disk.submit(_written, shard, order["g"], task))
-        return [written.result() for written in done]
+        return [written.result() for written in done] + lost
 
 
 def _in_sight(*folders: Path) -> None:
@@ -107,6 +118,31 @@ def spec_from(data: Sequence[Any]) -> ArraySpec:
     """Return the spec of `spec_as`."""
     dtype, item, dim, kind, optional, attrs = data
     return ArraySpec(dtype, tuple(item), dim, kind, optional, attrs)
+
+
+def _copy(shard: Shard, cache: Cache, copies: Mapping[str, Any]) -> None:
+    """Take samples from an earlier cache; every byte is checked as it is read.
+
+    Raises:
+        CorruptionError: it is damaged.
+        UsageError, StorageError: it is not there any more, or cannot be read.
+    """
+    places, numbers = (np.array(some, np.int64) for some in copies["made"])
+    columns = {}
+    for name, spec in shard.specs.items():
+        present = cache.present(name, numbers)
+        has = slice(None) if present is None else present
+        if spec.dim is None:
+            columns[name] = places[has], Column(cache.gather(name, numbers[has]))
+        else:
+            columns[name] = places[has], Column(*cache.gather_ragged(name, numbers[has]), spec.kind)
+    shard.take(places, columns)
+    refused = [[place, number] for place, number, _ in copies["refused"]]
+    places, numbers = np.array([*zip(places, numbers, strict=True), *refused], np.int64).reshape(-1, 2).T
+    for place, text in zip(places.tolist(), cache.origins(numbers), strict=True):
+        shard.origins[shard.keys[place]] = text
+    for place, _, reason in copies["refused"]:
+        shard.refuse(shard.keys[place], reason)
 
 
 def _fill(

@@ -45,6 +45,11 @@ def find_caches(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
                 yield from find_caches(path, depth - 1)
 
 
+def newest_caches(place: Path) -> list[Path]:
+    """Return the finished caches directly in a folder, the newest first."""
+    return sorted(find_caches(place, 1), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+
+
 def find_builds(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
     """Yield the unfinished builds below a folder, sorted."""
     for path in _folders(folder):

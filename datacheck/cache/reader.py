@@ -244,8 +244,12 @@ class Cache:
 
     def origin(self, index: int) -> Any:
         """Return where a sample came from: a list of {file, inner, rows}."""
-        values, _ = self._rows(layout.sample_path("origin"), layout.ORIGIN_DIM, self._numbers([index]))
-        return orjson.loads(values.tobytes())
+        return orjson.loads(self.origins([index])[0])
+
+    def origins(self, indices: Indices) -> list[str]:
+        """Return the origins of samples as JSON texts."""
+        values, lengths = self._rows(layout.sample_path("origin"), layout.ORIGIN_DIM, self._numbers(indices))
+        return [text.decode("utf-8", "surrogatepass") for text in _cut(values, lengths)]
 
     def row_table(self, dim: str) -> tuple[Array, Array]:
         """Return the whole row table of a dimension: start and length, int64 (samples) each."""

@@ -13,13 +13,15 @@ from datacheck.report.words import bytes_said
 
 if TYPE_CHECKING:
     from datacheck.build.builder import Built
+    from datacheck.build.earlier import Reuse
 
 _SHOWN = 3
 _HELP = """Scan DATA and build a checksummed cache of the samples of each split.
 
 PIPELINE is a built-in pipeline or schema, or a YAML file of either; a schema alone is the pipeline without transforms.
 The cache is a Zarr v3 group in DIR/<pipeline>/<split>/<key>. Equal inputs give the same key and the same bytes, so
-what is there already is not built again.
+what is there already is not built again. Shards and samples that the newest cache of the split has already are linked
+or copied from it, after a check of every byte.
 """
 _COMPRESS = "none, zstd or zstd:LEVEL (1 to 22). Default: as the pipeline says, else none."
 
@@ -43,6 +45,7 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @pipeline_options
 @workers_option
 @scheduler_option
+@click.option("--no-reuse", "reuse", flag_value=False, default=True, help="Make everything anew; ask no earlier cache.")
 def build(pipeline: str, **options: Any) -> None:  # fmt: skip
     """Scan, build, say what was built."""
     from datacheck.pipeline import build as build_caches
@@ -62,9 +65,19 @@ def described(one: Built) -> Iterator[str]:
     yield f"    {one.samples:,} sample{'' if one.samples == 1 else 's'}: {counts}; {bytes_said(one.nbytes)}"
     if one.kept:
         yield f"    {one.kept:,} shard{' was' if one.kept == 1 else 's were'} there from a run before"
+    if one.reuse is not None:
+        yield from _reused(one.reuse, one.shards)
     if one.moved is not None:
         yield f"    a damaged cache stood in its place; it lies in {one.moved}"
     yield from _refused(one.not_made)
+
+
+def _reused(reuse: Reuse, shards: int) -> Iterator[str]:
+    also = f"; {reuse.copied:,} samples of the others were copied" if reuse.copied else ""
+    yield f"    {reuse.linked:,} of {shards:,} shards are those of {reuse.path}{also}"
+    if reuse.lost:
+        lost = "1 more is" if len(reuse.lost) == 1 else f"{len(reuse.lost):,} more are"
+        yield f"    {lost} damaged there and made anew: datacheck cache verify {reuse.path}"
 
 
 def _refused(not_made: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -44,6 +44,11 @@ class Transform(BaseModel, ABC):
     short: ClassVar[str] = ""
     lists: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def by_sample(self) -> bool:
+        """Whether no sample's result can depend on another: else earlier results serve by whole shards only."""
+        return True
+
     def without(self, absent: Collection[str]) -> Transform | None:
         """Return the step for data without these declared fields; None where nothing is left for it to do."""
         kept = {option: tuple(n for n in getattr(self, option) if n not in absent) for option in self.lists}

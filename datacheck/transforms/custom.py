@@ -53,6 +53,11 @@ class Custom(Transform):
             raise UsageError(msg)
         return found  # type: ignore[no-any-return]
 
+    @property
+    def by_sample(self) -> bool:
+        """Whether the function sees one sample at a time."""
+        return not self._takes_blocks()
+
     def identity(self) -> dict[str, Any]:
         """Return module, qualified name, digests of the code that it is made of, options."""
         function = inspect.unwrap(self._function)

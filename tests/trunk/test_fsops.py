@@ -161,6 +161,30 @@ def test_a_tail_may_be_written_twice_and_replaces_what_is_there(tmp_path):
         assert path.stat() == before
 
 
+@pytest.mark.parametrize("mode", [0o444, 0o644])
+def test_a_tail_is_never_written_into_a_file_of_another_name(tmp_path, mode):
+    published, ours = tmp_path / "published", tmp_path / "ours"
+    published.write_bytes(b"payload, index of R")
+    published.chmod(mode)
+    fsops.link(published, ours)
+    before = published.stat()
+    fsops.write_tail(ours, 7, b", index of R")
+    assert published.stat() == before
+    fsops.write_tail(ours, 7, b", another")
+    assert (published.read_bytes(), ours.read_bytes()) == (b"payload, index of R", b"payload, another")
+    assert (published.stat().st_mode, published.stat().st_mtime_ns) == (before.st_mode, before.st_mtime_ns)
+    assert stat.S_IMODE(ours.stat().st_mode) == 0o444
+
+
+def test_a_file_that_somebody_may_write_is_copied_and_not_linked(tmp_path):
+    (tmp_path / "x").write_bytes(b"ab")
+    (tmp_path / "x").chmod(0o644)
+    fsops.link_or_copy(tmp_path / "x", tmp_path / "y")
+    (tmp_path / "x").write_bytes(b"cd")
+    assert (tmp_path / "y").read_bytes() == b"ab"
+    assert stat.S_IMODE((tmp_path / "y").stat().st_mode) == 0o444
+
+
 def test_every_new_folder_is_durable_in_its_parent(tmp_path, monkeypatch):
     log = logged(monkeypatch)
     a, b = tmp_path / "a", tmp_path / "a/b"
@@ -189,6 +213,7 @@ def test_names_change_places_or_stay(tmp_path, monkeypatch):
 
 def test_a_link_that_is_refused_becomes_a_copy(tmp_path, monkeypatch):
     (tmp_path / "x").write_bytes(b"ab" * 1_000_000)
+    (tmp_path / "x").chmod(0o444)
     fsops.link_or_copy(tmp_path / "x", tmp_path / "linked")
     assert (tmp_path / "linked").stat().st_ino == (tmp_path / "x").stat().st_ino
     logged(monkeypatch, link=errno.EXDEV)

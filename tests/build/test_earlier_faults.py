@@ -1,0 +1,216 @@
+"""An earlier cache that is damaged, removed or elsewhere costs time and nothing else; it is never written into."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from datacheck import fsops
+from datacheck.build import builder
+from datacheck.build.builder import build_cache
+from datacheck.cache import layout
+from datacheck.cache.verify import verify
+from datacheck.errors import OutOfSpaceError, StorageError
+from tests.build.make import tree
+from tests.build.rebuild import FIELDS, agree, dataset, flip, job, rebuilt, shards, small, write
+
+
+@pytest.fixture
+def orders(monkeypatch):
+    return small(monkeypatch)
+
+
+# ---------------------------------------------------------------------------------------------- what is damaged
+
+
+@pytest.mark.parametrize("how", ["flipped", "index", "digests", "emptied", "missing", "longer", "folder"])
+def test_a_damaged_shard_is_never_linked(tmp_path, orders, how):
+    dataset(tmp_path / "data")
+    first = build_cache(job(tmp_path / "data"), tmp_path / "out")
+    victim = next(p for n, p in shards(first.path).items() if n.startswith("fields/near/c.3"))
+    if how in {"flipped", "index"}:
+        flip(victim, 5 if how == "flipped" else -3)
+    elif how == "digests":
+        victim = first.path / "digests/fields/near/c.0"
+        flip(victim)
+    elif how in {"emptied", "longer"}:
+        victim.chmod(0o644)
+        victim.write_bytes(b"" if how == "emptied" else victim.read_bytes() + b"more")
+        victim.chmod(0o444)
+    else:
+        victim.unlink()
+        if how == "folder":
+            victim.mkdir()
+    orders.clear()
+    asked = job(tmp_path / "data", invalid={"001.npz": ("DC201",)})
+    second = build_cache(asked, tmp_path / "out")
+    lost = list(range(second.shards)) if how == "digests" else [3]
+    assert (second.reuse.linked, second.reuse.lost) == (second.shards - len(lost), lost)
+    assert [order["g"] for order in orders] == lost
+    agree(second, build_cache(asked, tmp_path / "fresh"))
+
+
+@pytest.mark.parametrize("how", ["flipped", "missing", "gone"])
+def test_samples_that_cannot_be_copied_are_made_from_their_sources(tmp_path, orders, how, monkeypatch):
+    dataset(tmp_path / "data")
+    first = build_cache(job(tmp_path / "data"), tmp_path / "out")
+    write(tmp_path / "data", "0000.npz", 2)  # all others move
+    victim = next(p for n, p in shards(first.path).items() if n.startswith("fields/cloud/c.3"))
+    if how == "flipped":
+        flip(victim, 5)
+    elif how == "missing":
+        victim.unlink()
+    else:
+        real = builder.ordered_map
+        monkeypatch.setattr(
+            builder, "ordered_map", lambda *a, **k: (shutil.rmtree(first.path, ignore_errors=True), real(*a, **k))[1]
+        )
+    asked = job(tmp_path / "data")
+    orders.clear()
+    second = build_cache(asked, tmp_path / "out")
+    lost = second.reuse.lost
+    assert lost == ([3] if how == "flipped" else list(range(second.shards)))
+    assert len(orders) == second.shards + len(lost)  # asked for once as copies, then as what to make
+    agree(second, build_cache(asked, tmp_path / "fresh"))
+
+
+def test_a_damaged_cache_gives_what_is_whole_to_the_one_in_its_place(tmp_path, orders):
+    dataset(tmp_path / "data")
+    asked = job(tmp_path / "data")
+    first = build_cache(asked, tmp_path / "out")
+    golden = tree(first.path)
+    next(p for n, p in shards(first.path).items() if n.startswith("fields/near/c.3")).unlink()
+    orders.clear()
+    second = build_cache(asked, tmp_path / "out")
+    assert second.moved is not None
+    assert (second.reuse.path, second.reuse.lost) == (second.moved, [3])
+    assert [order["g"] for order in orders] == [3]
+    assert tree(second.path) == golden
+
+
+# ---------------------------------------------------------------------------------------------- links
+
+
+class Refusing(fsops.System):
+    """Links are refused; from one call on the file is not there any more."""
+
+    def __init__(self, code, since=0):
+        self.code, self.left = code, since
+
+    def link(self, source, target):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(self.code, os.strerror(self.code))
+        super().link(source, target)
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])
+def test_where_links_are_refused_shards_are_copied(tmp_path, orders, monkeypatch, code):
+    dataset(tmp_path / "data")
+    first = build_cache(job(tmp_path / "data"), tmp_path / "out")
+    monkeypatch.setattr(fsops, "SYSTEM", Refusing(code))
+    orders.clear()
+    second = build_cache(job(tmp_path / "data", invalid={"001.npz": ("DC201",)}), tmp_path / "out")
+    assert (second.reuse.linked, orders) == (second.shards, [])
+    assert {p.stat().st_nlink for p in (*shards(first.path).values(), *shards(second.path).values())} == {1}
+    assert verify(second.path) == []
+
+
+def test_a_cache_that_is_removed_meanwhile_gives_what_it_still_has(tmp_path, orders, monkeypatch):
+    dataset(tmp_path / "data")
+    build_cache(job(tmp_path / "data"), tmp_path / "out")
+    monkeypatch.setattr(fsops, "SYSTEM", Refusing(errno.ENOENT, 12))
+    asked = job(tmp_path / "data", invalid={"001.npz": ("DC201",)})
+    second = build_cache(asked, tmp_path / "out")
+    assert second.reuse.linked == 12 // len(FIELDS)
+    assert second.reuse.lost == list(range(second.reuse.linked, second.shards))
+    monkeypatch.undo()
+    assert verify(second.path) == []
+
+
+def test_no_room_for_copies_ends_the_build(tmp_path, orders, monkeypatch):
+    dataset(tmp_path / "data")
+    build_cache(job(tmp_path / "data"), tmp_path / "out")
+    monkeypatch.setattr(fsops, "SYSTEM", Refusing(errno.ENOSPC, 7))
+    with pytest.raises(OutOfSpaceError):
+        build_cache(job(tmp_path / "data", invalid={"001.npz": ("DC201",)}), tmp_path / "out")
+
+
+@pytest.mark.parametrize("rows", [6000, 1])
+def test_an_index_is_never_written_into_a_linked_shard(tmp_path, orders, rows):
+    """The fullest shard has more rows than before, or fewer: all indices are others then."""
+    data = tmp_path / "data"
+    dataset(data)
+    lengthen(data / "002.npz", 3000)
+    first = build_cache(job(data), tmp_path / "out")
+    lengthen(data / "002.npz", rows)
+    one = rebuilt(job(data), tmp_path)  # which also says that no byte of the first is another
+    assert one.reuse.linked == one.shards - 1
+    dims = [
+        json.loads((path / layout.ZARR).read_text())["attributes"]["datacheck"]["dims"]
+        for path in (first.path, one.path)
+    ]
+    assert dims[0] != dims[1]
+    own = {name.split("/")[1] for name, path in shards(one.path).items() if path.stat().st_nlink == 1}
+    assert own == {"cloud", "near", "joints", "score", "weight"}
+    ragged = [path for name, path in shards(one.path).items() if "/cloud/" in name or "/near/" in name]
+    assert {path.stat().st_nlink for path in ragged} == {1}
+    assert verify(first.path) == verify(one.path) == []
+
+
+def lengthen(path, rows):
+    with np.load(path) as sample:
+        np.savez(path, **{**sample, "cloud": np.ones((rows, 2), np.float32), "near": np.ones((rows, 3), np.float16)})
+
+
+def test_a_build_that_ended_after_linking_goes_on(tmp_path, orders, monkeypatch):
+    dataset(tmp_path / "data")
+    build_cache(job(tmp_path / "data"), tmp_path / "out")
+    write(tmp_path / "data", "013.npz", 1013)
+    asked = job(tmp_path / "data")
+    whole = builder.ordered_map
+    for before in (False, True):  # before the links have records; after
+
+        def ending(*_, **__):
+            raise StorageError("ended")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(builder, "ordered_map", ending)
+            if before:
+                patch.setattr("datacheck.build.record.write", ending)
+            with pytest.raises(StorageError, match="ended"):
+                build_cache(asked, tmp_path / "out")
+    assert builder.ordered_map is whole
+    second = build_cache(asked, tmp_path / "out")
+    assert second.kept == second.shards - 1
+    assert second.reuse.linked == 0
+    agree(second, build_cache(asked, tmp_path / "fresh"))
+
+
+# ---------------------------------------------------------------------------------------------- in real processes
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_no_file_is_opened_but_the_changed_one(tmp_path, monkeypatch, workers):
+    """All others are gone by the time the build begins."""
+    monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 11)
+    monkeypatch.setattr("datacheck.build.plan.SOURCE_BYTES", 1 << 12)
+    data = tmp_path / "data"
+    dataset(data, 16)
+    build_cache(job(data), tmp_path / "out")
+    write(data, "007.npz", 1007)
+    write(data, "0120.npz", 1012)  # moves all that follow
+    asked = job(data)
+    fresh = build_cache(asked, tmp_path / "fresh")
+    for path in data.iterdir():
+        if path.name not in {"007.npz", "0120.npz"}:
+            path.unlink()
+    one = build_cache(asked, tmp_path / "out", workers=workers)
+    assert one.reuse.linked > 0
+    assert one.reuse.copied > 0
+    agree(one, fresh)
