@@ -1,43 +1,59 @@
-"""Find finished caches and unfinished builds below a folder."""
+"""Find finished caches and unfinished builds below a folder, or finished caches below a URL."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import overload
 
 from datacheck.cache import layout
+from datacheck.cache.store import is_url
 from datacheck.errors import UsageError
 
 _DEPTH = 3  # root / pipeline / split / key
 
 
-def choose_cache(folder: Path, split: str | None = None) -> Path:
-    """Return the only finished cache at or below a folder.
+def choose_cache(where: str | os.PathLike[str], split: str | None = None) -> Path | str:
+    """Return the only finished cache at or below a folder or URL.
 
     Raises:
         UsageError: there is none (of that split), or there are several, which are listed.
     """
-    found = list(find_caches(folder))
-    if split is not None:
-        found = [f for f in found if f.resolve().parent.name == split]
+    folder = os.fspath(where) if is_url(where) else Path(where)
+    every = list(find_caches(folder))
+    found = [path for path in every if split in {None, split_of(path)}]
     if len(found) == 1:
         return found[0]
     wanted = f"{folder}" + (f", split {split!r}" if split is not None else "")
     if found:
         listed = "".join(f"\n    {path}" for path in found)
         msg = f"{wanted}: {len(found)} finished caches. Name one of them, or its split:{listed}"
-    elif not folder.exists():
+    elif isinstance(folder, Path) and not folder.exists():
         msg = f"{wanted}: no such folder. Build a cache first: datacheck cache build"
     else:
-        others = sorted({f.resolve().parent.name for f in find_caches(folder)})
+        others = sorted({split_of(path) for path in every})
         have = f"; there is {', '.join(others)}" if others else ""
         msg = f"{wanted}: no finished cache{have}. Build it first: datacheck cache build"
     raise UsageError(msg)
 
 
-def find_caches(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
-    """Yield the finished caches at and below a folder, sorted; folders whose name begins with a dot are left out."""
-    if (folder / layout.MANIFEST).is_file():
+def split_of(path: Path | str) -> str:
+    """Return the split of a cache by its place."""
+    return path.split("/")[-2] if isinstance(path, str) else path.resolve().parent.name
+
+
+@overload
+def find_caches(folder: Path, depth: int = ...) -> Iterator[Path]: ...
+@overload
+def find_caches(folder: Path | str, depth: int = ...) -> Iterator[Path | str]: ...
+def find_caches(folder: Path | str, depth: int = _DEPTH) -> Iterator[Path | str]:
+    """Yield the finished caches at and below a folder or URL, sorted; names that begin with a dot are left out."""
+    if isinstance(folder, str):
+        from datacheck.cache.bucket import find_buckets  # noqa: PLC0415  who reads folders need not load it
+
+        yield from find_buckets(folder, depth)
+    elif (folder / layout.MANIFEST).is_file():
         yield folder
     elif depth:
         for path in _folders(folder):

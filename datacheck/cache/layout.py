@@ -24,6 +24,7 @@ Array = np.ndarray[Any, Any]
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+COMMIT = "commit.json"  # in an object store: which attempt is the cache
 BUILD = "build.json"  # when, where, by which versions: outside the digested set
 SOURCES = "sources.json"
 INPUTS = "inputs.json"  # what the key is a digest of

@@ -1,7 +1,5 @@
 """Rows of shard files: one range of addresses over all of them, or positioned reads, or zarr-python for foreign shards.
 
-Compressed shards are always read.
-
 A `Rows` trusts its caller: indices are in range, rows are in use, files have the sizes of the manifest.
 """
 
@@ -11,16 +9,15 @@ import ctypes
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from datacheck.cache.codec import Codec
 from datacheck.cache.layout import Grid
 from datacheck.cache.store import Store
-from datacheck.errors import CorruptionError
 
 Array = np.ndarray[Any, Any]
 
@@ -164,83 +161,30 @@ class ReadRows:
         return raw
 
 
-class CompressedRows:
-    """Rows of inner chunks that are compressed one by one: rows that are asked for in order decode each but once.
+class HeldRows:
+    """Rows of a table that is held in memory.
 
     Args:
-        grid: how the array is cut.
-        codec: what each chunk went through.
-        store: where the shard files are.
-        files: their paths in it, in order.
-        sizes: stored size of the present inner chunks of each shard, which lie one behind the other.
-        check: called with the number of a chunk and its bytes (None: they do not decode) before any of it is served;
-            raises where it must not be.
-
-    Notes:
-        Holds the last chunk of several rows that it served (64 KiB at most). Threads may share it.
+        grid: how the array is cut: one shard, or none.
+        raw: that shard's file.
     """
 
-    def __init__(
-        self,
-        grid: Grid,
-        codec: Codec,
-        store: Store,
-        files: Sequence[str],
-        sizes: Sequence[Array],
-        check: Callable[[int, Array | None], None],
-    ) -> None:
-        self._grid, self._codec, self._store, self._files, self._check = grid, codec, store, files, check
-        self._ends = [np.cumsum(some, dtype=np.int64) for some in sizes]
-        self._last: tuple[int, Array] | None = None
+    def __init__(self, grid: Grid, raw: bytes) -> None:
+        self._grid, self._raw = grid, np.frombuffer(raw, np.uint8)
+        dtype = np.dtype(grid.dtype).newbyteorder("<")
+        self._rows: Array = self._raw[: prod(grid.shape) * dtype.itemsize].view(dtype).reshape(grid.shape)
 
     def take(self, indices: Array, out: Array) -> None:
         """See `Rows`."""
-        order = np.argsort(indices, kind="stable")  # ascending offsets: read-ahead helps
-        chunks = indices[order] // self._grid.chunk
-        for some in np.split(order, np.flatnonzero(np.diff(chunks)) + 1):
-            if some.size:
-                number = int(indices[some[0]]) // self._grid.chunk
-                out[some] = self._served(number)[indices[some] - number * self._grid.chunk]
+        np.take(self._rows, indices, axis=0, out=out, mode="clip")
 
     def span(self, start: int, stop: int, out: Array) -> None:
         """See `Rows`."""
-        for number, first, last in self._parts(start, stop):
-            begin = number * self._grid.chunk
-            out[first - start : last - start] = self._served(number)[first - begin : last - begin]
+        out[...] = self._rows[start:stop]
 
     def chunk(self, number: int) -> Any:
-        """See `Rows`; decoded.
-
-        Raises:
-            CorruptionError: it does not decode.
-        """
-        g, j = divmod(number, self._grid.chunks_per_shard)
-        end = int(self._ends[g][j])
-        start = int(self._ends[g][j - 1]) if j else 0
-        stored, raw = bytearray(end - start), np.empty(self._grid.chunk_bytes, np.uint8)
-        self._store.read_into(self._files[g], start, memoryview(stored))
-        self._codec.decode(memoryview(stored), raw.data)
-        return raw
-
-    def _parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield each inner chunk of rows [start, stop) and which of its rows are asked for."""
-        rows = self._grid.chunk
-        for number in range(start // rows, -(-stop // rows)):
-            yield number, max(start, number * rows), min(stop, (number + 1) * rows)
-
-    def _served(self, number: int) -> Array:
-        last = self._last
-        try:
-            raw: Array = last[1] if last is not None and last[0] == number else self.chunk(number)
-        except CorruptionError:
-            self._check(number, None)
-            raise
-        self._check(number, raw)
-        if self._grid.chunk > 1:  # else the chunk is one row, which may be of any size
-            self._last = number, raw
-        dtype = np.dtype(self._grid.dtype).newbyteorder("<")
-        rows: Array = raw.view(dtype).reshape(self._grid.chunk, *self._grid.item)
-        return rows
+        """See `Rows`."""
+        return self._raw[number * self._grid.chunk_bytes : (number + 1) * self._grid.chunk_bytes]
 
 
 class ForeignRows:

@@ -18,7 +18,7 @@ from datacheck.cache.damage import Damage, changed
 from datacheck.cache.find import choose_cache
 from datacheck.cache.manifest import read_manifest
 from datacheck.cache.owners import Owners
-from datacheck.cache.store import is_url, open_store
+from datacheck.cache.store import open_store
 from datacheck.cache.stored import Place, StoredArray, Verify
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.fsops import is_local
@@ -35,7 +35,7 @@ def open_cache(
     """Open a finished cache for reading.
 
     Args:
-        path: the cache, or a folder above it that holds no other finished cache (of that split).
+        path: the cache, or a folder above it that holds no other finished cache (of that split); a URL of either.
         split: the split; needed where the folder holds several.
         verify: "manifest" checks names and sizes; "touch" also each inner chunk the first time it is read; "always"
             each time; "full" everything now, then as "touch".
@@ -43,22 +43,24 @@ def open_cache(
 
     Raises:
         UsageError: there is no such cache, or more than one; an option is unknown.
+        StorageError: a disk or server refuses.
         CorruptionError: the cache is not what was written.
     """
-    return Cache(path if is_url(path) else choose_cache(Path(path), split), verify=verify, io=io)
+    return Cache(choose_cache(path, split), verify=verify, io=io)
 
 
 class Cache:
     """A finished cache, opened. Make it with `open_cache`.
 
     Args:
-        path: the cache's folder.
+        path: the cache's folder or URL.
         verify: see `open_cache`.
         io: see `open_cache`.
 
     Notes:
         Sample numbers are positions in key order, from 0; samples that were not made have one too. May be used by
-        forked children; a pickled one is opened anew where it arrives. Arrays returned are copies.
+        forked children; a pickled one is opened anew where it arrives. Arrays returned are copies. What lies in an
+        object store is fetched by inner chunks, each checked each time ("touch" is "always" there).
     """
 
     def __init__(self, path: str | os.PathLike[str], *, verify: Verify = "touch", io: Io = "auto") -> None:
@@ -73,6 +75,7 @@ class Cache:
         mapped = store.folder is not None and (io == "mmap" or (io == "auto" and is_local(store.folder)))
         self._place = Place(store, self.manifest.files, mapped, "touch" if verify == "full" else verify)
         self._check_sizes()
+        store.prefetch(p for p in self.manifest.files if p.endswith(layout.ZARR) and not p.startswith("digests/"))
         self.root = self._read_root()
         self.fields: dict[str, ArraySpec] = {}
         self._arrays: dict[str, StoredArray] = {}

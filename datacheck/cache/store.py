@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
 from datacheck.digest import digest_file
-from datacheck.errors import CorruptionError, StorageError, UsageError
+from datacheck.errors import CorruptionError, StorageError
 
 
 class Store(Protocol):
@@ -44,6 +44,20 @@ class Store(Protocol):
             StorageError: it is not there, or another refusal.
         """
 
+    def parts(self, wanted: Sequence[tuple[str, int, int]]) -> Iterable[memoryview]:
+        """Return parts of files, in that order: of each (path, first byte, number of bytes).
+
+        Raises:
+            CorruptionError: a file ends before.
+            StorageError: it is not there, or another refusal.
+        """
+
+    def prefetch(self, paths: Iterable[str]) -> None:
+        """Say which files will be read whole, each once: a store that is far away fetches them together."""
+
+    def discard(self, path: str) -> bool:
+        """Forget a copy of a file that lies nearer than the file itself; return whether there was one."""
+
     def files(self) -> Iterator[tuple[str, int]]:
         """Yield path and size of every file, sorted by the bytes of the path; -1 for a link or another thing."""
 
@@ -67,8 +81,9 @@ def open_store(where: str | os.PathLike[str]) -> Store:
         UsageError: it is a URL of a kind that no store is there for.
     """
     if is_url(where):
-        msg = f"{os.fspath(where)}: caches are read from folders. Copy it to a disk, and name the folder."
-        raise UsageError(msg)
+        from datacheck.cache.bucket import Bucket  # noqa: PLC0415  who reads folders need not load it
+
+        return Bucket(os.fspath(where))
     return Folder(Path(where))
 
 
@@ -118,6 +133,20 @@ class Folder:
                 view, start = view[size:], start + size
         except OSError as error:
             raise self._refused(path, error) from error
+
+    def parts(self, wanted: Sequence[tuple[str, int, int]]) -> Iterator[memoryview]:
+        """See `Store`."""
+        for path, start, size in wanted:
+            view = memoryview(bytearray(size))
+            self.read_into(path, start, view)
+            yield view
+
+    def prefetch(self, paths: Iterable[str]) -> None:
+        """See `Store`."""
+
+    def discard(self, path: str) -> bool:
+        """See `Store`."""
+        return False
 
     def files(self) -> Iterator[tuple[str, int]]:
         """See `Store`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NoReturn
@@ -16,9 +17,10 @@ import google_crc32c
 import numpy as np
 
 from datacheck.cache import layout
+from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN
 from datacheck.cache.layout import Grid
-from datacheck.cache.maps import CompressedRows, ForeignRows, MappedRows, ReadRows, Rows
+from datacheck.cache.maps import ForeignRows, HeldRows, MappedRows, ReadRows, Rows
 from datacheck.cache.problem import REBUILD, Problem
 from datacheck.cache.store import Folder, Store
 from datacheck.digest import digest64, digest_bytes
@@ -29,6 +31,8 @@ Verify = Literal["manifest", "touch", "always", "full"]
 Files = Mapping[str, tuple[int, str]]
 
 _OPEN_FILES = 128  # of one array that is read and not mapped
+_ALONGSIDE = 16  # requests for indices
+_FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
 
 
 @dataclass(frozen=True)
@@ -140,14 +144,33 @@ class StoredArray:
         grid, share = self.grid, self.grid.chunks_per_shard
         if self._foreign:
             return [layout.plain_sizes(grid, share)] * grid.shards
-        found = [chunk_sizes(self._place, self.path, grid, g) for g in range(grid.shards)]
         plain = self.codec == PLAIN
+        if plain and self._place.store.folder is None:  # each chunk is checked by its digest when it comes
+            found = [(self._said_sizes(g), True) for g in range(grid.shards)]
+        else:
+            found = self._indexed()
         self._foreign = not all(ours and (not plain or (sizes == grid.chunk_bytes).all()) for sizes, ours in found)
         for g, (sizes, _) in enumerate(found):
             expected = min(share, self.chunks - g * share)
             if len(sizes) != expected and not self._ragged:
                 self._place.fail(f"{self.path}/{grid.shard_file(g)}: holds {len(sizes)} of {expected} chunks")
         return [sizes for sizes, _ in found]
+
+    def _indexed(self) -> list[tuple[Array, bool]]:
+        grid, place = self.grid, self._place
+        if place.store.folder is not None:
+            return [chunk_sizes(place, self.path, grid, g) for g in range(grid.shards)]
+        with ThreadPoolExecutor(_ALONGSIDE) as threads:
+            return list(threads.map(lambda g: chunk_sizes(place, self.path, grid, g), range(grid.shards)))
+
+    def _said_sizes(self, g: int) -> Array:
+        """Return the sizes that chunks which are not compressed have in a shard of its size."""
+        name = f"{self.path}/{self.grid.shard_file(g)}"
+        payload = self._place.files.get(name, (-1, ""))[0] - layout.index_bytes(self.grid)
+        used, rest = divmod(payload, max(1, self.grid.chunk_bytes))
+        if payload < 0 or rest or used > self.grid.chunks_per_shard:
+            self._place.fail(f"{name}: no shard of this array has its size")
+        return layout.plain_sizes(self.grid, used)
 
     @cached_property
     def used_chunks(self) -> list[int]:
@@ -173,7 +196,9 @@ class StoredArray:
             if self._foreign:
                 msg = f"{store.where}: {self.path} needs zarr, which reads folders only. Copy the cache to a disk."
                 raise UsageError(msg)
-            return self._read(store, names)
+            if not self.path.startswith(_FETCHED):  # a table that each batch needs
+                return HeldRows(self.grid, self._table(names[0]) if names else b"")
+            return ChunkRows(self.grid, self.codec, store, names, self._sizes, self._check_decoded)
         if self._foreign:
             return ForeignRows(folder / self.path, self.grid)
         if self._place.mapped and self.codec == PLAIN:
@@ -185,7 +210,18 @@ class StoredArray:
     def _read(self, store: Store, names: list[str]) -> Rows:
         if self.codec == PLAIN:
             return ReadRows(self.grid, store, names)
-        return CompressedRows(self.grid, self.codec, store, names, self._sizes, self._check_decoded)
+        return ChunkRows(self.grid, self.codec, store, names, self._sizes, self._check_decoded)
+
+    def _table(self, name: str) -> bytes:
+        if self._place.verify != "manifest":
+            return self._place.read(name)
+        try:
+            raw = self._place.store.read(name)
+        except FileNotFoundError:
+            self._place.fail(f"{name}: missing")
+        if len(raw) != self._place.files.get(name, (-1, ""))[0]:
+            self._place.fail(f"{name}: {len(raw):,} bytes, the manifest says otherwise")
+        return raw
 
     @cached_property
     def expected(self) -> Array:
@@ -231,6 +267,8 @@ class StoredArray:
         """
         self.check_bounds(starts, lengths)
         rows = self.rows
+        if isinstance(rows, ChunkRows):
+            return rows.spans(starts, lengths, out, at)
         if self._checks:
             first, last = starts // self.grid.chunk, (starts + lengths - 1) // self.grid.chunk
             counts = np.where(lengths > 0, last - first + 1, 0)
@@ -240,6 +278,7 @@ class StoredArray:
         for start, length, to in zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True):
             if length:
                 rows.span(start, start + length, out[to : to + length])
+        return None
 
     def all(self) -> Array:
         """Return a whole table (an array of one shard), copied."""
@@ -287,14 +326,15 @@ class StoredArray:
 
     @property
     def _checks(self) -> bool:
-        """Whether chunks are checked before rows are asked for; compressed ones are when they are decoded."""
-        return self._place.verify != "manifest" and not isinstance(self.rows, CompressedRows)
+        """Whether chunks are checked before rows are asked for; those that are had whole are when they come."""
+        return self._place.verify != "manifest" and not isinstance(self.rows, ChunkRows | HeldRows)
 
     def _check_decoded(self, number: int, raw: Array | None) -> None:
-        """Check an inner chunk that was decoded; `raw` is None where it does not decode."""
+        """Check an inner chunk that was decoded, or came from afar; `raw` is None where it does not decode."""
         if raw is None:
             self._place.fail(str(self.blame(number, None)))
-        if self._place.verify == "manifest" or (self._place.verify == "touch" and self.seen[number]):
+        seen = self._place.verify == "touch" and self.seen[number] and self._place.store.folder is not None
+        if self._place.verify == "manifest" or seen:
             return
         found = digest64(raw.data)
         if found != self.expected[number]:

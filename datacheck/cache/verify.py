@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -38,7 +37,7 @@ def verify(
     """Return everything that is wrong with a finished cache; an empty list where it is what was written.
 
     Args:
-        where: the cache's folder.
+        where: the cache's folder or URL.
         depth: "quick": the manifest's own digest, the set of files, their sizes. "full": also every file's digest, and
             the tables, keys and content root against each other. "values": also every inner chunk's digest and every
             sample's, computed from what is served: for who distrusts the writer, not the disk.
@@ -59,10 +58,10 @@ def verify(
     """
     _check_request(depth, subset, expect)
     store = open_store(where)
-    listed = dict(store.files()) if store.size(layout.MANIFEST) is not None else {}
-    if listed and listed.get(layout.MANIFEST, -1) < 0:
-        return [Problem(layout.MANIFEST, _NO_FILE, samples="all samples")]
     try:
+        listed = dict(store.files()) if store.size(layout.MANIFEST) is not None else {}
+        if listed and listed.get(layout.MANIFEST, -1) < 0:
+            return [Problem(layout.MANIFEST, _NO_FILE, samples="all samples")]
         manifest = read_manifest(store)
     except CorruptionError as error:
         return [Problem(layout.MANIFEST, str(error), samples="all samples")]
@@ -197,7 +196,7 @@ def _named(cache: Cache, store: Store) -> Iterator[Problem]:
         return
     if key != cache.root.key:
         yield _of_all(cache, layout.INPUTS, f"the key of these inputs is {key}, the root group says {cache.root.key}")
-    name = Path(store.folder).resolve().name if store.folder is not None else ""
+    name = store.folder.resolve().name if store.folder is not None else store.where.rpartition("/")[2]
     looks = len(name) == _KEY_DIGITS and set(name) <= set("0123456789abcdef")
     if looks and name != cache.root.key:  # a copy under a name of its own is no damage
         yield _of_all(cache, layout.ZARR, f"the folder is named {name}, the key is {cache.root.key}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from datacheck.cli.info import split_option
+from datacheck.cli.info import Place, split_option
 
 if TYPE_CHECKING:
     from datacheck.cache.diff import Codes, Diff
@@ -17,12 +17,12 @@ _SHOWN = 20
 
 
 @click.command()
-@click.argument("first", type=click.Path(path_type=Path))
-@click.argument("second", type=click.Path(path_type=Path))
+@click.argument("first", type=Place())
+@click.argument("second", type=Place())
 @click.option("--field", "fields", multiple=True, metavar="NAME", help="Compare this field; may be given again.")
 @split_option
 @click.pass_context
-def diff(ctx: click.Context, first: Path, second: Path, fields: tuple[str, ...], split: str | None) -> None:
+def diff(ctx: click.Context, first: Path | str, second: Path | str, fields: tuple[str, ...], split: str | None) -> None:
     """Show which samples and fields differ between two caches; the exit code is 1 where any does."""
     from datacheck.cache import open_cache
     from datacheck.cache.diff import diff as diff_caches

@@ -11,14 +11,27 @@ import click
 if TYPE_CHECKING:
     from datacheck.cache import Cache
 
-path_argument = click.argument("path", type=click.Path(path_type=Path))
+
+class Place(click.ParamType[Path | str]):
+    """A folder, or the URL of a place in an object store."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        """Keep a URL as it is: a path would lose one of its slashes."""
+        from datacheck.cache.store import is_url
+
+        return value if is_url(value) else Path(value)
+
+
+path_argument = click.argument("path", type=Place())
 split_option = click.option("--split", metavar="NAME", help="The split, where the folder holds several.")
 
 
 @click.command()
 @path_argument
 @split_option
-def info(path: Path, split: str | None) -> None:
+def info(path: Path | str, split: str | None) -> None:
     """Show what a cache holds: fields, shapes, counts, sizes, windows."""
     from datacheck.cache import open_cache
 
@@ -26,24 +39,25 @@ def info(path: Path, split: str | None) -> None:
 
 
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path), default=Path("cache"))
-def ls(folder: Path) -> None:
-    """List the finished caches and the unfinished builds below FOLDER (default: cache)."""
+@click.argument("folder", type=Place(), default=Path("cache"))
+def ls(folder: Path | str) -> None:
+    """List the finished caches and the unfinished builds below FOLDER (default: cache), or the caches below a URL."""
     from datacheck.cache.find import find_builds, find_caches
     from datacheck.errors import UsageError
 
-    if not folder.is_dir():
+    if isinstance(folder, Path) and not folder.is_dir():
         msg = f"{folder}: no such folder"
         raise UsageError(msg)
     rows: list[tuple[str, ...]] = [("pipeline", "split", "key", "samples", "valid", "size", "")]
     rows += [_listed(path) for path in find_caches(folder)]
-    rows += [("", "", path.name, "", "", "", f"unfinished, in {path.parent}") for path in find_builds(folder)]
+    builds = find_builds(folder) if isinstance(folder, Path) else ()
+    rows += [("", "", path.name, "", "", "", f"unfinished, in {path.parent}") for path in builds]
     click.echo(
         "\n".join(_table(rows)) if len(rows) > 1 else f"{folder}: no cache here. datacheck cache build makes one."
     )
 
 
-def _listed(path: Path) -> tuple[str, ...]:
+def _listed(path: Path | str) -> tuple[str, ...]:
     from datacheck.cache import open_cache
     from datacheck.errors import CorruptionError, UsageError
 
@@ -51,7 +65,8 @@ def _listed(path: Path) -> tuple[str, ...]:
         opened = open_cache(path)
         valid = int(opened.usable.sum())
     except (CorruptionError, UsageError) as error:
-        return (path.parent.parent.name, path.parent.name, path.name, "", "", "", f"cannot be used: {error}")
+        pipeline, split, key = ("", "", *str(path).split("/"))[-3:]
+        return (pipeline, split, key, "", "", "", f"cannot be used: {error}")
     root = opened.root
     return (root.pipeline, root.split, root.key, f"{len(opened):,}", f"{valid:,}", _size(_bytes(opened)), "")
 

@@ -40,7 +40,7 @@ class _Share(click.ParamType[tuple[int, int]]):
 @click.pass_context
 def verify(
     ctx: click.Context,
-    path: Path,
+    path: Path | str,
     depth: str,
     subset: tuple[int, int] | None,
     expect: str | None,
@@ -52,10 +52,10 @@ def verify(
     from datacheck.cache.store import Folder
     from datacheck.cache.verify import verify as verify_cache
 
-    folders = list(find_caches(path)) if split is None else []
+    folders: list[Path | str] = list(find_caches(path)) if split is None else []
     damaged = False
     for folder in folders or [choose_cache(path, split)]:
-        if drop_cache:
+        if drop_cache and isinstance(folder, Path):
             Folder(folder).drop()
         problems = verify_cache(folder, depth, subset=subset, expect=expect)  # type: ignore[arg-type]  # click's words
         part = f", part {subset[0]} of {subset[1]}" if subset else ""

@@ -35,7 +35,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         <name>_is_present: bool (), of an optional field; text is "" and a value NaN or 0 where it is absent
 
     Args:
-        path: the cache, or a folder above it that holds no other finished cache (of that split).
+        path: the cache, or a folder above it that holds no other finished cache (of that split); a URL of either.
         split: the split, where the folder holds several.
         fields: names of the fields to serve, in that order; all where it is None.
         transform: called with each sample (a dict of tensors of its own) in the process that loads it.
@@ -69,7 +69,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         windows: Windows | Literal[False] | None = None,
         io: Io = "auto",
     ) -> None:
-        self._path = choose_cache(Path(path), split)
+        self._path = choose_cache(path, split)
         self._transform, self._policy, self._seed, self._windows_asked = transform, on_invalid, int(seed), windows
         self._verify, self._io = verify, io
         # memory that forks share, so that persistent workers see set_epoch

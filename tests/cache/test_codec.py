@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numcodecs.zstd import Zstd
 
-from datacheck.cache import layout, maps, open_cache
+from datacheck.cache import chunks, layout, maps, open_cache
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
@@ -229,7 +229,7 @@ def test_compressed_fields_come_back(packed, io, checks):
     assert cache.texts("say", [2, 3]) == ["hello", ""]
     assert cache.gather("joints", []).shape == (0, 21, 3)
     for name in SPECS:
-        assert isinstance(cache._arrays[f"fields/{name}"].rows, maps.CompressedRows)
+        assert isinstance(cache._arrays[f"fields/{name}"].rows, chunks.ChunkRows)
     assert isinstance(cache._arrays["samples/made"].rows, maps.MappedRows if io == "mmap" else maps.ReadRows)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import xxhash
 
-from datacheck.cache import open_cache, reader
+from datacheck.cache import Cache, open_cache, reader
 from datacheck.cache import verify as verifying
 from datacheck.cache.store import Folder, open_store
 from datacheck.cache.verify import verify
@@ -38,6 +38,15 @@ class Elsewhere:
     def read_into(self, path, start, view):
         view[:] = self.kept[path][start : start + len(view)]
 
+    def parts(self, wanted):
+        return [memoryview(self.kept[path])[start : start + size] for path, start, size in wanted]
+
+    def prefetch(self, paths):
+        self.soon = list(paths)
+
+    def discard(self, path):
+        return False
+
     def files(self):
         yield from ((path, len(raw)) for path, raw in self.kept.items())
 
@@ -60,7 +69,8 @@ def test_a_cache_that_is_no_folder_is_read_and_checked(folder, samples, monkeypa
     store = Elsewhere(folder)
     for module in (reader, verifying):
         monkeypatch.setattr(module, "open_store", lambda where: store)
-    cache = open_cache("bucket://tiny", verify="full")
+    cache = Cache("bucket://tiny", verify="full")
+    assert set(store.soon) == {path for path in store.kept if path.endswith("zarr.json") and "digests/" not in path}
     assert cache.path == "bucket"
     order = [9, 0, 5]
     np.testing.assert_array_equal(cache.gather("cloud", order), [samples[i]["cloud"] for i in order])
@@ -73,14 +83,14 @@ def test_a_cache_that_is_no_folder_is_read_and_checked(folder, samples, monkeypa
     (problem,) = verify("bucket://tiny")
     assert (problem.file, problem.shard) == ("fields/cloud/c.1.0", 1)
     with pytest.raises(CorruptionError, match=r"bucket: fields/cloud/c\.1\.0"):
-        open_cache("bucket://tiny").gather("cloud", [6])
+        Cache("bucket://tiny").gather("cloud", [6])
 
 
 def test_a_url_that_no_store_is_there_for_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for call in (open_cache, verify, open_store):
-        with pytest.raises(UsageError, match="s3://bucket/cache: caches are read from folders"):
-            call("s3://bucket/cache")
+        with pytest.raises(UsageError, match="https://: caches lie in folders or behind s3://, gs://, az://"):
+            call("https://bucket/cache")
 
 
 def test_a_folder_lists_everything_and_marks_what_is_no_file(tmp_path):

@@ -1,0 +1,177 @@
+"""A cache in an object store: what lies there, which attempt was committed, and its files as a `Store`.
+
+    <root>/<pipeline>/<split>/<key>/commit.json     which attempt is the cache; created last, once, by one request
+    <root>/<pipeline>/<split>/<key>/<attempt>/...   the files of a cache
+
+A folder that was copied to a bucket has no commit: its files lie at ``<key>/`` itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from datacheck.cache import layout
+from datacheck.cache.objects import PART_BYTES, Objects, parse_url
+from datacheck.digest import Digester, canonical_json, digest_bytes
+from datacheck.errors import CorruptionError, UsageError
+
+_ATTEMPT = re.compile(r"[0-9a-f]{32}")
+_ALONGSIDE = 4  # parts of a file that is read whole
+
+
+def commit_of(attempt: str, manifest: bytes) -> bytes:
+    """Return what ``commit.json`` says: the attempt, and the digest of its manifest as a file."""
+    return canonical_json({"attempt": attempt, "format": layout.FORMAT, "manifest": digest_bytes(manifest)})
+
+
+class Bucket:
+    """A cache in an object store.
+
+    Args:
+        url: the place of the cache, ``s3://bucket/prefix``; nothing is read yet.
+
+    Notes:
+        Sizes are asked for once; the files of a committed cache never change. Each other method makes requests; see
+        `Objects` for what they raise.
+    """
+
+    folder = None
+
+    def __init__(self, url: str) -> None:
+        place, self.prefix = parse_url(url)
+        self.objects = Objects(place)
+        self.where = f"{place}/{self.prefix}".rstrip("/")
+        self._held: dict[str, bytes] = {}
+
+    # ------------------------------------------------------------------------------------------ the commit
+
+    def commit(self) -> dict[str, str] | None:
+        """Return what was committed here: {"attempt", "manifest"}, None where nothing was.
+
+        Raises:
+            CorruptionError: the commit is not what was written.
+            UsageError: it is of a newer format.
+        """
+        return _commit(self.objects, self.prefix)
+
+    @cached_property
+    def _committed(self) -> dict[str, str] | None:
+        return self.commit()
+
+    @cached_property
+    def _base(self) -> str:
+        """The prefix of the files, with a slash at its end."""
+        if self._committed is not None:
+            return f"{self.prefix}/{self._committed['attempt']}/".lstrip("/")
+        above, _, name = self.prefix.rpartition("/")
+        if _ATTEMPT.fullmatch(name):
+            committed = _commit(self.objects, above)
+            if committed is None or committed["attempt"] != name:
+                msg = f"{self.where}: an attempt that was not committed, so this is no finished cache"
+                raise UsageError(msg)
+        return f"{self.prefix}/".lstrip("/")
+
+    # ------------------------------------------------------------------------------------------ the files
+
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        found = self.objects.sizes(self._base.rstrip("/"))
+        return {key.removeprefix(self._base): size for key, size in found.items()}
+
+    def size(self, path: str) -> int | None:
+        """See `Store`."""
+        return self._sizes.get(path)
+
+    def files(self) -> Iterator[tuple[str, int]]:
+        """See `Store`."""
+        yield from sorted(self._sizes.items(), key=lambda file: file[0].encode("utf-8", "surrogateescape"))
+
+    def prefetch(self, paths: Iterable[str]) -> None:
+        """See `Store`."""
+        asked = list(paths)
+        found = self.objects.get([self._base + path for path in asked])
+        self._held |= {path: bytes(raw) for path, raw in zip(asked, found, strict=True) if raw is not None}
+
+    def read(self, path: str) -> bytes:
+        """See `Store`."""
+        if path not in self._held:
+            self.prefetch([path])
+        if path not in self._held:
+            raise FileNotFoundError(path)
+        raw = self._held.pop(path)
+        if path == layout.MANIFEST and self._committed is not None and digest_bytes(raw) != self._committed["manifest"]:
+            msg = f"{self.where}: {path} is not the one that was committed. Delete the cache and build it again."
+            raise CorruptionError(msg)
+        return raw
+
+    def parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
+        """See `Store`."""
+        return self.objects.parts([(self._base + path, start, size) for path, start, size in wanted])
+
+    def read_into(self, path: str, start: int, view: memoryview) -> None:
+        """See `Store`."""
+        if len(view):
+            view[:] = self.parts([(path, start, len(view))])[0]
+
+    def pieces(self, path: str, size: int) -> Iterator[memoryview]:
+        """Yield the first `size` bytes of a file, in order.
+
+        Raises:
+            CorruptionError: it ends before.
+        """
+        step = PART_BYTES * _ALONGSIDE
+        for start in range(0, size, step):
+            ends = range(start, min(size, start + step), PART_BYTES)
+            yield from self.parts([(path, first, min(PART_BYTES, size - first)) for first in ends])
+
+    def digest(self, path: str) -> str:
+        """See `Store`."""
+        hasher = Digester()
+        for piece in self.pieces(path, self.size(path) or 0):
+            hasher.update(piece)
+        return hasher.hexdigest()
+
+    def discard(self, path: str) -> bool:
+        """See `Store`."""
+        return False
+
+
+def _commit(objects: Objects, prefix: str) -> dict[str, str] | None:
+    key = f"{prefix}/{layout.COMMIT}".lstrip("/")
+    (raw,) = objects.get([key])
+    if raw is None:
+        return None
+    try:
+        said: Any = json.loads(bytes(raw))
+        newer = type(said["format"]) is int and said["format"] > layout.FORMAT
+        whole = {"attempt": str(said["attempt"]), "manifest": str(said["manifest"])}
+        wrong = not all(map(_ATTEMPT.fullmatch, whole.values())) or said != whole | {"format": layout.FORMAT}
+    except (ValueError, LookupError, TypeError):
+        newer, wrong, whole = False, True, {}
+    if newer:
+        msg = f"{objects.place}/{key}: format {said['format']}; this datacheck reads format {layout.FORMAT}. Update it."
+        raise UsageError(msg)
+    if wrong:
+        msg = f"{objects.place}/{key}: damaged. Delete the cache and build it again."
+        raise CorruptionError(msg)
+    return whole
+
+
+def find_buckets(url: str, depth: int) -> Iterator[str]:
+    """Yield the URLs of the finished caches at and below a URL, sorted; names that begin with a dot are left out."""
+    place, prefix = parse_url(url)
+    yield from _found(Objects(place), prefix, depth)
+
+
+def _found(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
+    folders, names = objects.below(prefix)
+    if {layout.COMMIT, layout.MANIFEST} & set(names):
+        yield f"{objects.place}/{prefix}".rstrip("/")
+    elif depth:
+        for name in folders:
+            if not name.startswith(".") and not _ATTEMPT.fullmatch(name):
+                yield from _found(objects, f"{prefix}/{name}".lstrip("/"), depth - 1)

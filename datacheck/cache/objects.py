@@ -1,0 +1,330 @@
+"""Requests to object stores: the one door to obstore. Each is bounded in time, and refused in words without secrets.
+
+A process that was forked from one that had made requests cannot make any: the threads that drive them stay with its
+parent, and obstore would wait for them for ever. There a program of its own makes them, started when it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datacheck.child import PARSER, Child, Limits, Program
+from datacheck.digest import digest_value
+from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
+from datacheck.registry import require
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+SCHEMES = {  # where their credentials come from
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY",
+}
+ALONGSIDE = 16  # requests at a time
+PART_BYTES = 8 << 20  # of uploads, and of reads of whole files
+_TIMEOUT_S, _CONNECT_S = 120, 5  # of one request
+_TRIES, _TRYING_S, _PAUSE_S = 8, 60, 5.0  # how often a request is made again, for how long, and the longest pause
+_URL = re.compile(r"(?P<place>[a-z0-9]+://[A-Za-z0-9][A-Za-z0-9._-]+)(?:/(?P<prefix>.*))?", re.DOTALL)
+_HELPER = Program(PARSER.arguments, "the program that reads the object store", limited=False)
+
+_FORKED = [False]  # whether obstore was in use before this process was forked
+
+
+def _note_fork() -> None:
+    _FORKED[0] = _FORKED[0] or "obstore" in sys.modules
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def parse_url(url: str) -> tuple[str, str]:
+    """Return the bucket of a URL (``s3://bucket``) and the prefix in it, without a slash at its ends.
+
+    Raises:
+        UsageError: it is no URL of an object store; a user or password in it is not repeated.
+    """
+    scheme, _, _ = url.partition("://")
+    found = _URL.fullmatch(url)
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        msg = f"{scheme}://: caches lie in folders or behind {known}. Correct the URL."
+        raise UsageError(msg)
+    prefix = ((found and found["prefix"]) or "").strip("/")
+    if found is None or any(part in {"", ".", ".."} for part in prefix.split("/") if prefix):
+        known = f"credentials come from the environment: {SCHEMES[scheme]}"
+        msg = f"{scheme}://: not a URL of the form {scheme}://bucket/prefix; {known}"
+        raise UsageError(msg)
+    return found["place"], prefix
+
+
+class Objects:
+    """The objects of one bucket. Safe to share between threads, and with forked children.
+
+    Args:
+        place: ``s3://bucket``.
+
+    Raises:
+        UsageError: every request: there is no such bucket.
+        StorageError: every request: the server refuses, is not there, or is busy for longer than is waited.
+        MissingDependencyError: every request: obstore is not installed.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def get(self, keys: Sequence[str]) -> list[Buffer | None]:
+        """Return whole objects, None for each that is not there."""
+        found: list[Buffer | None] = self._ask("get", list(keys))
+        return found
+
+    def parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
+        """Return parts of objects: of each (key, first byte, number of bytes). Neighbours are fetched in one request.
+
+        Raises:
+            CorruptionError: an object is not there, or ends before.
+        """
+        return [memoryview(part).cast("B") for part in self._ask("parts", [list(one) for one in wanted])]
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Return the size of every object below a prefix, by its key."""
+        return dict(self._ask("sizes", prefix))
+
+    def below(self, prefix: str) -> tuple[list[str], list[str]]:
+        """Return the names right below a prefix: of those that hold others, and of objects; sorted."""
+        folders, names = self._ask("below", prefix)
+        return folders, names
+
+    def attributes(self, keys: Sequence[str]) -> list[dict[str, str] | None]:
+        """Return what objects were stored with, None for each that is not there."""
+        found: list[dict[str, str] | None] = self._ask("attributes", list(keys))
+        return found
+
+    def put(self, key: str, data: Path, attributes: Mapping[str, str]) -> None:
+        """Store a file as an object: it appears whole or not at all, over one that is there."""
+        self._ask("put", key, str(data), dict(attributes))
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Store an object that must not be there yet; return False where it is, maybe from a request of our own.
+
+        Raises:
+            StorageError: besides, it is not known whether it was stored.
+        """
+        stored: bool = self._ask("create", key, np.frombuffer(data, np.uint8))
+        return stored
+
+    def remove(self, keys: Sequence[str]) -> None:
+        """Delete objects; absent ones are fine."""
+        self._ask("remove", list(keys))
+
+    def _ask(self, verb: str, *arguments: Any) -> Any:
+        if not _FORKED[0]:
+            return getattr(_direct(self.place, _environment()), verb)(*arguments)
+        task = {"place": self.place, "verb": verb, "arguments": list(arguments)}
+        child, talking = _helper(os.getpid())
+        with talking:
+            found, death = child.run("datacheck.cache.objects:answer", task)
+            if death is not None and not death.crash:  # it ends with the thread that started it
+                found, death = child.run("datacheck.cache.objects:answer", task)
+        if death is not None:
+            msg = f"{self.place}: {death.how.strip().splitlines()[-1]}"
+            raise StorageError(msg)
+        return found
+
+
+@lru_cache(1)
+def _helper(process: int) -> tuple[Child, threading.Lock]:
+    """Return the program of a process, and what lets one thread at a time talk to it."""
+    return Child(Limits(item_s=20.0 * _TRYING_S), _HELPER), threading.Lock()
+
+
+def answer(task: dict[str, Any], beat: Any) -> Any:
+    """Make the request of a process that cannot; called in the program that `Objects` starts there."""
+    return _sendable(getattr(_direct(task["place"], _environment()), task["verb"])(*task["arguments"]))
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_sendable(one) for one in value]
+    plain = value is None or isinstance(value, str | int | dict)
+    return value if plain else np.frombuffer(value, np.uint8)
+
+
+_REFUSALS: tuple[tuple[str, type[DatacheckError], str], ...] = (  # of "<status> <exception> <what it says>"
+    ("<Code>NoSuchBucket", UsageError, "there is no such bucket. Create it, or correct the URL."),
+    (r"169\.254\.169\.254", StorageError, "no credentials are known. Set {who}."),
+    ("^40[13]|^0 (Perm|Unauth)", StorageError, "the server refuses ({named}). Check {who}, and what they may do."),
+    ("^416", CorruptionError, "it ends too early"),
+    ("^(301|307|400) .*(Redirect|Region|Malformed)", StorageError, "it lies in another region. Set AWS_REGION."),
+    ("^501", StorageError, "the server does not know such a request ({named}): caches need conditional puts."),
+    (r"^(429|5\d\d)", StorageError, "the server is busy ({named}). Run the same command again later."),
+    ("^[1-9]", StorageError, "the server answers {named}."),
+    ("(?i)credential|account must be|token request", StorageError, "no credentials are known. Set {who}."),
+    ("BadScheme", StorageError, "the endpoint is not https, which AWS_ALLOW_HTTP forbids."),
+    ("^0 (Generic|Timeout)", StorageError, "the server cannot be reached. Check the network and the endpoint's URL."),
+    ("", StorageError, "the request failed ({named})."),
+)
+
+# ---------------------------------------------------------------------------------------------- in this process
+
+
+def _environment() -> str:
+    """Return another text where credentials or endpoints are others."""
+    return digest_value({n: v for n, v in os.environ.items() if n.startswith(("AWS_", "GOOGLE_", "AZURE_"))})
+
+
+@lru_cache(8)
+def _direct(place: str, environment: str) -> _Direct:
+    return _Direct(place)
+
+
+class _Direct:
+    """The verbs of `Objects`, by obstore in this process."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._obstore = require("obstore", "s3")
+        self._threads = ThreadPoolExecutor(ALONGSIDE, thread_name_prefix="datacheck-objects")
+        plain = os.environ.get("AWS_ALLOW_HTTP", "true").lower() in {"1", "true", "yes", "on"}  # the endpoint decides
+        timeouts = {"timeout": f"{_TIMEOUT_S}s", "connect_timeout": f"{_CONNECT_S}s"}
+        pause = {"max_backoff": timedelta(seconds=_PAUSE_S)}
+        retries = {"max_retries": _TRIES, "retry_timeout": timedelta(seconds=_TRYING_S), "backoff": pause}
+        self._store = self._asked("", self._opened, timeouts | {"allow_http": plain}, retries)
+
+    def _opened(self, client: Any, retries: Any) -> Any:
+        store = require("obstore.store", "s3")
+        return store.from_url(self._place, client_options=client, retry_config=retries)
+
+    def get(self, keys: list[str]) -> list[Buffer | None]:
+        return list(self._threads.map(lambda key: self._asked(key, self._get, key), keys))
+
+    def _get(self, key: str) -> Buffer | None:
+        try:
+            return bytes(self._obstore.get(self._store, key).bytes())
+        except FileNotFoundError as error:
+            self._absent(error)
+        return None
+
+    def parts(self, wanted: list[tuple[str, int, int]]) -> list[Buffer]:
+        by_key: dict[str, list[int]] = {}
+        for i, (key, _, _) in enumerate(wanted):
+            by_key.setdefault(key, []).append(i)
+        found: list[Any] = [None] * len(wanted)
+
+        def fetch(key: str) -> None:
+            some = by_key[key]
+            starts, sizes = [wanted[i][1] for i in some], [wanted[i][2] for i in some]
+            for i, size, part in zip(some, sizes, self._asked(key, self._parts, key, starts, sizes), strict=True):
+                if len(part) != size:
+                    raise CorruptionError(self._said(key, "it ends too early"))
+                found[i] = part
+
+        for _ in self._threads.map(fetch, by_key):
+            pass
+        return found
+
+    def _parts(self, key: str, starts: list[int], sizes: list[int]) -> list[Any]:
+        try:
+            got = self._obstore.get_ranges(self._store, key, starts=starts, lengths=sizes)
+        except FileNotFoundError as error:
+            self._absent(error)
+            raise CorruptionError(self._said(key, "it is not there (any more)")) from None
+        return list(got)
+
+    def sizes(self, prefix: str) -> list[tuple[str, int]]:
+        return self._asked(prefix, self._sizes, prefix)  # type: ignore[no-any-return]
+
+    def _sizes(self, prefix: str) -> list[tuple[str, int]]:
+        try:
+            pages = self._obstore.list(self._store, prefix=prefix or None)
+            return [(one["path"], one["size"]) for page in pages for one in page]
+        except FileNotFoundError as error:
+            self._absent(error)
+            return []
+
+    def below(self, prefix: str) -> tuple[list[str], list[str]]:
+        return self._asked(prefix, self._below, prefix)  # type: ignore[no-any-return]
+
+    def _below(self, prefix: str) -> tuple[list[str], list[str]]:
+        try:
+            found = self._obstore.list_with_delimiter(self._store, prefix=prefix or None)
+        except FileNotFoundError as error:
+            self._absent(error)
+            return [], []
+        objects = [one["path"] for one in found["objects"]]
+        folders, names = ([path.rpartition("/")[2] for path in some] for some in (found["common_prefixes"], objects))
+        return sorted(folders), sorted(names)
+
+    def attributes(self, keys: list[str]) -> list[dict[str, str] | None]:
+        return list(self._threads.map(lambda key: self._asked(key, self._attributes, key), keys))
+
+    def _attributes(self, key: str) -> dict[str, str] | None:
+        try:
+            return dict(self._obstore.get(self._store, key, options={"head": True}).attributes)
+        except FileNotFoundError as error:
+            self._absent(error)
+        return None
+
+    def put(self, key: str, data: str, attributes: dict[str, str]) -> None:
+        self._asked(
+            key, self._obstore.put, self._store, key, Path(data),
+            attributes=attributes, chunk_size=PART_BYTES, max_concurrency=ALONGSIDE // 4,
+        )  # fmt: skip
+
+    def create(self, key: str, data: Any) -> bool:
+        return self._asked(key, self._create, key, data)  # type: ignore[no-any-return]
+
+    def _create(self, key: str, data: Any) -> bool:
+        try:
+            self._obstore.put(self._store, key, bytes(data), mode="create")
+        except self._obstore.exceptions.AlreadyExistsError:
+            return False
+        return True
+
+    def remove(self, keys: list[str]) -> None:
+        self._asked("", self._remove, keys)
+
+    def _remove(self, keys: list[str]) -> None:
+        try:
+            self._obstore.delete(self._store, keys)
+        except FileNotFoundError as error:
+            self._absent(error)
+
+    # ------------------------------------------------------------------------------------------ refusals
+
+    def _absent(self, error: FileNotFoundError) -> None:
+        """Raise where it is the bucket that is not there."""
+        if "<Code>NoSuchBucket" in str(error):
+            raise UsageError(self._said("", "there is no such bucket. Create it, or correct the URL.")) from None
+
+    def _asked(self, key: str, function: Any, *arguments: Any, **options: Any) -> Any:
+        """Call, and say what came of it without what the server wrote: it may repeat what was signed, and by whom."""
+        try:
+            return function(*arguments, **options)
+        except DatacheckError:
+            raise
+        except (self._obstore.exceptions.BaseError, OSError, ValueError) as error:
+            refusal = self._refused(key, type(error).__name__, str(error))
+        raise refusal
+
+    def _refused(self, key: str, kind: str, text: str) -> DatacheckError:
+        status, code = re.search(r"status code: (\d{3})", text), re.search(r"<Code>(\w{1,60})</Code>", text)
+        told = f"{status[1] if status else 0} {kind} {text}"
+        named = (code or status or [kind, kind])[1]
+        who = SCHEMES[self._place.partition("://")[0]]
+        error, words = next((e, words) for pattern, e, words in _REFUSALS if re.search(pattern, told, re.DOTALL))
+        return error(self._said(key, words.format(named=named, who=who)))
+
+    def _said(self, key: str, what: str) -> str:
+        return f"{self._place}{f'/{key}' if key else ''}: {what}"
