@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from datacheck import fsops, transforms
+from datacheck import transforms
 from datacheck.build import fingerprint
 from datacheck.build.builder import Built, Progress, build_cache, prepare
 from datacheck.build.explain import Difference
@@ -24,8 +24,9 @@ from datacheck.build.explain import explain as explained
 from datacheck.build.job import Job, digests
 from datacheck.build.plan import Samples
 from datacheck.build.seen import Seen, measured, of_table, survey
+from datacheck.build.target import check_writable, target_of
 from datacheck.cache.codec import PLAIN, Codec
-from datacheck.cache.find import newest_caches
+from datacheck.cache.store import is_url
 from datacheck.errors import DatacheckError, SchemaError, UsageError
 from datacheck.finding import Verdict
 from datacheck.scan import Request, ScanRun, run_scan
@@ -87,7 +88,7 @@ class Pipeline:
         name: names the folder of its caches.
         schema: what the data promise.
         steps: the transforms in order.
-        data, out: default folders, or None.
+        data, out: default folders (of `out` also a URL), or None.
         roots: default places of extra folders.
         splits: the splits to build; none named: all.
         paths: the folder in which the functions of ``module:function`` steps are found.
@@ -98,7 +99,7 @@ class Pipeline:
     schema: Schema
     steps: Sequence[Transform] = ()
     data: Path | None = None
-    out: Path | None = None
+    out: Path | str | None = None
     roots: Mapping[str, Path] = field(default_factory=dict)
     splits: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -141,7 +142,7 @@ def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
     return Pipeline(
         name=file.name, schema=schema, steps=steps,
         data=None if file.source.data is None else base / file.source.data,
-        out=None if file.cache.out is None else base / file.cache.out,
+        out=file.cache.out if is_url(file.cache.out or "") or file.cache.out is None else base / file.cache.out,
         roots={name: base / folder for name, folder in sorted(file.source.roots.items())},
         splits=file.cache.splits, paths=(str(base.resolve()),), codec=file.cache.compress,
     )  # fmt: skip
@@ -166,14 +167,14 @@ def build(
     pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
     roots: Mapping[str, str | Path] | None = None, workers: int | None = None, scheduler: str | None = None,
     split: str | None = None, run: ScanRun | None = None, progress: Progress | None = None, compress: str | None = None,
-    reuse: bool = True,
+    reuse: bool = True, staging: str | Path | None = None,
 ) -> list[Built]:  # fmt: skip
     """Scan a dataset and build a cache of each of its splits; what ``datacheck cache build`` does, without printing.
 
     Args:
         pipeline: a pipeline or schema, the name of a built-in one, or a file.
         data: the data folder; None: what the pipeline says.
-        out: the folder of caches; None: what the pipeline says, else ``cache``.
+        out: the folder or URL of caches; None: what the pipeline says, else ``cache``.
         roots: extra folders by name, over those of the pipeline.
         workers: processes; None: one for small data, one per core for large.
         scheduler: address of a Dask scheduler to use instead.
@@ -182,6 +183,7 @@ def build(
         progress: called after each task of the scan and of the builds.
         compress: "none", "zstd" or "zstd:LEVEL"; None: what the pipeline says, else none.
         reuse: take from the newest cache of the split what must be equal; else make everything anew.
+        staging: the folder in which caches for a URL grow; None: one of the user's.
 
     Returns:
         The caches in order of the splits' names.
@@ -194,14 +196,15 @@ def build(
     """
     chosen = _chosen(pipeline, compress)
     target = _target(chosen, out)
-    fsops.check_writable(target)
+    check_writable(target)
     if run is None:
         run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler), progress)
     _judged_by_all(run)
     workers = workers or (1 if run.listing.nbytes < _LARGE else os.cpu_count() or 1)
     jobs = [job_of(chosen, run, name, workers, scheduler) for name in _splits(chosen, run.table, split)]
+    place = None if staging is None else Path(staging)
     how: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "reuse": reuse}
-    return [build_cache(job, target, **how) for job in jobs]
+    return [build_cache(job, target, staging=place, **how) for job in jobs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,11 +215,13 @@ class Explained:
         path: where the cache is, or would be.
         newest: the newest finished cache of the split, or None.
         differences: what tells the build's inputs from those of `newest`; none where that is the cache itself.
+        built: whether it is there.
     """
 
-    path: Path
-    newest: Path | None
+    path: Path | str
+    newest: Path | str | None
     differences: list[Difference]
+    built: bool
 
 
 def explain(
@@ -235,11 +240,11 @@ def explain(
     for name in _splits(chosen, run.table, split):
         job = job_of(chosen, run, name, workers or 1)
         plan, _, inputs = prepare(job)
-        folder = _target(chosen, out) / chosen.name / plan.split
-        path = folder / fingerprint.key(inputs["said"])
-        newest = next(iter(newest_caches(folder)), None)
-        told = explained(inputs["said"], digests(job), job.samples, newest) if newest not in {None, path} else []
-        found.append(Explained(path, newest, told))
+        target = target_of(_target(chosen, out), (chosen.name, plan.split, fingerprint.key(inputs["said"])), None)
+        newest = target.newest()
+        known = newest in {None, target.path}
+        told = [] if newest is None or known else explained(inputs["said"], digests(job), job.samples, newest)
+        found.append(Explained(target.path, newest, told, target.exists()))
     return found
 
 
@@ -250,8 +255,9 @@ def _chosen(pipeline: Pipeline | Schema | str | Path, compress: str | None) -> P
     return chosen if compress is None else replace(chosen, codec=Codec.parse(compress))
 
 
-def _target(chosen: Pipeline, out: str | Path | None) -> Path:
-    return Path(out) if out is not None else chosen.out or Path("cache")
+def _target(chosen: Pipeline, out: str | Path | None) -> Path | str:
+    wanted = out if out is not None else chosen.out or Path("cache")
+    return wanted if is_url(wanted) else Path(wanted)
 
 
 def _places(

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 
 from datacheck import transforms
-from datacheck.build import earlier, fingerprint, staging
+from datacheck.build import earlier, fingerprint
 from datacheck.build.earlier import Earlier, Reuse
 from datacheck.build.finish import Facts, Finish
 from datacheck.build.job import Job, digests, files_of, recorded, tasks_of
 from datacheck.build.plan import Plan, cut, estimate, resolve, stored
 from datacheck.build.record import Record
-from datacheck.build.staging import Staging
-from datacheck.cache import Cache, layout, open_cache
+from datacheck.build.staging import Staging, claimed
+from datacheck.build.target import Target, target_of
+from datacheck.cache import Cache, layout
 from datacheck.cache.codec import PLAIN
-from datacheck.cache.find import newest_caches
-from datacheck.errors import CorruptionError, OutOfSpaceError, UsageError
+from datacheck.errors import OutOfSpaceError, UsageError
 from datacheck.finding import Tick
 from datacheck.parallel import Limits, ordered_map
 from datacheck.registry import find_in
@@ -44,7 +44,7 @@ class Built:
     """A published cache.
 
     Args:
-        path: its folder.
+        path: its folder or URL.
         split: the split's folder name.
         samples, made, valid: how many.
         nbytes: of all its files.
@@ -56,7 +56,7 @@ class Built:
         reuse: what an earlier cache gave; None where none was asked.
     """
 
-    path: Path
+    path: Path | str
     split: str
     samples: int
     made: int
@@ -95,17 +95,19 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
 
 
 def build_cache(
-    job: Job, out: Path, *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
-    reuse: bool = True,
+    job: Job, out: Path | str, *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
+    reuse: bool = True, staging: Path | None = None,
 ) -> Built:  # fmt: skip
     """Build the cache of one split, or find it built.
 
     Args:
         job: what to build.
-        out: the folder that holds caches; the new one is ``out/<pipeline>/<split>/<key>``.
+        out: the folder or URL that holds caches; the new one is ``out/<pipeline>/<split>/<key>``.
         workers, scheduler: as `parallel.ordered_map`.
-        progress: called after every task.
-        reuse: take from the newest earlier cache what must be equal, see `earlier`; else everything is made anew.
+        progress: called after every task, and after each file of an upload.
+        reuse: take from the newest earlier cache what must be equal, see `earlier`; else everything is made anew. Of a
+            URL there is none to take from.
+        staging: the folder in which caches for a URL grow; None: one of the user's (see `build.target`).
 
     Raises:
         UsageError: nothing can be made, or a source changed since the scan.
@@ -117,13 +119,13 @@ def build_cache(
     """
     plan, steps, inputs = prepare(job)
     key = fingerprint.key(inputs["said"])
-    target = out / job.pipeline / plan.split / key
-    finished, moved = _finished(target)
+    target = target_of(out, (job.pipeline, plan.split, key), staging)
+    finished, moved = target.finished()
     if finished is not None:
         return _found(target, plan, finished)
-    with staging.claimed(target.parent, key) as stage:
+    with claimed(target.place, key) as stage:
         kept = stage.kept(plan)
-        folders = [*([moved] if moved is not None else []), *newest_caches(target.parent)] if reuse else []
+        folders = [*([moved] if moved is not None else []), *target.earlier()] if reuse else []
         old = earlier.find(folders, inputs["recipe"], plan, files_of(job))
         linked = old.link(stage, [g for g in range(plan.shards) if g not in kept]) if old is not None else {}
         _check_space(job, plan, kept | linked, stage.folder)
@@ -134,28 +136,19 @@ def build_cache(
             reason = done.not_made[0] if done.not_made else ("", "")
             msg = f"split {plan.split}: no sample could be made; the first: {reason[0]}: {reason[1]}"
             raise UsageError(msg)
-        came = staging.publish(folder, target, done.manifest)
+        came = target.publish(folder, done.manifest, _sent(plan, progress))
     size = sum(n for n, _ in done.manifest.files.values())
     count = (len(plan.samples), int(done.made.sum()), int(done.valid.sum()))
     gave = None if old is None else old.reuse
-    return Built(target, plan.split, *count, size, came == "theirs", done.not_made, moved, len(kept), plan.shards, gave)
+    theirs = came == "theirs"
+    return Built(target.path, plan.split, *count, size, theirs, done.not_made, moved, len(kept), plan.shards, gave)
 
 
-def _finished(target: Path) -> tuple[Cache | None, Path | None]:
-    """Return the whole cache at `target`; a damaged one is moved aside and kept as evidence."""
-    if not target.exists():
-        return None, None
-    with contextlib.suppress(CorruptionError, UsageError):
-        return open_cache(target, verify="manifest"), None
-    return None, staging.set_aside(target, target.parent)
-
-
-def _found(target: Path, plan: Plan, cache: Cache) -> Built:
-    staging.acknowledge(target)  # who renamed it may not have come so far
-    staging.sweep(target.parent, target.name)
+def _found(target: Target, plan: Plan, cache: Cache) -> Built:
+    target.settle()
     made, valid = int(cache.made.sum()), int((cache.made & cache.valid).sum())
     size = sum(n for n, _ in cache.manifest.files.values())
-    return Built(target, plan.split, len(cache), made, valid, size, reused=True, shards=plan.shards)
+    return Built(target.path, plan.split, len(cache), made, valid, size, reused=True, shards=plan.shards)
 
 
 def _check_space(job: Job, plan: Plan, kept: Mapping[int, Record], folder: Path) -> None:
@@ -213,6 +206,14 @@ def _written(
                 if progress is not None:
                     progress(_tick(plan, len(records)))
     return records
+
+
+def _sent(plan: Plan, progress: Progress | None) -> Callable[[int, int], None]:
+    def said(done: int, total: int) -> None:
+        if progress is not None:
+            progress(Tick(plan.shards, plan.shards, done, total, len(plan.samples), 0, f"uploading {plan.split}"))
+
+    return said
 
 
 def _tick(plan: Plan, shards: int) -> Tick:

@@ -13,7 +13,8 @@ import numpy as np
 from datacheck.build.finish import NOT_MADE
 from datacheck.build.plan import Samples
 from datacheck.cache import layout, open_cache
-from datacheck.errors import CorruptionError
+from datacheck.cache.store import open_store
+from datacheck.errors import CorruptionError, StorageError
 
 _SHOWN = 3
 _NOTHING = "absent"
@@ -34,7 +35,7 @@ class Difference:
 
 
 def explain(
-    said: Mapping[str, Any], sources: Mapping[str, tuple[int, str]], samples: Samples, cache: Path
+    said: Mapping[str, Any], sources: Mapping[str, tuple[int, str]], samples: Samples, cache: Path | str
 ) -> list[Difference]:
     """Return what tells a build's inputs from those of a finished cache, in the order of their paths.
 
@@ -42,7 +43,7 @@ def explain(
         said: what the key of the build is a digest of.
         sources: size and digest of its files, by path.
         samples: its samples, with the verdict on each.
-        cache: the folder of the cache.
+        cache: the folder or URL of the cache.
 
     Raises:
         CorruptionError: the cache is damaged.
@@ -92,13 +93,12 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _document(cache: Path, name: str) -> dict[str, Any]:
+def _document(cache: Path | str, name: str) -> dict[str, Any]:
     try:
-        found = json.loads((cache / name).read_bytes())
-    except (OSError, ValueError) as error:
-        msg = f"{cache / name}: cannot be read. Run datacheck cache verify {cache}"
+        return dict(json.loads(open_store(cache).read(name)))
+    except (OSError, ValueError, StorageError) as error:
+        msg = f"{cache}/{name}: cannot be read. Run datacheck cache verify {cache}"
         raise CorruptionError(msg) from error
-    return dict(found)
 
 
 def _files(before: Mapping[str, tuple[Any, ...]], now: Mapping[str, tuple[Any, ...]]) -> Difference:

@@ -318,7 +318,7 @@ def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "t
         except (CorruptionError, UsageError):  # damaged since this build began
             set_aside(target, target.parent)
             return publish(folder, target, manifest)
-        _agree(folder, target, manifest, theirs)
+        agree(folder, target, target.parent, manifest, theirs)
         came = "theirs"
     else:
         fsops.sync_directory(folder.parent)
@@ -336,8 +336,17 @@ def acknowledge(target: Path) -> None:
         fsops.sync_directory(place)
 
 
-def _agree(folder: Path, target: Path, ours: Manifest, theirs: Manifest) -> None:
+def agree(folder: Path, target: Path | str, place: Path, ours: Manifest, theirs: Manifest) -> None:
     """Raise unless two caches hold the same.
+
+    Args:
+        folder: ours; kept in the trash of `place` where they differ.
+        target: theirs.
+        place: where ours grew.
+        ours, theirs: the manifests.
+
+    Raises:
+        NondeterministicBuildError: they differ.
 
     Notes:
         Shards of fields may be compressed by another version of the codec: of them the digests of the decoded chunks
@@ -346,7 +355,7 @@ def _agree(folder: Path, target: Path, ours: Manifest, theirs: Manifest) -> None
     differing = next((path for path in sorted({*ours.files, *theirs.files}) if _differs(path, ours, theirs)), None)
     if differing is None and ours.content_root == theirs.content_root:
         return
-    aside = set_aside(folder, target.parent)
+    aside = set_aside(folder, place)
     msg = (
         f"{target}: another build of the same inputs published other content; the first file that differs: "
         f"{differing or layout.MANIFEST}. A transform is not deterministic. What this build made lies in {aside}"

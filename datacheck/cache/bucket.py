@@ -19,7 +19,8 @@ from datacheck.cache.objects import PART_BYTES, Objects, parse_url
 from datacheck.digest import Digester, canonical_json, digest_bytes
 from datacheck.errors import CorruptionError, UsageError
 
-_ATTEMPT = re.compile(r"[0-9a-f]{32}")
+ATTEMPT = re.compile(r"[0-9a-f]{32}")
+_DEPTH = 3  # root / pipeline / split / key
 _ALONGSIDE = 4  # parts of a file that is read whole
 
 
@@ -68,7 +69,7 @@ class Bucket:
         if self._committed is not None:
             return f"{self.prefix}/{self._committed['attempt']}/".lstrip("/")
         above, _, name = self.prefix.rpartition("/")
-        if _ATTEMPT.fullmatch(name):
+        if ATTEMPT.fullmatch(name):
             committed = _commit(self.objects, above)
             if committed is None or committed["attempt"] != name:
                 msg = f"{self.where}: an attempt that was not committed, so this is no finished cache"
@@ -149,7 +150,7 @@ def _commit(objects: Objects, prefix: str) -> dict[str, str] | None:
         said: Any = json.loads(bytes(raw))
         newer = type(said["format"]) is int and said["format"] > layout.FORMAT
         whole = {"attempt": str(said["attempt"]), "manifest": str(said["manifest"])}
-        wrong = not all(map(_ATTEMPT.fullmatch, whole.values())) or said != whole | {"format": layout.FORMAT}
+        wrong = not all(map(ATTEMPT.fullmatch, whole.values())) or said != whole | {"format": layout.FORMAT}
     except (ValueError, LookupError, TypeError):
         newer, wrong, whole = False, True, {}
     if newer:
@@ -159,6 +160,24 @@ def _commit(objects: Objects, prefix: str) -> dict[str, str] | None:
         msg = f"{objects.place}/{key}: damaged. Delete the cache and build it again."
         raise CorruptionError(msg)
     return whole
+
+
+def find_attempts(url: str, depth: int = _DEPTH) -> Iterator[str]:
+    """Yield the URLs of attempts below a URL that were not committed: of builders at work, or gone; sorted."""
+    place, prefix = parse_url(url)
+    yield from _uncommitted(Objects(place), prefix, depth)
+
+
+def _uncommitted(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
+    folders, names = objects.below(prefix)
+    some = [name for name in folders if ATTEMPT.fullmatch(name)]
+    if some:
+        committed = _commit(objects, prefix) if layout.COMMIT in names else None
+        yield from (f"{objects.place}/{prefix}/{name}" for name in some if name != (committed or {}).get("attempt"))
+    elif depth:
+        for name in folders:
+            if not name.startswith("."):
+                yield from _uncommitted(objects, f"{prefix}/{name}".lstrip("/"), depth - 1)
 
 
 def find_buckets(url: str, depth: int) -> Iterator[str]:
@@ -173,5 +192,5 @@ def _found(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
         yield f"{objects.place}/{prefix}".rstrip("/")
     elif depth:
         for name in folders:
-            if not name.startswith(".") and not _ATTEMPT.fullmatch(name):
+            if not name.startswith(".") and not ATTEMPT.fullmatch(name):
                 yield from _found(objects, f"{prefix}/{name}".lstrip("/"), depth - 1)

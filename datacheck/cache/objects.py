@@ -107,7 +107,7 @@ class Objects:
         return folders, names
 
     def attributes(self, keys: Sequence[str]) -> list[dict[str, str] | None]:
-        """Return what objects were stored with, None for each that is not there."""
+        """Return what objects were stored with, and when ("modified"), None for each that is not there."""
         found: list[dict[str, str] | None] = self._ask("attributes", list(keys))
         return found
 
@@ -271,7 +271,8 @@ class _Direct:
 
     def _attributes(self, key: str) -> dict[str, str] | None:
         try:
-            return dict(self._obstore.get(self._store, key, options={"head": True}).attributes)
+            found = self._obstore.get(self._store, key, options={"head": True})
+            return {**found.attributes, "modified": found.meta["last_modified"].isoformat()}
         except FileNotFoundError as error:
             self._absent(error)
         return None

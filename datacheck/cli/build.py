@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from datacheck.cli.info import Place
 from datacheck.cli.scan import root_option, scheduler_option, workers_option
 from datacheck.report.words import bytes_said
 
@@ -19,11 +20,13 @@ _SHOWN = 3
 _HELP = """Scan DATA and build a checksummed cache of the samples of each split.
 
 PIPELINE is a built-in pipeline or schema, or a YAML file of either; a schema alone is the pipeline without transforms.
-The cache is a Zarr v3 group in DIR/<pipeline>/<split>/<key>. Equal inputs give the same key and the same bytes, so
-what is there already is not built again. Shards and samples that the newest cache of the split has already are linked
-or copied from it, after a check of every byte.
+The cache is a Zarr v3 group in DIR/<pipeline>/<split>/<key>; DIR may be s3://bucket/prefix. Equal inputs give the same
+key and the same bytes, so what is there already is not built again. Shards and samples that the newest cache of the
+split has already are linked or copied from it, after a check of every byte (in folders only).
 """
 _COMPRESS = "none, zstd or zstd:LEVEL (1 to 22). Default: as the pipeline says, else none."
+
+_STAGING = "Where a cache for a URL grows before it is sent. Default: ~/.cache/datacheck/staging."
 
 
 def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -33,7 +36,7 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--compress", metavar="CODEC", help=_COMPRESS),
         click.option("--split", metavar="NAME", help="This split only."),
         root_option,
-        click.option("--out", type=folder, metavar="DIR", help="The folder of caches. Default: cache."),
+        click.option("--out", type=Place(), metavar="DIR|URL", help="The folder of caches. Default: cache."),
         click.option("--data", type=folder, metavar="DIR", help="The data. Default: as the pipeline says."),
         click.argument("pipeline", metavar="PIPELINE|SCHEMA"),
     ):
@@ -43,6 +46,7 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("build", help=_HELP)
 @pipeline_options
+@click.option("--staging", type=click.Path(path_type=Path), metavar="DIR", help=_STAGING)
 @workers_option
 @scheduler_option
 @click.option("--no-reuse", "reuse", flag_value=False, default=True, help="Make everything anew; ask no earlier cache.")

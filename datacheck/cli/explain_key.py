@@ -42,7 +42,8 @@ def told(one: Explained) -> Iterator[str]:
         return
     yield f"{one.path}{' (built; nothing differs)' if one.newest == one.path else ''}"
     if one.newest != one.path:
-        yield f"    {'built; the newest' if one.path.exists() else 'not built; the newest'} cache is {one.newest.name}"
+        newest = str(one.newest).rpartition("/")[2]
+        yield f"    {'built; the newest' if one.built else 'not built; the newest'} cache is {newest}"
     for difference in one.differences:
         yield f"    {difference.where}: {_short(difference.before)} -> {_short(difference.now)}"
 

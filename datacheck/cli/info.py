@@ -41,7 +41,8 @@ def info(path: Path | str, split: str | None) -> None:
 @click.command()
 @click.argument("folder", type=Place(), default=Path("cache"))
 def ls(folder: Path | str) -> None:
-    """List the finished caches and the unfinished builds below FOLDER (default: cache), or the caches below a URL."""
+    """List the finished caches and the unfinished builds below FOLDER (default: cache), or below a URL."""
+    from datacheck.cache.bucket import find_attempts
     from datacheck.cache.find import find_builds, find_caches
     from datacheck.errors import UsageError
 
@@ -50,8 +51,12 @@ def ls(folder: Path | str) -> None:
         raise UsageError(msg)
     rows: list[tuple[str, ...]] = [("pipeline", "split", "key", "samples", "valid", "size", "")]
     rows += [_listed(path) for path in find_caches(folder)]
-    builds = find_builds(folder) if isinstance(folder, Path) else ()
-    rows += [("", "", path.name, "", "", "", f"unfinished, in {path.parent}") for path in builds]
+    if isinstance(folder, Path):
+        builds = [(path.name, f"unfinished, in {path.parent}") for path in find_builds(folder)]
+    else:
+        attempts = [url.rpartition("/") for url in find_attempts(folder)]
+        builds = [(name, f"uncommitted, in {cache}") for cache, _, name in attempts]
+    rows += [("", "", name, "", "", "", said) for name, said in builds]
     click.echo(
         "\n".join(_table(rows)) if len(rows) > 1 else f"{folder}: no cache here. datacheck cache build makes one."
     )

@@ -188,7 +188,7 @@ def _cached(system: str, folder: Path, run: ScanRun) -> Cached:
     built = build(PIPELINES.get(system, system), folder / "data", folder / "cache", run=run)
     return Cached(
         splits=tuple(one.split for one in built),
-        train=next((one.path for one in built if one.split == "train"), built[0].path),
+        train=Path(next((one.path for one in built if one.split == "train"), built[0].path)),
         samples=sum(one.samples for one in built), usable=sum(one.valid for one in built),
         nbytes=sum(one.nbytes for one in built),
         problems=tuple(f"{one.split}: {problem}" for one in built for problem in verify(one.path)),

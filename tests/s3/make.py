@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +42,12 @@ def samples(count: int = 13, seed: int = 0) -> list[dict]:
 def opened(url: str):
     """The bucket of a URL for obstore, and the prefix in it."""
     place, _, prefix = url.removeprefix("s3://").partition("/")
-    store = from_url(f"s3://{place}", client_options={"allow_http": True}, retry_config={"max_retries": 3})
-    return store, prefix
+    return _store(place, os.environ["AWS_ENDPOINT_URL"], os.environ["AWS_SECRET_ACCESS_KEY"]), prefix
+
+
+@lru_cache
+def _store(place: str, *_: str):
+    return from_url(f"s3://{place}", client_options={"allow_http": True}, retry_config={"max_retries": 3})
 
 
 def listed(url: str) -> dict[str, int]:
@@ -54,6 +60,13 @@ def listed(url: str) -> dict[str, int]:
 def get(url: str) -> bytes:
     store, key = opened(url)
     return bytes(obstore.get(store, key).bytes())
+
+
+def everything(url: str) -> dict[str, bytes]:
+    """Every object below a URL."""
+    names = sorted(listed(url))
+    with ThreadPoolExecutor(8) as threads:
+        return dict(zip(names, threads.map(lambda name: get(f"{url}/{name}"), names), strict=True))
 
 
 def put(url: str, raw: bytes) -> None:

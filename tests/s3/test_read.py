@@ -21,7 +21,20 @@ from datacheck.cache.verify import verify
 from datacheck.errors import CorruptionError, StorageError, UsageError
 from tests.cache.make import KEY, make_cache
 from tests.s3.conftest import fresh
-from tests.s3.make import SPECS, committed, copied, delete, files_of, flip, get, listed, opened, put, samples
+from tests.s3.make import (
+    SPECS,
+    committed,
+    copied,
+    delete,
+    everything,
+    files_of,
+    flip,
+    get,
+    listed,
+    opened,
+    put,
+    samples,
+)
 from tests.s3.server import SECRET
 
 WRITTEN = samples()
@@ -103,9 +116,9 @@ def test_zarr_reads_the_same_through_obstore(place):
 
 def test_an_attempt_copied_to_a_disk_is_a_cache(plain, url, tmp_path):
     committed(plain, url)
-    for path in listed(files_of(url)):
+    for path, raw in everything(files_of(url)).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes(get(f"{files_of(url)}/{path}"))
+        (tmp_path / path).write_bytes(raw)
     assert verify(tmp_path, "values") == []
 
 
