@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from datacheck.cache import layout
 from datacheck.cache.objects import PART_BYTES, Objects, parse_url
+from datacheck.cache.shards import Shards
 from datacheck.digest import Digester, canonical_json, digest_bytes
 from datacheck.errors import CorruptionError, UsageError
 
@@ -47,6 +48,12 @@ class Bucket:
         self.objects = Objects(place)
         self.where = f"{place}/{self.prefix}".rstrip("/")
         self._held: dict[str, bytes] = {}
+        self._shards: Shards | None = None
+        self._listed: Mapping[str, tuple[int, str]] = {}
+
+    def keep(self, shards: Shards, files: Mapping[str, tuple[int, str]]) -> None:
+        """See `Store`: those of fields, once one of their samples is asked for."""
+        self._shards, self._listed = shards, files
 
     # ------------------------------------------------------------------------------------------ the commit
 
@@ -111,6 +118,19 @@ class Bucket:
 
     def parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
         """See `Store`."""
+        near = {path: self._near(path) for path in dict.fromkeys(path for path, _, _ in wanted)}
+        far = iter(self._fetched([one for one in wanted if near[one[0]] is None]))
+        found = [(near[path], start, size) for path, start, size in wanted]
+        return [next(far) if shard is None else shard[start : start + size] for shard, start, size in found]
+
+    def _near(self, path: str) -> memoryview | None:
+        """Return a shard that is kept here."""
+        if self._shards is None or not path.startswith("fields/") or layout.shard_of(path) is None:
+            return None
+        size, digest = self._listed[path]
+        return self._shards.get(digest, size, lambda: self.pieces(path, size))
+
+    def _fetched(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
         return self.objects.parts([(self._base + path, start, size) for path, start, size in wanted])
 
     def read_into(self, path: str, start: int, view: memoryview) -> None:
@@ -127,7 +147,7 @@ class Bucket:
         step = PART_BYTES * _ALONGSIDE
         for start in range(0, size, step):
             ends = range(start, min(size, start + step), PART_BYTES)
-            yield from self.parts([(path, first, min(PART_BYTES, size - first)) for first in ends])
+            yield from self._fetched([(path, first, min(PART_BYTES, size - first)) for first in ends])
 
     def digest(self, path: str) -> str:
         """See `Store`."""
@@ -138,7 +158,7 @@ class Bucket:
 
     def discard(self, path: str) -> bool:
         """See `Store`."""
-        return False
+        return self._shards is not None and path in self._listed and self._shards.discard(self._listed[path][1])
 
 
 def _commit(objects: Objects, prefix: str) -> dict[str, str] | None:

@@ -5,10 +5,7 @@ A `Rows` trusts its caller: indices are in range, rows are in use, files have th
 
 from __future__ import annotations
 
-import ctypes
 import mmap
-import os
-import weakref
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -16,14 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from datacheck.cache.addresses import Range
 from datacheck.cache.layout import Grid
 from datacheck.cache.store import Store
 
 Array = np.ndarray[Any, Any]
-
-_MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not name it
-_PROT_NONE = 0
-_FAILED = ctypes.c_void_p(-1).value
 
 
 class Rows(Protocol):
@@ -37,37 +31,6 @@ class Rows(Protocol):
 
     def chunk(self, number: int) -> Any:
         """Return the bytes of an inner chunk."""
-
-
-def _libc() -> Any:
-    libc = ctypes.CDLL(None, use_errno=True)
-    size, number = ctypes.c_size_t, ctypes.c_int
-    libc.mmap.argtypes = [ctypes.c_void_p, size, number, number, number, ctypes.c_long]
-    libc.mmap.restype = ctypes.c_void_p
-    libc.munmap.argtypes = [ctypes.c_void_p, size]
-    return libc
-
-
-class _Range:
-    """A reserved range of addresses; unmapped when no array looks at it any more."""
-
-    def __init__(self, size: int) -> None:
-        self._libc = _libc()
-        self.size = size
-        self.address = self._map(None, size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
-        end = weakref.finalize(self, self._libc.munmap, self.address, size)
-        end.atexit = False  # at exit, threads may still read; the process takes its maps with it
-        self.__array_interface__ = {"data": (self.address, True), "shape": (size,), "typestr": "|u1", "version": 3}
-
-    def _map(self, address: int | None, size: int, protection: int, flags: int, file: int) -> int:
-        got = self._libc.mmap(address, size, protection, flags, file, 0)
-        if got is None or got == _FAILED:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        return int(got)
-
-    def place(self, offset: int, size: int, file: int) -> None:
-        """Map the first `size` bytes of an open file at `offset`."""
-        self._map(self.address + offset, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, file)
 
 
 class MappedRows:
@@ -91,7 +54,7 @@ class MappedRows:
         self._grid = grid
         size = grid.shard * grid.row_bytes
         stride = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        span = _Range(max(1, stride * len(files)))
+        span = Range(max(1, stride * len(files)))
         for g, path in enumerate(files):
             length = used[g] * grid.chunk_bytes
             if length:

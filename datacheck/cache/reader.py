@@ -16,9 +16,11 @@ import orjson
 from datacheck.cache import layout
 from datacheck.cache.damage import Damage, changed
 from datacheck.cache.find import choose_cache
+from datacheck.cache.indices import cut, runs, sample_numbers
 from datacheck.cache.manifest import read_manifest
 from datacheck.cache.owners import Owners
-from datacheck.cache.store import open_store
+from datacheck.cache.shards import Shards
+from datacheck.cache.store import is_url, open_store
 from datacheck.cache.stored import Place, StoredArray, Verify
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.fsops import is_local
@@ -30,8 +32,9 @@ Indices = Sequence[int] | Array
 
 
 def open_cache(
-    path: str | os.PathLike[str], *, split: str | None = None, verify: Verify = "touch", io: Io = "auto"
-) -> Cache:
+    path: str | os.PathLike[str], *, split: str | None = None, verify: Verify = "touch", io: Io = "auto",
+    shards_in: str | os.PathLike[str] | None = None, shards_bytes: float | None = None,
+) -> Cache:  # fmt: skip
     """Open a finished cache for reading.
 
     Args:
@@ -40,13 +43,17 @@ def open_cache(
         verify: "manifest" checks names and sizes; "touch" also each inner chunk the first time it is read; "always"
             each time; "full" everything now, then as "touch".
         io: "mmap", "pread", or "auto": maps on local file systems only.
+        shards_in: of a URL: the folder of this machine where whole shards are kept; None: as DATACHECK_SHARDS_IN says,
+            else nowhere.
+        shards_bytes: how many bytes may lie there; None: as DATACHECK_SHARDS_BYTES says, else 64 GiB.
 
     Raises:
         UsageError: there is no such cache, or more than one; an option is unknown.
         StorageError: a disk or server refuses.
         CorruptionError: the cache is not what was written.
     """
-    return Cache(choose_cache(path, split), verify=verify, io=io)
+    shards = Shards.asked(shards_in, shards_bytes) if is_url(path) else None
+    return Cache(choose_cache(path, split), verify=verify, io=io, shards=shards)
 
 
 class Cache:
@@ -56,6 +63,7 @@ class Cache:
         path: the cache's folder or URL.
         verify: see `open_cache`.
         io: see `open_cache`.
+        shards: of a URL: where whole shards are kept; None: nowhere.
 
     Notes:
         Sample numbers are positions in key order, from 0; samples that were not made have one too. May be used by
@@ -63,18 +71,22 @@ class Cache:
         object store is fetched by inner chunks, each checked each time ("touch" is "always" there).
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, verify: Verify = "touch", io: Io = "auto") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, verify: Verify = "touch", io: Io = "auto", shards: Shards | None = None
+    ) -> None:
         for name, value, known in (("verify", verify, get_args(Verify)), ("io", io, get_args(Io))):
             if value not in known:
                 msg = f"{name}={value!r} is not one of {', '.join(known)}"
                 raise UsageError(msg)
-        self.verify, self.io = verify, io
+        self.verify, self.io, self._shards = verify, io, shards
         store = open_store(path)
         self.path: Path | str = store.folder or store.where
         self.manifest = read_manifest(store)
         mapped = store.folder is not None and (io == "mmap" or (io == "auto" and is_local(store.folder)))
         self._place = Place(store, self.manifest.files, mapped, "touch" if verify == "full" else verify)
         self._check_sizes()
+        if shards is not None:
+            store.keep(shards, self.manifest.files)
         store.prefetch(p for p in self.manifest.files if p.endswith(layout.ZARR) and not p.startswith("digests/"))
         self.root = self._read_root()
         self.fields: dict[str, ArraySpec] = {}
@@ -90,7 +102,7 @@ class Cache:
         return f"<Cache {self.path}: {len(self):,} samples of {', '.join(self.fields)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (self.path, "touch" if self.verify == "full" else self.verify, self.io))
+        return (_reopen, (self.path, "touch" if self.verify == "full" else self.verify, self.io, self._shards))
 
     # ------------------------------------------------------------------------------------------ opening
 
@@ -220,8 +232,8 @@ class Cache:
         """Return a text field as str, or a JSON field as values, of samples."""
         values, lengths = self.gather_ragged(field, indices)
         if self._spec(field).kind == "json":
-            return [orjson.loads(text) if text else None for text in _cut(values, lengths)]
-        return [text.decode("utf-8", "surrogatepass") for text in _cut(values, lengths)]
+            return [orjson.loads(text) if text else None for text in cut(values, lengths)]
+        return [text.decode("utf-8", "surrogatepass") for text in cut(values, lengths)]
 
     def present(self, field: str, indices: Indices) -> Array | None:
         """Return which samples have an optional field, bool (samples); None where all must have it."""
@@ -239,7 +251,7 @@ class Cache:
     def keys(self, indices: Indices) -> list[str]:
         """Return the keys of samples."""
         values, lengths = self._rows(layout.sample_path("key"), layout.KEY_DIM, self._numbers(indices))
-        return [text.decode("utf-8", "surrogatepass") for text in _cut(values, lengths)]
+        return [text.decode("utf-8", "surrogatepass") for text in cut(values, lengths)]
 
     def key(self, index: int) -> str:
         """Return the key of one sample."""
@@ -252,7 +264,7 @@ class Cache:
     def origins(self, indices: Indices) -> list[str]:
         """Return the origins of samples as JSON texts."""
         values, lengths = self._rows(layout.sample_path("origin"), layout.ORIGIN_DIM, self._numbers(indices))
-        return [text.decode("utf-8", "surrogatepass") for text in _cut(values, lengths)]
+        return [text.decode("utf-8", "surrogatepass") for text in cut(values, lengths)]
 
     def row_table(self, dim: str) -> tuple[Array, Array]:
         """Return the whole row table of a dimension: start and length, int64 (samples) each."""
@@ -354,7 +366,7 @@ class Cache:
         array.check_bounds(start, length)
         ends = np.cumsum(length)
         values = np.empty((int(ends[-1]) if len(ends) else 0, *array.grid.item), array.dtype)
-        first = _runs(start, length, array.grid.shard)
+        first = runs(start, length, array.grid.shard)
         at = ends - length
         array.spans(start[first], np.add.reduceat(length, first) if first.size else length, values, at[first])
         return values, length
@@ -368,29 +380,5 @@ class Cache:
             return "samples unknown"
 
 
-def sample_numbers(indices: Indices) -> Array:
-    """Return whole numbers as int64.
-
-    Raises:
-        TypeError: they are none (a bool mask, floats).
-    """
-    numbers = np.asarray(indices)
-    if numbers.size and numbers.dtype.kind not in "iu":
-        msg = f"indices are whole numbers, not {numbers.dtype}"
-        raise TypeError(msg)
-    return numbers.astype(np.int64, copy=False)
-
-
-def _runs(start: Array, length: Array, shard: int) -> Array:
-    """Return where runs of rows that lie one behind the other in one shard begin: each run is copied at once."""
-    new = (start[1:] != start[:-1] + length[:-1]) | (start[1:] % shard == 0)
-    return np.flatnonzero(np.concatenate([np.ones(min(1, len(start)), dtype=bool), new]))
-
-
-def _reopen(path: Path | str, verify: Verify, io: Io) -> Cache:
-    return Cache(path, verify=verify, io=io)
-
-
-def _cut(values: Array, lengths: Array) -> list[bytes]:
-    whole, ends = values.tobytes(), np.cumsum(lengths).tolist()
-    return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+def _reopen(path: Path | str, verify: Verify, io: Io, shards: Shards | None) -> Cache:
+    return Cache(path, verify=verify, io=io, shards=shards)

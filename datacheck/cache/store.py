@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from datacheck.digest import digest_file
 from datacheck.errors import CorruptionError, StorageError
+
+if TYPE_CHECKING:
+    from datacheck.cache.shards import Shards
 
 
 class Store(Protocol):
@@ -54,6 +57,14 @@ class Store(Protocol):
 
     def prefetch(self, paths: Iterable[str]) -> None:
         """Say which files will be read whole, each once: a store that is far away fetches them together."""
+
+    def keep(self, shards: Shards, files: Mapping[str, tuple[int, str]]) -> None:
+        """Keep whole shards nearer than here, where that helps.
+
+        Args:
+            shards: where.
+            files: size and digest of each file, from the manifest.
+        """
 
     def discard(self, path: str) -> bool:
         """Forget a copy of a file that lies nearer than the file itself; return whether there was one."""
@@ -142,6 +153,9 @@ class Folder:
             yield view
 
     def prefetch(self, paths: Iterable[str]) -> None:
+        """See `Store`."""
+
+    def keep(self, shards: Shards, files: Mapping[str, tuple[int, str]]) -> None:
         """See `Store`."""
 
     def discard(self, path: str) -> bool:

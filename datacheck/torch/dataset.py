@@ -16,7 +16,8 @@ from torch.utils.data import Dataset
 
 from datacheck.cache import Cache, Windows, open_cache
 from datacheck.cache.find import choose_cache
-from datacheck.cache.reader import Io, sample_numbers
+from datacheck.cache.indices import sample_numbers
+from datacheck.cache.reader import Io
 from datacheck.cache.stored import Verify
 from datacheck.cache.windows import WindowIndex
 from datacheck.errors import UsageError
@@ -45,6 +46,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         verify: "manifest", "touch" (each chunk the first time it is read), "always", "full" (everything now).
         windows: how to cut episodes; None: as the cache says; False: serve whole episodes.
         io: "mmap", "pread" or "auto" (maps on local file systems).
+        shards_in, shards_bytes: of a URL: where whole shards are kept, and how many bytes (see `open_cache`).
 
     Raises:
         UsageError: no such cache, field or option; no valid sample, or no window, to serve.
@@ -68,10 +70,12 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         verify: Verify = "touch",
         windows: Windows | Literal[False] | None = None,
         io: Io = "auto",
+        shards_in: str | Path | None = None,
+        shards_bytes: float | None = None,
     ) -> None:
         self._path = choose_cache(path, split)
         self._transform, self._policy, self._seed, self._windows_asked = transform, on_invalid, int(seed), windows
-        self._verify, self._io = verify, io
+        self._verify, self._io, self._shards = verify, io, (shards_in, shards_bytes)
         # memory that forks share, so that persistent workers see set_epoch
         self._epoch = torch.frombuffer(mmap.mmap(-1, 8), dtype=torch.int64)
         self.fields = tuple(self.cache.fields) if fields is None else tuple(fields)
@@ -96,7 +100,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     @cached_property
     def cache(self) -> Cache:
         """The opened cache."""
-        return open_cache(self._path, verify=self._verify, io=self._io)
+        kept, limit = self._shards
+        return open_cache(self._path, verify=self._verify, io=self._io, shards_in=kept, shards_bytes=limit)
 
     @cached_property
     def windows(self) -> Windows | None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck import fsops
-from datacheck.cache import layout, maps, open_cache
+from datacheck.cache import addresses, layout, maps, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import Folder, open_store
@@ -324,7 +324,7 @@ def test_where_no_more_maps_are_granted_reads_serve_the_same(made, monkeypatch):
     def refuse(*_):
         raise OSError(12, "no memory")
 
-    monkeypatch.setattr(maps._Range, "place", refuse)
+    monkeypatch.setattr(addresses.Range, "place", refuse)
     np.testing.assert_array_equal(open_cache(folder).gather("cloud", [7])[0], samples[7]["cloud"])
 
 

@@ -44,6 +44,9 @@ class Elsewhere:
     def prefetch(self, paths):
         self.soon = list(paths)
 
+    def keep(self, shards, files):
+        raise AssertionError
+
     def discard(self, path):
         return False
 

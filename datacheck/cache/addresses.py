@@ -1,0 +1,60 @@
+"""Files mapped into ranges of addresses, without a descriptor for each: what the mmap module cannot do."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not name it
+_PROT_NONE = 0
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    size, number = ctypes.c_size_t, ctypes.c_int
+    libc.mmap.argtypes = [ctypes.c_void_p, size, number, number, number, ctypes.c_long]
+    libc.mmap.restype = ctypes.c_void_p
+    libc.munmap.argtypes = [ctypes.c_void_p, size]
+    return libc
+
+
+class Range:
+    """A reserved range of addresses; unmapped when no array looks at it any more."""
+
+    def __init__(self, size: int) -> None:
+        self._libc = _libc()
+        self.size = size
+        self.address = self._map(None, size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
+        end = weakref.finalize(self, self._libc.munmap, self.address, size)
+        end.atexit = False  # at exit, threads may still read; the process takes its maps with it
+        self.__array_interface__ = {"data": (self.address, True), "shape": (size,), "typestr": "|u1", "version": 3}
+
+    def _map(self, address: int | None, size: int, protection: int, flags: int, file: int) -> int:
+        got = self._libc.mmap(address, size, protection, flags, file, 0)
+        if got is None or got == _FAILED:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return int(got)
+
+    def place(self, offset: int, size: int, file: int) -> None:
+        """Map the first `size` bytes of an open file at `offset`."""
+        self._map(self.address + offset, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, file)
+
+
+def map_file(path: Path, size: int) -> memoryview:
+    """Return the first `size` bytes of a file, mapped; they stay when its name goes.
+
+    Raises:
+        OSError: there is no such file, or the operating system grants no (further) map.
+    """
+    span = Range(size)
+    with path.open("rb", buffering=0) as file:
+        span.place(0, size, file.fileno())
+    mapped: np.ndarray[Any, Any] = np.asarray(span)
+    return mapped.data

@@ -1,0 +1,35 @@
+"""Numbers of samples, and the runs of rows that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def sample_numbers(indices: Sequence[int] | Array) -> Array:
+    """Return whole numbers as int64.
+
+    Raises:
+        TypeError: they are none (a bool mask, floats).
+    """
+    numbers = np.asarray(indices)
+    if numbers.size and numbers.dtype.kind not in "iu":
+        msg = f"indices are whole numbers, not {numbers.dtype}"
+        raise TypeError(msg)
+    return numbers.astype(np.int64, copy=False)
+
+
+def runs(start: Array, length: Array, shard: int) -> Array:
+    """Return where runs of rows that lie one behind the other in one shard begin: each run is copied at once."""
+    new = (start[1:] != start[:-1] + length[:-1]) | (start[1:] % shard == 0)
+    return np.flatnonzero(np.concatenate([np.ones(min(1, len(start)), dtype=bool), new]))
+
+
+def cut(values: Array, lengths: Array) -> list[bytes]:
+    """Return the bytes of each text of texts that lie one behind the other."""
+    whole, ends = values.tobytes(), np.cumsum(lengths).tolist()
+    return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]

@@ -1,0 +1,195 @@
+"""Whole shards of caches that lie far away, kept in a folder under a limit of bytes; many processes may share it.
+
+    <digest>    a shard, named by its xxh3_128: only once its bytes were seen to have that digest
+    LOCK        held by the one process that adds and removes; all others read from afar meanwhile
+
+A shard that nobody has used for ten minutes gives way to a new one, the longest unused first. While all are in use a
+new one is not kept: passing over data that is larger than the limit would else fetch whole shards for single samples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from datacheck import fsops
+from datacheck.cache.addresses import map_file
+from datacheck.digest import Digester
+from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
+
+LIMIT_BYTES = 64 << 30
+IN, BYTES = "DATACHECK_SHARDS_IN", "DATACHECK_SHARDS_BYTES"  # variables of the environment
+_LOCK = "LOCK"
+_NAME = re.compile(r"[0-9a-f]{32}")
+_IDLE_S = 600.0
+
+Fetch = Callable[[], Iterable[memoryview]]
+
+
+class Shards:
+    """Shards that are kept in a folder of this machine. Safe to share between threads, and with forked children.
+
+    Args:
+        folder: where; made where it is not there.
+        limit: bytes of all files in it.
+
+    Raises:
+        UsageError: it lies on a network file system, where a file may go that is mapped.
+        StorageError: it cannot be made.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
+        self.folder, self.limit = Path(folder), limit
+        self._maps: dict[str, memoryview] = {}
+        self._useless: dict[str, bool] = {}  # shards that are not what the manifest says, or larger than the limit
+        self._refused = False
+        fsops.make_directory(self.folder, sync=False)
+        if not fsops.is_local(self.folder):
+            msg = f"{self.folder}: lies on a network file system. Name a folder on a disk of this machine."
+            raise UsageError(msg)
+        if not (self.folder / _LOCK).exists():
+            fsops.write_file(self.folder / _LOCK, b"", sync=False, mode=0o644)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Shards, (self.folder, self.limit))
+
+    @classmethod
+    def asked(cls, folder: str | os.PathLike[str] | None, limit: float | None) -> Shards | None:
+        """Return what is asked for, by arguments or else by the environment; None: nothing is kept.
+
+        Raises:
+            UsageError: the limit is no number of bytes, or the folder cannot be used.
+            StorageError: it cannot be made.
+        """
+        folder = folder or os.environ.get(IN) or None
+        if folder is None:
+            return None
+        said = os.environ.get(BYTES) if limit is None else str(limit)
+        try:
+            count = LIMIT_BYTES if said is None else int(float(said))
+        except (ValueError, OverflowError):
+            count = -1
+        if count < 0:
+            msg = f"{said!r} is not a number of bytes, as in 100e9 (shards_bytes, {BYTES})"
+            raise UsageError(msg)
+        return cls(folder, count)
+
+    def get(self, digest: str, size: int, fetch: Fetch) -> memoryview | None:
+        """Return a shard, mapped; None where it is not here and cannot come now.
+
+        Args:
+            digest: its xxh3_128.
+            size: bytes.
+            fetch: yields its bytes, in order.
+
+        Raises:
+            StorageError: it could not be fetched.
+        """
+        path = self.folder / digest
+        held = self._maps.get(digest)
+        if held is not None:
+            if _used(path):
+                return held
+            del self._maps[digest]  # it gave way: its bytes go when they are not mapped any more
+        if not path.exists() and not self._added(path, size, fetch):
+            return None
+        try:
+            found = map_file(path, size) if path.stat().st_size == size and _used(path) else None
+        except OSError:  # it gave way a moment ago, or there are no more maps
+            return None
+        if found is not None:
+            self._maps[digest] = found
+        return found
+
+    def discard(self, digest: str) -> bool:
+        """Remove a shard whose bytes are not what they were; return whether it was here."""
+        self._maps.pop(digest, None)
+        there = (self.folder / digest).exists()
+        with contextlib.suppress(StorageError):
+            fsops.remove_file(self.folder / digest)
+        self._useless[digest] = True
+        return there
+
+    # ------------------------------------------------------------------------------------------ adding
+
+    def _added(self, path: Path, size: int, fetch: Fetch) -> bool:
+        if self._refused or path.name in self._useless or size > self.limit:
+            return False
+        try:
+            held = fsops.hold(self.folder / _LOCK, shared=False)
+        except (FileNotFoundError, StorageError) as error:
+            return self._cannot(error)
+        if held is None:
+            return path.exists()
+        with held:
+            return path.exists() or (self._make_room(size) and self._fetched(path, fetch))
+
+    def _fetched(self, path: Path, fetch: Fetch) -> bool:
+        failed: list[DatacheckError] = []
+        try:
+            fsops.write_file(path, _checked(path.name, fetch, failed))
+        except CorruptionError:  # who reads it by chunks can say which of them
+            self._useless[path.name] = True
+            return False
+        except StorageError as error:
+            if failed:
+                raise
+            return self._cannot(error)
+        return True
+
+    def _cannot(self, error: Exception) -> bool:
+        self._refused = True
+        warnings.warn(f"no more shards are kept, each sample is fetched: {error}", RuntimeWarning, stacklevel=2)
+        return False
+
+    def _make_room(self, size: int) -> bool:
+        """Let shards that nobody uses give way until there is room; who calls holds the lock."""
+        for digest in [digest for digest in list(self._maps) if not (self.folder / digest).exists()]:
+            del self._maps[digest]
+        kept, used = [], 0
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if _NAME.fullmatch(entry.name):
+                    status = entry.stat()
+                    kept.append((status.st_mtime, entry.name, status.st_size))
+                    used += status.st_size
+                elif entry.name.endswith(".partial"):  # of a process that is gone: the lock is ours
+                    fsops.remove_file(Path(entry.path))
+        fsops.touch(self.folder / _LOCK)
+        now = (self.folder / _LOCK).stat().st_mtime
+        for since, name, bytes_ in sorted(kept):
+            if used + size <= self.limit or since > now - _IDLE_S:
+                break
+            fsops.remove_file(self.folder / name)
+            self._maps.pop(name, None)
+            used -= bytes_
+        return used + size <= self.limit
+
+
+def _checked(digest: str, fetch: Fetch, failed: list[DatacheckError]) -> Iterator[memoryview]:
+    """Yield what is fetched, and raise at its end where it is not what it should be: before it has its name."""
+    hasher = Digester()
+    try:
+        for piece in fetch():
+            hasher.update(piece)
+            yield piece
+    except DatacheckError as error:
+        failed.append(error)
+        raise
+    if hasher.hexdigest() != digest:
+        msg = f"expected xxh3_128 {digest}, found {hasher.hexdigest()}"
+        raise CorruptionError(msg)
+
+
+def _used(path: Path) -> bool:
+    """Note that a shard is used; return whether it is there."""
+    try:
+        fsops.touch(path)
+    except StorageError:  # it is gone, or another user's
+        return path.exists()
+    return True
