@@ -91,7 +91,7 @@ def serve() -> None:
     counter = mmap.mmap(int(sys.argv[1]), _COUNTER.size)
     if memory := int(sys.argv[2]):
         limit_memory(memory)
-    end_with_parent()
+    end_with_parent(int(sys.argv[3]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     gc.set_threshold(50_000)  # parsers make many objects that go at once; looking for cycles took a third of their time
     beats = itertools.count(1)
@@ -129,9 +129,15 @@ def limit_memory(limit: int, *, mapped: bool = True) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def end_with_parent() -> None:
-    """Let this process never outlive its parent, however that ends."""
+def end_with_parent(parent: int = 0) -> None:
+    """Let this process never outlive its parent, however that ends.
+
+    Args:
+        parent: its number, where it is known: it may have ended before this call, and then nothing else would tell.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent and os.getppid() != parent:
+        os._exit(0)
 
 
 # ---------------------------------------------------------------------------------------------- outside
@@ -158,8 +164,9 @@ class Child:
             program, memory = self._program, self._limits.memory_b
             environment = _ALLOCATION | os.environ | dict.fromkeys(_THREADS, "1") | dict(program.environment)
             environment["PYTHONPATH"] = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
+            me = str(os.getpid())
             self._process = subprocess.Popen(
-                [sys.executable, *program.arguments, str(self._shared), str(memory if program.limited else 0)],
+                [sys.executable, *program.arguments, str(self._shared), str(memory if program.limited else 0), me],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
                 pass_fds=[self._shared], env=environment, process_group=0,
             )  # fmt: skip

@@ -7,20 +7,23 @@ alone is tried once more, and what lies behind it goes on. The only door to Dask
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
+import pkgutil
 import signal
 import sys
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from datacheck.child import Child, Death, Limits
+from datacheck import __version__
+from datacheck.child import PARSER, Child, Death, Limits, Program
 from datacheck.errors import StorageError, UsageError
 from datacheck.wire import Json
 
@@ -28,6 +31,7 @@ __all__ = ["Child", "Death", "Limits", "Outcome", "ordered_map", "run_task"]
 
 _CONNECT_S = 10.0
 _WORKERS_S = 300.0  # a cluster that grows with its work may need some time for the first
+_WAITING = 16  # tasks that a cluster without a worker is shown, so that it grows
 
 
 @dataclass
@@ -67,7 +71,7 @@ def run_task(child: Child, function: str, task: dict[str, Json]) -> Outcome:
 _HERE = threading.local()
 
 
-def _on_worker(function: str, task: dict[str, Json], limits: tuple[float, int], run: str) -> Outcome:
+def _on_worker(function: str, task: dict[str, Json], limits: Limits, program: Program, run: str) -> Outcome:
     """Run a task on a Dask worker, in the one child that this thread of it has for this run.
 
     Notes:
@@ -75,7 +79,7 @@ def _on_worker(function: str, task: dict[str, Json], limits: tuple[float, int], 
         keeps the modules of a user as they were when it imported them.
     """
     if getattr(_HERE, "run", "") != run:
-        _HERE.run, _HERE.child = run, Child(Limits(*limits))
+        _HERE.run, _HERE.child = run, Child(limits, program)
     return run_task(_HERE.child, function, task)
 
 
@@ -86,6 +90,8 @@ def ordered_map(
     workers: int = 1,
     scheduler: str | None = None,
     limits: Limits | None = None,
+    environment: Mapping[str, str] | None = None,
+    linked: Callable[[str], None] | None = None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every task, in task order.
 
@@ -95,44 +101,68 @@ def ordered_map(
         workers: 1: one child of this process; more: so many local Dask worker processes.
         scheduler: address of a running Dask scheduler; its workers are used instead.
         limits: for each item.
+        environment: variables for the children, besides those of the process that starts them.
+        linked: called with the address of Dask's dashboard, where there is one.
 
     Raises:
-        StorageError: the scheduler cannot be reached, or its workers die again and again.
+        StorageError: the scheduler cannot be reached, its workers die again and again, or have another datacheck.
 
     Notes:
         Bounded work in flight. The result depends on the tasks only, never on who ran them or in which order.
     """
-    limits = limits or Limits()
+    limits, program = limits or Limits(), replace(PARSER, environment=dict(environment or {}))
     if scheduler is None and workers <= 1:
-        child = Child(limits)
+        child = Child(limits, program)
         try:
             for task in tasks:
                 yield run_task(child, function, task)
         finally:
             child.close()
     else:
-        yield from _on_dask(function, tasks, workers, scheduler, limits)
+        run = partial(_on_worker, function, limits=limits, program=program, run=uuid.uuid4().hex)
+        yield from _on_dask(run, tasks, workers, scheduler, linked)
 
 
 def _on_dask(
-    function: str, tasks: Iterable[dict[str, Json]], workers: int, scheduler: str | None, limits: Limits
-) -> Iterator[Outcome]:
+    run: partial[Outcome], tasks: Iterable[dict[str, Json]], workers: int, scheduler: str | None,
+    linked: Callable[[str], None] | None,
+) -> Iterator[Outcome]:  # fmt: skip
     import distributed  # noqa: PLC0415  0.5 s that only a parallel run should pay
 
     with contextlib.ExitStack() as stack:
         client = stack.enter_context(_client(distributed, workers, scheduler))
-        ahead = 2 * max(1, workers, len(client.scheduler_info(n_workers=-1)["workers"]))
+        if linked is not None and (link := _dashboard(client)):
+            linked(link)
         waiting: deque[Any] = deque()
-        todo, run = iter(enumerate(tasks)), uuid.uuid4().hex
+        todo, ahead = iter(enumerate(tasks)), 2 * workers
         while True:
+            if scheduler is not None:
+                ahead = _ahead(client)  # its workers come and go
             while len(waiting) < ahead and (following := next(todo, None)) is not None:
                 number, task = following
                 # as one callable: Dask looks for futures in all that it is given as arguments, value by value
-                call = partial(_on_worker, function, task, (limits.item_s, limits.memory_b), run)
-                waiting.append(client.submit(call, key=f"datacheck-{run}-{number:08d}", pure=False))
+                key = f"datacheck-{run.keywords['run']}-{number:08d}"
+                waiting.append(client.submit(partial(run, task), key=key, pure=False))
             if not waiting:
                 return
             yield _result(distributed, client, waiting.popleft())
+
+
+def _ahead(client: Any) -> int:
+    """Return how many tasks to keep in flight: two for every thread of the cluster as it is now."""
+    with contextlib.suppress(OSError, TimeoutError):  # whoever waits for a result learns what became of it
+        threads: dict[str, int] = client.sync(client.scheduler.ncores, callback_timeout=_CONNECT_S)
+        return max(_WAITING, 2 * sum(threads.values()))
+    return _WAITING
+
+
+def _dashboard(client: Any) -> str:
+    """Return the address of the dashboard; "" where the scheduler has none, or ours could not show it."""
+    if client.cluster is not None and importlib.util.find_spec("bokeh") is None:
+        return ""
+    with contextlib.suppress(KeyError, OSError, TimeoutError):
+        return str(client.dashboard_link or "")
+    return ""
 
 
 def _result(distributed: Any, client: Any, future: Any) -> Outcome:
@@ -144,11 +174,11 @@ def _result(distributed: Any, client: Any, future: Any) -> Outcome:
                 address = client.scheduler.address
                 msg = f"{address}: the scheduler has had no workers for a while. Start one: dask worker {address}"
                 raise StorageError(msg) from error
-        except CancelledError as error:
-            msg = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
-            raise StorageError(msg) from error
-        except (distributed.scheduler.KilledWorker, OSError) as error:
-            msg = f"the Dask workers died: {error}. Give them more memory, or use fewer (--workers)."
+        except (CancelledError, distributed.scheduler.KilledWorker, OSError) as error:
+            if future.status == "error":  # it is what became of the task, not of the way to it
+                msg = f"the Dask workers died: {error}. Look into their logs; give them more memory, or use fewer."
+            else:
+                msg = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
             raise StorageError(msg) from error
         else:
             return outcome
@@ -175,7 +205,30 @@ def _client(distributed: Any, workers: int, scheduler: str | None) -> Iterator[A
         except (OSError, TimeoutError, ValueError) as error:
             msg = f"{scheduler}: no Dask scheduler answers there ({error}). Start one: dask scheduler"
             raise (UsageError if isinstance(error, ValueError) else StorageError)(msg) from error
-        yield stack.enter_context(client)
+        stack.enter_context(client)
+        _same_datacheck(distributed, client)
+        yield client
+
+
+def _same_datacheck(distributed: Any, client: Any) -> None:
+    """Raise where a worker lacks datacheck or has another: it would end on our first task, and not say why.
+
+    Notes:
+        A worker that is busy does not answer in time; its tasks look again (`numerics`).
+    """
+    asked = {
+        address: client.submit(pkgutil.resolve_name, "datacheck:__version__", workers=[address], pure=False)
+        for address in client.nthreads()
+    }
+    with contextlib.suppress(TimeoutError):
+        distributed.wait(list(asked.values()), timeout=_CONNECT_S)
+    for address, future in sorted(asked.items()):
+        if future.status == "finished" and future.result() == __version__:
+            continue
+        if future.status in {"finished", "error"}:
+            has = f"datacheck {future.result()}" if future.status == "finished" else "no datacheck that can be imported"
+            msg = f"the Dask worker {address} has {has}, not {__version__}. Give all workers the same environment."
+            raise StorageError(msg)
 
 
 @contextlib.contextmanager

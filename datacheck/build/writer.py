@@ -189,8 +189,9 @@ def _unchanged(root: Path, roots: Mapping[str, Path], files: Sequence[Sequence[A
     for path, *expected, digest in files:
         entry = stat_entry(root, path, roots)
         if entry is None or list(entry[1:5]) != expected or read.get(path, digest) != digest:
-            what = f"is not there on {socket.gethostname()}" if entry is None else "changed during the build"
-            msg = f"{path}: {what}. Nothing was published; run the same command again."
+            host = socket.gethostname()
+            what = "is not there" if entry is None else "changed during the build, or is another one"
+            msg = f"{path}: {what} on {host}. Nothing was published; run the same command again."
             raise UsageError(msg)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.errors import StorageError
 from datacheck.finding import Tick
 from datacheck.parallel import Death, Limits, Outcome, ordered_map
 from datacheck.sample import Depth
@@ -103,6 +104,7 @@ def measure(
 
     Raises:
         KeyboardInterrupt: with a note that says what is kept.
+        StorageError: a worker of a cluster does not see the data.
     """
     before = listing.entries
     done = Measured(Entries(before.paths, before.numbers.copy(), before.digests.copy()), np.zeros(len(items), bool))
@@ -121,6 +123,8 @@ def measure(
     try:
         with closing(outcomes):  # type: ignore[type-var]
             for outcome in outcomes:
+                if job.scheduler is not None:
+                    _in_sight(job, outcome, listing)
                 read = [Item.from_dict(said) for said in outcome.task["items"]]
                 whole = list(cuts.whole(read[0], list(_parts(job, source, outcome))))
                 samples += sum(_take(done, parts, listing, journal, items) for parts in whole)
@@ -133,6 +137,24 @@ def measure(
         stop.add_note(f"{files + kept:,} of {len(items) + kept:,} files are done and kept: the same command goes on.")
         raise
     return done
+
+
+def _in_sight(job: Job, outcome: Outcome, listing: Listing) -> None:
+    """Raise where a worker of a cluster does not see a file that is there: its samples are not broken.
+
+    Raises:
+        StorageError: it does not.
+    """
+    for part in outcome.payloads:
+        seen = {said[0] for said in part["entries"]}
+        for file in (file for *_, files in part["items"] for file in files if file not in seen):
+            place, here = listing.entries.find(file), stat_entry(job.root, file, job.roots)
+            if place >= 0 and here is not None and here[1:3] == listing.entries[place][1:3]:
+                msg = (
+                    f"{(job.root / file).absolute()}: is there, but not on {part['host']}, or another one. "
+                    "Every worker must see the data under the path that this command sees: in a folder that is shared."
+                )
+                raise StorageError(msg)
 
 
 def _weight(item: Item) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
@@ -44,7 +45,7 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
 
     Returns:
         table (`Table.as_wire`), items (path, split, files that reading opens), entries (`Entry` of each file, with its
-        digest), crashes (measure, key, traceback), undeclared (fields that the schema does not list).
+        digest), crashes (measure, key, traceback), undeclared (fields that the schema does not list), host.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # once: formats silence their libraries at every value otherwise
@@ -90,6 +91,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         "entries": [list(_told(source, root, roots, entry, parts)) for entry in entries],
         "crashes": list(bench.crashes.values()),
         "undeclared": sorted(bench.undeclared)[:_UNDECLARED_KEPT],
+        "host": socket.gethostname(),
     }
 
 

@@ -2,60 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
 
 import pytest
 
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
 from datacheck.errors import StorageError
+from tests.build.cluster import cluster
 from tests.build.make import MIXED, job_of, mixed, schema_of, tree
 
 STEPS = [{"voxel": {"points": "cloud", "edge": 0.5}}, {"center": {"field": "joints", "at": "centroid"}}]
-
-
-@contextlib.contextmanager
-def cluster(folder):
-    """A scheduler and two single-threaded workers in processes of their own; all ended on the way out."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
-    port = address.rpartition(":")[2]
-    scheduler = ["scheduler", "--host", "127.0.0.1", "--port", port]
-    worker = ["worker", address, "--host", "127.0.0.1", "--nthreads", "1", "--no-nanny"]
-    processes = []
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    try:
-        for command in (scheduler, worker, worker):
-            full = [sys.executable, "-m", "dask", *command, "--no-dashboard"]
-            processes.append(subprocess.Popen(full, stdout=-3, stderr=-3, env=environment, cwd=folder))
-            if command is scheduler:
-                until_open(int(port), processes[0])
-        yield address, processes[1:]
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def until_open(port, process):
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    raise RuntimeError("the scheduler did not start")
 
 
 @pytest.fixture
@@ -74,9 +31,9 @@ def test_bytes_do_not_depend_on_who_builds(job, tmp_path):
     assert len([p for p in golden if p.startswith("fields/cloud/c.")]) >= 5
     local = build_cache(job, tmp_path / "local", workers=2)
     assert tree(local.path) == golden
-    with cluster(tmp_path) as (address, workers):
-        far = build_cache(job, tmp_path / "far", scheduler=address)
-        assert all(worker.poll() is None for worker in workers)
+    with cluster(tmp_path) as dask:
+        far = build_cache(job, tmp_path / "far", scheduler=dask.address)
+        assert all(worker.poll() is None for worker in dask.workers)
     assert tree(far.path) == golden
     assert {p.name for p in (alone.path, local.path, far.path)} == {alone.path.name}
     assert json.loads((far.path / "build.json").read_text())["host"]

@@ -175,6 +175,8 @@ def test_a_scheduler_without_workers_is_said(monkeypatch):
 
 def test_a_lost_scheduler_is_said():
     class Lost:
+        status = "cancelled"
+
         def result(self, timeout):
             raise CancelledError
 

@@ -1,0 +1,77 @@
+"""A Dask cluster of real processes over TCP, which a test may kill, stop or let see other things."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import distributed
+
+
+class Cluster:
+    """A scheduler and workers; all of them end with `cluster`."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder, self.environment = folder, environment
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.scheduler = self._start("scheduler", "--host", "127.0.0.1", "--port", str(self.port))
+        self._until_open()
+
+    def worker(self, *, before: Sequence[str] = (), **environment: str) -> subprocess.Popen[bytes]:
+        """Start a worker of one thread, without a nanny that would start it again."""
+        options = ["--host", "127.0.0.1", "--nthreads", "1", "--no-nanny", "--local-directory", str(self.folder)]
+        self.workers.append(self._start("worker", self.address, *options, before=before, environment=environment))
+        return self.workers[-1]
+
+    def wait(self) -> None:
+        """Return when all workers have come to the scheduler."""
+        with distributed.Client(self.address, set_as_default=False) as client:
+            client.wait_for_workers(len(self.workers), timeout=60)
+
+    def end(self) -> None:
+        for process in (*self.workers, self.scheduler):
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+    def _start(
+        self, *words: str, before: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        path = os.pathsep.join(p for p in sys.path if p)
+        variables = os.environ | {"PYTHONPATH": path} | self.environment | (environment or {})
+        command = [*before, sys.executable, "-m", "dask", *words, "--no-dashboard"]
+        return subprocess.Popen(command, cwd=self.folder, stdout=-3, stderr=-3, env=variables)
+
+    def _until_open(self) -> None:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and self.scheduler.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            time.sleep(0.05)
+        raise RuntimeError("the scheduler did not start")
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, workers: int = 2, **environment: str) -> Iterator[Cluster]:
+    """A scheduler and so many workers, in `folder`."""
+    running = Cluster(folder, **environment)
+    try:
+        for _ in range(workers):
+            running.worker()
+        if workers:
+            running.wait()
+        yield running
+    finally:
+        running.end()
