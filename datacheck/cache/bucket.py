@@ -134,9 +134,9 @@ class Bucket:
         return self.objects.parts([(self._base + path, start, size) for path, start, size in wanted])
 
     def read_into(self, path: str, start: int, view: memoryview) -> None:
-        """See `Store`."""
+        """See `Store`; an index of a shard is no reason to fetch the shard."""
         if len(view):
-            view[:] = self.parts([(path, start, len(view))])[0]
+            view[:] = self._fetched([(path, start, len(view))])[0]
 
     def pieces(self, path: str, size: int) -> Iterator[memoryview]:
         """Yield the first `size` bytes of a file, in order.

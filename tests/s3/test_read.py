@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import pickle
 import shutil
 
@@ -13,7 +15,7 @@ import zarr
 from torch.utils.data import DataLoader
 
 from datacheck import CachedDataset, open_cache
-from datacheck.cache import chunks
+from datacheck.cache import chunks, objects
 from datacheck.cache.codec import Codec
 from datacheck.cache.diff import diff
 from datacheck.cache.find import choose_cache, find_caches
@@ -145,6 +147,26 @@ def test_loaders_serve_what_was_written(plain, url, workers, how):
         images = torch.cat([batch["image"] for batch in loader])
         np.testing.assert_array_equal(images.numpy(), [s["image"] for s in WRITTEN])
     np.testing.assert_array_equal(dataset[3]["points"], WRITTEN[3]["points"])
+
+
+def asked_in_a_fork(cache, answers):
+    for _ in range(2):
+        answers.put(cache.gather("pose", [2]))
+        child, _ = objects._helper(os.getpid())
+        child._process.kill()  # it is started again
+    with pytest.raises(UsageError, match="there is no such bucket"):
+        open_cache("s3://not-there/x")
+
+
+def test_a_forked_process_asks_through_a_program_of_its_own(plain, url):
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=asked_in_a_fork, args=(open_cache(committed(plain, url)), answers))
+    child.start()
+    for _ in range(2):
+        np.testing.assert_array_equal(answers.get(timeout=60), [WRITTEN[2]["pose"]])
+    child.join(60)
+    assert child.exitcode == 0
 
 
 def test_a_pickled_cache_is_opened_where_it_arrives(plain, url):
