@@ -69,14 +69,17 @@ def _keys(points: Array, edge: float) -> Array | None:
         sizes.append(int(top) + 1)
         room //= sizes[-1]
     keys: Array = np.zeros(axes.shape[1], np.int32 if prod(sizes) < 1 << 31 else np.int64)
-    for start in range(0, len(keys), _STRIP):
-        part = keys[start : start + _STRIP]
+    places, numbers = np.empty(_LONG, np.float64), np.empty(_LONG, keys.dtype)
+    for start in range(0, len(keys), _LONG):
+        part = keys[start : start + _LONG]
+        place, number = places[: len(part)], numbers[: len(part)]
         for axis, low, size in zip(axes, lows, sizes, strict=True):
-            place = axis[start : start + _STRIP].astype(np.float64)
+            place[:] = axis[start : start + _LONG]
             place -= low
             place /= edge
             part *= size
-            part += place.astype(keys.dtype)  # not below 0, so cutting the fraction off is the floor
+            np.copyto(number, place, casting="unsafe")  # not below 0, so cutting the fraction off is the floor
+            part += number
     return keys
 
 
@@ -97,6 +100,7 @@ _ODD = tuple(
 
 _BAND = 1 << 20  # rows that are looked at together
 _STRIP = 1 << 14  # rows that stay in the cache of a core while they are worked on
+_LONG = 1 << 15  # such rows, where few arrays are at work
 
 
 def lasts(keys: Array) -> Array:
@@ -233,10 +237,7 @@ def deciding(points: Array, edge: float, owner: Array, size: Array, first: Array
         if size[doubt].any():
             mine = np.concatenate([[False], doubt]).take(owner)
             wanted[_hashed(keys[mine], _ODD[-1], 16)] = True
-        rows = np.concatenate([
-            start + np.flatnonzero(wanted.take(_hashed(keys[start : start + _STRIP], _ODD[-1], 16)))
-            for start in range(0, len(keys), _STRIP)
-        ])  # fmt: skip
+        rows = _of_bins(keys, wanted)
         kept: Array = rows[finals(keys.take(rows[::-1]))[::-1]]
         found = np.bincount(owner.take(kept), minlength=len(size) + 1)[1:]
         there = np.zeros(len(keys) + 1, bool)
@@ -245,6 +246,15 @@ def deciding(points: Array, edge: float, owner: Array, size: Array, first: Array
         if not more.any():
             return kept
         doubt |= more
+
+
+def _of_bins(keys: Array, wanted: Array) -> Array:
+    """Return the rows whose key is in one of the bins that are wanted, ascending."""
+    found: Array = np.empty(len(keys), bool)
+    for start in range(0, len(keys), _LONG):
+        part = slice(start, start + _LONG)
+        wanted.take(_hashed(keys[part], _ODD[-1], 16), out=found[part], mode="clip")  # else it is copied first
+    return np.flatnonzero(found)
 
 
 def _hashed(keys: Array, odd: np.uint64, bits: int) -> Array:
