@@ -16,6 +16,7 @@ Array = np.ndarray[Any, Any]
 _BINS = 1 << 16
 _MOST_CELLS = 1 << 24
 _STRIP = 1 << 14  # rows that are looked at together
+_FIRST = 1 << 10  # rows in which the first of each instance are looked for first
 
 
 def whole(column: Column) -> Array | None:
@@ -193,24 +194,25 @@ def numbered_points(
         found, which = numbered(mine, fits)
         return found, which, np.bincount(which, minlength=len(found) + 1)[1:]
     known = np.ones(1, bool) if classes is None else in_classes(pairs.classes, class_spec)
-    counted = good(pairs.ids)[:, None] & known
-    there: Array = np.asarray(((pairs.cells > 0) & counted).any(axis=1))
+    fits = good(pairs.ids)
+    size: Array = np.where(fits, pairs.cells[:, : len(known)] @ known.astype(np.int64), 0)
+    there = size > 0
     place = np.zeros(len(there), np.int32)
     place[there] = np.arange(1, np.count_nonzero(there) + 1)
-    which = np.where(counted, place[:, None], 0).astype(np.int32).reshape(-1).take(pairs.code)
-    return pairs.ids[there], which, np.where(counted, pairs.cells, 0).sum(axis=1)[there]
+    which = np.multiply.outer(place, known, dtype=np.int32).reshape(-1).take(pairs.code)
+    return pairs.ids[there], which, size[there]
 
 
 def first_rows(which: Array, count: int) -> Array:
     """Return the first row that holds each of the numbers 1 to `count`, -1 where none does: int64 (count)."""
     first = np.full(count + 1, -1)
-    for start in range(0, len(which), _STRIP):  # mostly the first few hold them all
+    start, size = 0, _FIRST  # mostly the first few hold them all
+    while start < len(which) and (first[1:] < 0).any():
         here = np.full(len(first), -1)
-        part = which[start : start + _STRIP]
+        part = which[start : start + size]
         here[part[::-1]] = np.arange(start, start + len(part))[::-1]  # the last written stays: the lowest row
         first = np.where(first < 0, here, first)
-        if (first[1:] >= 0).all():
-            break
+        start, size = start + size, min(2 * size, _STRIP)
     return first[1:]
 
 
