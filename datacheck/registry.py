@@ -81,7 +81,7 @@ def find_in(folders: Sequence[str]) -> None:
     if not folders and not _ADDED:
         return  # as of nearly every task
     gone = [folder for folder in _ADDED if folder not in folders]
-    for name in [name for name, module in sys.modules.items() if _lies_in(gone, name, module)]:
+    for name in [name for name, module in sys.modules.items() if gone and _lies_in(gone, name, module)]:
         del sys.modules[name]
     sys.path[:] = [folder for folder in sys.path if folder not in gone]
     _ADDED[:] = [folder for folder in folders if folder in _ADDED or folder not in sys.path]

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
@@ -160,8 +161,7 @@ class Column:
         Notes:
             Reductions along its last axis are fast. Made once, and not at all where the values lie so already.
         """
-        count = int(np.prod(self.values.shape[1:], dtype=np.int64))
-        return np.ascontiguousarray(self.values.reshape(len(self.values), count).T)
+        return np.ascontiguousarray(self.values.reshape(len(self.values), prod(self.values.shape[1:])).T)
 
     @cached_property
     def uniform(self) -> int | None:
@@ -308,7 +308,7 @@ class ArraySpec:
     @property
     def item_bytes(self) -> int:
         """Bytes of one item."""
-        return int(np.prod(self.item, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return prod(self.item) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True, slots=True)

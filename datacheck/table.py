@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -91,8 +91,7 @@ class Texts(Sequence[str]):
             yield self.words[number], found[number]
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
+class Measured(NamedTuple):
     """One column: values, and where they exist.
 
     Shapes:
@@ -282,7 +281,7 @@ def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
     if len(known) == len(parts) and (alike := _same(known, sum(size for _, size in parts))) is not None:
         return alike
     width = max((m.values.shape[1:] for m in known), default=())
-    dtype = np.result_type(*[m.values.dtype for m in known]) if known else np.dtype(np.float64)
+    dtype = np.result_type(*{m.values.dtype for m in known}) if known else np.dtype(np.float64)
     values = []
     for m, size in parts:
         if m is None:
@@ -300,7 +299,7 @@ def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
 def _same(parts: list[Measured], count: int) -> Measured | None:
     """Return a column of parts that each hold one row many times, the same in all of them; None of others."""
     first = parts[0]
-    if any(a.strides[:1] != (0,) for m in parts for a in (m.values, m.present)):
+    if first.values.strides[:1] != (0,) or any(a.strides[:1] != (0,) for m in parts for a in m):
         return None
     for m in parts:
         one, other = (x.values[:1].tolist() if x.values.dtype.hasobject else x.values[:1].tobytes() for x in (m, first))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def decode(frame: bytes | bytearray) -> Json:
             return item
         dtype = np.dtype(item["dtype"])
         shape = [1, *item["shape"][1:]] if "alike" in item else item["shape"]
-        count = int(np.prod(shape, dtype=np.int64))
+        count = prod(shape)
         array = np.frombuffer(view, dtype=dtype, count=count, offset=place).reshape(shape).copy()
         place += count * dtype.itemsize
         return np.broadcast_to(array, item["shape"]) if "alike" in item else array

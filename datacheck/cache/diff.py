@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Change:
         if self.before != self.after:
             return f"{list(self.before)}, then {list(self.after)}"
         by = "" if self.largest is None else f", by up to {self.largest:.6g}"
-        return f"{self.values:,} of {int(np.prod(self.before, dtype=np.int64)):,} values{by}"
+        return f"{self.values:,} of {prod(self.before):,} values{by}"
 
 
 @dataclass(frozen=True, slots=True)

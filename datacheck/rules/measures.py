@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def flat(column: Column) -> tuple[Array, Array]:
         values: any (numbers)
         lengths: int64 (samples)
     """
-    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
+    size = prod(column.values.shape[1:])
     lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
     values = column.values.reshape(-1)
     return (values.astype(np.uint8) if values.dtype.kind == "b" else values), lengths
@@ -86,10 +87,10 @@ def flat(column: Column) -> tuple[Array, Array]:
 
 def one_of(values: Array, numbers: Iterable[float]) -> Array:
     """Tell which values are one of a few numbers."""
-    found = np.zeros(values.shape, bool)
+    found: Array | None = None
     for number in numbers:
-        found |= values == number
-    return found
+        found = values == number if found is None else found | (values == number)
+    return np.zeros(values.shape, bool) if found is None else found
 
 
 def in_classes(values: Array, spec: FieldSpec) -> Array:
@@ -158,7 +159,7 @@ def components(column: Column, spec: FieldSpec) -> tuple[Array, Array | None, Ar
             spread = np.zeros((size, len(column)), values.dtype)
             spread[:, fits] = whole.reshape(-1, size).T
             return spread, None, fits
-    count = int(np.prod(values.shape[1:], dtype=np.int64))
+    count = prod(values.shape[1:])
     if count > MOST_COMPONENTS:
         return values.reshape(1, -1), (np.ones(len(column), np.int64) if lengths is None else lengths) * count, fits
     return column.planes, lengths, fits
@@ -189,7 +190,7 @@ def extremes(column: Column) -> tuple[Array, Array, Array | None]:
     """
     known: tuple[Array, Array, Array | None] | None = column.__dict__.get("_extremes")
     if known is None:
-        count = int(np.prod(column.values.shape[1:], dtype=np.int64))
+        count = prod(column.values.shape[1:])
         few = count <= MOST_COMPONENTS
         values, lengths = (column.planes, column.lengths) if few else (column.values.reshape(1, -1), flat(column)[1])
         values = values.astype(np.uint8) if values.dtype.kind == "b" else values
@@ -204,7 +205,7 @@ def finite(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if not is_numeric(column):
         return {}
-    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
+    size = prod(column.values.shape[1:])
     lengths = np.ones(len(column), np.int64) if column.lengths is None else column.lengths
     columns = {
         "count": lengths * size,
@@ -259,7 +260,7 @@ def positions(column: Column) -> tuple[Array, Array | None] | None:
         return None
     if values.ndim == 2 and values.shape[1] <= MOST_COMPONENTS:
         return column.planes[:3], lengths
-    inner = int(np.prod(values.shape[1:-1], dtype=np.int64))
+    inner = prod(values.shape[1:-1])
     if values.ndim > 2:
         lengths = (np.ones(len(column), np.int64) if lengths is None else lengths) * inner
     return np.ascontiguousarray(values.reshape(-1, values.shape[-1])[:, :3].T), lengths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ def rows_of(column: Column, size: int) -> tuple[Array, Array] | None:
         return kept.reshape(-1, size), np.where(whole, lengths // size, 0)
     if values.shape[-1] % size or values.shape[-1] == 0:
         return None
-    inner = int(np.prod(values.shape[1:], dtype=np.int64)) // size
+    inner = prod(values.shape[1:]) // size
     counts = (np.ones(len(column), np.int64) if lengths is None else lengths) * inner
     return values.reshape(-1, size), counts
 

@@ -37,7 +37,7 @@ class Bench:
     """
 
     def __init__(self, schema: Schema, measures: Sequence[Measure]) -> None:
-        self._measures = measures
+        self._measures = [(measure, _loud(measure)) for measure in measures]
         self._schema_of = cache(schema.for_split)
         self._plans: dict[tuple[Any, ...], dict[str, list[int]]] = {}
         self.crashes: dict[str, dict[str, str]] = {}
@@ -59,17 +59,17 @@ class Bench:
         every = np.ones(len(block), bool)
         like = (block.split, *((name, c.kind, c.peeked, _is_numeric(c)) for name, c, _ in fields))
         plan = self._plans.setdefault(like, {})
-        for measure in self._measures:
+        for measure, function in self._measures:
             try:
                 if measure.per == "sample":
                     given = block if measure.depth == "structure" else seen
-                    columns |= _named("", _loud(measure)(given, schema), every)
+                    columns |= _named("", function(given, schema), every)
                     continue
                 if measure.name not in plan:  # asked once for all blocks that look the same
                     plan[measure.name] = [i for i, (_, c, spec) in enumerate(fields) if _applies(measure, c, spec)]
                 for place in plan[measure.name]:
                     name, column, spec = fields[place]
-                    columns |= _named(name, _loud(measure)(column, spec), every)
+                    columns |= _named(name, function(column, spec), every)
             except MemoryError:
                 raise
             except Exception:  # noqa: BLE001  a crash verdict for the rules that need it; the others go on
@@ -84,16 +84,18 @@ class Bench:
 
     def _undeclared(self, block: Block, schema: Schema) -> dict[str, Measured]:
         rest = {name: column for name, column in block.fields.items() if name not in schema.fields}
+        if not rest:
+            return {}
         self.undeclared.update(name + NOT_READ if column.peeked else name for name, column in rest.items())
         spec = schema.fields.get(ANY, FieldSpec())
         columns: dict[str, Measured] = {}
         every = np.ones(len(block), bool)
-        for measure in self._measures if rest else ():
+        for measure, function in self._measures:
             if not measure.undeclared or measure.per == "sample" or spec.absent:
                 continue
             try:
                 found = {
-                    name: _named("", _loud(measure)(column, spec), every)
+                    name: _named("", function(column, spec), every)
                     for name, column in sorted(rest.items())
                     if _applies(measure, column, spec)
                 }

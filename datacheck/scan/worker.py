@@ -6,6 +6,7 @@ import socket
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,6 @@ def _sample_bytes(block: Block) -> Array:
     for column in block.fields.values():
         item = 1  # of text and JSON: a byte
         if column.kind == "array":
-            item = int(np.prod(column.values.shape[1:], dtype=np.int64)) * column.values.dtype.itemsize
+            item = prod(column.values.shape[1:]) * column.values.dtype.itemsize
         total += item if column.lengths is None else column.lengths * item
     return total

@@ -224,6 +224,9 @@ class TokenizerSpec(_Model):
     end: str = "<|im_end|>\n"
 
 
+_NOTHING = FieldSpec()
+
+
 class SplitsSpec(_Model):
     """Which key keeps samples together across splits, and which splits must not share it."""
 
@@ -388,7 +391,7 @@ class Schema(_Model):
 
     def spec(self, name: str) -> FieldSpec:
         """Return what is declared of a field or part: of an unlisted one the ``"*"`` entry, else nothing."""
-        return self.fields.get(name) or self.fields.get(ANY) or FieldSpec()
+        return self.fields.get(name) or self.fields.get(ANY) or _NOTHING
 
     def of_role(self, *roles: str) -> Iterator[tuple[str, FieldSpec]]:
         """Yield (name, spec) of the present fields with one of these roles, in name order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,7 @@ def frozen(block: Block, schema: Schema) -> Columns:
 
 
 def _width(column: Column) -> int:
-    return int(np.prod(column.values.shape[1:], dtype=np.int64)) if column.values.dtype.kind == "f" else 0
+    return prod(column.values.shape[1:]) if column.values.dtype.kind == "f" else 0
 
 
 @measure("frozen_pixels", per="sample", uses=_USES, depth="deep")

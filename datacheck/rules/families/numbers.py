@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def _alike(column: Column) -> tuple[Array, Array, Array]:
         low, high = reduced(np.minimum, values, lengths), reduced(np.maximum, values, lengths)
         found = np.flatnonzero((lengths > 1) & (low == high))
         return (lengths > 1).astype(np.int64), found, low[found].astype(np.float64)
-    values = values.reshape(len(values), int(np.prod(values.shape[1:], dtype=np.int64)))
+    values = values.reshape(len(values), prod(values.shape[1:]))
     count = np.ones(len(column), np.int64) if lengths is None else lengths
     if values.shape[1] < 2:
         return np.zeros_like(count), np.zeros(0, np.int64), np.zeros(0)
@@ -286,7 +287,7 @@ def extent(column: Column, spec: FieldSpec) -> Columns:
     """
     if not is_numeric(column):
         return {}
-    size = int(np.prod(column.values.shape[1:], dtype=np.int64))
+    size = prod(column.values.shape[1:])
     lengths = (np.ones(len(column), np.int64) if column.lengths is None else column.lengths) * size
     few = 0 < size <= MOST_COMPONENTS
     marks = (*spec.sentinels, *spec.ignore)

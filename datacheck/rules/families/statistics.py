@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -232,7 +233,7 @@ def moments(column: Column, spec: FieldSpec) -> Columns:
     width = 1 if flat else int(values.shape[-1])
     if flat and lengths is not None and column.uniform is not None and 0 < column.uniform <= _WIDEST:
         values, lengths, width = values.reshape(len(column), -1), None, column.uniform  # each sample is one vector
-    inner = 1 if values.ndim < 3 else int(np.prod(values.shape[1:-1], dtype=np.int64))
+    inner = 1 if values.ndim < 3 else prod(values.shape[1:-1])
     if not 0 < width <= _WIDEST:
         return {}
     count = (np.ones(len(column), np.int64) if lengths is None else lengths) * inner

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def _frames(column: Column, spec: FieldSpec) -> tuple[Array, Array] | None:
     rank = values.ndim - (lengths is None)
     if lengths is None or rank < 2:
         return None
-    item = int(np.prod(values.shape[1:], dtype=np.int64))
+    item = prod(values.shape[1:])
     if rank == 4 or (rank == 3 and (spec.ragged or "").startswith("T")):
         return np.full(len(values), item), lengths
     return lengths * item, np.ones(len(column), np.int64)
