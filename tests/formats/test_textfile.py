@@ -86,3 +86,20 @@ def test_a_column_of_whole_numbers_is_read_as_any_table(numbers, between, closed
     wanted = np.array(numbers, np.int64 if max(numbers) < 1 << 63 else np.float64)
     assert table.dtype == wanted.dtype
     np.testing.assert_array_equal(table, wanted)
+
+
+@given(
+    st.lists(st.integers(0, 10**9), min_size=1),
+    st.sampled_from(["\n", "\n\n\n"]),
+    st.booleans(),
+    st.integers(1, 9),
+    st.integers(1, 60),
+)
+def test_a_column_of_whole_numbers_may_be_cut_anywhere(numbers, between, closed, digits, block):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("datacheck.formats.textfile._BLOCK", block)
+        path = Path(folder, "a.txt")
+        path.write_bytes(between.join(f"{n % 10**digits:03}" for n in numbers).encode() + b"\n" * closed)
+        table = read_all(path)["table"]
+    assert table.dtype == np.int64
+    assert table.tolist() == [n % 10**digits for n in numbers]
