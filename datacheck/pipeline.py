@@ -23,6 +23,7 @@ from datacheck.build.explain import Difference
 from datacheck.build.explain import explain as explained
 from datacheck.build.job import Job, digests
 from datacheck.build.plan import Samples
+from datacheck.build.repair import Repaired, repair_caches
 from datacheck.build.seen import Seen, measured, of_table, survey
 from datacheck.build.target import check_writable, target_of
 from datacheck.cache.codec import PLAIN, Codec
@@ -246,6 +247,27 @@ def explain(
         told = [] if newest is None or known else explained(inputs["said"], digests(job), job.samples, newest)
         found.append(Explained(target.path, newest, told, target.exists()))
     return found
+
+
+def repair(
+    pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
+    roots: Mapping[str, str | Path] | None = None, workers: int | None = None, scheduler: str | None = None,
+    split: str | None = None, progress: Progress | None = None, compress: str | None = None,
+) -> list[Repaired]:  # fmt: skip
+    """Scan a dataset, check the cache of each of its splits byte by byte, and make anew what is damaged.
+
+    Args, Raises: as of `build`; see `repair_caches`.
+    """
+    chosen = _chosen(pipeline, compress)
+    target = _target(chosen, out)
+    if not isinstance(target, Path):
+        msg = f"{target}: what lies in an object store cannot be repaired. Delete the cache, and build it again."
+        raise UsageError(msg)
+    check_writable(target)
+    run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler), progress)
+    _judged_by_all(run)
+    jobs = [job_of(chosen, run, name, workers or 1, scheduler) for name in _splits(chosen, run.table, split)]
+    return repair_caches(jobs, target, workers=workers or 1, scheduler=scheduler, progress=progress)
 
 
 def _chosen(pipeline: Pipeline | Schema | str | Path, compress: str | None) -> Pipeline:

@@ -18,7 +18,7 @@ import numpy as np
 from datacheck import transforms
 from datacheck.build import earlier, fingerprint
 from datacheck.build.earlier import Earlier, Reuse
-from datacheck.build.finish import Facts, Finish
+from datacheck.build.finish import Done, Facts, Finish
 from datacheck.build.job import Job, digests, files_of, recorded, tasks_of
 from datacheck.build.plan import Plan, cut, estimate, resolve, stored
 from datacheck.build.record import Record
@@ -128,20 +128,42 @@ def build_cache(
         folders = [*([moved] if moved is not None else []), *target.earlier()] if reuse else []
         old = earlier.find(folders, inputs["recipe"], plan, files_of(job))
         linked = old.link(stage, [g for g in range(plan.shards) if g not in kept]) if old is not None else {}
-        _check_space(job, plan, kept | linked, stage.folder)
-        records = _written(job, plan, steps, stage, kept | linked, old, workers, scheduler, progress)
-        facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job))
-        done = Finish(folder := stage.fence(), plan, facts, records).run()
-        if not done.made.any():
-            reason = done.not_made[0] if done.not_made else ("", "")
-            msg = f"split {plan.split}: no sample could be made; the first: {reason[0]}: {reason[1]}"
-            raise UsageError(msg)
+        folder, done = complete(job, plan, steps, inputs, stage, kept | linked, old, workers, scheduler, progress)
         came = target.publish(folder, done.manifest, _sent(plan, progress))
     size = sum(n for n, _ in done.manifest.files.values())
     count = (len(plan.samples), int(done.made.sum()), int(done.valid.sum()))
     gave = None if old is None else old.reuse
     theirs = came == "theirs"
     return Built(target.path, plan.split, *count, size, theirs, done.not_made, moved, len(kept), plan.shards, gave)
+
+
+def complete(
+    job: Job, plan: Plan, steps: Sequence[Transform], inputs: Mapping[str, Any], stage: Staging,
+    kept: Mapping[int, Record], old: Earlier | None, workers: int, scheduler: str | None, progress: Progress | None,
+) -> tuple[Path, Done]:  # fmt: skip
+    """Make the shards that are not kept, then all else; return the finished folder, and what came of it.
+
+    Args:
+        job: what to build.
+        plan, steps, inputs: as `prepare` gives them.
+        stage: the folder of this build.
+        kept: the records of the shards that are there.
+        old: an earlier cache that samples of the others may be copied from, or None.
+        workers, scheduler, progress: as of `build_cache`.
+
+    Raises:
+        UsageError, OutOfSpaceError: as `build_cache`.
+    """
+    _check_space(job, plan, kept, stage.folder)
+    records = _written(job, plan, steps, stage, kept, old, workers, scheduler, progress)
+    key = fingerprint.key(inputs["said"])
+    facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job))
+    done = Finish(folder := stage.fence(), plan, facts, records).run()
+    if not done.made.any():
+        reason = done.not_made[0] if done.not_made else ("", "")
+        msg = f"split {plan.split}: no sample could be made; the first: {reason[0]}: {reason[1]}"
+        raise UsageError(msg)
+    return folder, done
 
 
 def _found(target: Target, plan: Plan, cache: Cache) -> Built:

@@ -46,15 +46,15 @@ def explain(
         cache: the folder or URL of the cache.
 
     Raises:
-        CorruptionError: the cache is damaged.
+        CorruptionError: what tells is damaged.
     """
-    opened = open_cache(cache, verify="manifest")
     before = _document(cache, layout.INPUTS)["said"]
     found = list(differences(_named(said), _named(before)))
     if any(d.where == "sources" for d in found):
         old = {path: tuple(entry) for path, entry in _document(cache, layout.SOURCES)["files"].items()}
         found = [d for d in found if d.where != "sources"] + [_files(old, dict(sources))]
     if any(d.where.startswith("samples") for d in found):
+        opened = open_cache(cache, verify="manifest")
         names = opened.keys(np.arange(len(opened)))
         verdicts = dict.fromkeys(names, ()) | {k: tuple(v) for k, v in _document(cache, layout.FINDINGS).items()}
         found = [d for d in found if not d.where.startswith("samples")] + [_samples(verdicts, samples)]

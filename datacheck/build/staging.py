@@ -8,13 +8,11 @@ makes it a cache. Locks only tell whether a builder is still at work, so that it
         work
             records    what is known of each finished shard
             shards     what becomes the cache; `whole` once no task may write there any more
-    .trash/<name>.<uuid>    damaged caches, builds that were not deterministic; never read again
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import socket
 import threading
@@ -22,7 +20,6 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
 
 from datacheck import fsops
 from datacheck.build import record
@@ -30,11 +27,8 @@ from datacheck.build.plan import Plan
 from datacheck.build.record import Record
 from datacheck.build.writer import shard_file
 from datacheck.cache import layout
-from datacheck.cache.manifest import Manifest, read_manifest
-from datacheck.cache.store import open_store
 from datacheck.digest import canonical_json, digest_head
 from datacheck.errors import (
-    CorruptionError,
     LostStagingError,
     NondeterministicBuildError,
     StorageError,
@@ -266,105 +260,8 @@ def _discard(folder: Path) -> None:
     fsops.remove_empty(folder.parent)  # only where no other builder is at work
 
 
-def set_aside(folder: Path, place: Path) -> Path:
-    """Move what is not to be used but may be looked at to the trash in `place`; return where it is now.
-
-    Raises:
-        StorageError: the operating system refuses.
-    """
-    aside = place / layout.TRASH / f"{folder.name}.{uuid.uuid4().hex}"
-    fsops.make_directory(aside.parent, sync=False)
-    _renamed(folder, aside)
-    return aside
-
-
 def _renamed(source: Path, target: Path) -> None:
     try:
         fsops.rename(source, target)
     except OSError as error:
         raise fsops.refused(error, source) from error
-
-
-# ---------------------------------------------------------------------------------------------- the rename
-
-
-def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "theirs"]:
-    """Rename a finished folder to its place, and make the name durable.
-
-    Args:
-        folder: complete and synced.
-        target: the cache's name; another builder may have been faster.
-        manifest: of `folder`.
-
-    Returns:
-        "new", or "theirs" where another builder was first with the same content.
-
-    Raises:
-        NondeterministicBuildError: it was first with other content; ours is kept in the trash.
-        LostStagingError: another builder took `folder` over.
-        SyncFailedError: the device did not take the name.
-    """
-    came: Literal["new", "theirs"] = "new"
-    try:
-        fsops.rename(folder, target)
-    except OSError as error:
-        if not target.exists():
-            if error.errno == errno.ENOENT:
-                msg = f"{folder}: another builder took this build over. Run the same command again."
-                raise LostStagingError(msg) from error
-            raise fsops.refused(error, target) from error
-        try:
-            theirs = read_manifest(open_store(target))
-        except (CorruptionError, UsageError):  # damaged since this build began
-            set_aside(target, target.parent)
-            return publish(folder, target, manifest)
-        agree(folder, target, target.parent, manifest, theirs)
-        came = "theirs"
-    else:
-        fsops.sync_directory(folder.parent)
-    acknowledge(target)
-    return came
-
-
-def acknowledge(target: Path) -> None:
-    """Make the name of a published cache durable; also for one that another builder renamed a moment ago.
-
-    Raises:
-        SyncFailedError: the device did not take it.
-    """
-    for place in target.parents[:3]:  # split, pipeline, out
-        fsops.sync_directory(place)
-
-
-def agree(folder: Path, target: Path | str, place: Path, ours: Manifest, theirs: Manifest) -> None:
-    """Raise unless two caches hold the same.
-
-    Args:
-        folder: ours; kept in the trash of `place` where they differ.
-        target: theirs.
-        place: where ours grew.
-        ours, theirs: the manifests.
-
-    Raises:
-        NondeterministicBuildError: they differ.
-
-    Notes:
-        Shards of fields may be compressed by another version of the codec: of them the digests of the decoded chunks
-        must agree, which are files, too.
-    """
-    differing = next((path for path in sorted({*ours.files, *theirs.files}) if _differs(path, ours, theirs)), None)
-    if differing is None and ours.content_root == theirs.content_root:
-        return
-    aside = set_aside(folder, place)
-    msg = (
-        f"{target}: another build of the same inputs published other content; the first file that differs: "
-        f"{differing or layout.MANIFEST}. A transform is not deterministic. What this build made lies in {aside}"
-    )
-    raise NondeterministicBuildError(msg)
-
-
-def _differs(path: str, ours: Manifest, theirs: Manifest) -> bool:
-    one, other = ours.files.get(path), theirs.files.get(path)
-    if one is not None and other is not None and path.startswith("fields/") and layout.shard_of(path) is not None:
-        return False
-    return one != other

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from datacheck import fsops
-from datacheck.build import staging
+from datacheck.build import publish, staging
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.bucket import ATTEMPT, Bucket, commit_of
 from datacheck.cache.find import find_caches, newest_caches
@@ -115,7 +115,7 @@ class InFolder:
             return None, None
         with contextlib.suppress(CorruptionError, UsageError):
             return open_cache(self.path, verify="manifest"), None
-        return None, staging.set_aside(self.path, self.place)
+        return None, publish.set_aside(self.path, self.place)
 
     def exists(self) -> bool:
         """See `Target`."""
@@ -131,12 +131,12 @@ class InFolder:
 
     def settle(self) -> None:
         """See `Target`."""
-        staging.acknowledge(self.path)  # who renamed it may not have come so far
+        publish.acknowledge(self.path)  # who renamed it may not have come so far
         staging.sweep(self.place, self.path.name)
 
     def publish(self, folder: Path, manifest: Manifest, sent: Sent) -> Came:
         """See `Target`."""
-        return staging.publish(folder, self.path, manifest)
+        return publish.publish(folder, self.path, manifest)
 
 
 class InBucket:
@@ -189,7 +189,7 @@ class InBucket:
         if came == attempt:
             return "new"
         try:
-            staging.agree(folder, self.path, self.place, manifest, read_manifest(Bucket(self.path)))
+            publish.agree(folder, self.path, self.place, manifest, read_manifest(Bucket(self.path)))
         finally:
             with contextlib.suppress(StorageError):  # what is left costs space, and is never read
                 mine = self._objects.sizes(f"{self._bucket.prefix}/{attempt}")

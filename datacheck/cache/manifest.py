@@ -118,7 +118,7 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
     found = _DIGEST.search(raw)
     said = _json(raw)
     if said is None or found is None or digest_bytes(raw[: found.start()] + raw[found.end() :]) != found[1].decode():
-        msg = f"{origin}: damaged, its own digest does not match. Rebuild the cache: datacheck cache build"
+        msg = f"{origin}: damaged, its own digest does not match. Repair it: datacheck cache repair"
         raise CorruptionError(msg)
     version = said.get("format")
     if isinstance(version, int) and version > layout.FORMAT:

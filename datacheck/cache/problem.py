@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-REBUILD = "Rebuild it: delete this folder and run datacheck cache build again"
+REPAIR = "Repair it: datacheck cache repair, with the words of the build"
 
 
 @dataclass(frozen=True, slots=True)

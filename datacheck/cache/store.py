@@ -139,7 +139,7 @@ class Folder:
             while len(view):
                 size = os.preadv(file.number, [view], start)
                 if size == 0:
-                    msg = f"{self.folder / path}: ends too early. Rebuild the cache: datacheck cache build"
+                    msg = f"{self.folder / path}: ends too early. Repair it: datacheck cache repair"
                     raise CorruptionError(msg)
                 view, start = view[size:], start + size
         except OSError as error:

@@ -21,7 +21,7 @@ from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN
 from datacheck.cache.layout import Grid
 from datacheck.cache.maps import ForeignRows, HeldRows, MappedRows, ReadRows, Rows
-from datacheck.cache.problem import REBUILD, Problem
+from datacheck.cache.problem import REPAIR, Problem
 from datacheck.cache.store import Folder, Store
 from datacheck.digest import digest64, digest_bytes
 from datacheck.errors import CorruptionError, UsageError
@@ -53,7 +53,7 @@ class Place:
 
     def fail(self, what: str) -> NoReturn:
         """Raise the exception for damage: the cache, what was found, what to do."""
-        msg = f"{self.store.where}: {what}. {REBUILD}"
+        msg = f"{self.store.where}: {what}. {REPAIR}"
         raise CorruptionError(msg)
 
     def read(self, path: str) -> bytes:

@@ -11,6 +11,7 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "explain-key": ("explain_key", "Say why a build would not find the newest cache."),
     "info": ("info", "Show what a cache holds."),
     "verify": ("verify", "Check that finished caches are what was written."),
+    "repair": ("repair", "Make anew what is damaged of a cache."),
     "diff": ("diff", "Show which samples and fields differ between two caches."),
     "ls": ("info", "List the finished caches and the unfinished builds."),
 }
@@ -18,4 +19,4 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
 
 @click.group("cache", cls=LazyGroup, table=_COMMANDS)
 def cache() -> None:
-    """Build, check and list caches."""
+    """Build, check, repair and list caches."""

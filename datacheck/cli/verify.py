@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from datacheck.cli.info import path_argument, split_option
+
+if TYPE_CHECKING:
+    from datacheck.cache.problem import Problem
 
 _SHOWN = 20
 _CHECKED = {
@@ -60,14 +64,19 @@ def verify(
         problems = verify_cache(folder, depth, subset=subset, expect=expect)  # type: ignore[arg-type]  # click's words
         part = f", part {subset[0]} of {subset[1]}" if subset else ""
         click.echo(f"{folder}: {_counted(len(problems)) if problems else f'intact ({_CHECKED[depth]}{part})'}")
-        for problem in problems[:_SHOWN]:
-            click.echo(f"    {problem}")
-        if len(problems) > _SHOWN:
-            click.echo(f"    ... and {len(problems) - _SHOWN} more")
+        for line in problem_lines(problems):
+            click.echo(line)
         damaged |= bool(problems)
     if damaged:
-        click.echo("Rebuild what is damaged: delete that folder and run datacheck cache build again.")
+        click.echo("Repair it: run datacheck cache repair with the words of the datacheck cache build that made it.")
         ctx.exit(7)
+
+
+def problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
+    """Yield what is said of the first problems, and how many more there are."""
+    yield from (f"    {problem}" for problem in problems[:_SHOWN])
+    if len(problems) > _SHOWN:
+        yield f"    ... and {len(problems) - _SHOWN:,} more"
 
 
 def _counted(problems: int) -> str:

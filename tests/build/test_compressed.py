@@ -11,8 +11,9 @@ import pytest
 import zarr
 from click.testing import CliRunner
 
-from datacheck.build import builder, staging
+from datacheck.build import builder
 from datacheck.build.builder import build_cache
+from datacheck.build.publish import publish
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
@@ -108,13 +109,13 @@ def test_frames_of_another_version_of_zstd_are_the_same_content(tmp_path, job):
     manifest = recompressed(stage / "whole", 19)
     assert manifest.digest != read_manifest(open_store(target)).digest
     assert verify(stage / "whole", "values") == []
-    assert staging.publish(stage / "whole", target, manifest) == "theirs"
+    assert publish(stage / "whole", target, manifest) == "theirs"
     other = stage / "whole/digests/fields/joints/c.0"
     other.chmod(0o644)
     other.write_bytes(bytes([other.read_bytes()[0] ^ 1]) + other.read_bytes()[1:])
     manifest = write_again(stage / "whole", manifest.content_root)
     with pytest.raises(NondeterministicBuildError, match="digests/fields/joints"):
-        staging.publish(stage / "whole", target, manifest)
+        publish(stage / "whole", target, manifest)
 
 
 def write_again(folder, root):

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from datacheck import fsops
-from datacheck.build import builder, staging
+from datacheck.build import builder, publish
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import Finish
 from datacheck.cache import layout
@@ -120,11 +120,11 @@ def test_shards_of_a_build_before_are_synced_before_they_are_named(watched):
 
 def test_a_name_that_another_builder_made_is_synced_before_it_is_told(watched, monkeypatch):
     """It may have been killed between its rename and its sync."""
-    real = staging.acknowledge
-    monkeypatch.setattr(staging, "acknowledge", ending)
+    real = publish.acknowledge
+    monkeypatch.setattr(publish, "acknowledge", ending)
     with pytest.raises(EndedError):
         watched()
-    monkeypatch.setattr(staging, "acknowledge", real)
+    monkeypatch.setattr(publish, "acknowledge", real)
     assert watched() == ([], [])
 
 

@@ -168,7 +168,7 @@ def test_touch_raises_at_the_first_read_of_a_damaged_chunk_and_only_there(made):
         "fields/cloud/c.1.0",
         "shard 1",
         "sample/000004 to sample/000007",
-        "datacheck cache build",
+        "datacheck cache repair",
     ):
         assert part in str(caught.value)
     with pytest.raises(CorruptionError):  # and again: a chunk that failed is not taken for checked

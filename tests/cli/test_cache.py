@@ -65,7 +65,7 @@ def test_verify_ends_with_7_and_names_what_is_damaged(cache, tmp_path, capsys):
     said = capsys.readouterr().out
     assert "1 problem\n" in said
     assert "fields/joints/c.1.0.0 (field joints, shard 1, samples 2 to 3, sample/000002 to sample/000003)" in said
-    assert "datacheck cache build" in said
+    assert "datacheck cache repair" in said
 
 
 def test_verify_expects_what_info_prints(cache, capsys):
@@ -163,7 +163,7 @@ def test_reading_commands_import_no_builder(cache):
     assert not loaded & {"zarr", "dask", "torch", "pydantic", "datacheck.build"}
 
 
-@pytest.mark.parametrize("command", ["build", "info", "verify", "diff", "ls"])
+@pytest.mark.parametrize("command", ["build", "info", "verify", "repair", "diff", "ls"])
 def test_every_command_in_the_list_is_there(command, capsys):
     assert run(["cache", "--help"]) == 0
     assert f"\n  {command} " in capsys.readouterr().out

@@ -1,0 +1,178 @@
+"""What of a damaged cache is still right: whole shards, linked into an unfinished build with what is known of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
+from os import cpu_count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck import fsops
+from datacheck.build import record
+from datacheck.build.plan import Plan
+from datacheck.build.record import Record
+from datacheck.build.staging import Staging
+from datacheck.cache import layout
+from datacheck.cache.store import open_store
+from datacheck.cache.stored import Place, StoredArray, chunk_sizes
+from datacheck.digest import Digester, digest64
+from datacheck.errors import CorruptionError, DatacheckError, OutOfSpaceError, StorageError
+
+Array = np.ndarray[Any, Any]
+Files = Mapping[str, tuple[int, str]]
+
+_LOST = (DatacheckError, OSError, ValueError, LookupError, TypeError)
+
+
+def salvage(cache: Path, files: Files, intact: Collection[str], plan: Plan, stage: Staging) -> dict[int, Record]:
+    """Link the shards of a damaged cache that are whole into an unfinished build; return their records.
+
+    Args:
+        cache: its folder; nothing in it changes.
+        files: what its manifest says of its files, as far as that is known.
+        intact: those that are what it says.
+        plan: the plan of the cache; the build has made the folders that shards go into.
+        stage: the unfinished build; what lies there of a shard that is whole is replaced.
+
+    Notes:
+        A shard is taken where the files of all its fields are whole and every table still knows all its samples. Each
+        is read once more, behind its link. Where links are refused it is copied.
+    """
+    found = _Found(cache, files, frozenset(intact), plan)
+    with ThreadPoolExecutor(min(8, cpu_count() or 1)) as threads:
+        records = threads.map(lambda g: found.take(stage, g), range(plan.shards))
+        return {one.g: one for one in records if one is not None}
+
+
+class _Found:
+    def __init__(self, cache: Path, files: Files, intact: frozenset[str], plan: Plan) -> None:
+        self._cache, self._files, self._intact, self._plan = cache, files, intact, plan
+        self._place = Place(open_store(cache), files, mapped=False, verify="manifest")
+        self._sound = np.ones(len(plan.samples), bool)  # the samples that every table still knows
+        self._made = self._of_samples(layout.sample_path("made"), "bool")
+        self._digest = self._of_samples(layout.sample_path("digest"), "uint64")
+        self._lengths = {dim: self._of_samples(layout.rows_path(dim, "length"), "int64") for dim in plan.dims}
+        optional = [name for name, spec in plan.specs.items() if spec.optional]
+        self._present = {name: self._of_samples(layout.present_path(name), "bool") for name in optional}
+        self._origins, self._ends = self._texts("origin", layout.ORIGIN_DIM)
+
+    def take(self, stage: Staging, g: int) -> Record | None:
+        """Link the files of shard `g` and write its record; None where something of it is lost."""
+        if not self._sound[self._plan.shard(g)].all():
+            return None
+        files, chunks, sizes = {}, {}, {}
+        for name in self._plan.specs:
+            file = f"{layout.field_path(name)}/{self._grid(name).shard_file(g)}"
+            if file not in self._intact:
+                return None
+            try:
+                files[name], chunks[name], sizes[name] = self._linked(stage.shards / file, name, file, g)
+            except OutOfSpaceError:
+                raise
+            except (CorruptionError, StorageError, OSError):  # damaged or gone since it was looked at
+                return None
+        found = self._record(g, files, chunks, sizes)
+        record.write(stage.records, found)
+        return found
+
+    def _linked(self, target: Path, name: str, file: str, g: int) -> tuple[tuple[int, str], Array, Array]:
+        """Link a shard; return size and digest as its writer knew them, digests and stored sizes of its chunks.
+
+        Raises:
+            CorruptionError: it is not what the manifest says.
+        """
+        grid, spec, (size, digest) = self._grid(name), self._plan.specs[name], self._files[file]
+        sizes, _ = chunk_sizes(self._place, layout.field_path(name), grid, g)
+        fsops.remove_file(target)
+        fsops.link_or_copy(self._cache / file, target)
+        head, whole, chunks = self._measured(target, grid, sizes)
+        if whole != digest:
+            raise CorruptionError(file)
+        return (size, digest) if spec.dim is None else (size - layout.index_bytes(grid), head), chunks, sizes
+
+    def _measured(self, path: Path, grid: layout.Grid, sizes: Array) -> tuple[str, str, Array]:
+        """Return the digest of a shard without its index, of all of it, and of each inner chunk."""
+        hasher, chunks = Digester(), np.zeros(len(sizes), np.uint64)
+        decoded = bytearray(grid.chunk_bytes)
+        with path.open("rb") as file:
+            for j, size in enumerate(sizes.tolist()):
+                stored = file.read(size)
+                hasher.update(stored)
+                self._plan.codec.decode(memoryview(stored), memoryview(decoded))
+                chunks[j] = digest64(decoded)
+            head = hasher.hexdigest()
+            hasher.update(file.read())
+        return head, hasher.hexdigest(), chunks
+
+    def _record(self, g: int, files: Any, chunks: Any, sizes: Any) -> Record:
+        part, samples = self._plan.shard(g), self._plan.samples
+        made, ends = self._made[part], self._ends[part]
+        first = int(self._ends[part.start - 1]) if part.start else 0
+        refused = np.flatnonzero(samples.readable[part] & ~made).tolist()
+        return Record(
+            g, made, self._digest[part], {name: values[part] for name, values in self._present.items()},
+            {dim: values[part] for dim, values in self._lengths.items()}, files, chunks, sizes,
+            self._origins[first : int(ends[-1])], np.diff(ends, prepend=first),
+            [(place, self._reasons.get(samples.keys[part.start + place], "")) for place in refused],
+        )  # fmt: skip
+
+    @cached_property
+    def _reasons(self) -> Mapping[str, str]:
+        """Why samples were not made, as far as ``build.json`` still says."""
+        with suppress(*_LOST):
+            return {str(k): str(v) for k, v in json.loads(self._place.store.read(layout.BUILD))["not_made"].items()}
+        return {}
+
+    # ------------------------------------------------------------------------------------------ tables
+
+    def _grid(self, name: str) -> layout.Grid:
+        spec = self._plan.specs[name]
+        if spec.dim is None:
+            return layout.fixed_grid(spec, len(self._plan.samples), self._plan.k)
+        return layout.ragged_grid(spec, self._plan.shards, self._rows[spec.dim])
+
+    @cached_property
+    def _rows(self) -> Mapping[str, int]:
+        """The rows of a shard of each ragged dimension: as the root says, else as the lengths do."""
+        if layout.ZARR in self._intact:
+            return layout.Root.of(json.loads(self._place.store.read(layout.ZARR))).dims
+        parts = [self._plan.shard(g) for g in range(self._plan.shards)]
+        fullest = {dim: max(int(n[part].sum()) for part in parts) for dim, n in self._lengths.items()}
+        dims = self._plan.dims.items()
+        return {dim: layout.ragged_rows([self._plan.specs[n] for n in names], fullest[dim]) for dim, names in dims}
+
+    def _of_samples(self, path: str, dtype: str) -> Array:
+        values, good = self._table(path, dtype, len(self._plan.samples))
+        self._sound &= good
+        return values
+
+    def _texts(self, what: str, dim: str) -> tuple[Array, Array]:
+        """Return the bytes of a text per sample, one behind the other, and where each ends."""
+        lengths, good = self._table(layout.rows_path(dim, "length"), "int64", len(self._plan.samples))
+        ends = np.cumsum(lengths)
+        if not good.all():
+            self._sound[:] = False  # nobody knows where the texts behind begin
+            return np.zeros(0, np.uint8), ends
+        values, good = self._table(layout.sample_path(what), "uint8", int(ends[-1]))
+        bad = np.concatenate([[0], np.cumsum(~good)])
+        self._sound &= bad[ends] == bad[ends - lengths]
+        return values, ends
+
+    def _table(self, path: str, dtype: str, rows: int) -> tuple[Array, Array]:
+        """Return a table and which of its rows are right: all, those in whole chunks, or none."""
+        grid = layout.table_grid(dtype, rows)
+        array = StoredArray(self._place, path, layout.array_document(grid, {}), lambda *_: "")
+        good = np.ones(rows, bool)
+        with suppress(*_LOST):
+            values = array.unchecked()
+            if f"{path}/{grid.shard_file(0)}" not in self._intact:
+                found = np.array([array.digest(j) for j in range(array.chunks)], np.uint64)
+                good = np.repeat(found == array.expected, grid.chunk)[:rows]
+            return values, good
+        return np.zeros(rows, np.dtype(dtype).newbyteorder("<")), ~good
