@@ -110,7 +110,7 @@ class Staging:
             raise LostStagingError(msg) from error
         done = len(_numbers(self.records))
         if isinstance(error, _SPOILED) or not done:
-            _discard(self.folder)
+            discard(self.folder)
         else:
             what = "1 shard is" if done == 1 else f"{done:,} shards are"
             error.add_note(f"{what} done and kept: the same command goes on.")
@@ -159,13 +159,13 @@ def claimed(place: Path, key: str) -> Iterator[Staging]:
         for left in _abandoned(building, key, since):
             with contextlib.suppress(OSError):  # another was faster, or we have some work already
                 fsops.rename(left / _WORK, staging.work)
-            _discard(left)
+            discard(left)
         try:
             yield staging
         except BaseException as error:
             staging.leave(error)
             raise
-        _discard(staging.folder)
+        discard(staging.folder)
 
 
 @contextlib.contextmanager
@@ -195,7 +195,7 @@ def _owned(folder: Path) -> Iterator[float | None]:
         if held is not None:
             held.close()
         if private.exists():
-            _discard(private)
+            discard(private)
 
 
 def _make(folder: Path) -> None:
@@ -223,11 +223,17 @@ def _abandoned(building: Path, key: str, since: float | None) -> list[Path]:
         key: the fingerprint.
         since: who has not touched its OWNER since then [s of the server's clock] is gone; None: locks tell.
     """
-    found = [path for path in sorted(building.glob(f"{key}.*")) if _is_gone(path / OWNER, since)]
+    found = [path for path in sorted(building.glob(f"{key}.*")) if is_gone(path / OWNER, since)]
     return sorted(found, key=lambda path: -len(_numbers(Staging(path).records)))
 
 
-def _is_gone(owner: Path, since: float | None) -> bool:
+def is_gone(owner: Path, since: float | None) -> bool:
+    """Tell whether the builder is gone whose OWNER this is; who has none is.
+
+    Args:
+        owner: the file.
+        since: who has not touched it since then [s of the server's clock] is gone; None: locks tell.
+    """
     try:
         if since is not None:
             return owner.stat().st_mtime < since
@@ -246,10 +252,10 @@ def sweep(place: Path, key: str) -> None:
     """Remove what builders of this key left that are gone: its cache is there."""
     if (place / layout.BUILDING).is_dir() and fsops.is_local(place):
         for left in _abandoned(place / layout.BUILDING, key, None):
-            _discard(left)
+            discard(left)
 
 
-def _discard(folder: Path) -> None:
+def discard(folder: Path) -> None:
     """Remove a folder of a build: first its name, so that nobody writes there or takes it over half removed."""
     hidden = folder.with_name(f".{folder.name.lstrip('.')}")
     with contextlib.suppress(OSError):

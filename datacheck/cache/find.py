@@ -66,13 +66,22 @@ def newest_caches(place: Path) -> list[Path]:
     return sorted(find_caches(place, 1), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
 
 
-def find_builds(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
+def find_builds(folder: Path) -> Iterator[Path]:
     """Yield the unfinished builds below a folder, sorted."""
+    yield from _inside(folder, layout.BUILDING, _DEPTH)
+
+
+def find_trash(folder: Path) -> Iterator[Path]:
+    """Yield what was moved aside below a folder, sorted."""
+    yield from _inside(folder, layout.TRASH, _DEPTH)
+
+
+def _inside(folder: Path, name: str, depth: int) -> Iterator[Path]:
     for path in _folders(folder):
-        if path.name == layout.BUILDING:
+        if path.name == name:
             yield from _folders(path)
-        elif depth and not (path / layout.MANIFEST).is_file():
-            yield from find_builds(path, depth - 1)
+        elif depth and not path.name.startswith(".") and not (path / layout.MANIFEST).is_file():
+            yield from _inside(path, name, depth - 1)
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datacheck.cache import layout
+from datacheck.errors import DatacheckError
 from datacheck.sample import ArraySpec
 
 if TYPE_CHECKING:
@@ -63,3 +64,12 @@ class Owners:
 def numbered(low: int, high: int) -> str:
     """Return the numbers of the samples [low, high), in words."""
     return f"sample {low}" if high - low == 1 else f"samples {low} to {high - 1}"
+
+
+def samples_of(arrays: Mapping[str, StoredArray], fields: Mapping[str, ArraySpec], path: str, a: int, b: int) -> str:
+    """Name the samples of rows [a, b) of an array, for a message; unchecked, something is damaged."""
+    owners = Owners(arrays.__getitem__, fields)
+    try:
+        return owners.named(*owners.of(path, a, b))
+    except (DatacheckError, OSError, ValueError, LookupError):  # the tables that would tell are damaged, too
+        return "samples unknown"

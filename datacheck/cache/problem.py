@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from datacheck.errors import EvictedError
+
 REPAIR = "Repair it: datacheck cache repair, with the words of the build"
 
 
@@ -35,3 +37,8 @@ class Problem:
         where = ", ".join(part for part in (field, shard, self.samples) if part)
         said = f"{self.file}{f' ({where})' if where else ''}: {self.what}"
         return said.encode("utf-8", "backslashreplace").decode()  # a file may have any name
+
+
+def evicted(where: object) -> EvictedError:
+    """Return the exception for a cache whose folder is gone."""
+    return EvictedError(f"{where}: was removed while it was being read. Build it again: datacheck cache build")

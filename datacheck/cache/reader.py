@@ -6,7 +6,7 @@ import json
 import mmap
 import os
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,12 +17,13 @@ from datacheck.cache import layout
 from datacheck.cache.damage import Damage, changed
 from datacheck.cache.find import choose_cache
 from datacheck.cache.indices import cut, runs, sample_numbers
+from datacheck.cache.lease import lease
 from datacheck.cache.manifest import read_manifest
-from datacheck.cache.owners import Owners
+from datacheck.cache.owners import samples_of
 from datacheck.cache.shards import Shards
 from datacheck.cache.store import is_url, open_store
 from datacheck.cache.stored import Place, StoredArray, Verify
-from datacheck.errors import DatacheckError, UsageError
+from datacheck.errors import UsageError
 from datacheck.fsops import is_local
 from datacheck.sample import ArraySpec
 
@@ -67,8 +68,9 @@ class Cache:
 
     Notes:
         Sample numbers are positions in key order, from 0; samples that were not made have one too. May be used by
-        forked children; a pickled one is opened anew where it arrives. Arrays returned are copies. What lies in an
-        object store is fetched by inner chunks, each checked each time ("touch" is "always" there).
+        forked children; a pickled one is opened anew where it arrives. Arrays returned are copies. As long as it lives,
+        in any process, `cache gc` leaves the cache where it is. What lies in an object store is fetched by inner
+        chunks, each checked each time ("touch" is "always" there).
     """
 
     def __init__(
@@ -81,8 +83,10 @@ class Cache:
         self.verify, self.io, self._shards = verify, io, shards
         store = open_store(path)
         self.path: Path | str = store.folder or store.where
+        local = store.folder is not None and is_local(store.folder)
+        self._lease = lease(store.folder) if store.folder is not None and local else None
         self.manifest = read_manifest(store)
-        mapped = store.folder is not None and (io == "mmap" or (io == "auto" and is_local(store.folder)))
+        mapped = store.folder is not None and (io == "mmap" or (io == "auto" and local))
         self._place = Place(store, self.manifest.files, mapped, "touch" if verify == "full" else verify)
         self._check_sizes()
         if shards is not None:
@@ -128,6 +132,7 @@ class Cache:
     def _open_arrays(self) -> None:
         end = "/" + layout.ZARR
         names = [path.removesuffix(end) for path in self.manifest.files if path.endswith(end)]
+        owned = partial(samples_of, self._arrays, self.fields)  # no method: who lets a cache go lets its lease go
         for name in sorted(n for n in names if not n.startswith("digests")):
             document = self._document(name)
             if document.get("node_type") != "array":
@@ -140,7 +145,7 @@ class Cache:
             if field is not None and spec is not None:
                 self.fields[field] = spec
             ragged = spec is not None and spec.dim is not None
-            self._arrays[name] = array = StoredArray(self._place, name, document, self._samples_of, ragged=ragged)
+            self._arrays[name] = array = StoredArray(self._place, name, document, owned, ragged=ragged)
             self._check_shape(array, spec)
         tables = [layout.rows_path(dim, what) for dim in self.dims for what in ("start", "length")]
         for name in (*tables, *(layout.sample_path(what) for what in ("key", "origin", "made", "valid", "digest"))):
@@ -370,14 +375,6 @@ class Cache:
         at = ends - length
         array.spans(start[first], np.add.reduceat(length, first) if first.size else length, values, at[first])
         return values, length
-
-    def _samples_of(self, path: str, first: int, stop: int) -> str:
-        """Name the samples of rows [first, stop) of an array, for a message; unchecked, something is damaged."""
-        owners = Owners(self._arrays.__getitem__, self.fields)
-        try:
-            return owners.named(*owners.of(path, first, stop))
-        except (DatacheckError, OSError, ValueError, LookupError):  # the tables that would tell are damaged, too
-            return "samples unknown"
 
 
 def _reopen(path: Path | str, verify: Verify, io: Io, shards: Shards | None) -> Cache:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,8 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from datacheck.cache.problem import evicted
 from datacheck.digest import digest_file
-from datacheck.errors import CorruptionError, StorageError
+from datacheck.errors import CorruptionError, DatacheckError, StorageError
+
+_GONE = {errno.ENOENT, errno.ESTALE}
 
 if TYPE_CHECKING:
     from datacheck.cache.shards import Shards
@@ -194,7 +198,9 @@ class Folder:
     def _unlisted(self, error: OSError) -> None:
         raise self._refused(error.filename or "", error) from error
 
-    def _refused(self, path: str, error: OSError) -> StorageError:
+    def _refused(self, path: str, error: OSError) -> DatacheckError:
+        if error.errno in _GONE and not self.folder.exists():
+            return evicted(self.folder)
         return StorageError(f"{self.folder / path}: {error.strerror}. Check the path and its permissions.")
 
 

@@ -21,7 +21,7 @@ from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN
 from datacheck.cache.layout import Grid
 from datacheck.cache.maps import ForeignRows, HeldRows, MappedRows, ReadRows, Rows
-from datacheck.cache.problem import REPAIR, Problem
+from datacheck.cache.problem import REPAIR, Problem, evicted
 from datacheck.cache.store import Folder, Store
 from datacheck.digest import digest64, digest_bytes
 from datacheck.errors import CorruptionError, UsageError
@@ -53,6 +53,8 @@ class Place:
 
     def fail(self, what: str) -> NoReturn:
         """Raise the exception for damage: the cache, what was found, what to do."""
+        if self.store.folder is not None and not self.store.folder.exists():
+            raise evicted(self.store.folder)
         msg = f"{self.store.where}: {what}. {REPAIR}"
         raise CorruptionError(msg)
 

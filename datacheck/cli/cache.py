@@ -13,10 +13,11 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "verify": ("verify", "Check that finished caches are what was written."),
     "repair": ("repair", "Make anew what is damaged of a cache."),
     "diff": ("diff", "Show which samples and fields differ between two caches."),
+    "gc": ("gc", "Remove old caches, abandoned builds and the trash."),
     "ls": ("info", "List the finished caches and the unfinished builds."),
 }
 
 
 @click.group("cache", cls=LazyGroup, table=_COMMANDS)
 def cache() -> None:
-    """Build, check, repair and list caches."""
+    """Build, check, repair, list and remove caches."""

@@ -41,9 +41,9 @@ def info(path: Path | str, split: str | None) -> None:
 @click.command()
 @click.argument("folder", type=Place(), default=Path("cache"))
 def ls(folder: Path | str) -> None:
-    """List the finished caches and the unfinished builds below FOLDER (default: cache), or below a URL."""
+    """List finished caches, unfinished builds and the trash below FOLDER (default: cache), or caches below a URL."""
     from datacheck.cache.bucket import find_attempts
-    from datacheck.cache.find import find_builds, find_caches
+    from datacheck.cache.find import find_builds, find_caches, find_trash
     from datacheck.errors import UsageError
 
     if isinstance(folder, Path) and not folder.is_dir():
@@ -52,11 +52,12 @@ def ls(folder: Path | str) -> None:
     rows: list[tuple[str, ...]] = [("pipeline", "split", "key", "samples", "valid", "size", "")]
     rows += [_listed(path) for path in find_caches(folder)]
     if isinstance(folder, Path):
-        builds = [(path.name, f"unfinished, in {path.parent}") for path in find_builds(folder)]
+        others = [(path.name, f"unfinished, in {path.parent}") for path in find_builds(folder)]
+        others += [(path.name, f"moved aside, in {path.parent}") for path in find_trash(folder)]
     else:
         attempts = [url.rpartition("/") for url in find_attempts(folder)]
-        builds = [(name, f"uncommitted, in {cache}") for cache, _, name in attempts]
-    rows += [("", "", name, "", "", "", said) for name, said in builds]
+        others = [(name, f"uncommitted, in {cache}") for cache, _, name in attempts]
+    rows += [("", "", name, "", "", "", said) for name, said in others]
     click.echo(
         "\n".join(_table(rows)) if len(rows) > 1 else f"{folder}: no cache here. datacheck cache build makes one."
     )

@@ -1,0 +1,280 @@
+"""Remove what nobody needs: old caches, builds whose builder is gone, the trash.
+
+A cache is locked against readers, renamed into the trash, and only then removed: file by file as its manifest names
+them, the manifest last. So a half-removed cache has no name, and the next run goes on with it. What is strange stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from datacheck import fsops
+from datacheck.build import publish, staging
+from datacheck.cache import layout
+from datacheck.cache.lease import exclusive
+from datacheck.cache.manifest import OUTSIDE, read_manifest
+from datacheck.cache.store import open_store
+from datacheck.errors import CorruptionError, UsageError
+
+Kind = Literal["cache", "build", "trash", "unknown"]
+
+_DEPTH = 3  # root / pipeline / split / key
+_KEY = re.compile(r"[0-9a-f]{16}")
+_BUILD = re.compile(r"\.?[0-9a-f]{16}\.[0-9a-f]{32}")
+_TRASH = re.compile(r".+\.[0-9a-f]{32}")
+_NEW_S = 3600.0  # a folder without an owner that is younger may just be made
+_SILENT_S = 86400.0  # on a network file system: an owner that has said nothing for so long is gone, whatever the clocks
+_DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
+
+
+@dataclass(eq=False)
+class Found:
+    """One thing below a folder of caches.
+
+    Args:
+        path: where it is.
+        kind: what it is.
+        goes: whether it is removed.
+        why: why, or why not, in words.
+        age: since it was made, or moved to the trash [s].
+        files: its plain files, by device and inode: how many names of each lie here, how many it has, its size [bytes].
+        strange: what was left of it, as none of it is a cache's.
+    """
+
+    path: Path
+    kind: Kind
+    goes: bool
+    why: str
+    age: float
+    files: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
+    strange: list[Path] = field(default_factory=list)
+
+
+def survey(root: Path, keep: int | None = None, older: float | None = None, *, unlocked: bool = False) -> list[Found]:
+    """Return everything below a folder of caches, and what of it would go; nothing is changed.
+
+    Args:
+        root: the folder of caches, or that of a pipeline or of a split; links in it are not followed.
+        keep: of the caches of each split the newest so many stay.
+        older: what is younger stays [s]. With neither of the two every finished cache stays.
+        unlocked: nobody reads what goes: believed on network file systems, where readers are not seen.
+
+    Raises:
+        UsageError: there is no such folder, or it is a cache itself.
+        StorageError: the operating system refuses to list it.
+    """
+    if not root.is_dir():
+        msg = f"{root}: no such folder"
+        raise UsageError(msg)
+    if (root / layout.MANIFEST).exists():
+        msg = f"{root}: a cache. Name the folder that holds its pipeline's caches, and say what stays: --keep N"
+        raise UsageError(msg)
+    if min(keep or 0, older or 0) < 0:
+        msg = f"keep {keep}, older than {older} s: neither can be negative"
+        raise UsageError(msg)
+    return list(_below(root, _Policy(keep, older, fsops.is_local(root), unlocked), _DEPTH))
+
+
+def freed(found: Sequence[Found]) -> int:
+    """Return how many bytes the removal of these gives back: those of files that have no name elsewhere."""
+    here: Counter[tuple[int, int]] = Counter()
+    known: dict[tuple[int, int], tuple[int, int]] = {}
+    for one in found:
+        for inode, (names, links, size) in one.files.items():
+            here[inode] += names
+            known[inode] = links, size
+    return sum(size for inode, (links, size) in known.items() if here[inode] >= links)
+
+
+def remove(found: Found) -> bool:
+    """Remove one of `survey` that goes; return False where it is in use by now, or gone.
+
+    Notes:
+        `found.strange` then holds what was left.
+
+    Raises:
+        StorageError: the operating system refuses.
+    """
+    if found.kind == "build":
+        staging.discard(found.path)
+        return True
+    with ExitStack() as stack:
+        if _is_file(found.path / layout.MANIFEST) and fsops.is_local(found.path):
+            try:
+                held = exclusive(found.path)
+            except FileNotFoundError:
+                return False
+            if held is None:
+                return False
+            stack.enter_context(held)
+        folder = found.path
+        if found.kind == "cache":
+            folder = publish.set_aside(folder, folder.parent)
+            fsops.sync_directory(folder.parent)  # no power loss may bring the name back when files are gone
+            fsops.sync_directory(found.path.parent)
+        found.strange = _emptied(folder)
+        fsops.remove_empty(folder.parent)
+    return True
+
+
+@dataclass(frozen=True)
+class _Policy:
+    keep: int | None
+    older: float | None
+    local: bool
+    unlocked: bool
+
+    def of_age(self, age: float) -> str:
+        """Return why something of this age stays, "" where it may go."""
+        return "too young" if self.older is not None and age < self.older else ""
+
+    def of_readers(self, path: Path) -> str:
+        """Return why something stays that somebody may read, "" where it may go."""
+        if not self.local:
+            return "" if self.unlocked else "who reads it cannot be seen on this file system: --unlocked"
+        if not _is_file(path / layout.MANIFEST):
+            return ""
+        try:
+            held = exclusive(path)
+        except FileNotFoundError:
+            return "just being removed"
+        if held is None:
+            return "in use"
+        held.close()
+        return ""
+
+
+def _below(folder: Path, policy: _Policy, depth: int) -> Iterator[Found]:
+    caches = []
+    for path in _folders(folder):
+        if path.name == layout.BUILDING:
+            yield from (_build(one, policy) for one in _folders(path))
+        elif path.name == layout.TRASH:
+            yield from (_trash(one, policy) for one in _folders(path))
+        elif path.name.startswith("."):
+            continue
+        elif _is_file(path / layout.MANIFEST):
+            caches.append(path)
+        elif depth > 1:
+            yield from _below(path, policy, depth - 1)
+    ours = sorted(caches, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+    for path in [path for path in ours if (why := _foreign(path))]:
+        ours.remove(path)
+        yield Found(path, "unknown", goes=False, why=why, age=_age(path))
+    yield from (_cache(path, rank, policy) for rank, path in enumerate(ours))
+
+
+def _cache(path: Path, rank: int, policy: _Policy) -> Found:
+    age = _age(path)
+    if policy.keep is None and policy.older is None:
+        why = "nothing says that it goes: --keep, --older-than"
+    elif policy.keep is not None and rank < policy.keep:
+        why = "the newest" if policy.keep == 1 else f"one of the {policy.keep} newest"
+    else:
+        why = policy.of_age(age) or policy.of_readers(path)
+    return Found(path, "cache", not why, why or f"{rank} newer", age, _files(path))
+
+
+def _foreign(path: Path) -> str:
+    """Return why a folder with a manifest is none that a build published here, "" where it is."""
+    store = open_store(path)
+    try:
+        read_manifest(store)
+        key = layout.Root.of(json.loads(store.read(layout.ZARR))).key
+    except (CorruptionError, UsageError, FileNotFoundError, ValueError, LookupError, TypeError):
+        return "its manifest or root is not that of a cache, or damaged"
+    return "" if key == path.name else f"not named by its key, {key}"
+
+
+def _build(path: Path, policy: _Policy) -> Found:
+    owner, age = path / staging.OWNER, _age(path)
+    if _BUILD.fullmatch(path.name) is None:
+        return Found(path, "unknown", goes=False, why="not named like a build", age=age)
+    since = None if policy.local else time.time() - _SILENT_S
+    if not owner.exists() and age < _NEW_S:
+        why = "just being made"
+    elif not staging.is_gone(owner, since):
+        why = "at work"
+    else:
+        why = policy.of_age(age)
+    return Found(path, "build", not why, why or "its builder is gone", age, _files(path))
+
+
+def _trash(path: Path, policy: _Policy) -> Found:
+    age = time.time() - path.stat().st_ctime  # when it came here
+    if _TRASH.fullmatch(path.name) is None:
+        return Found(path, "unknown", goes=False, why="not named like what datacheck moves there", age=age)
+    why = policy.of_age(age) or policy.of_readers(path)
+    return Found(path, "trash", not why, why or "in the trash", age, _files(path))
+
+
+# ---------------------------------------------------------------------------------------------- files
+
+
+def _age(path: Path) -> float:
+    return time.time() - path.stat().st_mtime
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Return the folders in a folder, sorted; links are none."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise fsops.refused(error, folder) from error
+
+
+def _files(folder: Path) -> dict[tuple[int, int], tuple[int, int, int]]:
+    found: dict[tuple[int, int], tuple[int, int, int]] = {}
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                status = Path(place, name).lstat()
+                inode = status.st_dev, status.st_ino
+                found[inode] = found.get(inode, (0,))[0] + 1, status.st_nlink, status.st_size
+    return found
+
+
+def _emptied(folder: Path) -> list[Path]:
+    """Remove the files that are a cache's, the manifest last, and folders that hold nothing; return what is left."""
+    ours = _named(folder)
+    listed = dict(open_store(folder).files())
+    names = {name for name, size in listed.items() if size >= 0 and ours(name)}
+    strange = [folder / name for name in listed if name not in names]
+    for name in sorted(names - {layout.MANIFEST}):
+        fsops.remove_file(folder / name)
+    if not strange:  # as long as anything is there the next run must know what is a cache's
+        fsops.remove_file(folder / layout.MANIFEST)
+    for place, _, _ in os.walk(folder, topdown=False):
+        fsops.remove_empty(Path(place))
+    return strange
+
+
+def _named(folder: Path) -> Callable[[str], bool]:
+    """Return what tells the files of a cache: its manifest, or where that is damaged the names of the format."""
+    try:
+        files = {*read_manifest(open_store(folder)).files, *OUTSIDE}
+    except (CorruptionError, UsageError):
+        return lambda name: (
+            name in _DOCUMENTS or name.split("/")[-1] == layout.ZARR or layout.shard_of(name) is not None
+        )
+    return files.__contains__

@@ -1,0 +1,88 @@
+"""``datacheck cache gc``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from datacheck.report.words import bytes_said
+
+if TYPE_CHECKING:
+    from datacheck.build.gc import Found
+
+_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
+_HELP = """Show what could be removed below FOLDER (default: cache), and remove it with --delete.
+
+That is: what lies in .trash, builds whose builder is gone, and the caches that --keep or --older-than let go; with
+both, those that both let go. A cache that somebody reads stays. What is no part of a cache is never removed but named,
+and the exit code is then 1.
+"""
+
+
+class _Age(click.ParamType[float]):
+    name = "AGE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read ``7d``."""
+        number, unit = str(value)[:-1], str(value)[-1:]
+        if not number.isdecimal() or unit not in _UNITS:
+            self.fail(f"{value!r} is not a number with m, h, d or w (minutes to weeks), as in 7d", param, ctx)
+        return float(number) * _UNITS[unit]
+
+
+@click.command("gc", help=_HELP)
+@click.argument("folder", type=click.Path(path_type=Path), default=Path("cache"))
+@click.option("--keep", type=click.IntRange(0), metavar="N", help="Of the caches of each split the newest N stay.")
+@click.option("--older-than", "older", type=_Age(), help="Only what is older goes: 12h, 7d, 2w.")
+@click.option("--unlocked", is_flag=True, help="On a network file system: nobody reads what goes.")
+@click.option("--delete", is_flag=True, help="Remove it; else it is only shown.")
+@click.pass_context
+def gc(
+    ctx: click.Context,
+    folder: Path,
+    keep: int | None,
+    older: float | None,
+    unlocked: bool,  # noqa: FBT001  click's
+    delete: bool,  # noqa: FBT001  click's
+) -> None:
+    """Survey, say what goes, remove it where that is asked for."""
+    from datacheck.build.gc import freed, remove, survey
+
+    found = survey(folder, keep, older, unlocked=unlocked)
+    gone = []
+    for one in found:
+        if one.goes and delete and remove(one):
+            gone.append(one)
+        for line in _lines(one, removed=one in gone, delete=delete):
+            click.echo(line)
+    going = [one for one in found if one.goes]
+    if delete:
+        click.echo(f"{bytes_said(freed(gone))} freed" if gone else "Nothing to remove.")
+    elif going:
+        click.echo(f"{bytes_said(freed(going))} would be freed. Nothing was removed: --delete does it.")
+    else:
+        click.echo("Nothing to remove.")
+    ctx.exit(int(any(one.strange for one in found)))
+
+
+def _lines(one: Found, *, removed: bool, delete: bool) -> Iterator[str]:
+    """Yield what is said of one thing: what becomes of it, what its removal frees and what it shares with others."""
+    from datacheck.build.gc import freed
+
+    if one.goes and delete:
+        what, why = ("removed", one.why) if removed else ("stays", "in use, or just being removed")
+    else:
+        what, why = ("would remove" if one.goes else "stays"), one.why
+    own, size = freed([one]), sum(size for _, _, size in one.files.values())
+    shared = f", of them {bytes_said(size - own)} shared" if size > own else ""
+    yield f"{what:12}  {one.path}  {bytes_said(size)}{shared}, {_age(one.age)} ({why})"
+    for path in one.strange:
+        yield f"    {path}: no file of this cache, left. Remove it yourself if nobody needs it."
+
+
+def _age(seconds: float) -> str:
+    days, hours = seconds / 86400, seconds / 3600
+    return f"{days:.0f} days old" if days >= 2 else f"{hours:.0f} hours old" if hours >= 2 else "new"
