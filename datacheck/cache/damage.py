@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.cache import layout
+from datacheck.cache.documents import parsed, spec_of
 from datacheck.cache.manifest import Manifest
 from datacheck.cache.owners import Owners, numbered
 from datacheck.cache.problem import Problem
@@ -24,7 +24,7 @@ from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
 
-_HIDDEN = (DatacheckError, OSError, ValueError, LookupError, TypeError)  # what would tell is damaged, too
+_HIDDEN = (DatacheckError, OSError, ValueError, LookupError, TypeError, MemoryError)  # what would tell is damaged, too
 _OF_CHUNKS, _OF_DIGESTS = "chunk", "digest of chunk"
 _FIELDS, _DIGESTS, _END = "fields/", "digests/", "/" + layout.ZARR
 
@@ -108,8 +108,8 @@ class Damage:
         name = f"{path}{_END}" if path else layout.ZARR
         if name in self._damaged:  # it may be a pipe: reading it could wait for ever
             raise LookupError(name)
-        document: dict[str, Any] = json.loads(self._place.read(name))
-        return document
+        with self._place.sound(name):
+            return parsed(self._place.read(name))
 
     @cached_property
     def _root(self) -> layout.Root | None:
@@ -128,10 +128,11 @@ class Damage:
     @cached_property
     def _fields(self) -> dict[str, ArraySpec]:
         """The fields whose documents are intact."""
-        found = {}
+        found: dict[str, ArraySpec] = {}
         for path in (n.removesuffix(_END) for n in self._manifest.files if n.startswith(_FIELDS) and n.endswith(_END)):
             with suppress(*_HIDDEN):
-                found[layout.field_name(path)] = layout.field_spec(self._document(path))
+                spec = spec_of(path, self._document(path))
+                found |= {} if spec is None else {layout.field_name(path): spec}
         return found
 
     def _opened(self, path: str) -> StoredArray:

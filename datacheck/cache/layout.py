@@ -42,7 +42,8 @@ ABSENT = 2**64 - 1
 
 KEY_DIM, ORIGIN_DIM = "samples.key", "samples.origin"
 
-_SHARD = re.compile(r"c\.(\d+)(?:\.0)*")
+_SHARD = re.compile(r"c\.([0-9]{1,15})(?:\.0)*")
+_MOST = 1 << 48  # of anything that is counted: NumPy reckons with products of such numbers
 _TYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64", "complex64", "complex128",
@@ -133,6 +134,13 @@ class Grid:
     shard: int
     chunk: int
 
+    def __post_init__(self) -> None:
+        _whole(0, *self.shape[:1])
+        _whole(1, *self.item, self.shard, self.chunk)
+        if not self.shape or self.shard % self.chunk:
+            msg = f"shape {self.shape}, cut into {self.shard} and {self.chunk} rows"
+            raise ValueError(msg)
+
     @property
     def item(self) -> tuple[int, ...]:
         """Shape of one row."""
@@ -161,6 +169,13 @@ class Grid:
     def shard_file(self, g: int) -> str:
         """Return the file of shard `g`, relative to the array: in its folder, so that no shard needs one of its own."""
         return ".".join(["c", str(g), *("0" for _ in self.item)])
+
+
+def _whole(least: int, *numbers: Any) -> None:
+    """Raise `ValueError` unless these are counts: what a document says may come from anybody."""
+    if not all(type(number) is int and least <= number < _MOST for number in numbers):
+        msg = f"{numbers} are not whole numbers of {least} or more"
+        raise ValueError(msg)
 
 
 def chunk_rows(row_bytes: int) -> int:
@@ -274,29 +289,22 @@ class Root:
         """Read the root group's document.
 
         Raises:
-            KeyError: it says not what a cache of this format says.
+            KeyError, TypeError, ValueError: it says not what a cache of this format says.
         """
-        said = dict(document["attributes"]["datacheck"])
-        del said["format"]
-        names = [f.name for f in dataclass_fields(cls)]
-        return cls(**{name: said[name] for name in names if name != "windows"}, windows=said.get("windows"))
+        said: dict[str, Any] = {"windows": None} | dict(document["attributes"]["datacheck"])
+        texts = (said["key"], said["pipeline"], said["schema"], said["split"], *dict(said["dims"]))
+        _whole(0, said["samples"])
+        _whole(1, said["format"], said["shard_samples"], *dict(said["dims"]).values())
+        if not all(isinstance(text, str) for text in texts) or not isinstance(said["windows"], dict | None):
+            msg = "a name is no text, or the windows are no object"
+            raise ValueError(msg)
+        return cls(**{f.name: said[f.name] for f in dataclass_fields(cls)})
 
 
 def field_attributes(spec: ArraySpec) -> dict[str, Any]:
     """Return the attributes of a field's array: what is declared of it, then kind, dim and optional."""
     said = dict(spec.attrs) | {"kind": spec.kind, "dim": spec.dim, "optional": spec.optional}
     return {"datacheck": said}
-
-
-def field_spec(document: Mapping[str, Any]) -> ArraySpec:
-    """Return the spec of a field from its array's document.
-
-    Raises:
-        KeyError: it has no ``attributes.datacheck`` with kind, dim and optional.
-    """
-    said = dict(document["attributes"]["datacheck"])
-    kind, dim, optional = said.pop("kind"), said.pop("dim"), said.pop("optional")
-    return ArraySpec(document["data_type"], tuple(document["shape"][1:]), dim, kind, optional, said)
 
 
 def array_document(
@@ -354,21 +362,6 @@ def grid_of(document: Mapping[str, Any]) -> tuple[Grid, Codec] | None:
         return None
     same = all(ours[k] == document.get(k) for k in ("codecs", "chunk_grid", "chunk_key_encoding", "node_type"))
     return (grid, codec) if same else None
-
-
-def foreign_grid(document: Mapping[str, Any]) -> Grid:
-    """Return the grid of an array of any codec that is cut along its first axis only.
-
-    Raises:
-        KeyError, ValueError: it is cut in another way, or of a type that a cache cannot hold.
-    """
-    shape, shard = document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
-    codec = document["codecs"][0]
-    chunk = codec["configuration"]["chunk_shape"] if codec["name"] == "sharding_indexed" else shard
-    if shard[1:] != shape[1:] or chunk[1:] != shape[1:] or shard[0] % chunk[0]:
-        msg = f"cut into {shard} and {chunk}; only the first axis of {shape} may be cut"
-        raise ValueError(msg)
-    return Grid(zarr_type(document["data_type"]), tuple(shape), shard[0], chunk[0])
 
 
 def pack_index(grid: Grid, sizes: Array) -> bytes:

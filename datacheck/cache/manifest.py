@@ -6,11 +6,12 @@ It is written last, so its presence means that the cache is complete.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xxhash
@@ -22,6 +23,7 @@ from datacheck.digest import canonical_json, digest_bytes
 from datacheck.errors import CorruptionError, UsageError
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 OUTSIDE = frozenset({layout.MANIFEST, layout.BUILD})  # the files that it does not list
 _OUTSIDE = re.compile(r"\0|(?:^|/)\.{0,2}(?:/|$)")  # an absolute path, an empty part, "." or ".."
 _DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})",')
@@ -121,12 +123,13 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
         msg = f"{origin}: damaged, its own digest does not match. Repair it: datacheck cache repair"
         raise CorruptionError(msg)
     version = said.get("format")
-    if isinstance(version, int) and version > layout.FORMAT:
+    if type(version) is int and version > layout.FORMAT:
         msg = f"{origin}: cache format {version}; this datacheck reads format {layout.FORMAT}. Update datacheck."
         raise UsageError(msg)
     try:
-        files = {path: (int(size), str(digest)) for path, (size, digest) in said["files"].items()}
-        root = str(said["content_root"])
+        files = {path: _entry(path, entry) for path, entry in said["files"].items()}
+        root = _typed(str, said["content_root"])
+        version = _typed(int, version)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         msg = f"{origin}: its digest matches, but it is not the manifest of a cache ({error!r}). Delete the folder."
         raise CorruptionError(msg) from error
@@ -134,12 +137,26 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
     if outside is not None:
         msg = f"{origin}: it names a file outside the cache, {outside!r}. Delete the folder, it is none of datacheck's."
         raise CorruptionError(msg)
-    return Manifest(files, root, found[1].decode(), version if isinstance(version, int) else 0)
+    return Manifest(files, root, found[1].decode(), version)
+
+
+def _entry(path: str, entry: Any) -> tuple[int, str]:
+    size, digest = entry
+    os.fsencode(path)  # a name that no file can have
+    if _typed(int, size) < 0:
+        raise ValueError(size)
+    return size, _typed(str, digest)
+
+
+def _typed(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:  # a bool is an int
+        raise TypeError(value)
+    return value
 
 
 def _json(raw: bytes) -> dict[str, Any] | None:
     try:
         said = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return said if isinstance(said, dict) else None

@@ -6,7 +6,8 @@ A `Rows` trusts its caller: indices are in range, rows are in use, files have th
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ import numpy as np
 from datacheck.cache.addresses import Range
 from datacheck.cache.layout import Grid
 from datacheck.cache.store import Store
+from datacheck.errors import CorruptionError
 
 Array = np.ndarray[Any, Any]
 
@@ -160,22 +162,35 @@ class ForeignRows:
     def __init__(self, folder: Path, grid: Grid) -> None:
         import zarr  # noqa: PLC0415  0.24 s and 38 MB that a training process pays only here
 
-        self._grid = grid
-        self._array: Any = zarr.open_array(folder, mode="r")
+        self._grid, self._folder = grid, folder
+        with _by_zarr(folder):
+            self._array: Any = zarr.open_array(folder, mode="r")
 
     def take(self, indices: Array, out: Array) -> None:
         """See `Rows`."""
-        for i, row in enumerate(indices.tolist()):
-            out[i] = self._array[row]
+        with _by_zarr(self._folder):
+            for i, row in enumerate(indices.tolist()):
+                out[i] = self._array[row]
 
     def span(self, start: int, stop: int, out: Array) -> None:
         """See `Rows`."""
-        out[...] = self._array[start:stop]
+        with _by_zarr(self._folder):
+            out[...] = self._array[start:stop]
 
     def chunk(self, number: int) -> Any:
         """See `Rows`; decoded, padded with what the array is filled with."""
         first = number * self._grid.chunk
-        rows = np.ascontiguousarray(self._array[first : first + self._grid.chunk])
+        with _by_zarr(self._folder):
+            rows = np.ascontiguousarray(self._array[first : first + self._grid.chunk])
         whole = np.full((self._grid.chunk, *self._grid.item), self._array.fill_value, dtype=rows.dtype)
         whole[: len(rows)] = rows
         return whole.view(np.uint8).reshape(-1)
+
+
+@contextmanager
+def _by_zarr(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # zarr and its codecs raise anything
+        msg = f"{folder}: zarr cannot read it ({error!r}). Rebuild the cache: datacheck cache build"
+        raise CorruptionError(msg) from error

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import orjson
 
-from datacheck.cache import layout
+from datacheck.cache import documents, layout
 from datacheck.cache.damage import Damage, changed
 from datacheck.cache.find import choose_cache
 from datacheck.cache.indices import cut, runs, sample_numbers
@@ -30,6 +29,10 @@ from datacheck.sample import ArraySpec
 Array = np.ndarray[Any, Any]
 Io = Literal["auto", "mmap", "pread"]
 Indices = Sequence[int] | Array
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogatepass")
 
 
 def open_cache(
@@ -118,50 +121,37 @@ class Cache:
             if found != size:
                 self._place.fail(f"{name}: {found:,} bytes, the manifest says {size:,}")
 
-    def _document(self, name: str) -> dict[str, Any]:
-        path = f"{name}/{layout.ZARR}" if name else layout.ZARR
-        document: dict[str, Any] = json.loads(self._place.read(path))
-        return document
+    def document(self, path: str) -> dict[str, Any]:
+        """Return a JSON document of the cache, checked against the manifest."""
+        with self._place.sound(path):
+            return documents.parsed(self._place.read(path))
 
     def _read_root(self) -> layout.Root:
-        try:
-            return layout.Root.of(self._document(""))
-        except (KeyError, TypeError, ValueError) as error:
-            self._place.fail(f"{layout.ZARR}: not the root of a cache ({error!r})")
+        document = self.document(layout.ZARR)
+        with self._place.sound(layout.ZARR):
+            return layout.Root.of(document)
 
     def _open_arrays(self) -> None:
         end = "/" + layout.ZARR
         names = [path.removesuffix(end) for path in self.manifest.files if path.endswith(end)]
         owned = partial(samples_of, self._arrays, self.fields)  # no method: who lets a cache go lets its lease go
         for name in sorted(n for n in names if not n.startswith("digests")):
-            document = self._document(name)
+            document = self.document(name + end)
             if document.get("node_type") != "array":
                 continue
-            field = layout.field_name(name) if name.startswith("fields/") else None
-            try:
-                spec = layout.field_spec(document) if field is not None else None
-            except (KeyError, TypeError, ValueError) as error:
-                self._place.fail(f"{name}{end}: not a field of a cache ({error!r})")
-            if field is not None and spec is not None:
-                self.fields[field] = spec
+            with self._place.sound(name + end):
+                spec = documents.spec_of(name, document)
             ragged = spec is not None and spec.dim is not None
             self._arrays[name] = array = StoredArray(self._place, name, document, owned, ragged=ragged)
-            self._check_shape(array, spec)
+            with self._place.sound(name + end):
+                documents.check_array(name, array.grid, spec, self.root)
+            if spec is not None:
+                self.fields[layout.field_name(name)] = spec
         tables = [layout.rows_path(dim, what) for dim in self.dims for what in ("start", "length")]
         for name in (*tables, *(layout.sample_path(what) for what in ("key", "origin", "made", "valid", "digest"))):
             if name not in self._arrays:
                 self._place.fail(f"{name}: missing")
         self._share_seen()
-
-    def _check_shape(self, array: StoredArray, spec: ArraySpec | None) -> None:
-        rows, samples = array.grid.shape[0], len(self)
-        if spec is not None and spec.dim is not None:
-            shards = -(-samples // self.root.shard_samples)
-            samples = shards * self.root.dims.get(spec.dim, 0)
-        elif array.path in {layout.sample_path("key"), layout.sample_path("origin")}:
-            return
-        if rows != samples:
-            self._place.fail(f"{array.path}: {rows:,} rows, {samples:,} expected")
 
     def _share_seen(self) -> None:
         """Put what has been checked into anonymous shared memory, so that forked workers do not check it again."""
@@ -237,8 +227,8 @@ class Cache:
         """Return a text field as str, or a JSON field as values, of samples."""
         values, lengths = self.gather_ragged(field, indices)
         if self._spec(field).kind == "json":
-            return [orjson.loads(text) if text else None for text in cut(values, lengths)]
-        return [text.decode("utf-8", "surrogatepass") for text in cut(values, lengths)]
+            return self._decoded(layout.field_path(field), values, lengths, orjson.loads)
+        return self._decoded(layout.field_path(field), values, lengths, _text)
 
     def present(self, field: str, indices: Indices) -> Array | None:
         """Return which samples have an optional field, bool (samples); None where all must have it."""
@@ -255,8 +245,7 @@ class Cache:
 
     def keys(self, indices: Indices) -> list[str]:
         """Return the keys of samples."""
-        values, lengths = self._rows(layout.sample_path("key"), layout.KEY_DIM, self._numbers(indices))
-        return [text.decode("utf-8", "surrogatepass") for text in cut(values, lengths)]
+        return self._table_texts("key", layout.KEY_DIM, indices)
 
     def key(self, index: int) -> str:
         """Return the key of one sample."""
@@ -264,12 +253,11 @@ class Cache:
 
     def origin(self, index: int) -> Any:
         """Return where a sample came from: a list of {file, inner, rows}."""
-        return orjson.loads(self.origins([index])[0])
+        return self._table_texts("origin", layout.ORIGIN_DIM, [index], orjson.loads)[0]
 
     def origins(self, indices: Indices) -> list[str]:
         """Return the origins of samples as JSON texts."""
-        values, lengths = self._rows(layout.sample_path("origin"), layout.ORIGIN_DIM, self._numbers(indices))
-        return [text.decode("utf-8", "surrogatepass") for text in cut(values, lengths)]
+        return self._table_texts("origin", layout.ORIGIN_DIM, indices)
 
     def row_table(self, dim: str) -> tuple[Array, Array]:
         """Return the whole row table of a dimension: start and length, int64 (samples) each."""
@@ -299,8 +287,8 @@ class Cache:
 
     def findings(self) -> dict[str, list[str]]:
         """Return the codes of the findings that made samples invalid, by the keys of those samples."""
-        said: dict[str, list[str]] = orjson.loads(self._place.read(layout.FINDINGS))
-        return said
+        with self._place.sound(layout.FINDINGS):
+            return documents.findings(self._place.read(layout.FINDINGS))
 
     def codes(self, key: str) -> list[str]:
         """Return the codes of the findings that made a sample invalid."""
@@ -375,6 +363,15 @@ class Cache:
         at = ends - length
         array.spans(start[first], np.add.reduceat(length, first) if first.size else length, values, at[first])
         return values, length
+
+    def _table_texts(self, what: str, dim: str, indices: Indices, decode: Callable[[bytes], Any] = _text) -> list[Any]:
+        path = layout.sample_path(what)
+        return self._decoded(path, *self._rows(path, dim, self._numbers(indices)), decode)
+
+    def _decoded(self, path: str, values: Array, lengths: Array, decode: Callable[[bytes], Any]) -> list[Any]:
+        """Return the texts of rows; of a JSON field None where a sample has none."""
+        with self._place.sound(path):
+            return [decode(text) if text or decode is _text else None for text in cut(values, lengths)]
 
 
 def _reopen(path: Path | str, verify: Verify, io: Io, shards: Shards | None) -> Cache:

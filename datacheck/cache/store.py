@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from datacheck.cache.shards import Shards
 
 
+_NO_SUCH_FILE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
+
+
 class Store(Protocol):
     """The files of one cache; paths are relative to it, with ``/`` between their parts."""
 
@@ -120,9 +123,9 @@ class Folder:
         """See `Store`."""
         try:
             return (self.folder / path).stat().st_size
-        except (FileNotFoundError, NotADirectoryError):
-            return None
         except OSError as error:
+            if error.errno in _NO_SUCH_FILE:
+                return None
             raise self._refused(path, error) from error
 
     def read(self, path: str) -> bytes:
@@ -171,7 +174,10 @@ class Folder:
         found = []
         for place, folders, names in os.walk(self.folder, onerror=self._unlisted):
             for path in (Path(place, name) for name in (*folders, *names)):
-                mode = path.lstat()
+                try:
+                    mode = path.lstat()
+                except OSError as error:  # removed at this moment, or a folder that may be listed and not entered
+                    raise self._refused(path.relative_to(self.folder).as_posix(), error) from error
                 if not stat.S_ISDIR(mode.st_mode):
                     size = mode.st_size if stat.S_ISREG(mode.st_mode) else -1
                     found.append((path.relative_to(self.folder).as_posix(), size))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +19,7 @@ import numpy as np
 from datacheck.cache import layout
 from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN
+from datacheck.cache.documents import foreign_grid
 from datacheck.cache.layout import Grid
 from datacheck.cache.maps import ForeignRows, HeldRows, MappedRows, ReadRows, Rows
 from datacheck.cache.problem import REPAIR, Problem, evicted
@@ -51,12 +52,25 @@ class Place:
     mapped: bool
     verify: Verify
 
+    @cached_property
+    def size(self) -> int:
+        """How many bytes the cache has, its manifest left out."""
+        return sum(size for size, _ in self.files.values())
+
     def fail(self, what: str) -> NoReturn:
         """Raise the exception for damage: the cache, what was found, what to do."""
         if self.store.folder is not None and not self.store.folder.exists():
             raise evicted(self.store.folder)
         msg = f"{self.store.where}: {what}. {REPAIR}"
         raise CorruptionError(msg)
+
+    @contextlib.contextmanager
+    def sound(self, path: str) -> Iterator[None]:
+        """Fail where what a file of the cache says is not what such a file may say, though it is whole."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            self.fail(f"{path}: not what a cache of this format holds there ({error!r})")
 
     def read(self, path: str) -> bytes:
         """Return a whole file, checked against the manifest.
@@ -128,12 +142,12 @@ class StoredArray:
         self._place, self.path, self._samples_of, self._ragged = place, path, samples_of, ragged
         ours = layout.grid_of(document)
         self._foreign = ours is None
-        try:
-            self.grid, self.codec = ours or (layout.foreign_grid(document), PLAIN)
-        except (KeyError, ValueError, IndexError, TypeError) as error:
-            place.fail(f"{path}/{layout.ZARR}: not an array of this format ({error})")
+        with place.sound(f"{path}/{layout.ZARR}"):
+            self.grid, self.codec = ours or (foreign_grid(document), PLAIN)
         self.dtype = np.dtype(self.grid.dtype).newbyteorder("<")
         self.chunks = -(-self.grid.shape[0] // self.grid.chunk)
+        if self.chunks > place.size:  # before memory is taken for it
+            place.fail(f"{path}/{layout.ZARR}: {self.chunks:,} chunks, more than the cache has bytes")
         self.seen: Array = np.zeros(self.chunks, np.uint8)  # 1: checked. `Cache` puts it in memory that forks share
 
     @cached_property
@@ -145,14 +159,15 @@ class StoredArray:
         """
         grid, share = self.grid, self.grid.chunks_per_shard
         if self._foreign:
-            return [layout.plain_sizes(grid, share)] * grid.shards
-        plain = self.codec == PLAIN
-        if plain and self._place.store.folder is None:  # each chunk is checked by its digest when it comes
+            return [layout.plain_sizes(grid, min(share, self.chunks - g * share)) for g in range(grid.shards)]
+        if self.codec == PLAIN and self._place.store.folder is None:  # each chunk is checked by its digest as it comes
             found = [(self._said_sizes(g), True) for g in range(grid.shards)]
         else:
             found = self._indexed()
-        self._foreign = not all(ours and (not plain or (sizes == grid.chunk_bytes).all()) for sizes, ours in found)
+        self._foreign = not all(ours for _, ours in found)
         for g, (sizes, _) in enumerate(found):
+            if self.codec == PLAIN and (sizes != grid.chunk_bytes).any():
+                self._place.fail(f"{self.path}/{grid.shard_file(g)}: its chunks are not of {grid.chunk_bytes:,} bytes")
             expected = min(share, self.chunks - g * share)
             if len(sizes) != expected and not self._ragged:
                 self._place.fail(f"{self.path}/{grid.shard_file(g)}: holds {len(sizes)} of {expected} chunks")

@@ -1,0 +1,251 @@
+"""A cache whose digests all fit and whose documents make no sense: each is refused by name, whoever wrote it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import tracemalloc
+from contextlib import suppress
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xxhash
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datacheck.cache import layout, open_cache
+from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
+from datacheck.cache.store import open_store
+from datacheck.cache.verify import verify
+from datacheck.errors import CorruptionError, DatacheckError
+from datacheck.sample import ArraySpec
+from tests.cache.make import make_cache
+from tests.independent.test_readers import edit, redigest
+
+SPECS = {
+    "joints": ArraySpec("float32", (3,)),
+    "points": ArraySpec("float64", (2,), "P"),
+    "say": ArraySpec("uint8", (), layout.text_dim("say"), "text", optional=True),
+    "more": ArraySpec("uint8", (), layout.text_dim("more"), "json"),
+}
+SHAPE = ("chunk_grid", "configuration", "chunk_shape")
+CHUNK = ("codecs", 0, "configuration", "chunk_shape")
+ROOT = ("attributes", "datacheck")
+OF_A_FIELD = "fields/joints/zarr.json"
+
+
+def small(place):
+    rng = np.random.default_rng(0)
+    samples = [{"joints": rng.random(3, np.float32), "points": rng.random((i % 3, 2)), "more": [i]} for i in range(5)]
+    samples[1]["say"] = "hello"
+    return make_cache(place, SPECS, samples, k=2, valid=[True] * 4 + [False])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return small(tmp_path_factory.mktemp("whole"))
+
+
+def sealed(folder):
+    """Write a manifest that fits the files as they are now."""
+    root = read_manifest(open_store(folder)).content_root
+    (folder / "manifest.json").unlink()
+    write_manifest(folder, measure_files(folder), root)
+
+
+def rewritten(path, place, value):
+    """Put a value into a JSON document."""
+    said = json.loads(path.read_bytes())
+    if place:
+        reduce(lambda inside, name: inside[name], place[:-1], said)[place[-1]] = value
+    said = said if place else value
+    path.write_text(json.dumps(said, sort_keys=True, separators=(",", ":")))
+
+
+def used(folder):
+    """Read everything that a cache holds."""
+    cache = open_cache(folder)
+    numbers = np.arange(len(cache))
+    assert (cache.keys(numbers), cache.findings(), cache.usable, cache.compression, repr(cache)) is not None
+    for name, spec in cache.fields.items():
+        cache.present(name, numbers)
+        if spec.dim is None:
+            cache.gather(name, numbers)
+        else:
+            cache.gather_ragged(name, numbers)
+        if spec.kind != "array":
+            cache.texts(name, numbers)
+    return [cache.origin(i) for i in range(len(cache))]
+
+
+HOSTILE = [
+    (OF_A_FIELD, (), []),
+    (OF_A_FIELD, ("shape", 0), 5.0),
+    (OF_A_FIELD, ("shape", 0), -1),
+    (OF_A_FIELD, ("shape",), []),
+    (OF_A_FIELD, (*SHAPE, 0), 0),
+    (OF_A_FIELD, (*SHAPE, 0), True),
+    (OF_A_FIELD, (*CHUNK, 0), 0),
+    (OF_A_FIELD, (*CHUNK, 0), 4),
+    (OF_A_FIELD, ("data_type",), "object"),
+    (OF_A_FIELD, ("chunk_key_encoding",), 7),
+    (OF_A_FIELD, ("codecs", 0, "configuration", "index_codecs", 0, "name"), "../x"),
+    (OF_A_FIELD, (*ROOT, "kind"), "picture"),
+    (OF_A_FIELD, (*ROOT, "kind"), "text"),
+    (OF_A_FIELD, (*ROOT, "dim"), ["P"]),
+    ("fields/points/zarr.json", ("shape", 0), 2**62),
+    ("samples/made/zarr.json", ("shape", 0), 2**40),
+    ("samples/made/zarr.json", ("data_type",), "uint8"),
+    ("samples/digest/zarr.json", ("data_type",), "int64"),
+    ("rows/P/start/zarr.json", ("data_type",), "float64"),
+    ("zarr.json", (*ROOT, "samples"), "5"),
+    ("zarr.json", (*ROOT, "samples"), 5.0),
+    ("zarr.json", (*ROOT, "samples"), 2**64),
+    ("zarr.json", (*ROOT, "shard_samples"), 0),
+    ("zarr.json", (*ROOT, "dims"), ["P"]),
+    ("zarr.json", (*ROOT, "dims", "P"), -4096),
+    ("zarr.json", (*ROOT, "windows"), 3),
+    ("zarr.json", (*ROOT, "key"), None),
+    ("zarr.json", (*ROOT, "format"), "1"),
+    ("findings.json", (), [["a"]]),
+    ("findings.json", (), {"sample/000004": 5}),
+]
+
+
+@pytest.mark.parametrize(("file", "place", "value"), HOSTILE)
+def test_a_document_that_makes_no_sense_is_damage_and_named(whole, tmp_path, file, place, value):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    rewritten(folder / file, place, value)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=file.removesuffix("/zarr.json")):
+        used(folder)
+    assert any(file.removesuffix("/zarr.json") in str(problem) for problem in verify(folder, "values"))
+
+
+def test_a_document_nested_without_end_is_damage(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    (folder / OF_A_FIELD).write_text("[" * 100_000)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=OF_A_FIELD):
+        open_cache(folder)
+
+
+def test_chunks_that_do_not_fill_a_shard_are_refused_before_anything_is_mapped(tmp_path):
+    """Rows behind the last whole chunk would be addresses without a file: the process would end there."""
+    rows = np.ones((4, 128, 128), np.float32)  # 64 KiB a row
+    folder = make_cache(tmp_path, {"x": ArraySpec("float32", (128, 128))}, [{"x": row} for row in rows], k=4)
+    rewritten(folder / "fields/x/zarr.json", (*CHUNK, 0), 3)
+    index = layout.pack_index(layout.Grid("float32", (3, 128, 128), 3, 3), np.array([rows[:3].nbytes], np.uint64))
+    (folder / "fields/x/c.0.0.0").write_bytes(rows[:3].tobytes() + index)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match="4 and 3 rows"):
+        open_cache(folder, verify="manifest").gather("x", [3])
+
+
+@pytest.mark.parametrize(
+    ("array", "at", "what"),
+    [("samples/key", 0, "samples/key: "), ("samples/origin", 3, "samples/origin: "), ("fields/more", 0, "fields/more")],
+)
+def test_text_that_is_none_is_damage(whole, tmp_path, array, at, what):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+
+    def spoil(raw):
+        raw[at] = 0xFF
+        return raw
+
+    edit(next((folder / array).glob("c.0*")), spoil)
+    redigest(folder, array)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=what):
+        used(folder)
+
+
+def test_rows_that_lie_over_each_other_are_told_and_not_added_up(tmp_path):
+    """Each of 2,000 samples claims all keys: 2,000 times 60 kB."""
+    keys = [f"{i:030d}" for i in range(2000)]
+    folder = make_cache(tmp_path, {"x": ArraySpec("uint8", ())}, [{"x": 0}] * 2000, keys=keys, k=1024)
+    for what, number in (("start", 0), ("length", 30 * 2000)):
+        edit(
+            folder / f"rows/samples.key/{what}/c.0",
+            lambda raw, number=number: np.full(2000, number, "<i8").tobytes() + raw[16_000:],
+        )
+        redigest(folder, f"rows/samples.key/{what}")
+    sealed(folder)
+    tracemalloc.start()
+    problems = verify(folder)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [problem.file for problem in problems] == ["rows/samples.key/start"]
+    assert peak < 20 << 20
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(("format",), "1"), (("format",), None), (("format",), True), (("content_root",), 5),
+     (("files", "zarr.json", 0), -1), (("files", "zarr.json", 0), True), (("files", "zarr.json", 0), 1e300),
+     (("files", "zarr.json", 0), "9"), (("files", "zarr.json", 1), 7), (("files", "\ud800"), [1, "0"]),
+     (("files", "fields/joints/c." + "9" * 5000), [1, "0"])],
+)  # fmt: skip
+def test_a_manifest_whose_digest_fits_is_still_held_to_what_it_may_say(whole, tmp_path, place, value):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    path = folder / "manifest.json"
+    said = json.loads(path.read_text())
+    del said["digest"]
+    path.write_text(json.dumps(said))
+    rewritten(path, place, value)
+    digest = xxhash.xxh3_128_hexdigest(path.read_bytes())
+    path.write_bytes(path.read_bytes().replace(b'"files":', f'"digest":"{digest}","files":'.encode(), 1))
+    with pytest.raises(CorruptionError):
+        open_cache(folder)
+    assert verify(folder)
+
+
+def test_what_zarr_wrote_with_a_shard_that_is_not_full_is_intact(tmp_path):
+    """The last shard has one chunk of two."""
+    rows = np.arange(3 * 128 * 128, dtype=np.float32).reshape(3, 128, 128)
+    folder = make_cache(tmp_path, {"x": ArraySpec("float32", (128, 128))}, [{"x": row} for row in rows], k=2)
+    attributes = json.loads((folder / "fields/x/zarr.json").read_text())["attributes"]
+    shutil.rmtree(folder / "fields/x")
+    array = zarr.create_array(
+        folder / "fields/x", shape=rows.shape, dtype="float32", shards=(2, 128, 128), chunks=(1, 128, 128),
+        compressors=zarr.codecs.GzipCodec(), fill_value=float("nan"), attributes=attributes,
+        chunk_key_encoding={"name": "default", "separator": "."},
+    )  # fmt: skip
+    array[:] = rows
+    sealed(folder)
+    assert verify(folder, "values") == []
+    assert open_cache(folder).gather("x", [2])[0].tobytes() == rows[2].tobytes()
+
+
+def places(said, path=()):
+    """Yield the place of every value of a JSON document."""
+    yield path
+    for name, inside in said.items() if isinstance(said, dict) else enumerate(said if isinstance(said, list) else ()):
+        yield from places(inside, (*path, name))
+
+
+VALUES = st.one_of(
+    st.sampled_from([None, True, 0, -1, 1, 3, 2**31, 2**40, 2**63, 2**64, 0.5, 5.0, 1e300, "", "5", [], {}, [[1]]]),
+    st.integers(-(2**65), 2**65),
+    st.text(max_size=3),
+)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_value_anywhere_is_read_or_refused(whole, data):
+    documents = sorted(p.relative_to(whole).as_posix() for p in whole.rglob("*.json") if p.name != "manifest.json")
+    file = data.draw(st.sampled_from(documents))
+    place = data.draw(st.sampled_from(list(places(json.loads((whole / file).read_text())))))
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = shutil.copytree(whole, Path(tmp) / whole.name)
+        rewritten(folder / file, place, data.draw(VALUES))
+        sealed(folder)
+        with suppress(DatacheckError):
+            used(folder)
+        for depth in ("quick", "full", "values"):
+            assert all(str(problem) for problem in verify(folder, depth))
