@@ -27,7 +27,6 @@ from datacheck.build.record import Record
 from datacheck.build.staging import Staging
 from datacheck.build.writer import shard_file
 from datacheck.cache import layout
-from datacheck.cache.manifest import read_manifest
 from datacheck.cache.store import open_store
 from datacheck.cache.stored import Place
 from datacheck.digest import digest_head
@@ -67,7 +66,7 @@ def find(folders: Sequence[Path], recipe: str, plan: Plan, files: Sequence[Seque
     """
     for folder in folders:
         with suppress(*_UNUSABLE):
-            place = _place(folder)
+            place = Place.of_files(open_store(folder))
             if json.loads(place.read(layout.INPUTS))["recipe"] == recipe and _as_here(place):
                 return Earlier(folder, plan, files)
     return None
@@ -83,11 +82,6 @@ def _build(place: Place) -> dict[str, Any]:
     with suppress(*_UNUSABLE):
         return dict(json.loads(place.store.read(layout.BUILD)))
     return {}
-
-
-def _place(folder: Path) -> Place:
-    store = open_store(folder)
-    return Place(store, read_manifest(store).files, mapped=False, verify="manifest")
 
 
 class Earlier:
@@ -110,7 +104,7 @@ class Earlier:
 
     def __init__(self, folder: Path, plan: Plan, files: Sequence[Sequence[File]]) -> None:
         self.folder, self.reuse, self._plan = folder, Reuse(folder), plan
-        self._place = _place(folder)
+        self._place = Place.of_files(open_store(folder))
         self._root = layout.Root.of(self._json(layout.ZARR))
         self._made = self._table(layout.sample_path("made"), "bool")
         self._digests = self._table(layout.sample_path("digest"), "<u8")

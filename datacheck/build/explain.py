@@ -13,8 +13,9 @@ import numpy as np
 from datacheck.build.finish import NOT_MADE
 from datacheck.build.plan import Samples
 from datacheck.cache import layout, open_cache
+from datacheck.cache.documents import parsed
 from datacheck.cache.store import open_store
-from datacheck.errors import CorruptionError, StorageError
+from datacheck.cache.stored import Place
 
 _SHOWN = 3
 _NOTHING = "absent"
@@ -48,15 +49,18 @@ def explain(
     Raises:
         CorruptionError: what tells is damaged.
     """
-    before = _document(cache, layout.INPUTS)["said"]
-    found = list(differences(_named(said), _named(before)))
+    place = Place.of_files(open_store(cache))
+    with place.sound(layout.INPUTS):
+        before = _named(parsed(place.read(layout.INPUTS))["said"])
+    found = list(differences(_named(said), before))
     if any(d.where == "sources" for d in found):
-        old = {path: tuple(entry) for path, entry in _document(cache, layout.SOURCES)["files"].items()}
+        with place.sound(layout.SOURCES):
+            old = {path: tuple(entry) for path, entry in parsed(place.read(layout.SOURCES))["files"].items()}
         found = [d for d in found if d.where != "sources"] + [_files(old, dict(sources))]
     if any(d.where.startswith("samples") for d in found):
         opened = open_cache(cache, verify="manifest")
         names = opened.keys(np.arange(len(opened)))
-        verdicts = dict.fromkeys(names, ()) | {k: tuple(v) for k, v in _document(cache, layout.FINDINGS).items()}
+        verdicts = dict.fromkeys(names, ()) | {key: tuple(codes) for key, codes in opened.findings().items()}
         found = [d for d in found if not d.where.startswith("samples")] + [_samples(verdicts, samples)]
     return sorted(found, key=lambda d: d.where)
 
@@ -91,14 +95,6 @@ def differences(now: Any, before: Any, where: str = "") -> Iterator[Difference]:
 
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def _document(cache: Path | str, name: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(open_store(cache).read(name)))
-    except (OSError, ValueError, StorageError) as error:
-        msg = f"{cache}/{name}: cannot be read. Run datacheck cache verify {cache}"
-        raise CorruptionError(msg) from error
 
 
 def _files(before: Mapping[str, tuple[Any, ...]], now: Mapping[str, tuple[Any, ...]]) -> Difference:

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.cache.columns import blocks, column, sample_bytes
 from datacheck.cache.reader import Cache
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
 Codes = tuple[str, ...]
-
-_BLOCK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,32 +136,17 @@ def _verdicts(a: Cache, b: Cache, keys: list[str]) -> dict[str, tuple[Codes, Cod
 
 def _changed(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Iterator[dict[str, Change]]:
     """Yield what differs in each pair of samples, in blocks that fit into memory."""
-    sizes = [sum(size for size, _ in cache.manifest.files.values()) / max(1, len(cache)) for cache in (a, b)]
-    block = max(1, int(_BLOCK_BYTES / max(1, *sizes)))
-    for first in range(0, len(of_a), block):
-        pair = (a, of_a[first : first + block]), (b, of_b[first : first + block])
+    sizes = np.maximum(sample_bytes(a, names, of_a), sample_bytes(b, names, of_b))
+    for block in blocks(sizes):
+        pair = (a, of_a[block]), (b, of_b[block])
         found: list[dict[str, Change]] = [{} for _ in range(len(pair[0][1]))]
         for name in names:
-            columns = [_column(cache, name, numbers) for cache, numbers in pair]
+            columns = [column(cache, name, numbers) for cache, numbers in pair]
             for i, (x, y) in enumerate(zip(*columns, strict=True)):
                 change = _change(x, y, number=a.fields[name].kind == "array")
                 if change is not None:
                     found[i][name] = change
         yield from found
-
-
-def _column(cache: Cache, name: str, numbers: Array) -> list[Array | None]:
-    """Return a field of samples, None of those that lack it."""
-    has = cache.made[numbers]
-    present = cache.present(name, numbers)
-    if present is not None:
-        has &= present
-    if cache.fields[name].dim is None:
-        values = list(cache.gather(name, numbers))
-    else:
-        rows, lengths = cache.gather_ragged(name, numbers)
-        values = np.split(rows, np.cumsum(lengths)[:-1]) if len(numbers) else []
-    return [np.asarray(value) if ok else None for value, ok in zip(values, has.tolist(), strict=True)]
 
 
 def _change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
@@ -181,6 +165,8 @@ def _change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
 
 
 def _largest(x: Array, y: Array) -> float | None:
+    if x.dtype.kind in "iu":  # modulo 2**64 exact, where float64 would not tell 2**62 from its neighbour
+        return float((np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).max())
     wide = np.complex128 if x.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
         apart = np.abs(x.astype(wide) - y.astype(wide))[np.isfinite(x) & np.isfinite(y)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import overload
@@ -12,6 +13,7 @@ from datacheck.cache.store import is_url
 from datacheck.errors import UsageError
 
 _DEPTH = 3  # root / pipeline / split / key
+_KEY = re.compile(r"[0-9a-f]{16}")
 
 
 def choose_cache(where: str | os.PathLike[str], split: str | None = None) -> Path | str:
@@ -59,6 +61,17 @@ def find_caches(folder: Path | str, depth: int = _DEPTH) -> Iterator[Path | str]
         for path in _folders(folder):
             if not path.name.startswith("."):
                 yield from find_caches(path, depth - 1)
+
+
+def find_headless(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
+    """Yield the folders below one that lie and look like a finished cache, and have lost their manifest, sorted."""
+    for path in _folders(folder) if depth else ():
+        if path.name.startswith(".") or (path / layout.MANIFEST).is_file():
+            continue
+        if _KEY.fullmatch(path.name) and (path / layout.ZARR).is_file():
+            yield path
+        else:
+            yield from find_headless(path, depth - 1)
 
 
 def newest_caches(place: Path) -> list[Path]:

@@ -21,6 +21,7 @@ from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN
 from datacheck.cache.documents import foreign_grid
 from datacheck.cache.layout import Grid
+from datacheck.cache.manifest import read_manifest
 from datacheck.cache.maps import ForeignRows, HeldRows, MappedRows, ReadRows, Rows
 from datacheck.cache.problem import REPAIR, Problem, evicted
 from datacheck.cache.store import Folder, Store
@@ -51,6 +52,15 @@ class Place:
     files: Files
     mapped: bool
     verify: Verify
+
+    @classmethod
+    def of_files(cls, store: Store) -> Place:
+        """Return a place whose files are read whole.
+
+        Raises:
+            UsageError, CorruptionError: there is no manifest that this version reads.
+        """
+        return cls(store, read_manifest(store).files, mapped=False, verify="manifest")
 
     @cached_property
     def size(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.cache import layout
+from datacheck.cache.columns import blocks, column, sample_bytes
 from datacheck.cache.damage import Damage, changed
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
 from datacheck.cache.problem import Problem
@@ -22,7 +23,6 @@ from datacheck.errors import CorruptionError, UsageError
 Array = np.ndarray[Any, Any]
 Depth = Literal["quick", "full", "values"]
 
-_BLOCK_BYTES = 64 << 20
 _NO_FILE = "a symbolic link, a folder, or no file; a cache holds plain files only"
 _KEY_DIGITS = 16
 
@@ -206,27 +206,16 @@ def _named(cache: Cache, store: Store) -> Iterator[Problem]:
 
 def _decoded(cache: Cache) -> Iterator[Problem]:
     """Compute each sample's digest again from what is served."""
-    size = sum(n for n, _ in cache.manifest.files.values())
-    made, digests = cache.made, cache.digests(np.arange(len(cache)))
-    block = max(1, _BLOCK_BYTES * len(cache) // max(1, size))
-    for first in range(0, len(cache), block):
-        numbers = np.arange(first, min(len(cache), first + block))
-        columns = [(name, *_column(cache, name, numbers)) for name in sorted(cache.fields)]
-        for i, number in enumerate(numbers.tolist()):
-            fields = [(name, values[i]) for name, values, present in columns if present[i]]
+    names, whole = sorted(cache.fields), np.arange(len(cache))
+    made, digests = cache.made, cache.digests(whole)
+    for block in blocks(sample_bytes(cache, names, whole)):
+        columns = [column(cache, name, whole[block]) for name in names]
+        for number, *values in zip(whole[block].tolist(), *columns, strict=True):
+            fields = [(name, value) for name, value in zip(names, values, strict=True) if value is not None]
             found = digest_sample(fields) if made[number] else 0
             if found != digests[number]:
                 what = f"expected xxh3_64 {int(digests[number]):016x}, found {found:016x}"
                 yield _of_sample(cache, layout.sample_path("digest"), number, what)
-
-
-def _column(cache: Cache, name: str, numbers: Array) -> tuple[list[Array], Array]:
-    present = cache.present(name, numbers)
-    mask = np.ones(len(numbers), dtype=bool) if present is None else present
-    if cache.fields[name].dim is None:
-        return [np.asarray(value) for value in cache.gather(name, numbers)], mask
-    values, lengths = cache.gather_ragged(name, numbers)
-    return np.split(values, np.cumsum(lengths)[:-1]), mask
 
 
 def _of_sample(cache: Cache, path: str, number: int, what: str) -> Problem:

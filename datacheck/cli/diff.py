@@ -52,9 +52,11 @@ def _told(found: Diff) -> Iterator[str]:
 
 
 def _listed(what: str, lines: Sequence[str]) -> Iterator[str]:
+    from datacheck.report.words import clean
+
     if lines:
         yield f"{len(lines):,} {what}"
-    yield from (f"    {line}" for line in lines[:_SHOWN])
+    yield from (f"    {clean(line, spaces=True)}" for line in lines[:_SHOWN])
     if len(lines) > _SHOWN:
         yield f"    ... and {len(lines) - _SHOWN:,} more"
 

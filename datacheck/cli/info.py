@@ -65,12 +65,12 @@ def ls(folder: Path | str) -> None:
 
 def _listed(path: Path | str) -> tuple[str, ...]:
     from datacheck.cache import open_cache
-    from datacheck.errors import CorruptionError, UsageError
+    from datacheck.errors import DatacheckError
 
     try:
         opened = open_cache(path)
         valid = int(opened.usable.sum())
-    except (CorruptionError, UsageError) as error:
+    except DatacheckError as error:  # the others are listed nevertheless
         pipeline, split, key = ("", "", *str(path).split("/"))[-3:]
         return (pipeline, split, key, "", "", "", f"cannot be used: {error}")
     root = opened.root

@@ -53,28 +53,56 @@ def verify(
 ) -> None:
     """Check that finished caches are what was written; the exit code is 7 where one is not."""
     from datacheck.cache.find import choose_cache, find_caches
-    from datacheck.cache.store import Folder
-    from datacheck.cache.verify import verify as verify_cache
+    from datacheck.errors import StorageError, UsageError
+    from datacheck.report.words import clean
 
     folders: list[Path | str] = list(find_caches(path)) if split is None else []
-    damaged = False
+    damaged, refused = bool(folders) and isinstance(path, Path) and _headless(path), None
     for folder in folders or [choose_cache(path, split)]:
-        if drop_cache and isinstance(folder, Path):
-            Folder(folder).drop()
-        problems = verify_cache(folder, depth, subset=subset, expect=expect)  # type: ignore[arg-type]  # click's words
-        part = f", part {subset[0]} of {subset[1]}" if subset else ""
-        click.echo(f"{folder}: {_counted(len(problems)) if problems else f'intact ({_CHECKED[depth]}{part})'}")
-        for line in problem_lines(problems):
-            click.echo(line)
-        damaged |= bool(problems)
+        try:
+            damaged |= _damaged(folder, depth, subset, expect, drop=drop_cache)
+        except (StorageError, UsageError) as error:  # the others are looked at nevertheless
+            if len(folders) < 2:
+                raise
+            click.echo(clean(f"{folder}: not checked. {error}", spaces=True))
+            refused = refused or error
     if damaged:
         click.echo("Repair it: run datacheck cache repair with the words of the datacheck cache build that made it.")
         ctx.exit(7)
+    if refused is not None:
+        raise refused
+
+
+def _headless(path: Path) -> bool:
+    """Tell of caches that have lost their manifest: nobody finds those, and nobody would miss them."""
+    from datacheck.cache.find import find_headless
+
+    found = list(find_headless(path))
+    for folder in found:
+        click.echo(f"{folder}: its manifest is gone, though it lies where a finished cache does")
+    return bool(found)
+
+
+def _damaged(folder: Path | str, depth: str, subset: tuple[int, int] | None, expect: str | None, *, drop: bool) -> bool:
+    """Verify one cache and tell what is wrong with it."""
+    from datacheck.cache.store import Folder
+    from datacheck.cache.verify import verify as verify_cache
+
+    if drop and isinstance(folder, Path):
+        Folder(folder).drop()
+    problems = verify_cache(folder, depth, subset=subset, expect=expect)  # type: ignore[arg-type]  # click's words
+    part = f", part {subset[0]} of {subset[1]}" if subset else ""
+    click.echo(f"{folder}: {_counted(len(problems)) if problems else f'intact ({_CHECKED[depth]}{part})'}")
+    for line in problem_lines(problems):
+        click.echo(line)
+    return bool(problems)
 
 
 def problem_lines(problems: Sequence[Problem]) -> Iterator[str]:
     """Yield what is said of the first problems, and how many more there are."""
-    yield from (f"    {problem}" for problem in problems[:_SHOWN])
+    from datacheck.report.words import clean
+
+    yield from (f"    {clean(str(problem), spaces=True)}" for problem in problems[:_SHOWN])
     if len(problems) > _SHOWN:
         yield f"    ... and {len(problems) - _SHOWN:,} more"
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from datacheck.build.explain import Difference, differences
+from datacheck.errors import CorruptionError
 from datacheck.pipeline import build, explain
 from tests.build.make import schema_of
 
@@ -84,6 +85,18 @@ def test_the_newest_cache_is_the_one_to_compare_with(data):
     np.save(data / "0.npy", np.ones((7, 3), np.float32))
     (second,) = build(schema(), data, "out")
     assert told(data, schema(up="z"))[1].newest == second.path != first.path
+
+
+@pytest.mark.parametrize(("was", "now"), [(b'"said"', b'"saie"'), (b'"unit":"m"', b'"unit":"n"')])
+def test_what_a_damaged_cache_says_is_not_told(data, was, now):
+    (built,) = build(schema(), data, "out")
+    path = built.path / "inputs.json"
+    raw = path.read_bytes()
+    assert was in raw
+    path.chmod(0o644)
+    path.write_bytes(raw.replace(was, now))
+    with pytest.raises(CorruptionError, match=r"inputs\.json"):
+        told(data, schema(up="z"))
 
 
 @pytest.mark.parametrize(

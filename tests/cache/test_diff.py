@@ -114,6 +114,18 @@ def test_whole_numbers_and_text(tmp_path):
     assert str(found["rows"]) == "1 of 2 values, by up to 7"
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "largest"), [(2**62, 2**62 + 1, 1.0), (-(2**63), 2**63 - 1, 2.0**64), (-(2**62), 2**62, 2.0**63)]
+)
+def test_large_whole_numbers_are_not_rounded_before_they_are_compared(tmp_path, x, y, largest):
+    one, two = (rows_of(tmp_path / name, np.array([value], "<i8")) for name, value in (("a", x), ("b", y)))
+    assert diff(one, two).changed["k"] == {"rows": Change((1,), (1,), 1, largest)}
+
+
+def rows_of(place, rows):
+    return stored(place, one_sample([0, 0], rows=rows), 1)
+
+
 def test_fields_that_only_one_has_or_that_are_stored_otherwise(tmp_path):
     wide = {**SPECS, "x": ArraySpec("float64", (2,)), "z": ArraySpec("uint8", ())}
     data = one_sample([1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import pytest
 
 from datacheck.cache.codec import Codec
 from datacheck.cli.main import run
+from datacheck.digest import canonical_json, digest_value
 from datacheck.sample import ArraySpec
 from tests.cache.make import KEY, make_cache
 
@@ -66,6 +68,45 @@ def test_verify_ends_with_7_and_names_what_is_damaged(cache, tmp_path, capsys):
     assert "1 problem\n" in said
     assert "fields/joints/c.1.0.0 (field joints, shard 1, samples 2 to 3, sample/000002 to sample/000003)" in said
     assert "datacheck cache repair" in said
+
+
+def test_verify_of_a_folder_looks_at_every_cache_whatever_is_wrong_with_one(cache, tmp_path, capsys):
+    newer = make_cache(tmp_path, SPECS, samples(1), pipeline="newer")
+    said = json.loads((newer / "manifest.json").read_text()) | {"format": 2}
+    del said["digest"]
+    (newer / "manifest.json").write_bytes(canonical_json(said | {"digest": digest_value(said)}))
+    assert run(["cache", "verify", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert f"{newer}: not checked" in out
+    assert f"{cache}: intact" in out
+    assert "format 2" in err
+    (cache / "sources.json").write_bytes(b"[]")
+    assert run(["cache", "verify", str(tmp_path)]) == 7
+    assert f"{cache}: 1 problem" in capsys.readouterr().out
+
+
+def test_verify_of_a_folder_finds_a_cache_that_lost_its_manifest(cache, tmp_path, capsys):
+    other = make_cache(tmp_path, SPECS, samples(1), pipeline="other")
+    (tmp_path / "tiny" / "all" / ".building" / f"{KEY}.0").mkdir(parents=True)
+    (other / "manifest.json").unlink()
+    assert run(["cache", "verify", str(tmp_path)]) == 7
+    out = capsys.readouterr().out
+    assert f"{other}: its manifest is gone" in out
+    assert f"{cache}: intact" in out
+
+
+def test_no_name_in_a_cache_reaches_the_terminal_as_a_command(tmp_path, capsys):
+    keys = ["a\x1b[2Jb", "a\x9b31mc"]
+    one = make_cache(tmp_path / "one", SPECS, samples(2), keys=keys, k=2)
+    two = make_cache(tmp_path / "two", SPECS, samples(2)[::-1], keys=keys, k=2)
+    assert run(["cache", "diff", str(one), str(two)]) == 1
+    (one / "fields" / "joints" / "c.0.0.0").write_bytes(b"")
+    (one / "x\x1b]0;y").touch()
+    assert run(["cache", "verify", str(one)]) == 7
+    assert run(["cache", "info", str(tmp_path / "no\x1b[1m")]) == 2
+    out, err = capsys.readouterr()
+    assert "a\\x1b[2Jb" in out
+    assert all(sign.isprintable() for sign in (out + err).replace("\n", ""))
 
 
 def test_verify_expects_what_info_prints(cache, capsys):
