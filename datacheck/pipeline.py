@@ -19,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from datacheck import transforms
 from datacheck.build import fingerprint
 from datacheck.build.builder import Built, Progress, build_cache, prepare
+from datacheck.build.check import Share
 from datacheck.build.explain import Difference
 from datacheck.build.explain import explain as explained
 from datacheck.build.job import Job, digests
@@ -168,7 +169,7 @@ def build(
     pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
     roots: Mapping[str, str | Path] | None = None, workers: int | None = None, scheduler: str | None = None,
     split: str | None = None, run: ScanRun | None = None, progress: Progress | None = None, compress: str | None = None,
-    reuse: bool = True, staging: str | Path | None = None,
+    reuse: bool = True, staging: str | Path | None = None, check: Share | None = None,
 ) -> list[Built]:  # fmt: skip
     """Scan a dataset and build a cache of each of its splits; what ``datacheck cache build`` does, without printing.
 
@@ -185,6 +186,7 @@ def build(
         compress: "none", "zstd" or "zstd:LEVEL"; None: what the pipeline says, else none.
         reuse: take from the newest cache of the split what must be equal; else make everything anew.
         staging: the folder in which caches for a URL grow; None: one of the user's.
+        check: make "some" or "all" shards a second time, and publish nothing where one differs.
 
     Returns:
         The caches in order of the splits' names.
@@ -193,7 +195,7 @@ def build(
         UsageError: something asked for does not exist or does not fit, or a file changed during the build.
         StorageError: `out` cannot be written to: said before the scan.
         OutOfSpaceError: the disk is full; nothing was published.
-        NondeterministicBuildError: the same inputs were built before, with other content.
+        NondeterministicBuildError: the same inputs were built before, with other content, or the check failed.
     """
     chosen = _chosen(pipeline, compress)
     target = _target(chosen, out)
@@ -205,7 +207,7 @@ def build(
     jobs = [job_of(chosen, run, name, workers, scheduler) for name in _splits(chosen, run.table, split)]
     place = None if staging is None else Path(staging)
     how: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "reuse": reuse}
-    return [build_cache(job, target, staging=place, **how) for job in jobs]
+    return [build_cache(job, target, staging=place, check=check, **how) for job in jobs]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,19 @@ import numpy as np
 
 from datacheck import transforms
 from datacheck.build import earlier, fingerprint
+from datacheck.build.check import Share, checked
 from datacheck.build.earlier import Earlier, Reuse
 from datacheck.build.finish import Done, Facts, Finish
-from datacheck.build.job import Job, digests, files_of, recorded, tasks_of
+from datacheck.build.job import LIMITS, Job, digests, files_of, recorded, tasks_of
 from datacheck.build.plan import Plan, cut, estimate, resolve, stored
 from datacheck.build.record import Record
 from datacheck.build.staging import Staging, claimed
 from datacheck.build.target import Target, target_of
-from datacheck.cache import Cache, layout
+from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.codec import PLAIN
 from datacheck.errors import OutOfSpaceError, UsageError
 from datacheck.finding import Tick
-from datacheck.parallel import Limits, ordered_map
+from datacheck.parallel import ordered_map
 from datacheck.registry import find_in
 from datacheck.transforms.base import Transform
 
@@ -36,7 +38,6 @@ Array = np.ndarray[Any, Any]
 Progress = Callable[[Tick], None]
 
 _WRITE = "datacheck.build.writer:write_shards"
-_LIMITS = Limits(item_s=600.0)  # for a whole shard
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,7 @@ class Built:
         kept: how many shards a run before had finished.
         shards: how many each field has.
         reuse: what an earlier cache gave; None where none was asked.
+        checked: how many shards were made a second time and came out the same.
     """
 
     path: Path | str
@@ -68,6 +70,7 @@ class Built:
     kept: int = 0
     shards: int = 0
     reuse: Reuse | None = None
+    checked: int = 0
 
 
 def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
@@ -96,7 +99,7 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
 
 def build_cache(
     job: Job, out: Path | str, *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
-    reuse: bool = True, staging: Path | None = None,
+    reuse: bool = True, staging: Path | None = None, check: Share | None = None,
 ) -> Built:  # fmt: skip
     """Build the cache of one split, or find it built.
 
@@ -108,11 +111,12 @@ def build_cache(
         reuse: take from the newest earlier cache what must be equal, see `earlier`; else everything is made anew. Of a
             URL there is none to take from.
         staging: the folder in which caches for a URL grow; None: one of the user's (see `build.target`).
+        check: also make "some" or "all" shards a second time, and publish nothing where one differs.
 
     Raises:
         UsageError: nothing can be made, or a source changed since the scan.
         OutOfSpaceError: the disk is full.
-        NondeterministicBuildError: another builder of the same inputs published other content.
+        NondeterministicBuildError: another builder of the same inputs published other content, or the check failed.
 
     Notes:
         The bytes depend on the job alone: not on workers, machines, or the order in which they end.
@@ -121,20 +125,28 @@ def build_cache(
     key = fingerprint.key(inputs["said"])
     target = target_of(out, (job.pipeline, plan.split, key), staging)
     finished, moved = target.finished()
+    second = partial(checked, job, plan, steps, workers=workers, scheduler=scheduler, progress=progress)
     if finished is not None:
-        return _found(target, plan, finished)
+        built = _found(target, plan, finished)
+        if check is None:
+            return built
+        with claimed(target.place, key) as stage:
+            return replace(built, checked=second(check, finished, stage.folder))
     with claimed(target.place, key) as stage:
         kept = stage.kept(plan)
         folders = [*([moved] if moved is not None else []), *target.earlier()] if reuse else []
         old = earlier.find(folders, inputs["recipe"], plan, files_of(job))
         linked = old.link(stage, [g for g in range(plan.shards) if g not in kept]) if old is not None else {}
         folder, done = complete(job, plan, steps, inputs, stage, kept | linked, old, workers, scheduler, progress)
+        again = 0 if check is None else second(check, open_cache(folder, verify="manifest"), stage.folder)
         came = target.publish(folder, done.manifest, _sent(plan, progress))
     size = sum(n for n, _ in done.manifest.files.values())
     count = (len(plan.samples), int(done.made.sum()), int(done.valid.sum()))
     gave = None if old is None else old.reuse
     theirs = came == "theirs"
-    return Built(target.path, plan.split, *count, size, theirs, done.not_made, moved, len(kept), plan.shards, gave)
+    return Built(
+        target.path, plan.split, *count, size, theirs, done.not_made, moved, len(kept), plan.shards, gave, again
+    )
 
 
 def complete(
@@ -217,7 +229,7 @@ def _written(
         some = min(workers, sum(map(bool, batches)))  # starting processes takes longer than making few shards
         tasks = tasks_of(job, plan, steps, batches, stage.shards, stage.records, giver)
         with contextlib.closing(
-            ordered_map(_WRITE, tasks, workers=some, scheduler=scheduler, limits=_LIMITS)  # type: ignore[type-var]
+            ordered_map(_WRITE, tasks, workers=some, scheduler=scheduler, limits=LIMITS)  # type: ignore[type-var]
         ) as outcomes:
             for outcome in outcomes:
                 done = {one.g: one for one in recorded(outcome, stage.records)}

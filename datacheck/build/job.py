@@ -18,10 +18,12 @@ from datacheck.build.writer import spec_as
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.digest import digest_value
 from datacheck.errors import DatacheckError, StorageError
-from datacheck.parallel import Outcome
+from datacheck.parallel import Limits, Outcome
 from datacheck.schema.model import Schema
 from datacheck.sources.entries import Entry
 from datacheck.transforms.base import Transform
+
+LIMITS = Limits(item_s=600.0)  # for a whole shard
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,15 +70,15 @@ def files_of(job: Job) -> list[list[File]]:
 
 
 def tasks_of(
-    job: Job, plan: Plan, steps: Sequence[Transform], batches: Iterable[Sequence[int]], shards: Path, records: Path,
-    old: Earlier | None = None,
+    job: Job, plan: Plan, steps: Sequence[Transform], batches: Iterable[Sequence[int]], shards: Path | None,
+    records: Path, old: Earlier | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Return the tasks for `writer.write_shards`.
 
     Args:
         job, plan, steps: what is built, as `builder.prepare` gave it.
         batches: the numbers of the shards of each task; an empty one is passed over.
-        shards: where the tasks write the shards of every field.
+        shards: where the tasks write the shards of every field; None: nowhere.
         records: where they write what is known of each.
         old: an earlier cache from which samples are copied that it has.
 
@@ -94,7 +96,7 @@ def tasks_of(
         "codec": str(plan.codec),
         "samples": len(plan.samples),
         "k": plan.k,
-        "folder": os.path.abspath(shards),  # noqa: PTH100
+        "folder": None if shards is None else os.path.abspath(shards),  # noqa: PTH100
         "records": os.path.abspath(records),  # noqa: PTH100
         "earlier": os.path.abspath(old.folder) if old is not None else "",  # noqa: PTH100
         "numerics": numerics.measured(),

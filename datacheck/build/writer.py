@@ -7,7 +7,7 @@ its record; only the record's size and digest come back.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,12 @@ from datacheck.cache.codec import Codec
 from datacheck.digest import digest_parts, digest_value
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.registry import find_in
-from datacheck.sample import ArraySpec, Column, Origin
+from datacheck.sample import ArraySpec, Block, Column, Origin
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import stat_entry
-from datacheck.transforms.base import Transform
+from datacheck.transforms.base import Transform, keep
 
 Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
@@ -42,9 +42,10 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     Args:
         task: schema (`Schema.as_dict`), root, roots, steps (`Transform.as_dict`), identities (digest of each step as it
             was when the build was planned), paths (folders of user functions), specs (by field), codec (in words),
-            samples (in the split), k, folder (of the unfinished cache), records (their folder), items: one per shard:
-            number, keys, reads (`Item.as_dict` with keys, files with size, times and digest), copies
-            (`Earlier.copies`, or None); earlier (the cache that these are of, or ""), numerics (what was
+            samples (in the split), k, folder (of the unfinished cache; None: nothing is written but records), records
+            (their folder), again (see `pieces`; may be missing), items: one per shard: number, keys, reads
+            (`Item.as_dict` with keys, files with size, times and digest), copies (`Earlier.copies`, or None); earlier
+            (the cache that these are of, or ""), numerics (what was
             `numerics.measured` where the build was planned).
         beat: called with a shard's place in the task.
 
@@ -58,36 +59,43 @@ def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
         OutOfSpaceError: the disk is full.
         StorageError: this machine makes something else of numbers, or does not see the folders.
     """
-    numerics.agree(task["numerics"])
-    root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
-    _in_sight(root, *roots.values(), Path(task["records"]))
-    find_in(task["paths"])
-    source = open_source(Schema.model_validate(task["schema"]), root, roots)
-    steps = [transforms.step(entry) for entry in task["steps"]]
-    _as_planned(steps, task["identities"])
+    source, steps = opened(task)
     specs = {name: spec_from(data) for name, data in task["specs"].items()}
-    rooms = Room(), Room()
+    rooms, again = (Room(), Room()), task.get("again", False)
     done: list[Future[list[Any]]] = []
     lost: list[list[Any]] = []
-    opened: Cache | None = None
+    earlier: Cache | None = None
     with ThreadPoolExecutor(1) as disk:  # which takes one shard while the next is made
         for place, order in enumerate(task["items"]):
             beat(place)
             shard = Shard(order["keys"], specs, rooms[len(done) % 2])
             try:
                 if order["copies"] is not None:
-                    opened = opened or open_cache(task["earlier"], io="pread")  # a map of a bad disk kills the process
-                    _copy(shard, opened, order["copies"])
+                    earlier = earlier or open_cache(
+                        task["earlier"], io="pread"
+                    )  # a map of a bad disk kills the process
+                    _copy(shard, earlier, order["copies"])
             except DatacheckError:
                 lost.append([order["g"], 0, ""])
                 continue
-            _fill(shard, source, steps, order["reads"], lambda _: beat(place))  # noqa: B023  called before the next one
+            _fill(shard, source, steps, order["reads"], lambda _: beat(place), again=again)  # noqa: B023  called at once
             for read in order["reads"]:
-                _unchanged(root, roots, read["files"], source.digests)
+                _unchanged(source, read["files"])
             if done:
                 done[-1].result()  # it may have failed, and the next shard needs its room
             done.append(disk.submit(_written, shard, order["g"], task))
         return [written.result() for written in done] + lost
+
+
+def opened(task: Mapping[str, Any]) -> tuple[Source, list[Transform]]:
+    """Return what reads the samples of a task, and its steps; see `write_shards`."""
+    numerics.agree(task["numerics"])
+    root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
+    _in_sight(root, *roots.values(), Path(task["records"]))
+    find_in(task["paths"])
+    steps = [transforms.step(entry) for entry in task["steps"]]
+    _as_planned(steps, task["identities"])
+    return open_source(Schema.model_validate(task["schema"]), root, roots), steps
 
 
 def _in_sight(*folders: Path) -> None:
@@ -147,14 +155,12 @@ def _copy(shard: Shard, cache: Cache, copies: Mapping[str, Any]) -> None:
 
 def _fill(
     shard: Shard, source: Source, steps: Sequence[Transform], reads: Sequence[Mapping[str, Any]],
-    alive: Callable[[int], None],
+    alive: Callable[[int], None], *, again: bool,
 ) -> None:  # fmt: skip
-    items = [Item.from_dict(read["item"]) for read in reads]
     more = {
-        item.path: [path for path, *_ in read["files"] if path != item.path]
-        for item, read in zip(items, reads, strict=True)
+        read["item"]["path"]: [path for path, *_ in read["files"] if path != read["item"]["path"]] for read in reads
     }
-    for found in source.read_all(items, alive):
+    for found in pieces(source, reads, alive, again=again):
         if isinstance(found, Unread):
             shard.refuse(found.key, f"{found.code} {found.reason}")
             continue
@@ -165,6 +171,27 @@ def _fill(
             shard.put(made)
         for key, origin in zip(found.keys, found.origins, strict=True):
             shard.origins[key] = origin_text(origin, more.get(origin.file, ()))
+
+
+def pieces(
+    source: Source, reads: Sequence[Mapping[str, Any]], alive: Callable[[int], None], *, again: bool
+) -> Iterator[Block | Unread]:
+    """Yield what is read of files.
+
+    Args:
+        source: reads them.
+        reads: of a task.
+        alive: called as work goes on.
+        again: from the last key to the first, each block in two halves: what a sample becomes must not depend on it.
+    """
+    items = [Item.from_dict(read["item"]) for read in (reads[::-1] if again else reads)]
+    for found in source.read_all(items, alive):
+        if again and isinstance(found, Block):
+            order = sorted(range(len(found)), key=found.keys.__getitem__, reverse=True)
+            half = len(found) // 2
+            yield from (keep(found, part) for part in (order[:half], order[half:]) if part)
+        else:
+            yield found
 
 
 def origin_text(origin: Origin, more: Sequence[str] = ()) -> str:
@@ -178,17 +205,16 @@ def origin_text(origin: Origin, more: Sequence[str] = ()) -> str:
     return orjson.dumps([main, *({"file": file} for file in more)], option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _unchanged(root: Path, roots: Mapping[str, Path], files: Sequence[Sequence[Any]], read: Mapping[str, str]) -> None:
+def _unchanged(source: Source, files: Sequence[Sequence[Any]]) -> None:
     """Raise unless every file still is what the scan saw: looked at after reading, so that no change slips through.
 
     Args:
-        root, roots: where the files are.
+        source: has the digests of what was read whole: bytes may change and leave the times as they are.
         files: path, size, times, inode and digest of each.
-        read: digests of what was read whole: bytes may change and leave the times as they are.
     """
     for path, *expected, digest in files:
-        entry = stat_entry(root, path, roots)
-        if entry is None or list(entry[1:5]) != expected or read.get(path, digest) != digest:
+        entry = stat_entry(source.root, path, source.roots)
+        if entry is None or list(entry[1:5]) != expected or source.digests.get(path, digest) != digest:
             host = socket.gethostname()
             what = "is not there" if entry is None else "changed during the build, or is another one"
             msg = f"{path}: {what} on {host}. Nothing was published; run the same command again."
@@ -211,8 +237,9 @@ def _written(shard: Shard, g: int, task: Mapping[str, Any]) -> list[Any]:
             parts.append(layout.pack_index(grid, sizes[name]))
             mode = 0o444
         files[name] = (sum(map(len, parts)), digest_parts(parts))
-        path = Path(task["folder"], layout.field_path(name), shard_file(g, spec))
-        fsops.write_file(path, parts, mode=mode)
+        if task["folder"] is not None:
+            path = Path(task["folder"], layout.field_path(name), shard_file(g, spec))
+            fsops.write_file(path, parts, mode=mode)
     texts = [shard.origins.get(key, "").encode() for key in shard.keys]
     done = Record(
         g, shard.made, rows.sample_digests(), shard.present, rows.lengths, files, chunks, sizes,

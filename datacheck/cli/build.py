@@ -50,6 +50,8 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @workers_option
 @scheduler_option
 @click.option("--no-reuse", "reuse", flag_value=False, default=True, help="Make everything anew; ask no earlier cache.")
+@click.option("--check", "check", flag_value="some", help="Make some shards a second time; exit 6 where one differs.")
+@click.option("--check-all", "check", flag_value="all", help="The same with all shards: twice the time.")
 def build(pipeline: str, **options: Any) -> None:  # fmt: skip
     """Scan, build, say what was built."""
     from datacheck.pipeline import build as build_caches
@@ -71,6 +73,8 @@ def described(one: Built) -> Iterator[str]:
         yield f"    {one.kept:,} shard{' was' if one.kept == 1 else 's were'} there from a run before"
     if one.reuse is not None:
         yield from _reused(one.reuse, one.shards)
+    if one.checked:
+        yield f"    {one.checked:,} shard{' was' if one.checked == 1 else 's were'} made a second time: the same bytes"
     if one.moved is not None:
         yield f"    a damaged cache stood in its place; it lies in {one.moved}"
     yield from _refused(one.not_made)

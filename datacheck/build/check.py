@@ -1,0 +1,241 @@
+"""Whether a build gives the same twice: some shards are made a second time, and where they differ the step is found.
+
+The second time everything is otherwise that must not matter: processes, hash seed, number of workers, the order of
+shards, files and samples, and which samples a step sees together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from datacheck import fsops
+from datacheck.build.job import LIMITS, Job, recorded, tasks_of
+from datacheck.build.plan import Plan
+from datacheck.build.record import Record
+from datacheck.build.writer import Beat, opened, pieces, shard_file
+from datacheck.cache import Cache, layout
+from datacheck.cache.codec import PLAIN
+from datacheck.digest import digest_array
+from datacheck.errors import NondeterministicBuildError
+from datacheck.finding import Tick
+from datacheck.parallel import Outcome, ordered_map
+from datacheck.sample import Block
+from datacheck.transforms.base import Refusal, Transform
+
+Array = np.ndarray[Any, Any]
+Share = Literal["some", "all"]
+Stage = dict[str, dict[str, str]]  # by key and field the digest of a value
+Progress = Callable[[Tick], None]
+
+_SOME = 8  # shards
+_NAMED = 3  # samples
+_TRIES = 4  # a fault of timing does not show each time
+_HASH_SEED = "PYTHONHASHSEED"
+_WRITE, _TRACE = "datacheck.build.writer:write_shards", "datacheck.build.check:trace"
+_ADVICE = (
+    "What a step makes of a sample must depend on that sample alone: not on the clock, on random numbers (seed a "
+    "generator with the sample's key), on the order of a set, on id() or hash(), on what was made before, or on which "
+    "thread is first."
+)
+
+
+@dataclass(frozen=True, eq=False)
+class First:
+    """What a shard was the first time.
+
+    Shapes:
+        made: bool (samples)
+        digest: uint64 (samples)
+
+    Args:
+        files: size and xxh3_128 of each field's file, where they are known.
+    """
+
+    made: Array
+    digest: Array
+    files: Mapping[str, tuple[int, str]]
+
+
+def _first(cache: Cache, plan: Plan, g: int) -> First:
+    """Return what a shard of a cache is.
+
+    Notes:
+        The file of a ragged field ends with an index that is not known while a shard is made; the samples' digests
+        cover all that it holds. Another version of a codec may give other bytes of the same values.
+    """
+    part = plan.shard(g)
+    fixed = [name for name, spec in plan.specs.items() if spec.dim is None and plan.codec == PLAIN]
+    files = {
+        name: cache.manifest.files[f"{layout.field_path(name)}/{shard_file(g, plan.specs[name])}"] for name in fixed
+    }
+    return First(cache.made[part], cache.digests(np.arange(part.start, part.stop)), files)
+
+
+def chosen(shards: int, share: Share) -> list[int]:
+    """Return the numbers of the shards to make again: all, or a few from the first to the last."""
+    if share == "all" or shards <= _SOME:
+        return list(range(shards))
+    return [g * (shards - 1) // (_SOME - 1) for g in range(_SOME)]
+
+
+def checked(
+    job: Job, plan: Plan, steps: Sequence[Transform], share: Share, cache: Cache, folder: Path, *,
+    workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
+) -> int:  # fmt: skip
+    """Make shards again and compare them with what they were the first time; return how many.
+
+    Args:
+        job, plan, steps: what is built, as `builder.prepare` gave it.
+        share: which shards.
+        cache: what was made the first time, published or not; it is not touched.
+        folder: of this builder; what is known of the second time lies there for a while, but no shard.
+        workers, scheduler: of the first time; the second time there is one worker less, and where there was one
+            alone every shard has a process of its own.
+        progress: called after every shard.
+
+    Raises:
+        NondeterministicBuildError: one differs: with its field, its samples, and the step by which it came.
+    """
+    fsops.make_directory(folder := folder / "again", sync=False)
+    numbers = chosen(plan.shards, share)[::-1]
+    tasks = (task | {"again": True} for task in tasks_of(job, plan, steps, ([g] for g in numbers), None, folder))
+    with closing(_made(tasks, workers, scheduler)) as outcomes:
+        for done, outcome in enumerate(outcomes, 1):
+            for second in recorded(outcome, folder):
+                _compare(job, plan, steps, second, _first(cache, plan, second.g), folder)
+            if progress is not None:
+                progress(_tick(plan, numbers, done))
+    return len(numbers)
+
+
+def _made(tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None) -> Generator[Outcome]:
+    run = partial(ordered_map, _WRITE, scheduler=scheduler, limits=LIMITS, environment=_seed(1))
+    if scheduler is not None or workers > 1:
+        yield from run(tasks, workers=workers - 1)
+    else:
+        for task in tasks:
+            yield from run([task])
+
+
+def _seed(number: int) -> dict[str, str]:
+    """Return the environment with a hash seed that is not the user's own."""
+    return {_HASH_SEED: str(number if os.environ.get(_HASH_SEED) != str(number) else number + 2)}
+
+
+def _tick(plan: Plan, numbers: Sequence[int], done: int) -> Tick:
+    nbytes = [int(plan.samples.nbytes[plan.shard(g)].sum()) for g in numbers]
+    samples = sum(len(plan.samples.keys[plan.shard(g)]) for g in numbers[:done])
+    return Tick(done, len(numbers), sum(nbytes[:done]), sum(nbytes), samples, 0, f"checking {plan.split}")
+
+
+# ---------------------------------------------------------------------------------------------- what differs
+
+
+def _compare(
+    job: Job, plan: Plan, steps: Sequence[Transform], second: Record, first: First, folder: Path
+) -> None:  # fmt: skip
+    places = np.flatnonzero((first.made != second.made) | (first.digest != second.digest)).tolist()
+    files = [name for name in sorted(first.files) if first.files[name] != second.files[name]]
+    if not places and not files:
+        return
+    keys = plan.samples.keys[plan.shard(second.g)]
+    said = [f"split {plan.split}: the build is not deterministic. Made a second time, shard {second.g} differs"]
+    if places:
+        said[0] += f" in {len(places):,} of {len(keys):,} samples:"
+        some = places[:_NAMED]
+        said += [f"    {keys[i]}: {_word(first, i)}, then {_word(second, i)}" for i in some]
+        said += ["    ..."] * (len(places) > len(some))
+    else:
+        said[0] += " in its bytes alone; all samples are the same. Please report it."
+    if files:
+        said.append(f"    fields whose files differ: {', '.join(files)}")
+    if places:
+        said += _cause(job, plan, steps, second.g, [keys[i] for i in places[:_NAMED]], folder)
+    said.append("No cache was published; one that was there before was not touched.")
+    raise NondeterministicBuildError("\n".join(said))
+
+
+def _word(shard: First | Record, i: int) -> str:
+    return f"{int(shard.digest[i]):016x}" if shard.made[i] else "not made"
+
+
+def _cause(
+    job: Job, plan: Plan, steps: Sequence[Transform], g: int, keys: Sequence[str], folder: Path
+) -> Iterator[str]:  # fmt: skip
+    """Yield by which step the samples of a shard come to differ: it is read and transformed twice, step by step."""
+    names = ["reading the files", *(f"step {n} of {len(steps)}, {_name(s)}" for n, s in enumerate(steps, 1))]
+    for _ in range(_TRIES):
+        one, other = (_traced(job, plan, steps, g, keys, folder, again=again) for again in (False, True))
+        for name, before, after in zip(names, one, other, strict=True):
+            found = next(((k, f) for k in keys for f in _fields(before, after, k)), None)
+            if found is not None:
+                key, field = found
+                was, now = (stage.get(key, {}).get(field, "absent") for stage in (before, after))
+                yield f"    It comes by {name}: {field or 'its refusal'} of {key} is {was}, then {now}."
+                yield _ADVICE if name is not names[0] else "The files were read twice and gave other values. Report it."
+                return
+    yield (
+        f"    Step by step it did not come again in {_TRIES} tries: it is rare, as faults of threads are, or shows on "
+        f"another machine only. Look at {', '.join(map(_name, steps)) or 'the files'}."
+    )
+    yield _ADVICE
+
+
+def _name(step: Transform) -> str:
+    return next(iter(step.as_dict()))
+
+
+def _fields(before: Stage, after: Stage, key: str) -> list[str]:
+    one, other = before.get(key, {}), after.get(key, {})
+    return [field for field in sorted({*one, *other}) if one.get(field) != other.get(field)]
+
+
+def _traced(
+    job: Job, plan: Plan, steps: Sequence[Transform], g: int, keys: Sequence[str], folder: Path, *, again: bool
+) -> list[Stage]:
+    tasks = tasks_of(job, plan, steps, [[g]], None, folder)
+    asked = ({**task, "again": again, "wanted": list(keys)} for task in tasks)
+    outcomes = list(ordered_map(_TRACE, asked, limits=LIMITS, environment=_seed(int(again))))
+    stages: list[Stage] = outcomes[0].payloads[0] if outcomes[0].payloads else [{} for _ in range(len(steps) + 1)]
+    return stages
+
+
+def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
+    """Read and transform the samples of one shard step by step; runs in the child.
+
+    Args:
+        task: as of `writer.write_shards`, and wanted (keys); where it is again, all is done once before it is noted.
+        beat: called as work goes on.
+
+    Returns:
+        Of what was read, and of what each step made: by key and field the digest of the value; under "" why a sample
+        was refused.
+    """
+    source, steps = opened(task)
+    stages: list[Stage] = [{} for _ in range(len(steps) + 1)]
+    reads, again = task["items"][0]["reads"], task["again"]
+    for found in chain(*(pieces(source, reads, lambda _: beat(0), again=again) for _ in range(1 + again))):
+        blocks, refused = ([found], []) if isinstance(found, Block) else ([], [(found.key, found.reason)])
+        _note(stages[0], blocks, refused, task["wanted"])
+        for stage, step in zip(stages[1:], steps, strict=True):
+            results = [step.apply(block) for block in blocks]
+            blocks = [block for made, _ in results for block in made]
+            _note(stage, blocks, [one for _, some in results for one in some], task["wanted"])
+    return stages
+
+
+def _note(stage: Stage, blocks: Sequence[Block], refused: Sequence[Refusal], wanted: Sequence[str]) -> None:
+    stage.update({key: {"": reason} for key, reason in refused if key in wanted})
+    for block in blocks:
+        for i, key in enumerate(block.keys):
+            if key in wanted:
+                stage[key] = {name: digest_array(column[i]) for name, column in sorted(block.fields.items())}
