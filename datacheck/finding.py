@@ -185,7 +185,10 @@ class Report:
 
 
 class Tick(NamedTuple):
-    """How far a scan or a build is: files and bytes done and in all, samples done, files kept from before."""
+    """How far a scan or a build is: files and bytes done and in all, samples done, files kept from before.
+
+    A build counts shards where a scan counts files; `link` is the address of Dask's dashboard, where there is one.
+    """
 
     files: int
     all_files: int
@@ -194,3 +197,5 @@ class Tick(NamedTuple):
     samples: int
     kept: int
     doing: str = "scanning"
+    unit: str = "files"
+    link: str = ""

@@ -222,6 +222,8 @@ def _written(
 ) -> dict[int, Record]:  # fmt: skip
     """Make all shards but those that are kept; return the records of all."""
     records = dict(kept)
+    links: list[str] = []
+    tick = plan.after(plan.before("building", range(plan.shards)), kept)._replace(kept=len(kept))
     if not all(step.by_sample for step in steps):  # a sample made beside others may be another one
         old = None
     for giver in [None] if old is None else [old, None]:  # what it cannot give is made from the sources
@@ -229,7 +231,9 @@ def _written(
         some = min(workers, sum(map(bool, batches)))  # starting processes takes longer than making few shards
         tasks = tasks_of(job, plan, steps, batches, stage.shards, stage.records, giver)
         with contextlib.closing(
-            ordered_map(_WRITE, tasks, workers=some, scheduler=scheduler, limits=LIMITS)  # type: ignore[type-var]
+            ordered_map(  # type: ignore[type-var]
+                _WRITE, tasks, workers=some, scheduler=scheduler, limits=LIMITS, linked=links.append
+            )
         ) as outcomes:
             for outcome in outcomes:
                 done = {one.g: one for one in recorded(outcome, stage.records)}
@@ -237,21 +241,18 @@ def _written(
                 if giver is not None:
                     giver.gave(done)
                     giver.lose([g for order in outcome.task["items"] if (g := order["g"]) not in done])
+                tick = plan.after(tick, done)._replace(link="".join(links[-1:]))
                 if progress is not None:
-                    progress(_tick(plan, len(records)))
+                    progress(tick)
     return records
 
 
 def _sent(plan: Plan, progress: Progress | None) -> Callable[[int, int], None]:
     def said(done: int, total: int) -> None:
         if progress is not None:
-            progress(Tick(plan.shards, plan.shards, done, total, len(plan.samples), 0, f"uploading {plan.split}"))
+            tick = Tick(
+                plan.shards, plan.shards, done, total, len(plan.samples), 0, f"uploading {plan.split}", "shards"
+            )
+            progress(tick)
 
     return said
-
-
-def _tick(plan: Plan, shards: int) -> Tick:
-    samples = min(shards * plan.k, len(plan.samples))
-    nbytes = plan.samples.nbytes
-    done = int(nbytes[:samples].sum()), int(nbytes.sum())
-    return Tick(shards, plan.shards, *done, samples, 0, f"building {plan.split}")

@@ -107,13 +107,15 @@ def checked(
     """
     fsops.make_directory(folder := folder / "again", sync=False)
     numbers = chosen(plan.shards, share)[::-1]
+    tick = plan.before("checking", numbers)
     tasks = (task | {"again": True} for task in tasks_of(job, plan, steps, ([g] for g in numbers), None, folder))
     with closing(_made(tasks, workers, scheduler)) as outcomes:
-        for done, outcome in enumerate(outcomes, 1):
+        for outcome in outcomes:
             for second in recorded(outcome, folder):
                 _compare(job, plan, steps, second, _first(cache, plan, second.g), folder)
+                tick = plan.after(tick, [second.g])
             if progress is not None:
-                progress(_tick(plan, numbers, done))
+                progress(tick)
     return len(numbers)
 
 
@@ -129,12 +131,6 @@ def _made(tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None) 
 def _seed(number: int) -> dict[str, str]:
     """Return the environment with a hash seed that is not the user's own."""
     return {_HASH_SEED: str(number if os.environ.get(_HASH_SEED) != str(number) else number + 2)}
-
-
-def _tick(plan: Plan, numbers: Sequence[int], done: int) -> Tick:
-    nbytes = [int(plan.samples.nbytes[plan.shard(g)].sum()) for g in numbers]
-    samples = sum(len(plan.samples.keys[plan.shard(g)]) for g in numbers[:done])
-    return Tick(done, len(numbers), sum(nbytes[:done]), sum(nbytes), samples, 0, f"checking {plan.split}")
 
 
 # ---------------------------------------------------------------------------------------------- what differs

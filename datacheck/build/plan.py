@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from datacheck.build.seen import Seen, Signature
 from datacheck.cache import layout
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.errors import UsageError
+from datacheck.finding import Tick
 from datacheck.sample import ArraySpec
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.sources.base import Item
@@ -217,6 +218,18 @@ class Plan:
         """Yield the shards of one task after the other."""
         for first in range(0, self.shards, self.per_task):
             yield list(range(first, min(self.shards, first + self.per_task)))
+
+    def before(self, doing: str, shards: Sequence[int]) -> Tick:
+        """Return how far work on these shards is before it begins; bytes are those of the samples as read."""
+        nbytes = sum(int(self.samples.nbytes[self.shard(g)].sum()) for g in shards)
+        return Tick(0, len(shards), 0, nbytes, 0, 0, f"{doing} {self.split}", "shards")
+
+    def after(self, tick: Tick, shards: Collection[int]) -> Tick:
+        """Return how far it is when these shards are done as well."""
+        parts = [self.shard(g) for g in shards]
+        nbytes = sum(int(self.samples.nbytes[part].sum()) for part in parts)
+        samples = sum(part.stop - part.start for part in parts)
+        return tick._replace(files=tick.files + len(parts), nbytes=tick.nbytes + nbytes, samples=tick.samples + samples)
 
 
 def cut(split: str, samples: Samples, specs: dict[str, ArraySpec], sample_bytes: int, codec: Codec = PLAIN) -> Plan:

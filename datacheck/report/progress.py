@@ -1,12 +1,13 @@
-"""A progress bar on standard error: on a terminal only, and not under CI."""
+"""How far a run is, on standard error: a bar on a terminal, else a line from time to time."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from datacheck.finding import Tick
 from datacheck.report.words import bytes_said
@@ -14,21 +15,28 @@ from datacheck.report.words import bytes_said
 if TYPE_CHECKING:
     from rich.console import Console
 
+_LINE_S = 30.0
+
+Tell = Callable[[Tick], None]
+
 
 @contextmanager
-def progress_bar(console: Console | None = None) -> Iterator[Callable[[Tick], None] | None]:
-    """Yield what a scan or a build calls after each task: samples, files, bytes, rate, time left, files kept.
+def progress_bar(console: Console | None = None) -> Iterator[Tell | None]:
+    """Yield what a scan or a build calls after each task: samples, files or shards, bytes, rate, time left.
 
     Args:
         console: where to draw; None: standard error.
 
     Notes:
-        Yields None where nobody would see a bar.
+        Where nobody would see a bar (a file, a batch job, CI) a line is written every half a minute. Yields None where
+        standard error is closed.
     """
-    here = sys.stderr is not None and sys.stderr.isatty()  # None: the caller has closed it
-    seen = here if console is None else console.is_terminal
-    if not seen or os.environ.get("CI") or os.environ.get("TERM") == "dumb":
+    if console is None and sys.stderr is None:  # the caller has closed it
         yield None
+        return
+    seen = sys.stderr.isatty() if console is None else console.is_terminal
+    if not seen or os.environ.get("CI") or os.environ.get("TERM") == "dumb":
+        yield lines(sys.stderr if console is None else console.file)
         return
     from rich.console import Console  # noqa: PLC0415  only who sees a bar should wait for it
     from rich.progress import (  # noqa: PLC0415
@@ -47,25 +55,83 @@ def progress_bar(console: Console | None = None) -> Iterator[Callable[[Tick], No
         TextColumn("{task.fields[said]}"),
         TimeRemainingColumn(),
     )
+    pace, links = Pace(), set[str]()
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("scanning", total=None, said="listing files")
 
         def tell(tick: Tick) -> None:
             if tick.doing != bar.tasks[task].description:
                 bar.reset(task, description=tick.doing)
-            seconds = bar.tasks[task].elapsed or 1e-9
+            if tick.link and tick.link not in links:
+                links.add(tick.link)
+                bar.console.print(f"Dask dashboard: {tick.link}", markup=False, highlight=False)
             total = tick.all_nbytes + tick.all_files  # an empty file is progress too
-            bar.update(task, completed=tick.nbytes + tick.files, total=total or 1, said=said(tick, seconds))
+            bar.update(task, completed=tick.nbytes + tick.files, total=total or 1, said=said(tick, pace(tick)))
 
         yield tell
 
 
-def said(tick: Tick, seconds: float) -> str:
-    """Return the words behind the bar; of a loader, which has neither files nor a known size, samples alone."""
+class Pace:
+    """How fast a run is: bytes in a second since its first tick; what was there before does not count.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._doing, self._since, self._nbytes = "", 0.0, 0
+
+    def __call__(self, tick: Tick) -> float | None:
+        """Return the rate [byte/s]; None where it is not known yet."""
+        now = self._clock()
+        if tick.doing != self._doing:
+            self._doing, self._since, self._nbytes = tick.doing, now, tick.nbytes
+        done, seconds = tick.nbytes - self._nbytes, now - self._since
+        return done / seconds if done > 0 and seconds > 0 else None
+
+
+def lines(file: IO[str], clock: Callable[[], float] = time.monotonic) -> Tell:
+    """Return what writes a line every half a minute, the first after that time, and the dashboard's address at once.
+
+    Args:
+        file: where to.
+        clock: seconds.
+    """
+    pace, links, last = Pace(clock), set[str](), clock()
+
+    def tell(tick: Tick) -> None:
+        nonlocal last
+        rate = pace(tick)
+        if tick.link and tick.link not in links:
+            links.add(tick.link)
+            print(f"Dask dashboard: {tick.link}", file=file, flush=True)
+        if clock() - last >= _LINE_S:
+            last = clock()
+            left = f", {_duration((tick.all_nbytes - tick.nbytes) / rate)} left" if rate else ""
+            print(f"{tick.doing}: {said(tick, rate, ', ')}{left}", file=file, flush=True)
+
+    return tell
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
+
+
+def said(tick: Tick, rate: float | None, between: str = " · ") -> str:
+    """Return the words behind the bar; of a loader, which has neither files nor a known size, samples alone.
+
+    Args:
+        tick: how far it is.
+        rate: bytes in a second, where it is known.
+        between: what stands between the words.
+    """
     if tick.all_files and not tick.all_nbytes and tick.files == tick.samples:
         return f"{tick.samples:,}/{tick.all_files:,} samples"
-    parts = [f"{tick.samples:,} samples", f"{tick.files:,}/{tick.all_files:,} files", bytes_said(tick.nbytes)]
-    parts.append(f"{bytes_said(tick.nbytes / seconds)}/s")
+    parts = [f"{tick.samples:,} samples", f"{tick.files:,}/{tick.all_files:,} {tick.unit}", bytes_said(tick.nbytes)]
+    if rate is not None:
+        parts.append(f"{bytes_said(rate)}/s")
     if tick.kept:
-        parts.append(f"{tick.kept:,} files unchanged")
-    return " · ".join(parts)
+        parts.append(f"{tick.kept:,} files unchanged" if tick.unit == "files" else f"{tick.kept:,} kept")
+    return between.join(parts)

@@ -111,15 +111,18 @@ def measure(
     cuts = Cuts(source, job.root, job.roots)
     total = sum(item.nbytes for item in items)
     files = nbytes = samples = 0
+    links: list[str] = []
 
     def tell() -> None:
         if progress is not None:
-            progress(Tick(files, len(items), nbytes, total, samples, kept))
+            progress(Tick(files, len(items), nbytes, total, samples, kept, link="".join(links)))
 
     tell()
     workers = _workers(job.workers, total, len(items), _tasks(items))
     tasks = (_task(job, group) for group in batches(cuts.items(items)))
-    outcomes = ordered_map(_MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits)
+    outcomes = ordered_map(
+        _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits, linked=links.append
+    )
     try:
         with closing(outcomes):  # type: ignore[type-var]
             for outcome in outcomes:

@@ -4,13 +4,14 @@ import pytest
 from rich.console import Console
 
 from datacheck.finding import Tick
-from datacheck.report.progress import progress_bar, said
+from datacheck.report.progress import Pace, lines, progress_bar, said
 
 
 def test_a_bar_says_samples_files_bytes_rate_and_what_was_kept():
     tick = Tick(files=30, all_files=60, nbytes=4_000_000, all_nbytes=8_000_000, samples=1234, kept=7)
-    assert said(tick, 2.0) == "1,234 samples · 30/60 files · 4 MB · 2 MB/s · 7 files unchanged"
-    assert "unchanged" not in said(tick._replace(kept=0), 2.0)
+    assert said(tick, 2e6) == "1,234 samples · 30/60 files · 4 MB · 2 MB/s · 7 files unchanged"
+    assert said(tick._replace(kept=0), None) == "1,234 samples · 30/60 files · 4 MB"
+    assert said(tick._replace(unit="shards"), 2e6) == "1,234 samples · 30/60 shards · 4 MB · 2 MB/s · 7 kept"
 
 
 @pytest.fixture(autouse=True)
@@ -23,24 +24,67 @@ def test_on_a_terminal_it_is_drawn_and_taken_away():
     drawn = io.StringIO()
     with progress_bar(Console(file=drawn, force_terminal=True, width=120)) as tell:
         tell(Tick(0, 2, 0, 100, 0, 0))
-        tell(Tick(2, 2, 100, 100, 5, 0))
+        tell(Tick(1, 2, 50, 100, 2, 0, link="http://127.0.0.1:8787/status"))
+        tell(Tick(2, 2, 100, 100, 5, 0, link="http://127.0.0.1:8787/status"))
     assert "5 samples" in drawn.getvalue()
     assert "100%" in drawn.getvalue()
+    assert drawn.getvalue().count("Dask dashboard: http://127.0.0.1:8787/status") == 1
 
 
-@pytest.mark.parametrize(("name", "value"), [("CI", "1"), ("TERM", "dumb")])
-def test_nothing_is_drawn_where_nobody_would_see_it(monkeypatch, name, value):
+class Clock:
+    """Tells the time that it is told."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_rate_is_that_of_this_run_and_of_this_part_of_it():
+    clock = Clock()
+    pace = Pace(clock)
+    assert pace(Tick(5, 9, 500, 900, 0, 5, "building all")) is None  # five were there from a run before
+    clock.now += 4
+    assert pace(Tick(6, 9, 600, 900, 0, 5, "building all")) == 25.0
+    assert pace(Tick(1, 9, 100, 900, 0, 0, "checking all")) is None
+    assert pace(Tick(2, 9, 200, 900, 0, 0, "checking all")) is None  # no time has gone by
+    clock.now += 2
+    assert pace(Tick(3, 9, 300, 900, 0, 0, "checking all")) == 100.0
+
+
+def test_elsewhere_a_line_comes_every_half_a_minute():
+    clock, file = Clock(), io.StringIO()
+    tell = lines(file, clock)
+    for shard in range(8):
+        tell(Tick(shard, 400, shard * 10**6, 400 * 10**6, shard * 64, 0, "building all", "shards"))
+        clock.now += 10
+    assert file.getvalue().splitlines() == [
+        "building all: 192 samples, 3/400 shards, 3 MB, 100 kB/s, 1:06:10 left",
+        "building all: 384 samples, 6/400 shards, 6 MB, 100 kB/s, 1:05:40 left",
+    ]
+
+
+def test_the_dashboard_is_told_once_and_at_once():
+    file = io.StringIO()
+    tell = lines(file, Clock())
+    for shard in range(2):
+        tell(Tick(shard, 4, 0, 9, 0, 0, "building all", "shards", "http://node1:8787/status"))
+    assert file.getvalue() == "Dask dashboard: http://node1:8787/status\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("CI", "1"), ("TERM", "dumb"), ("TERM", "xterm")])
+def test_no_bar_is_drawn_where_nobody_would_see_it(monkeypatch, name, value):
     monkeypatch.setenv(name, value)
     drawn = io.StringIO()
-    with progress_bar(Console(file=drawn, force_terminal=True)) as tell:
-        assert tell is None
-    with progress_bar(Console(file=drawn, force_terminal=False)) as tell:
-        assert tell is None
-    assert drawn.getvalue() == ""
+    with progress_bar(Console(file=drawn, force_terminal=name == "CI" or value == "dumb")) as tell:
+        tell(Tick(0, 2, 0, 100, 0, 0))
+        tell(Tick(2, 2, 100, 100, 5, 0))
+    assert drawn.getvalue() == ""  # it did not take half a minute
 
 
 def test_of_a_loader_samples_alone_are_counted():
-    assert said(Tick(64, 1000, 0, 0, 64, 0, "reading"), 2.0) == "64/1,000 samples"
+    assert said(Tick(64, 1000, 0, 0, 64, 0, "reading"), None) == "64/1,000 samples"
 
 
 def test_a_scan_of_nothing_new_does_not_divide_by_zero():
