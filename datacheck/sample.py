@@ -48,11 +48,9 @@ class Origins(Sequence[Origin]):
     def __getitem__(self, place: slice) -> Origins: ...
     def __getitem__(self, place: int | slice) -> Origin | Origins:
         """Return one origin, or those of a range of samples."""
-        return (
-            Origins(self.file, self.rows[place])
-            if isinstance(place, slice)
-            else Origin(self.file, "", self.rows[place])
-        )
+        if isinstance(place, slice):
+            return Origins(self.file, self.rows[place])
+        return Origin(self.file, "", self.rows[place])
 
 
 class Container(ABC):
@@ -93,6 +91,10 @@ class Container(ABC):
         levels = [re.escape(level).replace(r"\*", "[^/]*") for level in pattern.strip("/").split("/")]
         matches = re.compile("/".join(levels) + "(?=/)").match
         return sorted({found[0] for name in self.names() if (found := matches(name)) is not None})
+
+    def keys(self) -> list[str]:
+        """Return the groups that are samples where the format itself says so (shards), in bytewise order."""
+        return []
 
     def close(self) -> None:  # noqa: B027  many formats hold nothing open
         """Release the file."""
@@ -274,12 +276,8 @@ def _filled(data: bytes, parts: Sequence[Sized], kind: Kind, objects: Sequence[A
 def signature(value: Any) -> tuple[Any, ...]:
     """Return what must be equal for values to be stacked into one column: kind, dtype, item shape."""
     if isinstance(value, np.ndarray):
-        return (
-            "array",
-            value.dtype.str if value.dtype.names is None else str(value.dtype),
-            value.ndim,
-            value.shape[1:],
-        )
+        dtype = value.dtype.str if value.dtype.names is None else str(value.dtype)
+        return ("array", dtype, value.ndim, value.shape[1:])
     if isinstance(value, Peeked):
         return ("peeked", value.dtype.str, value.ndim, value.shape[1:])
     return ("text",) if isinstance(value, str) else ("json",)

@@ -65,6 +65,7 @@ class Format:
             `HEAD_BYTES`, or all there are.
         magic: first bytes, for files without a known suffix.
         directory: names of files that make a folder one container (Zarr).
+        member: as `parse`, of a file inside an archive, for a format that reads parts of a file of its own.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Format:
     table: Callable[[bytes, int], Table | None] | None = None
     magic: tuple[bytes, ...] = ()
     directory: tuple[str, ...] = ()
+    member: Callable[[bytes, Hint], Container] | None = None
 
 
 @cache
@@ -132,17 +134,18 @@ def open_container(path: Path, hint: Hint | None = None) -> Container:
 
 
 def parse_container(found: Format, data: bytes, hint: Hint | None = None) -> Container:
-    """Open the bytes of a whole file of a format that has `Format.parse`.
+    """Open the bytes of a whole file of a format that has `Format.parse` or `Format.member`.
 
     Raises:
         FormatError: they are damaged or refused.
     """
-    assert found.parse is not None
+    parse = found.parse or found.member
+    assert parse is not None
     head = data[:_HEAD_BYTES]
     try:
         if len(data) < _POINTER_BYTES:
             _no_stand_in(head, found, len(data))
-        return found.parse(data, hint or Hint())
+        return parse(data, hint or Hint())
     except FormatError as error:
         if error.code == "DC101" and head.lstrip().lower().startswith(_PAGES):
             raise FormatError(_PAGE, "DC102") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,12 @@ _TYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2", "I;16B": "<u2", "I;
 class _Image(Container):
     """An image whose header was read; the pixels are decoded when they are asked for."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, source: Path | bytes) -> None:
+        self._source = source
         self._pillow = require("PIL.Image", "images")
         with foreign("damaged image"):
-            self._image = self._pillow.open(path, formats=_KINDS)
+            file = io.BytesIO(source) if isinstance(source, bytes) else source
+            self._image = self._pillow.open(file, formats=_KINDS)
         width, height = self._image.size
         if width * height > _PIXELS:
             self._image.close()
@@ -63,11 +65,16 @@ class _Image(Container):
         mark = _ENDS.get(self._image.format or "")
         if mark is None:
             return
-        with self._path.open("rb") as file:
-            file.seek(max(2, self._path.stat().st_size - _TAIL))
-            if mark not in file.read():
-                msg = "truncated image: it has no end mark"
-                raise FormatError(msg)
+        if mark not in self._tail():
+            msg = "truncated image: it has no end mark"
+            raise FormatError(msg)
+
+    def _tail(self) -> bytes:
+        if isinstance(self._source, bytes):
+            return self._source[max(2, len(self._source) - _TAIL) :]
+        with self._source.open("rb") as file:
+            file.seek(max(2, self._source.stat().st_size - _TAIL))
+            return file.read()
 
     def close(self) -> None:
         self._image.close()
@@ -78,6 +85,11 @@ def _open(path: Path, hint: Hint) -> Container:
     return _Image(path)
 
 
+def _inside(data: bytes, hint: Hint) -> Container:
+    del hint
+    return _Image(data)
+
+
 _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 _SUFFIXES = (".jpeg", ".tiff", ".webp", ".png", ".jpg", ".bmp", ".tif", ".ppm", ".pgm")
-IMAGE = Format("image", _SUFFIXES, _open, magic=_MAGIC)
+IMAGE = Format("image", _SUFFIXES, _open, magic=_MAGIC, member=_inside)

@@ -6,6 +6,7 @@ Arrays of objects (a dict saved with ``np.save``) go through the restricted unpi
 from __future__ import annotations
 
 import ast
+import io
 import math
 import re
 import zipfile
@@ -279,10 +280,10 @@ def _member_name(info: zipfile.ZipInfo) -> str:
     return name.removesuffix(".npy")
 
 
-def _open_npz(path: Path, hint: Hint) -> Container:
+def _open_npz(file: Path | IO[bytes], hint: Hint) -> Container:
     del hint
     with foreign("damaged .npz"):
-        archive = zipfile.ZipFile(path)
+        archive = zipfile.ZipFile(file)
     try:
         return _Npz(archive)
     except FormatError:
@@ -295,5 +296,9 @@ def _parse_whole(data: bytes, hint: Hint) -> Container:
     return Values(_values(data, _SOLE))
 
 
+def _npz_inside(data: bytes, hint: Hint) -> Container:
+    return _open_npz(io.BytesIO(data), hint)
+
+
 NPY = Format("npy", (".npy",), _open, _parse_whole, _table, magic=(_MAGIC,))
-NPZ = Format("npz", (".npz",), _open_npz, magic=(b"PK\x03\x04",))
+NPZ = Format("npz", (".npz",), _open_npz, magic=(b"PK\x03\x04",), member=_npz_inside)

@@ -109,9 +109,13 @@ def _values(body: str) -> dict[str, Any]:
 
 
 def _open(path: Path, hint: Hint) -> Values:
-    del hint
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
-    data = path.read_bytes()
+    return _parse(path.read_bytes(), hint)
+
+
+def _parse(data: bytes, hint: Hint) -> Values:
+    del hint
+    check_bytes(len(data), "the file", TEXT_BYTES)
     column = _column(data)
     if column is not None:
         return Values({"table": column})
@@ -121,4 +125,4 @@ def _open(path: Path, hint: Hint) -> Values:
     return Values(_values(text(data, "the file")))
 
 
-TEXT = Format("text", (".txt", ".csv", ".tsv", ".xyz", ".pts"), _open)
+TEXT = Format("text", (".txt", ".csv", ".tsv", ".xyz", ".pts"), _open, member=_parse)

@@ -71,14 +71,14 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
         beat: called with an item's number before it is touched.
 
     Returns:
-        found: pattern by path ("/data/demo_*", "" for a file without such groups, "ends:meta/episode_ends").
+        found: pattern by path ("/data/demo_*", "" for a file without such groups, "ends:meta/episode_ends", "key").
     """
     found = {}
     for number, data in enumerate(task["items"]):
         beat(number)
         try:
             with closing(open_container(Path(task["root"]) / data["path"])) as container:
-                found[data["path"]] = _alike(container.names())
+                found[data["path"]] = "key" if container.keys() else _alike(container.names())
         except DatacheckError:
             continue
     return {"found": found}

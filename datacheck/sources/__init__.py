@@ -11,7 +11,7 @@ from datacheck.schema.model import Schema
 from datacheck.sources.base import Item, Source, Unread, Work
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.files import FileSource
-from datacheck.sources.groups import GroupSource
+from datacheck.sources.groups import GroupSource, KeySource
 from datacheck.sources.lines import LineSource
 from datacheck.sources.listing import Listing, list_files
 from datacheck.sources.ragged import RaggedSource
@@ -23,6 +23,8 @@ __all__ = [
     "Entries", "Entry", "Item", "Listing", "Source", "Unread", "Work", "list_files", "matches", "open_source",
     "plan_work", "with_stats",
 ]  # fmt: skip
+
+_WORDS: dict[str, type[Source]] = {"line": LineSource, "row": RowSource, "key": KeySource}
 
 
 def open_source(
@@ -45,16 +47,16 @@ def open_source(
     kind: type[Source]
     if each is None:
         kind = FileSource
-    elif each in {"line", "row"}:
-        kind = LineSource if each == "line" else RowSource
+    elif each in _WORDS:
+        kind = _WORDS[each]
     elif each.startswith("/") and each.strip("/"):
         kind = GroupSource
     elif each.startswith("ends:") and each.removeprefix("ends:").strip("/"):
         kind = RaggedSource
     else:
         msg = (
-            f"{schema.name}, samples.each: found {each!r}; allowed are line, row, groups of a container "
-            f"('/data/demo_*'), and ends of episodes ('ends:meta/episode_ends')"
+            f"{schema.name}, samples.each: found {each!r}; allowed are line, row, key, groups of a "
+            f"container ('/data/demo_*'), and ends of episodes ('ends:meta/episode_ends')"
         )
         raise SchemaError(msg)
     return kind(schema, root, roots or {}, fields, level)

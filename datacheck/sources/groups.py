@@ -1,4 +1,4 @@
-"""Groups of a container are the samples: ``/data/demo_*`` of a LIBERO file, ``/{id}`` of a grasp cache."""
+"""Groups of a container are the samples: ``/data/demo_*`` of a LIBERO file, ``/{id}`` of a cache, keys of a shard."""
 
 from __future__ import annotations
 
@@ -52,8 +52,7 @@ class GroupSource(Source):
             found, attributes = self._groups(container), Attributes(container)
             names = container.names() if fields.everything else None
             if item.keys is None and not found:
-                msg = f"holds no group like {self.schema.samples.each}"
-                raise FormatError(msg)
+                raise FormatError(self._nothing())
             start = f"{item.path}:/"
             for key in [start + group for group in found] if item.keys is None else item.keys:
                 group = key.removeprefix(start)
@@ -78,6 +77,9 @@ class GroupSource(Source):
                         lacking.setdefault(group.strip("/"), name)
         for group, name in sorted(lacking.items()):
             yield Unread(f"{item.path}:/{group}", "DC105", f"/{name} names it, but the file holds no such group")
+
+    def _nothing(self) -> str:
+        return f"holds no group like {self.schema.samples.each}"
 
     def _groups(self, container: Container) -> dict[str, dict[str, str]]:
         """Return what the placeholders stand for, by group, in bytewise order."""
@@ -110,6 +112,21 @@ class GroupSource(Source):
         except FormatError as error:
             return Unread(key, error.code, str(error), facts.group(about))
         return Piece(key, fields.drop_unasked(values), Origin(item.path, f"/{group}"), label, told | absent)
+
+
+class KeySource(GroupSource):
+    """Samples that the format itself tells apart: the keys of a tar shard, ``shard-000.tar:/0007``."""
+
+    @property
+    def inner_names(self) -> tuple[str, ...]:
+        """No placeholders."""
+        return ()
+
+    def _nothing(self) -> str:
+        return "holds no key: samples.each: key is for shards (.tar)"
+
+    def _groups(self, container: Container) -> dict[str, dict[str, str]]:
+        return {key: {} for key in container.keys()}  # noqa: SIM118  a container is no mapping
 
 
 def _below(names: Sequence[str] | None, group: str) -> Sequence[str] | None:

@@ -69,6 +69,8 @@ LAYOUTS = {
     "KITTI object": ("kitti", ["training/velodyne/000000.bin", "training/label_2/000000.txt"]),
     "KITTI raw": ("kitti", ["2011_09_26/2011_09_26_drive_0001_sync/velodyne_points/data/0000000000.bin"]),
     "SemanticKITTI": ("kitti", ["sequences/00/velodyne/000000.bin", "sequences/00/labels/000000.label"]),
+    "WebDataset, numbered": ("webdataset", ["000000.tar", "000001.tar"]),
+    "WebDataset, named": ("webdataset", ["train/imagenet-train-000000.tar", "val/imagenet_val_0007.tar"]),
     "Diffusion Policy": ("replay_zarr", ["pusht/pusht_cchi_v7_replay.zarr/.zgroup"]),
 }  # fmt: skip
 NOBODY_S = {
@@ -76,6 +78,7 @@ NOBODY_S = {
     "clouds": ["scene.ply", "x/y.pcd", "data.bin"],
     "groups": ["data.hdf5", "train.h5"],
     "lines": ["corpus.jsonl", "c4.json"],
+    "an archive": ["images.tar", "HO3D_v3.tar"],
     "a store": ["dataset.zarr/.zgroup"],
     "pickles": ["meta/0000.pkl"],
 }

@@ -1,0 +1,340 @@
+"""Tar shards as WebDataset writes them: members are read where they lie; nothing is extracted, linked or followed.
+
+``train/0007.points.npy`` is the value ``train/0007/points.npy``: the key goes to the first dot of the file name, the
+rest says how it is read: a text (.txt), a whole number (.cls), or as a file of that ending is. What holds several
+values gives ``0007/json/caption``; what nothing reads gives its bytes. A key is refused whole where a member of it is a
+link or a device, stands twice, or apart from the others. Files without a key (``README``, ``.DS_Store``) are no values,
+as in WebDataset.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint, format_of, parse_container
+from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, foreign, text
+from datacheck.formats.parsed import from_json, parse_json
+from datacheck.sample import Array, Container
+
+_BLOCK = 512
+_TOLD_BYTES = 1 << 20  # of a header that speaks of the next member
+_TAIL_BYTES = 1 << 20  # zeros behind the end mark, up to the end of a record
+_MOST = 2_000_000
+_FILES = (b"0", b"\0", b"7")
+_FOLDER = b"5"
+_ODD = {b"1": "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
+_TEXTS = frozenset({"txt", "text", "transcript"})
+_COUNTS = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
+_JSON = frozenset({"json", "jsn"})
+_PLAIN = re.compile(rb"\x93NUMPY.{4,6}\{'descr': '[<>|=]?[biufc]\d+'", re.DOTALL)
+_SOLE = {"npy": "array", "image": "image"}  # formats of one value: it is called as its member is
+
+
+class _Member(NamedTuple):
+    name: str
+    start: int
+    size: int
+    odd: str = ""  # what it is in place of a file
+
+
+class _Told(NamedTuple):
+    """What the headers in front of a member say of it."""
+
+    name: str = ""
+    size: int = -1
+    holes: bool = False
+
+
+# ------------------------------------------------------------------------------------------------ headers
+
+
+def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
+    """Yield the members of an archive, folders left out.
+
+    Raises:
+        FormatError: it is no tar, damaged, or cut short.
+    """
+    at, told = 0, None
+    while True:
+        header = _bytes(file, at, _BLOCK)
+        if told is None and len(header) == _BLOCK and not any(header):
+            _check_end(file, at, total)
+            return
+        if len(header) < _BLOCK or not any(header):
+            msg = f"byte {at:,}: the archive ends without its end mark: it is cut short"
+            raise FormatError(msg if at else _NO_TAR)
+        kind, start = _kind(header, at), at + _BLOCK
+        speaks = kind in {b"x", b"g", b"L", b"K"}
+        size = _number(header[124:136], at) if told is None or told.size < 0 or speaks else told.size
+        if kind in _ODD or kind == _FOLDER:
+            size = 0
+        if start + size > total:
+            msg = f"byte {at:,}: a member of {size:,} bytes, {total - start:,} are left: the file is cut short"
+            raise FormatError(msg)
+        if speaks:
+            check_bytes(size, f"byte {at:,}: a header of the next member", _TOLD_BYTES)
+            told = _heard(kind, _bytes(file, start, size), at, told or _Told())
+        else:
+            if kind != _FOLDER:
+                yield _Member((told and told.name) or _name(header, at), start, size, _odd(kind, told))
+            told = None
+        at = start + -(-size // _BLOCK) * _BLOCK
+
+
+def _bytes(file: BinaryIO, start: int, size: int) -> bytes:
+    file.seek(start)
+    return file.read(size)
+
+
+def _kind(header: bytes, at: int) -> bytes:
+    """Return the type of a member whose header is whole."""
+    said, plain = header[148:156].strip(b" \0").rjust(6, b"0"), header[:148] + b" " * 8 + header[156:]
+    signed = int(np.frombuffer(plain, np.int8).sum(dtype=np.int64))  # as old writers summed
+    if said not in {b"%06o" % sum(plain), b"%06o" % signed}:
+        msg = f"byte {at:,}: the header of a member does not fit its checksum" if at else _NO_TAR
+        raise FormatError(msg)
+    return header[156:157]
+
+
+_NO_TAR = "not a tar archive: its first header does not fit its checksum"
+
+
+def _number(field: bytes, at: int) -> int:
+    if field[0] == 0x80:  # GNU's way to write numbers beyond eight octal digits
+        return int.from_bytes(field[1:], "big")
+    digits = field.strip(b" \0")
+    if not digits:
+        return 0
+    if not re.fullmatch(rb"[0-7]+", digits):
+        msg = f"byte {at:,}: {digits[:12]!r} stands where a header has a number"
+        raise FormatError(msg)
+    return int(digits, 8)
+
+
+def _name(header: bytes, at: int) -> str:
+    name = header[:100].partition(b"\0")[0]
+    prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
+    return _text(prefix + b"/" + name if prefix else name, at)
+
+
+def _text(raw: bytes, at: int) -> str:
+    return text(raw, f"byte {at:,}: the name of a member")
+
+
+def _odd(kind: bytes, told: _Told | None) -> str:
+    if kind == b"S" or (told is not None and told.holes):
+        return "stored with holes (sparse)"
+    return "" if kind in _FILES else _ODD.get(kind, f"of a kind that is not read ({kind.decode('latin1')!r})")
+
+
+def _heard(kind: bytes, data: bytes, at: int, told: _Told) -> _Told:
+    """Return what is known of the next member after one more header that speaks of it."""
+    if kind in {b"K", b"g"}:  # where a link leads; what holds for all members is a comment at most
+        return told
+    if kind == b"L":
+        return told._replace(name=_text(data.partition(b"\0")[0], at))
+    for key, value in _records(data, at):
+        if key == b"path":
+            told = told._replace(name=_text(value, at))
+        elif key == b"size":
+            told = told._replace(size=_decimal(value, at))
+        elif key.startswith(b"GNU.sparse"):
+            told = told._replace(holes=True)
+    return told
+
+
+def _records(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
+    """Yield (key, value) of a pax header: ``27 path=...`` and a line end, the number being that of all its bytes."""
+    place = 0
+    while place < len(data):
+        size = _decimal(data[place : place + 8].partition(b" ")[0], at)
+        record = data[place : place + size]
+        key, equals, value = record.partition(b" ")[2].partition(b"=")
+        if not equals or len(record) < size or not value.endswith(b"\n"):
+            msg = f"byte {at:,}: a damaged pax header"
+            raise FormatError(msg)
+        yield key, value[:-1]
+        place += size
+
+
+def _decimal(digits: bytes, at: int) -> int:
+    if not re.fullmatch(rb"[1-9]\d{0,17}|0", digits):
+        msg = f"byte {at:,}: {digits[:12]!r} stands where a pax header has a number"
+        raise FormatError(msg)
+    return int(digits)
+
+
+def _check_end(file: BinaryIO, at: int, total: int) -> None:
+    """See that nothing follows the end mark.
+
+    Raises:
+        FormatError: something does: two archives behind one another, of which everyone reads the first only.
+    """
+    rest = _bytes(file, at, min(total - at, _TAIL_BYTES))
+    if any(rest) or len(rest) < total - at:
+        msg = f"{total - at - _BLOCK:,} bytes follow the end mark at byte {at:,}; archives cannot simply be joined"
+        raise FormatError(msg)
+
+
+# ------------------------------------------------------------------------------------------------ values
+
+
+class _Tar(Container):
+    """An open shard: where its members lie."""
+
+    def __init__(self, path: Path) -> None:
+        self._members: dict[str, _Member] = {}  # by name of the value: "0007/points.npy"
+        self._keys: dict[str, FormatError | None] = {}  # and why one is refused
+        self._last: tuple[str, tuple[Container, str | None]] | None = None
+        self._file = path.open("rb")
+        try:
+            with foreign("damaged tar"):
+                self._index(path.stat().st_size)
+        except BaseException:
+            self.close()
+            raise
+
+    def _index(self, total: int) -> None:
+        last = ""
+        for count, member in enumerate(_members(self._file, total)):
+            if count >= _MOST:
+                msg = f"more than {_MOST:,} members"
+                raise FormatError(msg)
+            key, ending = _split(member.name)
+            if not key:
+                continue
+            value = f"{key}/{ending.lower()}"
+            reason = f"{member.name!r} is {member.odd}, no file" if member.odd else ""
+            if value in self._members:
+                reason = f"two members are called {member.name!r}"
+            elif key in self._keys and key != last:
+                reason = f"{member.name!r} stands apart from the other members of its key, which loaders take for two"
+            self._keys[key] = self._keys.get(key) or (FormatError(reason) if reason else None)
+            self._members.setdefault(value, member)
+            last = key
+
+    def close(self) -> None:
+        self._file.close()
+
+    def keys(self) -> list[str]:
+        return sorted(self._keys)
+
+    def names(self) -> list[str]:
+        return sorted(name for value in self._members for name in self._names_of(value))
+
+    def _names_of(self, value: str) -> list[str]:
+        """Return what one member holds; what is damaged or refused keeps its name, and reading it says why."""
+        try:
+            if self._is_one(value):
+                return [value]
+            container, sole = self._opened(value)
+            return [value] if sole is not None else [f"{value}/{name}" for name in container.names() if name]
+        except FormatError:
+            return [value]
+
+    def _is_one(self, value: str) -> bool:
+        """Tell whether a member holds one value, where that can be told without reading all of it."""
+        ending = value.rpartition("/")[2]
+        form = _form(ending)
+        if form is None:
+            return ending.rpartition(".")[2] not in _JSON
+        if form.name != "npy":
+            return form.name in _SOLE
+        return _PLAIN.match(_bytes(self._file, self._members[value].start, _BLOCK)) is not None
+
+    def _opened(self, value: str) -> tuple[Container, str | None]:
+        """Return what a member holds, and which of it is called as the member is."""
+        if self._last is not None and self._last[0] == value:
+            return self._last[1]
+        member = self._members[value]
+        key, _, ending = value.rpartition("/")
+        if (refused := self._keys[key]) is not None:
+            raise refused
+        check_bytes(member.size, member.name)
+        try:
+            found = _parsed(ending, _bytes(self._file, member.start, member.size))
+        except FormatError as error:
+            msg = f"{member.name}: {error}"
+            raise FormatError(msg, error.code) from error
+        self._last = value, found
+        return found
+
+    def _found(self, name: str) -> tuple[Container, str]:
+        value = name
+        while value not in self._members:
+            value, slash, _ = value.rpartition("/")
+            if not slash:
+                raise KeyError(name)
+        container, sole = self._opened(value)
+        return container, name[len(value) + 1 :] or sole or ""
+
+    def read(self, name: str) -> Any:
+        container, inner = self._found(name)
+        return container.read(inner)
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        container, inner = self._found(name)
+        return container.peek(inner)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return (key, ending) of a member: "a/0007" and "points.npy"; two empty texts for a file without them.
+
+    Raises:
+        FormatError: the name leads elsewhere.
+    """
+    name = name.removeprefix("./")
+    parts = name.split("/")
+    if not {"", ".", ".."}.isdisjoint(parts) or re.search(r"^[A-Za-z]:|[\\\x00-\x1f\x7f]", name):
+        msg = f"the archive has a member named {name[:60]!r}; names inside stay relative and plain"
+        raise FormatError(msg)
+    stem, dot, ending = parts[-1].partition(".")
+    return ("/".join([*parts[:-1], stem]), ending) if stem and dot and ending else ("", "")
+
+
+def _form(ending: str) -> Format | None:
+    """Return the format that reads a member with this ending from its bytes."""
+    last = ending.rpartition(".")[2]
+    if last in _TEXTS | _COUNTS | _JSON:
+        return None
+    found = format_of(".pickle" if last == "pyd" else f".{ending}")
+    return found if found is not None and (found.parse or found.member) else None
+
+
+def _parsed(ending: str, data: bytes) -> tuple[Container, str | None]:
+    """Return the values of a member, and which of them is called as the member is."""
+    last, form = ending.rpartition(".")[2], _form(ending)
+    if form is not None:
+        container, sole = parse_container(form, data), _SOLE.get(form.name)
+        return container, sole if container.names() == [sole] else None
+    if last in _JSON:
+        check_bytes(len(data), "a JSON document", TEXT_BYTES)
+        root = parse_json(data)
+        if isinstance(root, dict):
+            entries = {name: from_json(entry) for name, entry in root.items() if entry is not None}
+            return Values(entries | {"": root}), None
+        return (Values({}), None) if root is None else (Values({"": from_json(root)}), "")
+    if last in _TEXTS:
+        return Values({"": text(data)}), ""
+    return Values({"": _count(data) if last in _COUNTS else np.frombuffer(data, np.uint8)}), ""
+
+
+def _count(data: bytes) -> Array:
+    if not re.fullmatch(rb"\s*[-+]?\d{1,18}\s*", data):
+        msg = f"{data[:20]!r} stands where a whole number is expected"
+        raise FormatError(msg)
+    return np.asarray(int(data), dtype=np.int64)
+
+
+def _open(path: Path, hint: Hint) -> Container:
+    del hint
+    return _Tar(path)
+
+
+TAR = Format("tar", (".tar",), _open)

@@ -1,0 +1,120 @@
+"""Tar shards: members are found as Python's tarfile finds them, and read where they lie."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import open_container
+from tests.formats.reading import CORPUS, read_all
+
+TAR = CORPUS / "tar"
+
+
+def archive(path, files, form=tarfile.PAX_FORMAT):
+    with tarfile.open(path, "w", format=form) as out:
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            out.addfile(info, io.BytesIO(data))
+    return path
+
+
+def npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+@settings(max_examples=40)
+@given(
+    files=st.dictionaries(
+        st.from_regex(r"([a-zé]{1,90}/){0,3}[a-z0-9]{1,40}\.bytes", fullmatch=True),
+        st.binary(max_size=1200),
+        max_size=6,
+    ),
+    form=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+)
+def test_every_member_has_the_bytes_that_were_put_in(tmp_path_factory, files, form):
+    path = archive(tmp_path_factory.mktemp("tar") / "a.tar", dict(sorted(files.items())), form)
+    found = {name: value.tobytes() for name, value in read_all(path).items()}
+    assert found == {name.replace(".bytes", "/bytes"): data for name, data in files.items()}
+
+
+def test_the_end_of_a_name_says_what_a_member_is(tmp_path):
+    points = np.arange(6, dtype=np.float32).reshape(2, 3)
+    files = {
+        "a/7.points.npy": npy(points), "a/7.cls": b" -3\n", "a/7.txt": b"42", "a/7.mp4": b"\0\1",
+        "a/7.JSON": b'{"n": [1, 2], "m": {"k": 0}}', "a/7.list.json": b'["x", 1]', "a/7.table.csv": b"x,y\n1,2\n3,4\n",
+    }  # fmt: skip
+    found = read_all(archive(tmp_path / "a.tar", files))
+    assert np.array_equal(found.pop("a/7/points.npy"), points)
+    assert found.pop("a/7/cls") == -3
+    assert found.pop("a/7/txt") == "42"
+    assert found.pop("a/7/json/n").tolist() == [1, 2]
+    assert found.pop("a/7/json/m") == {"k": 0}
+    assert found.pop("a/7/list.json") == ["x", 1]
+    assert found.pop("a/7/table.csv/table").tolist() == [[1, 2], [3, 4]]
+    assert found.pop("a/7/table.csv/columns") == ["x", "y"]
+    assert found.pop("a/7/mp4").tolist() == [0, 1]
+    assert found == {}
+    with open_container(tmp_path / "a.tar") as shard:
+        assert shard.read("a/7/json") == {"n": [1, 2], "m": {"k": 0}}
+        assert shard.keys() == ["a/7"]
+        with pytest.raises(KeyError):
+            shard.read("a/7/png")
+
+
+def test_pictures_are_decoded_when_they_are_asked_for(tmp_path):
+    picture = Image.new("RGB", (5, 4), (9, 8, 7))
+    stream = io.BytesIO()
+    picture.save(stream, "PNG")
+    path = archive(tmp_path / "a.tar", {"0.png": stream.getvalue(), "1.png": stream.getvalue()[:-12]})
+    with open_container(path) as shard:
+        assert shard.peek("0/png") == ((4, 5, 3), "|u1")
+        assert (shard.read("0/png") == [9, 8, 7]).all()
+        with pytest.raises(FormatError, match="truncated image"):
+            shard.peek("1/png")
+
+
+def test_one_bad_member_takes_its_own_key_with_it_and_no_other(tmp_path):
+    path = archive(tmp_path / "a.tar", {"0.txt": b"a", "1.txt": b"b", "0.cls": b"1"})
+    with open_container(path) as shard:
+        assert shard.keys() == ["0", "1"]
+        assert shard.read("1/txt") == "b"
+        for name in ("0/txt", "0/cls"):
+            with pytest.raises(FormatError, match="stands apart"):
+                shard.read(name)
+
+
+def test_a_shard_that_ends_early_is_never_read_as_a_shorter_one(tmp_path):
+    data = (TAR / "y_ustar.tar").read_bytes()
+    assert not any(data[-1024:])
+    for end in range(0, len(data) - 1024, 64):
+        (tmp_path / "cut.tar").write_bytes(data[:end])
+        with pytest.raises(FormatError):
+            read_all(tmp_path / "cut.tar")
+
+
+def test_a_header_of_more_than_a_mebibyte_is_not_read(tmp_path):
+    member = tarfile.TarInfo("pax")
+    member.type, member.size = tarfile.XHDTYPE, 2 << 20
+    (tmp_path / "a.tar").write_bytes(member.tobuf())
+    os.truncate(tmp_path / "a.tar", 3 << 20)
+    with pytest.raises(FormatError, match="2,097,152 bytes; at most 1,048,576"):
+        read_all(tmp_path / "a.tar")
+
+
+def test_holes_behind_the_end_mark_are_not_read(tmp_path):
+    (tmp_path / "a.tar").write_bytes((TAR / "y_ustar.tar").read_bytes())
+    os.truncate(tmp_path / "a.tar", 1 << 40)
+    with pytest.raises(FormatError, match="bytes follow the end mark"):
+        read_all(tmp_path / "a.tar")
