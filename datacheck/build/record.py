@@ -5,6 +5,7 @@ Nothing else of a shard crosses processes, so an answer is small, and a later ru
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -78,7 +79,7 @@ def read(folder: Path, g: int, size: int, digest: str) -> Record | None:
         StorageError: the operating system refuses.
     """
     data = _proven(folder / str(g))
-    return None if data is None or (len(data), digest_bytes(data)) != (size, digest) else _record(data)
+    return None if data is None or (len(data), digest_bytes(data)) != (size, digest) else _record(data, g)
 
 
 def found(folder: Path, g: int) -> Record | None:
@@ -90,7 +91,7 @@ def found(folder: Path, g: int) -> Record | None:
         StorageError: the operating system refuses.
     """
     data = _proven(folder / str(g))
-    return None if data is None else _record(data)
+    return None if data is None else _record(data, g)
 
 
 def _proven(path: Path) -> bytes | None:
@@ -104,10 +105,15 @@ def _proven(path: Path) -> bytes | None:
     return data if digest_bytes(data).encode() == digest else None
 
 
-def _record(data: bytes) -> Record | None:
-    said = decode(data)
-    if said.keys() != _NAMES or said["numerics"] != numerics.digest():  # of another version, of another NumPy
+def _record(data: bytes, g: int) -> Record | None:
+    try:
+        said = decode(data)
+        if said.keys() != _NAMES or said["numerics"] != numerics.digest():  # of another version, of another NumPy
+            return None
+        if said["g"] != g:  # its name is outside of its digest
+            return None
+        said["files"] = {name: (count, digest) for name, (count, digest) in said["files"].items()}
+        said["reasons"] = [(place, why) for place, why in said["reasons"]]
+        return Record(**said)
+    except (struct.error, AttributeError, LookupError, TypeError, ValueError):  # of a version that writes others
         return None
-    said["files"] = {name: (count, digest) for name, (count, digest) in said["files"].items()}
-    said["reasons"] = [(place, why) for place, why in said["reasons"]]
-    return Record(**said)

@@ -16,6 +16,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,7 @@ from datacheck.errors import (
 OWNER, _WORK = "OWNER", "work"
 _BEAT_S, _STALE_S = 60.0, 1800.0  # where locks cannot be trusted: how often an owner says that it lives, and until when
 _TRIES = 20
+_SOON_S = 0.01
 # After these nothing may be kept: another request, other bytes, or bytes that the device may not hold.
 _SPOILED = (UsageError, NondeterministicBuildError, SyncFailedError)
 
@@ -182,8 +184,11 @@ def _owned(folder: Path) -> Iterator[float | None]:
         _make(private / _WORK)  # empty, it can be replaced by another's
         said = {"host": socket.gethostname(), "pid": os.getpid()}
         fsops.write_file(private / OWNER, canonical_json(said), sync=False, mode=0o644)
-        if local:
+        for _ in range(_TRIES if local else 0):
             held = fsops.hold(private / OWNER, shared=False)
+            if held is not None:
+                break
+            time.sleep(_SOON_S)  # `cache gc` looks whether anybody has it
         _renamed(private, folder)
         since = None
         if not local:

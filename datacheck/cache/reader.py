@@ -119,7 +119,8 @@ class Cache:
             if found is None:
                 self._place.fail(f"{name}: missing")
             if found != size:
-                self._place.fail(f"{name}: {found:,} bytes, the manifest says {size:,}")
+                what = f"{found:,} bytes, the manifest says {size:,}"
+                self._place.fail(f"{name}: {what if found >= 0 else 'no plain file'}")
 
     def document(self, path: str) -> dict[str, Any]:
         """Return a JSON document of the cache, checked against the manifest."""

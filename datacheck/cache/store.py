@@ -36,7 +36,7 @@ class Store(Protocol):
         """The folder whose files can be mapped; None where there is none."""
 
     def size(self, path: str) -> int | None:
-        """Return the bytes of a file, or None where it is not there."""
+        """Return the bytes of a file, None where it is not there, -1 where it is something else."""
 
     def read(self, path: str) -> bytes:
         """Return a whole file.
@@ -122,7 +122,8 @@ class Folder:
     def size(self, path: str) -> int | None:
         """See `Store`."""
         try:
-            return (self.folder / path).stat().st_size
+            found = (self.folder / path).stat()
+            return found.st_size if stat.S_ISREG(found.st_mode) else -1  # a pipe would be waited for
         except OSError as error:
             if error.errno in _NO_SUCH_FILE:
                 return None

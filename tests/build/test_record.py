@@ -88,11 +88,20 @@ def test_what_is_damaged_torn_or_gone_is_none(kept):
     assert record.read(folder, *answer) is record.found(folder, 3) is None
 
 
-def test_a_record_of_another_version_is_none(kept):
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"another frame", b"".join(encode([3])), b"".join(encode(3)), b"".join(encode({"g": 3, "made": [True]}))],
+)
+def test_a_record_of_another_version_is_none(kept, raw):
     folder, _ = kept
-    raw = b"".join(encode({"g": 3, "made": [True]}))
     (folder / "3").write_bytes(raw + xxhash.xxh3_128_hexdigest(raw).encode())
     assert record.found(folder, 3) is None
+
+
+def test_a_record_under_the_name_of_another_shard_is_none(kept):
+    folder, answer = kept
+    (folder / "3").rename(folder / "4")
+    assert record.found(folder, 4) is record.read(folder, 4, *answer[1:]) is None
 
 
 def test_a_refusal_is_not_taken_for_absence(kept):

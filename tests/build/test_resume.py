@@ -317,6 +317,19 @@ def test_an_owner_on_a_network_disk_says_that_it_lives(tmp_path, monkeypatch):
         assert owner.stat().st_mtime > 1e9
 
 
+def test_an_owner_that_somebody_looks_at_while_it_begins_is_locked_nevertheless(tmp_path, monkeypatch):
+    """Who cleans up locks OWNER for a moment, to see whether anybody has it."""
+    hold, looked = fsops.hold, []
+
+    def looked_at(path, *, shared):
+        looked.append(path)
+        return None if len(looked) < 3 else hold(path, shared=shared)
+
+    monkeypatch.setattr(fsops, "hold", looked_at)
+    with staging.claimed(tmp_path, "k") as stage:
+        assert hold(stage.folder / staging.OWNER, shared=False) is None
+
+
 def test_a_stopped_owner_keeps_its_build(tmp_path, repository):
     """Stopped is not dead: on a local disk the lock tells."""
     data = tmp_path / "data"

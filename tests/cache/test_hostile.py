@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import tracemalloc
@@ -132,6 +133,20 @@ def test_a_document_nested_without_end_is_damage(whole, tmp_path):
     sealed(folder)
     with pytest.raises(CorruptionError, match=OF_A_FIELD):
         open_cache(folder)
+
+
+@pytest.mark.parametrize("what", ["pipe", "folder", "endless"])
+def test_what_is_no_file_is_refused_before_it_is_opened(whole, tmp_path, what):
+    """A pipe has the size 0, and so may the manifest say."""
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    path = folder / "sources.json"
+    path.write_bytes(b"")
+    sealed(folder)
+    path.unlink()
+    {"pipe": os.mkfifo, "folder": os.mkdir, "endless": lambda p: os.symlink("/dev/zero", p)}[what](path)
+    with pytest.raises(CorruptionError, match=r"sources\.json: no plain file"):
+        open_cache(folder)
+    assert {problem.file for problem in verify(folder)} == {"sources.json"}
 
 
 def test_chunks_that_do_not_fill_a_shard_are_refused_before_anything_is_mapped(tmp_path):
