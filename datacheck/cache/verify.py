@@ -133,7 +133,7 @@ def _chosen(name: str, subset: tuple[int, int] | None) -> bool:
 def _agreement(where: str | os.PathLike[str], store: Store, depth: Depth) -> list[Problem]:
     """Return what the files say against each other, each being what the manifest says."""
     try:
-        cache = Cache(where, verify="manifest")
+        cache = Cache(where, verify="manifest", io="pread")
     except CorruptionError as error:
         return [Problem(layout.ZARR, str(error), samples="all samples")]
     found: list[Problem] = []

@@ -34,8 +34,9 @@ split_option = click.option("--split", metavar="NAME", help="The split, where th
 def info(path: Path | str, split: str | None) -> None:
     """Show what a cache holds: fields, shapes, counts, sizes, windows."""
     from datacheck.cache import open_cache
+    from datacheck.report.words import clean
 
-    click.echo("\n".join(_described(open_cache(path, split=split))))
+    click.echo("\n".join(clean(line, spaces=True) for line in _described(open_cache(path, split=split))))
 
 
 @click.command()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck.cache import layout
+from datacheck.cache import layout, open_cache, stored
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import Folder, open_store
 from datacheck.cache.verify import verify
@@ -450,6 +450,19 @@ def test_findings_that_are_not_of_the_invalid_samples_are_found(big, tmp_path):
     (copy / "findings.json").write_text('{"sample/000004":["DC301"]}')
     remade(copy, verify_root(big))
     assert [p.file for p in verify(copy)] == ["findings.json"]
+
+
+@pytest.mark.parametrize("depth", ["quick", "full", "values"])
+def test_nothing_is_mapped(big, monkeypatch, depth):
+    """A map of a file that shrinks, or of a disk that fails, ends the process."""
+
+    def mapped(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(stored, "MappedRows", mapped)
+    with pytest.raises(AssertionError):
+        open_cache(big, io="mmap").gather("image", [0])
+    assert verify(big, depth) == []
 
 
 def test_a_disk_that_fails_while_it_reads_is_damage(big, monkeypatch):

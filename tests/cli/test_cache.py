@@ -104,6 +104,8 @@ def test_no_name_in_a_cache_reaches_the_terminal_as_a_command(tmp_path, capsys):
     (one / "x\x1b]0;y").touch()
     assert run(["cache", "verify", str(one)]) == 7
     assert run(["cache", "info", str(tmp_path / "no\x1b[1m")]) == 2
+    odd = {"x": ArraySpec("float32", (), attrs={"unit": "\x1b[31m"})}
+    assert run(["cache", "info", str(make_cache(tmp_path / "odd", odd, [{"x": 0}]))]) == 0
     out, err = capsys.readouterr()
     assert "a\\x1b[2Jb" in out
     assert all(sign.isprintable() for sign in (out + err).replace("\n", ""))
