@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Mapping
@@ -153,6 +154,7 @@ class Child:
     def __init__(self, limits: Limits, program: Program = PARSER) -> None:
         self._limits, self._program = limits, program
         self._process: subprocess.Popen[bytes] | None = None
+        self._starting, self._over = threading.Lock(), False
         self._shared = os.memfd_create("datacheck-counter")
         os.ftruncate(self._shared, _COUNTER.size)
         self._counter = mmap.mmap(self._shared, _COUNTER.size)
@@ -165,11 +167,14 @@ class Child:
             environment = _ALLOCATION | os.environ | dict.fromkeys(_THREADS, "1") | dict(program.environment)
             environment["PYTHONPATH"] = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
             me = str(os.getpid())
-            self._process = subprocess.Popen(
-                [sys.executable, *program.arguments, str(self._shared), str(memory if program.limited else 0), me],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
-                pass_fds=[self._shared], env=environment, process_group=0,
-            )  # fmt: skip
+            with self._starting:
+                if self._over:
+                    raise RuntimeError(program.name)  # to the thread that still waits for an answer
+                self._process = subprocess.Popen(
+                    [sys.executable, *program.arguments, str(self._shared), str(memory if program.limited else 0), me],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
+                    pass_fds=[self._shared], env=environment, process_group=0,
+                )  # fmt: skip
         return self._process
 
     @property
@@ -248,6 +253,14 @@ class Child:
         self._noise.seek(max(0, self._noise.tell() - 2000))
         lines = self._noise.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1][:200] if lines else ""
+
+    def end(self) -> None:
+        """End the process while another thread may be running a task in it; there will be no other one."""
+        with self._starting:
+            self._over = True
+            if self._process is not None and self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the process and whatever it has started; safe to call twice."""

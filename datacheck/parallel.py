@@ -1,4 +1,4 @@
-"""Ordered map over tasks in expendable children: in process, on local Dask workers, or on a Dask cluster.
+"""Ordered map over tasks in expendable children: one, several of this process, or those of a Dask cluster.
 
 The unit that may die is one *item* of a task (a file). What lies before the item that killed its child is run again, it
 alone is tried once more, and what lies behind it goes on. The only door to Dask.
@@ -7,19 +7,17 @@ alone is tried once more, and what lies behind it goes on. The only door to Dask
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
-import os
 import pkgutil
-import signal
-import sys
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
+from queue import SimpleQueue
 from typing import Any
 
 from datacheck import __version__
@@ -98,8 +96,8 @@ def ordered_map(
     Args:
         function: see `run_task`; a name, so that a task is JSON all through.
         tasks: JSON arguments, each with ``items``; taken one by one as work goes on.
-        workers: 1: one child of this process; more: so many local Dask worker processes.
-        scheduler: address of a running Dask scheduler; its workers are used instead.
+        workers: how many children of this process work at once.
+        scheduler: address of a running Dask scheduler; the children of its workers are used instead.
         limits: for each item.
         environment: variables for the children, besides those of the process that starts them.
         linked: called with the address of Dask's dashboard, where there is one.
@@ -111,35 +109,64 @@ def ordered_map(
         Bounded work in flight. The result depends on the tasks only, never on who ran them or in which order.
     """
     limits, program = limits or Limits(), replace(PARSER, environment=dict(environment or {}))
-    if scheduler is None and workers <= 1:
-        child = Child(limits, program)
-        try:
-            for task in tasks:
-                yield run_task(child, function, task)
-        finally:
-            child.close()
-    else:
+    if scheduler is not None:
         run = partial(_on_worker, function, limits=limits, program=program, run=uuid.uuid4().hex)
-        yield from _on_dask(run, tasks, workers, scheduler, linked)
+        yield from _on_dask(run, tasks, scheduler, linked)
+        return
+    children = [Child(limits, program) for _ in range(max(1, workers))]
+    try:
+        yield from _on_children(function, tasks, children)
+    finally:
+        for child in children:
+            child.close()
+
+
+def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequence[Child]) -> Iterator[Outcome]:
+    """Run tasks on children of this process, each served by one thread; one child needs none.
+
+    Notes:
+        Dask would take two seconds to start and 100 MB for each worker, whose only work is to wait for such a child.
+    """
+    if len(children) == 1:
+        yield from (run_task(children[0], function, task) for task in tasks)
+        return
+    idle: SimpleQueue[Child] = SimpleQueue()
+    for child in children:
+        idle.put(child)
+
+    def run(task: dict[str, Json]) -> Outcome:
+        child = idle.get()
+        try:
+            return run_task(child, function, task)
+        finally:
+            idle.put(child)
+
+    threads, todo, waiting = ThreadPoolExecutor(len(children)), iter(tasks), deque[Future[Outcome]]()
+    try:
+        while True:
+            waiting.extend(threads.submit(run, task) for task in islice(todo, 2 * len(children) - len(waiting)))
+            if not waiting:
+                return
+            yield waiting.popleft().result()
+    finally:
+        for child in children:
+            child.end()
+        threads.shutdown(cancel_futures=True)
 
 
 def _on_dask(
-    run: partial[Outcome], tasks: Iterable[dict[str, Json]], workers: int, scheduler: str | None,
-    linked: Callable[[str], None] | None,
-) -> Iterator[Outcome]:  # fmt: skip
-    import distributed  # noqa: PLC0415  0.5 s that only a parallel run should pay
+    run: partial[Outcome], tasks: Iterable[dict[str, Json]], scheduler: str, linked: Callable[[str], None] | None
+) -> Iterator[Outcome]:
+    import distributed  # noqa: PLC0415  0.5 s that only a run on a cluster should pay
 
-    with contextlib.ExitStack() as stack:
-        client = stack.enter_context(_client(distributed, workers, scheduler))
+    with _client(distributed, scheduler) as client:
         if linked is not None and (link := _dashboard(client)):
             linked(link)
         waiting: deque[Any] = deque()
-        todo, ahead = iter(enumerate(tasks)), 2 * workers
+        todo = iter(enumerate(tasks))
         while True:
-            if scheduler is not None:
-                ahead = _ahead(client)  # its workers come and go
-            while len(waiting) < ahead and (following := next(todo, None)) is not None:
-                number, task = following
+            ahead = _ahead(client)  # workers come and go
+            for number, task in islice(todo, max(0, ahead - len(waiting))):
                 # as one callable: Dask looks for futures in all that it is given as arguments, value by value
                 key = f"datacheck-{run.keywords['run']}-{number:08d}"
                 waiting.append(client.submit(partial(run, task), key=key, pure=False))
@@ -157,9 +184,7 @@ def _ahead(client: Any) -> int:
 
 
 def _dashboard(client: Any) -> str:
-    """Return the address of the dashboard; "" where the scheduler has none, or ours could not show it."""
-    if client.cluster is not None and importlib.util.find_spec("bokeh") is None:
-        return ""
+    """Return the address of the dashboard; "" where the scheduler has none."""
     with contextlib.suppress(KeyError, OSError, TimeoutError):
         return str(client.dashboard_link or "")
     return ""
@@ -185,29 +210,19 @@ def _result(distributed: Any, client: Any, future: Any) -> Outcome:
 
 
 @contextlib.contextmanager
-def _client(distributed: Any, workers: int, scheduler: str | None) -> Iterator[Any]:
+def _client(distributed: Any, scheduler: str) -> Iterator[Any]:
     import dask  # noqa: PLC0415  as above
 
     quiet = {"distributed.admin.tick.limit": "1h", "distributed.scheduler.worker-saturation": 1.0}
-    with dask.config.set(quiet), contextlib.ExitStack() as stack:
-        if scheduler is None:
-            with _apart():
-                cluster = distributed.LocalCluster(
-                    n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0", silence_logs=50,
-                )  # fmt: skip
-            stack.enter_context(cluster)
-            yield stack.enter_context(distributed.Client(cluster))
-            return
-        stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL))  # what is wrong, we say
+    with dask.config.set(quiet), distributed.utils.silence_logging_cmgr(logging.CRITICAL):  # what is wrong, we say
         try:
             client = distributed.Client(scheduler, timeout=_CONNECT_S)
         except (OSError, TimeoutError, ValueError) as error:
             msg = f"{scheduler}: no Dask scheduler answers there ({error}). Start one: dask scheduler"
             raise (UsageError if isinstance(error, ValueError) else StorageError)(msg) from error
-        stack.enter_context(client)
-        _same_datacheck(distributed, client)
-        yield client
+        with client:
+            _same_datacheck(distributed, client)
+            yield client
 
 
 def _same_datacheck(distributed: Any, client: Any) -> None:
@@ -229,26 +244,3 @@ def _same_datacheck(distributed: Any, client: Any) -> None:
             has = f"datacheck {future.result()}" if future.status == "finished" else "no datacheck that can be imported"
             msg = f"the Dask worker {address} has {has}, not {__version__}. Give all workers the same environment."
             raise StorageError(msg)
-
-
-@contextlib.contextmanager
-def _apart() -> Iterator[None]:
-    """Start processes that do not see Ctrl-C, which is ours to handle, and do not run the user's script once more."""
-    main = vars(sys.modules["__main__"])
-    known = {name: main.get(name) for name in ("__file__", "__spec__")}
-    main.update(dict.fromkeys(known))
-    ours = threading.current_thread() is threading.main_thread()  # elsewhere signals are another's business
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if ours else None
-    safe = os.environ.get("PYTHONSAFEPATH")
-    os.environ["PYTHONSAFEPATH"] = "1"  # as -P of a child
-    try:
-        yield
-    except RuntimeError as error:
-        msg = f"the local Dask workers did not start: {error} Use --workers 1, or a cluster (--scheduler)."
-        raise StorageError(msg) from error
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, before)
-        if safe is None:
-            del os.environ["PYTHONSAFEPATH"]
-        main.update(known)

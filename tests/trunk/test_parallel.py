@@ -5,6 +5,7 @@ import sys
 import time
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def _misbehave(item):
     if item == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
     if item == "hang":
-        time.sleep(60)
+        time.sleep(3600)
     if item == "memory":
         bytearray(16 << 30)
     if item == "noise":
@@ -140,7 +141,7 @@ def test_one_child_serves_many_tasks_in_order():
     assert len({o.payloads[0]["pid"] for o in outcomes}) == 1
 
 
-def test_dask_workers_give_the_same_outcomes_in_the_same_order():
+def test_several_children_give_the_same_outcomes_in_the_same_order():
     tasks = [["a", "segfault", "b"], ["c"], ["d", "e"]]
     here, there = run(*tasks), run(*tasks, workers=2)
     assert [done(o) for o in there] == [done(o) for o in here] == [["a", "b"], ["c"], ["d", "e"]]
@@ -226,6 +227,32 @@ def test_no_child_outlives_the_map():
     (outcome,) = run(["a"])
     with pytest.raises(ProcessLookupError):
         os.kill(outcome.payloads[0]["pid"], 0)
+
+
+def test_children_that_are_at_work_end_with_whoever_leaves_the_map():
+    tasks = [{"items": [item]} for item in ("a", "hang", "hang", "b")]
+    outcomes = ordered_map(WORK, tasks, workers=2, limits=Limits(item_s=1e6))
+    assert done(next(outcomes)) == ["a"]
+    mine = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    assert mine
+    outcomes.close()
+    assert not [pid for pid in mine if Path(f"/proc/{pid}").exists()]
+
+
+def test_several_children_work_at_once_and_little_waits():
+    taken = []
+
+    def tasks():
+        for number in range(40):
+            taken.append(number)
+            yield {"items": [f"{number}"]}
+
+    outcomes = ordered_map(WORK, tasks(), workers=3)
+    found = [next(outcomes)]
+    assert len(taken) <= 7  # two for each child, and the one that was given out
+    found += outcomes
+    assert [done(o) for o in found] == [[f"{number}"] for number in range(40)]
+    assert len({o.payloads[0]["pid"] for o in found}) > 1
 
 
 def test_a_script_without_a_main_guard_is_not_run_again_by_its_workers(tmp_path, repository):
