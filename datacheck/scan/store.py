@@ -121,5 +121,6 @@ def write_run(folder: Path, files: Mapping[str, bytes | memoryview | Path]) -> N
         if isinstance(data, Path):
             fsops.link_or_copy(data, folder / name)
         else:
-            fsops.write_file(folder / name, data, mode=0o666)
+            # later runs of the same data give the rows another name: nobody may write into them
+            fsops.write_file(folder / name, data, mode=0o444 if name == SAMPLES else 0o666)
     fsops.sync_directory(folder)
