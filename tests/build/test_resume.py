@@ -17,6 +17,7 @@ from datacheck import fsops
 from datacheck.build import builder, record, staging
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import Finish
+from datacheck.build.target import InFolder
 from datacheck.cache import layout
 from datacheck.errors import (
     LostStagingError,
@@ -537,7 +538,7 @@ def test_a_cache_that_is_damaged_while_it_is_built_is_replaced(job, made, golden
     path = build_cache(job, tmp_path / "out").path
     (path / "manifest.json").chmod(0o644)
     (path / "manifest.json").write_bytes(b"{}")
-    monkeypatch.setattr(builder, "_finished", lambda target: (None, None))
+    monkeypatch.setattr(InFolder, "finished", lambda target: (None, None))
     built = build_cache(job, tmp_path / "out")
     assert tree(built.path) == golden
     assert Path(path.parent / layout.TRASH).is_dir()
