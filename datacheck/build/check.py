@@ -43,8 +43,8 @@ _HASH_SEED = "PYTHONHASHSEED"
 _WRITE, _TRACE = "datacheck.build.writer:write_shards", "datacheck.build.check:trace"
 _ADVICE = (
     "What a step makes of a sample must depend on that sample alone: not on the clock, on random numbers (seed a "
-    "generator with the sample's key), on the order of a set, on id() or hash(), on what was made before, or on which "
-    "thread is first."
+    "generator with the sample's key), on the order of a set, on id() or hash(), on other samples, before it or in its "
+    "block, or on which thread is first."
 )
 
 
