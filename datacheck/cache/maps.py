@@ -107,10 +107,17 @@ class ReadRows:
 
     def take(self, indices: Array, out: Array) -> None:
         """See `Rows`."""
-        raw = out.reshape(len(indices), -1).view(np.uint8) if out.size else out
-        for i in np.argsort(indices, kind="stable"):  # ascending offsets: read-ahead helps
-            g, row = divmod(int(indices[i]), self._grid.shard)
-            self._read(g, row * self._grid.row_bytes, memoryview(raw[i].data).cast("B"))
+        if not out.flags.c_contiguous:  # else the rows would go into a copy of it
+            msg = "rows are read into C-contiguous arrays only"
+            raise ValueError(msg)
+        raw, size, shard = out.reshape(-1).view(np.uint8).data, self._grid.row_bytes, self._grid.shard
+        order = np.argsort(indices, kind="stable")  # ascending offsets: read-ahead helps
+        rows = indices[order]
+        apart = (np.diff(rows) != 1) | (np.diff(order) != 1) | (rows[1:] % shard == 0)
+        firsts = np.flatnonzero(np.concatenate([np.ones(min(1, len(rows)), bool), apart]))
+        for i, count in zip(firsts.tolist(), np.diff([*firsts, len(rows)]).tolist(), strict=True):
+            (g, row), to = divmod(int(rows[i]), shard), int(order[i])
+            self._read(g, row * size, raw[to * size : (to + count) * size])
 
     def span(self, start: int, stop: int, out: Array) -> None:
         """See `Rows`."""
