@@ -38,6 +38,7 @@ from datacheck.errors import (
 )
 
 OWNER, _WORK = "OWNER", "work"
+_GONE = ".gone"  # of a hidden folder that is being removed
 _BEAT_S, _STALE_S = 60.0, 1800.0  # where locks cannot be trusted: how often an owner says that it lives, and until when
 _TRIES = 20
 _SOON_S = 0.01
@@ -158,6 +159,7 @@ def claimed(place: Path, key: str) -> Iterator[Staging]:
     staging = Staging(building / f"{key}.{uuid.uuid4().hex}")
     with contextlib.ExitStack() as stack:
         since = stack.enter_context(_owned(staging.folder))
+        _clear(building, key)
         for left in _abandoned(building, key, since):
             with contextlib.suppress(OSError):  # another was faster, or we have some work already
                 fsops.rename(left / _WORK, staging.work)
@@ -255,6 +257,7 @@ def is_gone(owner: Path, since: float | None) -> bool:
 
 def sweep(place: Path, key: str) -> None:
     """Remove what builders of this key left that are gone: its cache is there."""
+    _clear(place / layout.BUILDING, key)
     if (place / layout.BUILDING).is_dir() and fsops.is_local(place):
         for left in _abandoned(place / layout.BUILDING, key, None):
             discard(left)
@@ -262,13 +265,21 @@ def sweep(place: Path, key: str) -> None:
 
 def discard(folder: Path) -> None:
     """Remove a folder of a build: first its name, so that nobody writes there or takes it over half removed."""
-    hidden = folder.with_name(f".{folder.name.lstrip('.')}")
+    hidden = folder.with_name(f".{folder.name.lstrip('.')}{_GONE}")
     with contextlib.suppress(OSError):
         fsops.rename(folder, hidden)
     for place in (folder, hidden):
         with contextlib.suppress(StorageError):
             fsops.remove_tree(place)
     fsops.remove_empty(folder.parent)  # only where no other builder is at work
+
+
+def _clear(building: Path, key: str) -> None:
+    """Remove what builders of this key were about to remove when they were killed."""
+    for left in sorted(building.glob(f".{key}.*{_GONE}")):
+        with contextlib.suppress(StorageError):
+            fsops.remove_tree(left)
+    fsops.remove_empty(building)
 
 
 def _renamed(source: Path, target: Path) -> None:

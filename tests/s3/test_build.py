@@ -270,6 +270,18 @@ def test_what_the_store_lost_is_noticed_before_the_commit(job, url, tmp_path, mo
     assert list(find_caches(url)) == []
 
 
+def test_what_was_killed_while_it_was_removed_is_removed(job, url, tmp_path, monkeypatch):
+    remove = fsops.remove_tree
+    with monkeypatch.context() as patch:
+        patch.setattr(fsops, "remove_tree", lambda path: None)  # killed there
+        built = build_cache(job, url, staging=tmp_path / "staging")
+        assert left(tmp_path / "staging") != []
+    assert fsops.remove_tree is remove
+    assert build_cache(job, url, staging=tmp_path / "staging").reused
+    assert left(tmp_path / "staging") == []
+    assert verify(built.path) == []
+
+
 # ---------------------------------------------------------------------------------------------- the commit
 
 
