@@ -13,7 +13,7 @@ ROUNDED = {"exp", "log", "sin", "cos", "tan", "arctan2", "power", "matmul", "dot
 BUILD = ("build", "transforms", "sources", "cache")
 SORTED = {  # where the order of a listing is put right, or does not matter
     "listing.py": LISTINGS, "base.py": {"glob"}, "find.py": {"iterdir"}, "store.py": {"walk"}, "staging.py": LISTINGS,
-    "finish.py": {"walk"}, "gc.py": {"scandir", "walk"}, "shards.py": {"scandir"},
+    "finish.py": {"walk"}, "export.py": {"iterdir", "walk"}, "gc.py": {"scandir", "walk"}, "shards.py": {"scandir"},
 }  # fmt: skip
 
 

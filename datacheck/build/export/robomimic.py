@@ -1,0 +1,79 @@
+"""Episodes as robomimic's `SequenceDataset` reads them: one HDF5 file with a group per demonstration.
+
+/data                   attrs total (steps of all), env_args ({}: a cache knows of no simulator)
+/data/demo_<n>          attrs num_samples (its steps), key (in the cache)
+    actions, obs/..., every other field by its name
+/mask/<split>           the names of the valid demonstrations; train where the cache has no splits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from datacheck import fsops
+from datacheck.build.export.positions import NewFile
+from datacheck.build.export.samples import Exported
+from datacheck.cache import Cache, layout
+from datacheck.errors import UsageError
+
+FILE = "demo.hdf5"
+ACTIONS = "actions"
+
+
+def check(cache: Cache) -> None:
+    """Raise where a cache holds no episodes.
+
+    Raises:
+        UsageError: no field ``actions`` [steps, numbers].
+    """
+    spec = cache.fields.get(ACTIONS)
+    if spec is None or spec.dim is None or spec.kind != "array" or len(spec.item) != 1:
+        msg = (
+            f"{cache.path}: robomimic needs a field {ACTIONS} of the shape [T, numbers]; there are "
+            f"{', '.join(cache.fields)}. Name it so in the schema (at:), or choose another format."
+        )
+        raise UsageError(msg)
+
+
+def write(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
+    """Write the file; return what is to be known of it.
+
+    Raises:
+        OutOfSpaceError: the disk is full.
+    """
+    codes = cache.findings()
+    split = "train" if cache.root.split == layout.WHOLE else cache.root.split
+    place = NewFile(folder / FILE)
+    total, valid = 0, []
+    try:
+        with h5py.File(place, "w") as file:
+            data = file.create_group("data")
+            for number, sample in enumerate(samples):
+                total += _demo(data.create_group(f"demo_{number}"), sample)
+                if sample.key not in codes:
+                    valid.append(f"demo_{number}")
+                if place.error is not None:
+                    break
+            data.attrs["total"], data.attrs["env_args"] = total, "{}"
+            file.create_dataset(f"mask/{split}", data=np.array(valid, "S"), track_times=False)
+    finally:
+        place.close()
+        if place.error is not None:
+            raise fsops.refused(place.error, folder / FILE) from place.error
+    return {"file": FILE, "steps": total, "key": "attrs key of each demo"}
+
+
+def _demo(group: Any, sample: Exported) -> int:
+    """Write one demonstration; return its steps."""
+    for name, array in sorted(sample.arrays.items()):
+        group.create_dataset(name, data=array, track_times=False)
+    for name, text in sorted(sample.texts.items()):
+        group.create_dataset(name, data=np.frombuffer(text, np.uint8), track_times=False)
+    steps = len(sample.arrays[ACTIONS])
+    group.attrs["num_samples"], group.attrs["key"] = steps, sample.key
+    return steps

@@ -1,0 +1,401 @@
+"""Caches for other loaders: what the cache holds, in layouts that others read; equal bytes of equal caches."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from urllib.parse import unquote
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck import fsops
+from datacheck.build.export import npz, robomimic, webdataset
+from datacheck.build.export.export import export
+from datacheck.build.export.samples import file_name
+from datacheck.cache import open_cache
+from datacheck.errors import CorruptionError, OutOfSpaceError, StorageError, UsageError
+from datacheck.pipeline import build
+from datacheck.sample import ArraySpec
+from datacheck.system import System
+from datacheck.testing.synth import robomimic as synth
+from tests.build.test_resume import KilledError, Killing, Refusing, edited
+from tests.cache.make import make_cache
+
+SPECS = {
+    "actions": ArraySpec("float64", (2,), "T"),
+    "obs/pose": ArraySpec("float32", (3,), "T"),
+    "Label": ArraySpec("int16", ()),
+    "label": ArraySpec("bool", (2,)),
+    "mask.near": ArraySpec("float16", (2,), optional=True),
+    "text": ArraySpec("uint8", (), "fields.text", "text"),
+    "more": ArraySpec("uint8", (), "fields.more", "json", optional=True),
+}
+KEYS = ["a.b/c.npz/0", "a.b/c.npz/1", "__x__/.hidden", "d/é 7/..", "d/%2E", "plain", "q", "r"]
+
+
+def content(count):
+    rng = np.random.Generator(np.random.Philox(6))
+    found = []
+    for i in range(count):
+        rows = 0 if i == 6 else i + 1
+        sample = {
+            "actions": rng.standard_normal((rows, 2)), "obs/pose": rng.standard_normal((rows, 3)).astype(np.float32),
+            "Label": np.int16(i), "label": np.array([i % 2 == 1, True]), "text": f"cloud {i} é\0" if i % 2 else "",
+        }  # fmt: skip
+        if i % 3:
+            sample |= {"mask.near": rng.standard_normal(2).astype(np.float16), "more": {"n": [i, None, "x"]}}
+        found.append(sample)
+    return found
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """Eight samples: one is not valid (2), one could not be made (5), one has no steps (6)."""
+    samples = content(8)
+    order = sorted(range(8), key=lambda i: KEYS[i].encode())
+    made, valid = np.arange(8) != 5, np.arange(8) != 2
+    folder = make_cache(
+        tmp_path / "out", SPECS, [samples[i] for i in order], keys=[KEYS[i] for i in order], made=made[order],
+        valid=valid[order], k=2,
+    )  # fmt: skip
+    return folder, {KEYS[i]: samples[i] for i in order}
+
+
+VALID = [key for i, key in enumerate(KEYS) if i not in {2, 5}]
+
+
+def same(found, wanted):
+    assert found.dtype == np.asarray(wanted).dtype
+    assert found.shape == np.shape(wanted)
+    assert found.tobytes() == np.asarray(wanted).tobytes()
+
+
+def tree(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def about(folder):
+    return json.loads((folder / "export.json").read_text())
+
+
+# ---------------------------------------------------------------------------------------------- npz
+
+
+def test_npz_holds_every_field_of_every_valid_sample(cache, tmp_path):
+    folder, samples = cache
+    done = export(folder, tmp_path / "to", "npz")
+    assert done.left_out == {"not made": 1, "not valid": 1}
+    assert (done.samples, done.files) == (6, 7)
+    assert done.nbytes == sum(map(len, tree(done.path).values()))
+    names = sorted(str(p.relative_to(done.path)) for p in done.path.rglob("*.npz") if p.is_file())
+    assert sorted(unquote(name.removesuffix(".npz")) for name in names) == sorted(VALID)
+    for name in names:
+        wanted = samples[unquote(name.removesuffix(".npz"))]
+        with np.load(done.path / name, allow_pickle=False) as found:
+            assert sorted(found) == sorted(wanted)
+            for field in found:
+                if field == "text":
+                    assert found[field].tobytes().decode() == wanted[field]
+                elif field == "more":
+                    assert json.loads(found[field].tobytes()) == wanted[field]
+                else:
+                    same(found[field], wanted[field])
+
+
+def test_two_keys_that_are_one_file_are_refused(tmp_path, monkeypatch):
+    folder = make_cache(tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}] * 2, keys=["A", "a"])
+    monkeypatch.setattr(npz, "_name", lambda key: key.lower() + ".npz")  # as a Mac's disk does it
+    with pytest.raises(UsageError, match="another sample has the same file name"):
+        export(folder, tmp_path / "to", "npz")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["c"]
+
+
+# ---------------------------------------------------------------------------------------------- WebDataset
+
+
+def read_as_webdataset(path):
+    """Group the files of a tar as the webdataset package documents it: what is before the first dot is the key."""
+    found = []
+    with tarfile.open(path) as tar:
+        for member in tar:
+            assert (member.mtime, member.uid, member.gid, member.uname, member.mode) == (0, 0, 0, "", 0o644)
+            if re.match(r"__[^/]*__($|/)", member.name):
+                continue  # taken for metadata
+            key, suffix = re.match(r"^((?:.*/|)[^.]+)[.]([^/]*)$", member.name).groups()
+            if not found or found[-1]["__key__"] != key:
+                assert key not in [sample["__key__"] for sample in found]
+                found.append({"__key__": key})
+            assert suffix.lower() not in found[-1]
+            found[-1][suffix.lower()] = tar.extractfile(member).read()
+    return found
+
+
+def test_webdataset_tars_hold_every_field_under_names_that_it_splits_rightly(cache, tmp_path, monkeypatch):
+    folder, samples = cache
+    monkeypatch.setattr(webdataset, "SHARD_BYTES", 12_000)
+    done = export(folder, tmp_path / "to", "webdataset")
+    tars = sorted(done.path.glob("shard-*.tar"))
+    assert len(tars) > 1
+    found = [sample for tar in tars for sample in read_as_webdataset(tar)]
+    assert [unquote(sample["__key__"]) for sample in found] == sorted(VALID, key=str.encode)
+    names = about(done.path)["names"]["fields"]
+    assert names == {
+        "actions": "actions.npy", "obs/pose": "obs%2Fpose.npy", "Label": "%4Cabel.npy", "label": "label.npy",
+        "mask.near": "mask.near.npy", "text": "text.txt", "more": "more.json",
+    }  # fmt: skip
+    for sample in found:
+        wanted = samples[unquote(sample.pop("__key__"))]
+        assert len(sample) == len(wanted)
+        for field, value in wanted.items():
+            raw = sample[names[field].lower()]
+            if field == "text":
+                assert raw.decode() == value
+            elif field == "more":
+                assert json.loads(raw) == value
+            else:
+                same(np.load(io.BytesIO(raw), allow_pickle=False), value)
+    assert all(tar.stat().st_size % tarfile.RECORDSIZE == 0 for tar in tars)
+
+
+@given(st.text(max_size=12))
+def test_names_are_plain_and_give_the_key_again(key):
+    """A NUL alone stands for an empty part, which no listed file has."""
+    for escaped, flat in (("", False), (".", False), ("ABC", True)):
+        name = file_name(key, escaped, flat=flat)
+        assert re.fullmatch(r"[A-Za-z0-9_.~ @+=,()\[\]%/-]+", name)
+        assert not set(name.split("/")) & {"", ".", ".."}
+        assert "." not in name or not escaped.startswith(".")
+        back = "/".join("" if part == "%00" else unquote(part, errors="surrogatepass") for part in name.split("/"))
+        assert back == "/".join("" if part == "\0" else part for part in key.split("/"))
+
+
+# ---------------------------------------------------------------------------------------------- robomimic
+
+
+def test_robomimic_finds_its_layout(cache, tmp_path):
+    folder, samples = cache
+    done = export(folder, tmp_path / "to", "robomimic")
+    assert done.left_out == {"not made": 1, "not valid": 1, "empty": 1}
+    keys = [key for key in sorted(VALID, key=str.encode) if key != KEYS[6]]
+    with h5py.File(done.path / "demo.hdf5", "r", swmr=True, libver="latest") as file:  # as SequenceDataset opens it
+        demos = sorted(file["data"], key=lambda name: int(name[5:]))
+        assert [file["data"][name].attrs["key"] for name in demos] == keys
+        assert [name.decode() for name in file["mask/train"][:]] == demos
+        assert json.loads(file["data"].attrs["env_args"]) == {}
+        assert file["data"].attrs["total"] == sum(len(samples[key]["actions"]) for key in keys)
+        for name, key in zip(demos, keys, strict=True):
+            demo, wanted = file["data"][name], samples[key]
+            assert demo.attrs["num_samples"] == len(wanted["actions"])
+            assert sorted(demo) == sorted({field.split("/")[0] for field in wanted})
+            for field in ("actions", "obs/pose", "Label", "label", "mask.near"):
+                if field in wanted:
+                    same(demo[field][()], wanted[field])
+            assert demo["text"][()].tobytes().decode() == wanted["text"]
+
+
+def test_robomimic_names_the_valid_ones_among_all(cache, tmp_path):
+    folder, _ = cache
+    done = export(folder, tmp_path / "to", "robomimic", invalid=True)
+    assert done.left_out == {"not made": 1, "empty": 1}
+    with h5py.File(done.path / "demo.hdf5") as file:
+        keys = {name: demo.attrs["key"] for name, demo in file["data"].items()}
+        assert sorted(keys.values()) == sorted({*VALID, KEYS[2]} - {KEYS[6]})
+        assert {keys[name.decode()] for name in file["mask/train"][:]} == {*VALID} - {KEYS[6]}
+
+
+def test_robomimic_comes_back_as_the_same_samples(tmp_path):
+    synth.write(tmp_path / "data", 5, synth.Size(tasks=2, demos=4, steps=50))
+    (first,) = build("robomimic", tmp_path / "data", tmp_path / "one")
+    done = export(first.path, tmp_path / "to", "robomimic")
+    (second,) = build("robomimic", tmp_path / "to", tmp_path / "two")
+    one, two = open_cache(first.path), open_cache(second.path)
+    assert one.usable.all()
+    assert two.usable.all()
+    with h5py.File(done.path / "demo.hdf5") as file:
+        before = {f"demo.hdf5/{name}": demo.attrs["key"] for name, demo in file["data"].items()}
+    digests = dict(zip(one.keys(range(len(one))), one.digests(range(len(one))).tolist(), strict=True))
+    again = dict(zip(two.keys(range(len(two))), two.digests(range(len(two))).tolist(), strict=True))
+    names = {
+        key: next(old for name, old in before.items() if name.split("/")[-1] == key.split("/")[-1]) for key in again
+    }
+    assert len(set(names.values())) == len(digests) == 8
+    assert {names[key]: digest for key, digest in again.items()} == digests
+
+
+@pytest.mark.parametrize("spec", [ArraySpec("float32", (7, 2)), ArraySpec("float32", (), "T"), None])
+def test_what_holds_no_episodes_is_refused(tmp_path, spec):
+    specs = {"x": ArraySpec("int8", ()), **({"actions": spec} if spec else {})}
+    sample = {"x": np.int8(1), **({"actions": np.zeros((7, 2) if spec.dim is None else 3)} if spec else {})}
+    folder = make_cache(tmp_path / "c", specs, [sample])
+    with pytest.raises(UsageError, match=r"robomimic needs a field actions .*; there are"):
+        export(folder, tmp_path / "to", "robomimic")
+    assert not (tmp_path / "to").exists()
+
+
+# ---------------------------------------------------------------------------------------------- of all formats
+
+FORMATS = ["robomimic", "webdataset", "npz"]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_equal_caches_give_equal_bytes(cache, tmp_path, form, monkeypatch):
+    folder, _ = cache
+    one = export(folder, tmp_path / "one", form)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    mask = os.umask(0o077)
+    try:
+        two = export(folder, tmp_path / "two", form)
+    finally:
+        os.umask(mask)
+        monkeypatch.undo()
+        time.tzset()
+    assert tree(one.path) == tree(two.path)
+    said = about(one.path)
+    assert said["cache"]["digest"] == open_cache(folder).manifest.digest
+    assert (said["samples"], said["left_out"]) == (one.samples, one.left_out)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_nothing_is_overwritten_and_nothing_half_written(cache, tmp_path, form):
+    folder, _ = cache
+    (tmp_path / "to").mkdir()
+    (tmp_path / "to/mine").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("to", "file", "link"):
+        with pytest.raises(UsageError, match="is there already, and nothing is overwritten"):
+            export(folder, tmp_path / name, form)
+    for number, (damaged, _) in enumerate([("fields/actions/c.3.0", 0), ("fields/text/c.3", 0)]):
+        edited(folder / damaged, lambda raw: bytes([raw[0] ^ 1]) + raw[1:])
+        with pytest.raises(CorruptionError):
+            export(folder, tmp_path / f"new{number}", form)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "link", "out", "to"]
+    assert tree(tmp_path / "to") == {"mine": b"mine"}
+
+
+def test_an_empty_folder_is_filled_and_one_that_comes_meanwhile_is_left(cache, tmp_path, monkeypatch):
+    folder, _ = cache
+    (tmp_path / "to").mkdir()
+    assert export(folder, tmp_path / "to", "npz").samples == 6
+    real = fsops.rename
+
+    def slow(source, target):
+        target.mkdir()
+        (target / "theirs").touch()
+        real(source, target)
+
+    monkeypatch.setattr(fsops, "rename", slow)
+    with pytest.raises(UsageError, match="came while this was written"):
+        export(folder, tmp_path / "late", "npz")
+    assert tree(tmp_path / "late") == {"theirs": b""}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["late", "out", "to"]
+
+
+def test_where_nothing_is_left_there_is_nothing_to_export(tmp_path):
+    folder = make_cache(tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}] * 3, valid=[False] * 3)
+    with pytest.raises(UsageError, match=r"no sample is left to export \(3 not valid\)"):
+        export(folder, tmp_path / "to", "npz")
+    assert export(folder, tmp_path / "to", "npz", invalid=True).samples == 3
+
+
+def test_a_sample_without_any_field_is_left_out(tmp_path):
+    specs = {"x": ArraySpec("int8", (), optional=True), "t": ArraySpec("uint8", (), "fields.t", "text", optional=True)}
+    folder = make_cache(tmp_path / "c", specs, [{"x": np.int8(1)}, {}, {"t": ""}])
+    done = export(folder, tmp_path / "to", "webdataset")
+    assert done.left_out == {"empty": 1}
+    assert [sorted(s) for s in read_as_webdataset(done.path / "shard-000000.tar")] == [
+        ["__key__", "x.npy"], ["__key__", "t.txt"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_kill_at_any_call_leaves_no_folder_of_that_name(cache, tmp_path, form, monkeypatch):
+    folder, _ = cache
+    golden = tree(export(folder, tmp_path / "golden", form).path)
+    counting = Killing(10**9)
+    monkeypatch.setattr(fsops, "SYSTEM", counting)
+    export(folder, tmp_path / "counted", form)
+    for number in range(1, counting.calls + 1, max(1, counting.calls // 25)):
+        to = tmp_path / str(number)
+        monkeypatch.setattr(fsops, "SYSTEM", Killing(number))
+        with pytest.raises(KilledError):
+            export(folder, to, form)
+        monkeypatch.setattr(fsops, "SYSTEM", System())
+        assert not to.exists() or tree(to) == golden
+        if not to.exists():
+            assert tree(export(folder, to, form).path) == golden
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("kind", ["create", "write", "write_at", "sync", "close", "rename"])
+def test_a_full_or_failing_disk_is_one_typed_error_and_leaves_nothing(cache, tmp_path, form, kind, monkeypatch):
+    folder, _ = cache
+    for number, code in ((0, errno.ENOSPC), (3, errno.EIO)):
+        refusing = Refusing(kind, number, code)
+        monkeypatch.setattr(fsops, "SYSTEM", refusing)
+        raised = None
+        try:
+            export(folder, tmp_path / f"{number}", form)
+        except StorageError as caught:
+            raised = caught
+        monkeypatch.setattr(fsops, "SYSTEM", System())
+        assert (raised is None) == (refusing.left >= 0)
+        assert raised is None or kind == "sync" or isinstance(raised, OutOfSpaceError) == (code == errno.ENOSPC)
+        assert [p.name for p in tmp_path.glob(".*")] == []
+        assert (tmp_path / f"{number}").exists() == (raised is None)
+
+
+HDF5 = """
+import sys
+from pathlib import Path
+from datacheck import fsops
+from datacheck.build.export.export import export
+from datacheck.errors import OutOfSpaceError
+from tests.build.test_resume import Refusing
+import errno
+for number in range(int(sys.argv[3])):
+    fsops.SYSTEM = Refusing("write_at", number, errno.ENOSPC)
+    try:
+        export(sys.argv[1], Path(sys.argv[2], str(number)), "robomimic")
+    except OutOfSpaceError:
+        print("told", flush=True)
+"""
+
+
+def test_a_disk_that_is_full_at_any_write_does_not_kill_the_process(cache, tmp_path, repository):
+    """HDF5 2.0 ends with a segmentation fault where it cannot write while it closes a file."""
+    folder, _ = cache
+
+    class Counting(System):
+        calls = 0
+
+        def write_at(self, descriptor, data, offset):
+            Counting.calls += 1
+            return super().write_at(descriptor, data, offset)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(fsops, "SYSTEM", Counting())
+        export(folder, tmp_path / "counted", "robomimic")
+    script = [sys.executable, "-c", HDF5, str(folder), str(tmp_path), str(Counting.calls)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository), *filter(None, sys.path)])}
+    done = subprocess.run(script, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout.split()) == (0, ["told"] * Counting.calls), done.stderr
+    assert Counting.calls > 20
+
+
+def test_the_file_of_robomimic_has_the_name_that_its_schema_looks_for():
+    assert Path(robomimic.FILE).suffix == ".hdf5"
+    assert re.fullmatch(r"demo(?:_v\d+)?\.hdf5", robomimic.FILE)

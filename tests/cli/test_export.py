@@ -1,0 +1,56 @@
+"""``datacheck cache export``: what it prints, and with which exit code it ends."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from datacheck.cli.main import run
+from datacheck.sample import ArraySpec
+from tests.cache.make import make_cache
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made, valid = [True] * 4 + [False], [True, False, True, True, True]
+    return make_cache(
+        tmp_path / "cache", {"x": ArraySpec("int64", ())}, [{"x": i} for i in range(5)], made=made, valid=valid
+    )
+
+
+def test_it_says_what_was_written_and_left_out(cache, tmp_path, capsys):
+    assert run(["cache", "export", "cache", "--to", "one", "--as", "npz"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("one: 3 samples in 4 files, ")
+    assert lines[1:] == ["    left out: 1 not made, 1 not valid"]
+    assert json.loads((tmp_path / "one/export.json").read_text())["left_out"] == {"not made": 1, "not valid": 1}
+    assert [int(np.load(p)["x"]) for p in sorted(tmp_path.glob("one/sample/*.npz"))] == [0, 2, 3]
+    assert run(["cache", "export", "cache", "--to", "two", "--as", "webdataset", "--invalid"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["    left out: 1 not made"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["cache", "--to", "cache", "--as", "npz"], 2, "is there already"),
+        (["cache", "--to", "new", "--as", "robomimic"], 2, "robomimic needs a field actions"),
+        (["cache", "--to", "new", "--as", "parquet"], 2, "parquet"),
+        (["nowhere", "--to", "new", "--as", "npz"], 2, "no such folder"),
+        (["cache", "--as", "npz"], 2, "--to"),
+    ],
+)
+def test_wrong_requests_end_with_2(cache, tmp_path, capsys, words, code, said):
+    assert run(["cache", "export", *words]) == code
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_damage_ends_with_7(cache, tmp_path, capsys):
+    file = cache / "fields/x/c.0"
+    file.write_bytes(b"\1" + file.read_bytes()[1:])
+    assert run(["cache", "export", "cache", "--to", "new", "--as", "npz"]) == 7
+    assert "datacheck cache repair" in capsys.readouterr().err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache"]
