@@ -167,9 +167,9 @@ class _Found:
     def _table(self, path: str, dtype: str, rows: int) -> tuple[Array, Array]:
         """Return a table and which of its rows are right: all, those in whole chunks, or none."""
         grid = layout.table_grid(dtype, rows)
-        array = StoredArray(self._place, path, layout.array_document(grid, {}), lambda *_: "")
         good = np.ones(rows, bool)
         with suppress(*_LOST):
+            array = StoredArray(self._place, path, layout.array_document(grid, {}), lambda *_: "")
             values = array.unchecked()
             if f"{path}/{grid.shard_file(0)}" not in self._intact:
                 found = np.array([array.digest(j) for j in range(array.chunks)], np.uint64)

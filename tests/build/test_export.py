@@ -30,6 +30,7 @@ from datacheck.pipeline import build
 from datacheck.sample import ArraySpec
 from datacheck.system import System
 from datacheck.testing.synth import robomimic as synth
+from tests.build.make import schema_of
 from tests.build.test_resume import KilledError, Killing, Refusing, edited
 from tests.cache.make import make_cache
 
@@ -234,6 +235,23 @@ def test_robomimic_comes_back_as_the_same_samples(tmp_path):
     assert {names[key]: digest for key, digest in again.items()} == digests
 
 
+def test_webdataset_comes_back_as_the_same_samples(tmp_path):
+    rng = np.random.Generator(np.random.Philox(8))
+    specs = {"obs/points": ArraySpec("float32", (3,), "P"), "label": ArraySpec("int16", ())}
+    values = [{"obs/points": rng.random((i + 1, 3), np.float32), "label": np.int16(i)} for i in range(5)]
+    first = make_cache(tmp_path / "one", specs, values, keys=[f"scan.{i}/a" for i in range(5)])
+    names = about(export(first, tmp_path / "to", "webdataset").path)["names"]["fields"]
+    fields = {
+        "obs/points": {"at": names["obs/points"], "shape": ["P", 3]},
+        "label": {"at": names["label"], "shape": []},
+    }
+    (second,) = build(schema_of(fields, files="*.tar", samples={"each": "key"}), tmp_path / "to", tmp_path / "two")
+    one, two = open_cache(first), open_cache(second.path)
+    assert [unquote(key.removeprefix("shard-000000.tar:/")) for key in two.keys(range(5))] == one.keys(range(5))
+    assert two.digests(range(5)).tolist() == one.digests(range(5)).tolist()
+    assert two.usable.all()
+
+
 @pytest.mark.parametrize("spec", [ArraySpec("float32", (7, 2)), ArraySpec("float32", (), "T"), None])
 def test_what_holds_no_episodes_is_refused(tmp_path, spec):
     specs = {"x": ArraySpec("int8", ()), **({"actions": spec} if spec else {})}
@@ -364,6 +382,7 @@ from pathlib import Path
 from datacheck import fsops
 from datacheck.build.export.export import export
 from datacheck.errors import OutOfSpaceError
+from tests.build.make import schema_of
 from tests.build.test_resume import Refusing
 import errno
 for number in range(int(sys.argv[3])):
