@@ -1,7 +1,7 @@
 """Tar files as WebDataset reads them: the files of a sample lie together, its key stands before the first dot.
 
 ``<key>.<field>.npy``, ``.txt`` and ``.json``. Keys and fields are percent-encoded, dots of keys and slashes of fields
-too; readers turn what stands behind the first dot into small letters.
+too; fields are in small letters, into which readers turn them.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def write(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, 
 
 
 def _extensions(kinds: Mapping[str, str]) -> dict[str, str]:
-    """Return what stands behind the first dot, by field: readers must tell fields apart when letters are small."""
+    """Return what stands behind the first dot, by field: in small letters, as readers see it."""
     alike = Counter(name.lower() for name in kinds)
     names = {name: file_name(name, ascii_uppercase if alike[name.lower()] > 1 else "", flat=True) for name in kinds}
-    return {name: f"{said}.{_ENDS[kinds[name]]}" for name, said in names.items()}
+    return {name: f"{said.lower()}.{_ENDS[kinds[name]]}" for name, said in names.items()}
 
 
 def _tarred(samples: Iterator[Exported], names: dict[str, str]) -> Iterator[bytes]:
