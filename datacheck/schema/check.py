@@ -129,13 +129,13 @@ def _counts(lists: str | dict[str, str]) -> Iterator[Complaint]:
 
 def _each(each: str | None, names: list[str]) -> Iterator[Complaint]:
     where = ("samples", "each")
-    if each is None or re.fullmatch(r"line|row|key|ends:[^/\s].*", each):
+    if each is None or re.fullmatch(r"line|row|key|episode|ends:[^/\s].*", each):
         return
     if each.startswith("/") and each.strip("/"):
         yield from _template(each.strip("/"), where, names)
         return
-    near = meant(each, ["line", "row", "key"])
-    yield where, f"cannot read {each!r}; allowed are line, row, key, /group/pattern_* and ends:path{near}"
+    near = meant(each, ["line", "row", "key", "episode"])
+    yield where, f"cannot read {each!r}; allowed are line, row, key, episode, /group/pattern_* and ends:path{near}"
 
 
 def _allows(pattern: str, split: str) -> bool:

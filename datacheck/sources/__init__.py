@@ -10,6 +10,7 @@ from datacheck.sample import Depth
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item, Source, Unread, Work
 from datacheck.sources.entries import Entries, Entry
+from datacheck.sources.episodes import EpisodeSource
 from datacheck.sources.files import FileSource
 from datacheck.sources.groups import GroupSource, KeySource
 from datacheck.sources.lines import LineSource
@@ -24,7 +25,7 @@ __all__ = [
     "plan_work", "with_stats",
 ]  # fmt: skip
 
-_WORDS: dict[str, type[Source]] = {"line": LineSource, "row": RowSource, "key": KeySource}
+_WORDS: dict[str, type[Source]] = {"line": LineSource, "row": RowSource, "key": KeySource, "episode": EpisodeSource}
 
 
 def open_source(
@@ -55,7 +56,7 @@ def open_source(
         kind = RaggedSource
     else:
         msg = (
-            f"{schema.name}, samples.each: found {each!r}; allowed are line, row, key, groups of a "
+            f"{schema.name}, samples.each: found {each!r}; allowed are line, row, key, episode, groups of a "
             f"container ('/data/demo_*'), and ends of episodes ('ends:meta/episode_ends')"
         )
         raise SchemaError(msg)

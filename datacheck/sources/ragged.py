@@ -10,6 +10,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.sample import Column, Container
 from datacheck.schema.model import FieldSpec
+from datacheck.sources.base import Item
 from datacheck.sources.strips import Array, Span, Strips, StripSource
 from datacheck.sources.values import read_value
 
@@ -22,12 +23,13 @@ class RaggedSource(StripSource):
         """The name of the array of ends."""
         return (self.schema.samples.each or "").removeprefix("ends:").strip("/")
 
-    def spans(self, container: Container, strips: Strips) -> list[Span]:
-        """Return one span per episode.
+    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, list[Span]]:
+        """Return one span per episode, counted from 0.
 
         Raises:
             FormatError: there are no ends, they do not ascend, or a field ends elsewhere.
         """
+        del item
         ends = read_value(container, self.ends, FieldSpec(dtype="int64"), self.ends)
         if not isinstance(ends, np.ndarray) or ends.ndim != 1 or ends.dtype.kind not in "iu":
             found = "nothing" if ends is None else "no list of whole numbers"
@@ -40,7 +42,7 @@ class RaggedSource(StripSource):
             raise FormatError(msg)
         strips.leave_out(self.ends)
         strips.keep(stops[-1], f"{self.ends} ends at {stops[-1]}")
-        return list(pairwise(stops))
+        return np.arange(len(ends)), list(pairwise(stops))
 
     def column(self, value: Any, lengths: Array) -> Column:
         """Return the column of samples of these lengths."""

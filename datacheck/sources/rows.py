@@ -8,19 +8,20 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.sample import Column, Container
+from datacheck.sources.base import Item
 from datacheck.sources.strips import Array, Span, Strips, StripSource, per_sample
 
 
 class RowSource(StripSource):
     """Samples that are entries of the first axis of every field."""
 
-    def spans(self, container: Container, strips: Strips) -> list[Span]:
-        """Return one span per row.
+    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, list[Span]]:
+        """Return one span per row, counted from 0.
 
         Raises:
             FormatError: the fields differ in length.
         """
-        del container
+        del item, container
         declared = [name for name in strips.lengths if name in strips.declared]
         lengths = {name: strips.lengths[name] for name in declared or strips.lengths if strips.lengths[name] >= 0}
         if not lengths:
@@ -32,7 +33,7 @@ class RowSource(StripSource):
             msg = f"its arrays differ in length ({said}); name the fields that are cut into rows"
             raise FormatError(msg)
         strips.keep(total, f"{first} has {total}")
-        return [(row, row + 1) for row in range(total)]
+        return np.arange(total), [(row, row + 1) for row in range(total)]
 
     def column(self, value: Any, lengths: Array) -> Column:
         """Return the column of samples that are one row each."""

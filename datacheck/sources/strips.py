@@ -147,11 +147,11 @@ def _merged(spans: Sequence[Span]) -> Iterator[Span]:
 
 
 class StripSource(Source):
-    """Samples that lie behind one another in the arrays of a file; keys end in 12 digits, counted from 0."""
+    """Samples that lie behind one another in the arrays of a file; keys end in the 12 digits of a sample's number."""
 
     @abstractmethod
-    def spans(self, container: Container, strips: Strips) -> list[Span]:
-        """Return [start, stop) of every sample, and settle in `strips` which fields are cut.
+    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, list[Span]]:
+        """Return the samples' numbers, ascending, and their [start, stop); settle in `strips` which fields are cut.
 
         Raises:
             FormatError: the file does not say.
@@ -173,20 +173,22 @@ class StripSource(Source):
             facts = self.with_companions(companions, item, item.names, shelf)
             strips = Strips(container, fields, companions)
             self.left_out(item.path, strips.values)
-            spans = self.spans(container, strips)
-            numbers: Sequence[int] = range(len(spans))
+            numbers, spans = self.spans(item, container, strips)
+            places: Sequence[int] = range(len(spans))
             if item.keys is None and not spans:
                 msg = "holds no sample"
                 raise FormatError(msg)
             if item.keys is not None:
                 wanted, strange = numbers_of(item)
-                numbers = [n for n in wanted if n < len(spans)]
-                lost = [numbered(item.path, n) for n in wanted if n >= len(spans)]
+                at = np.searchsorted(numbers, wanted)
+                there = np.append(numbers, -1)[at] == wanted
+                places = at[there].tolist()
+                lost = [numbered(item.path, n) for n in np.asarray(wanted)[~there].tolist()]
                 yield from strange
                 yield from (Unread(key, "DC101", f"{item.path} holds {len(spans)} samples only") for key in lost)
-            for chunk in strips.chunks([spans[n] for n in numbers]):
-                picked = [numbers[place] for place in chunk]
-                yield self._block(item, strips, picked, [spans[n] for n in picked], facts)
+            for chunk in strips.chunks([spans[place] for place in places]):
+                picked = [places[n] for n in chunk]
+                yield self._block(item, strips, numbers[picked].tolist(), [spans[n] for n in picked], facts)
 
     def _block(
         self, item: Item, strips: Strips, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]

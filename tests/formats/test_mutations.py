@@ -15,7 +15,7 @@ from datacheck.errors import FormatError
 from tests.formats.reading import CORPUS, read_all
 
 PURE = ("json", "jsonl", "kitti", "mp4", "npy", "npz", "obj", "off", "pcd", "pickle", "ply", "tar", "text", "yaml")
-FOREIGN = ("hdf5", "image", "las")
+FOREIGN = ("hdf5", "image", "las", "parquet")
 FILES = sorted(p for name in PURE for p in (CORPUS / name).glob("y_*"))
 
 EDITS = st.lists(

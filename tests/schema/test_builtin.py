@@ -71,6 +71,11 @@ LAYOUTS = {
     "SemanticKITTI": ("kitti", ["sequences/00/velodyne/000000.bin", "sequences/00/labels/000000.label"]),
     "WebDataset, numbered": ("webdataset", ["000000.tar", "000001.tar"]),
     "WebDataset, named": ("webdataset", ["train/imagenet-train-000000.tar", "val/imagenet_val_0007.tar"]),
+    "LeRobot v2": ("lerobot", ["meta/info.json", "meta/episodes.jsonl", "data/chunk-000/episode_000000.parquet"]),
+    "LeRobot v3": (
+        "lerobot", ["pusht/meta/info.json", "pusht/meta/episodes/chunk-000/file-000.parquet",
+                    "pusht/data/chunk-000/file-000.parquet", "pusht/videos/top/chunk-000/file-000.mp4"],
+    ),
     "Diffusion Policy": ("replay_zarr", ["pusht/pusht_cchi_v7_replay.zarr/.zgroup"]),
 }  # fmt: skip
 NOBODY_S = {
@@ -79,6 +84,7 @@ NOBODY_S = {
     "groups": ["data.hdf5", "train.h5"],
     "lines": ["corpus.jsonl", "c4.json"],
     "an archive": ["images.tar", "HO3D_v3.tar"],
+    "tables": ["a.parquet", "data/train-00000-of-00001.parquet"],
     "a store": ["dataset.zarr/.zgroup"],
     "pickles": ["meta/0000.pkl"],
 }

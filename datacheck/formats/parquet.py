@@ -1,0 +1,212 @@
+"""Parquet: columns as arrays, read row group by row group; lists of one length are further axes.
+
+Names are those of the columns. What is a value: numbers, times (as whole numbers of the unit that the file says), text,
+and lists of them; lists of different lengths and lists of texts are JSON, one entry per row. Bytes (pictures) and
+records are no values: they are not listed, and reading one says why. An empty place (null) is an error: no number is
+made up for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint
+from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, check_expansion, foreign, plain
+from datacheck.sample import Array, Container
+
+_MARK = b"PAR1"
+_FOOTER_BYTES = 64 << 20
+_ENTRIES = 1_000_000  # of one list in the footer
+_BATCH = 1 << 16  # rows
+
+
+@cache
+def _libraries() -> tuple[Any, Any]:
+    import pyarrow as pa  # noqa: PLC0415  0.1 s, for files of this format only
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    return pa, pq
+
+
+class _Parquet(Container):
+    """An open Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        self._nbytes = _check_ends(path)
+        self._pa, pq = _libraries()
+        with foreign("damaged Parquet file"):
+            self._file = pq.ParquetFile(
+                path, pre_buffer=False, thrift_string_size_limit=_FOOTER_BYTES, thrift_container_size_limit=_ENTRIES,
+                schema_depth_limit=DEPTH, page_checksum_verification=True, arrow_extensions_enabled=False,
+            )  # fmt: skip
+            self._types = {field.name: field.type for field in self._file.schema_arrow}
+            if len(self._types) != len(self._file.schema_arrow):
+                msg = "two columns have one name"
+                raise FormatError(msg)
+            self._meta = self._file.metadata
+            groups = [self._meta.row_group(i).num_rows for i in range(self._meta.num_row_groups)]
+            if min(groups, default=0) < 0 or sum(groups) != self._meta.num_rows:
+                msg = f"{self._meta.num_rows:,} rows are declared, its row groups have {sum(groups):,}"
+                raise FormatError(msg)
+        self._stops = np.cumsum([0, *groups])
+
+    def close(self) -> None:
+        with foreign("cannot close the file"):
+            self._file.close()
+
+    def names(self) -> list[str]:
+        return sorted(name for name, kind in self._types.items() if _leaf(self._pa, kind) is not None)
+
+    def read(self, name: str) -> Any:
+        return self.read_rows(name, 0, self._meta.num_rows)
+
+    def read_rows(self, name: str, start: int, stop: int) -> Any:
+        kind = self._types[name]
+        leaf = _leaf(self._pa, kind)
+        if leaf is None:
+            msg = f"{name}: values of type {str(kind)[:60]} are not read; numbers, text and lists of them are"
+            raise FormatError(msg)
+        start, stop = max(0, start), min(stop, self._meta.num_rows)
+        groups = [i for i in range(len(self._stops) - 1) if self._stops[i] < stop and self._stops[i + 1] > start]
+        if not groups or start >= stop:
+            return self.read_rows(name, 0, 1)[:0] if self._meta.num_rows else self._empty(kind, leaf)
+        with foreign(name):
+            first = int(self._stops[groups[0]])
+            rows = self._pa.chunked_array(list(self._batches(name, groups, stop - first)), kind)
+            if len(rows) < stop - first:
+                msg = f"{stop - first:,} rows are declared, {len(rows):,} are there"
+                raise FormatError(msg)
+            return _values(self._pa, rows.slice(start - first, stop - start).combine_chunks(), start)
+
+    def _batches(self, name: str, groups: list[int], most: int) -> Iterator[Any]:
+        """Yield a column of some row groups, piece by piece, at least `most` rows of it.
+
+        Raises:
+            FormatError: it is far larger than its bytes.
+
+        Notes:
+            What the footer says of a column is not asked for: a wrong word there makes Arrow end the process.
+        """
+        seen = size = 0
+        for batch in self._file.iter_batches(_BATCH, row_groups=groups, columns=[name], use_threads=False):
+            column = batch.column(0)
+            yield column
+            seen, size = seen + len(column), size + column.nbytes
+            check_expansion(size, self._nbytes, name)
+            if seen >= most:
+                return
+
+    def _empty(self, kind: Any, leaf: Any) -> Any:
+        if not _is_number(self._pa, leaf):
+            return []
+        shape = [0]
+        while kind is not leaf and hasattr(kind, "value_type"):
+            shape.append(kind.list_size if self._pa.types.is_fixed_size_list(kind) else 0)
+            kind = kind.value_type
+        return np.empty(shape, _dtype(self._pa, leaf))
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        kind = self._types[name]
+        if _is_number(self._pa, kind):
+            return (self._meta.num_rows,), _dtype(self._pa, kind).str
+        first = self.read_rows(name, 0, 1)  # of lists, the first row speaks for all
+        if not isinstance(first, np.ndarray):
+            return (), "json"
+        return (self._meta.num_rows, *first.shape[1:]), first.dtype.str
+
+
+def _check_ends(path: Path) -> int:
+    """See that a file begins and ends as Parquet does, before a library looks at it; return its size.
+
+    Raises:
+        FormatError: it does not.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(4)
+        file.seek(max(0, size - 8))
+        tail = file.read(8)
+    if head != _MARK or size < 12:
+        msg = f"not a Parquet file: it starts with {head!r}, not with {_MARK!r}" + (" (encrypted)" * (head == b"PARE"))
+        raise FormatError(msg)
+    if tail[4:] != _MARK:
+        msg = f"it ends with {tail[4:]!r}, not with {_MARK!r}: the file is cut short, or was not finished"
+        raise FormatError(msg)
+    footer = int.from_bytes(tail[:4], "little")
+    if footer > size - 12:
+        msg = f"a footer of {footer:,} bytes in a file of {size:,}"
+        raise FormatError(msg)
+    check_bytes(footer, "the footer", _FOOTER_BYTES)
+    return size
+
+
+def _leaf(pa: Any, kind: Any) -> Any:
+    """Return the type at the bottom of nested lists, None where it is neither number nor text."""
+    for _ in range(DEPTH):
+        if pa.types.is_dictionary(kind) or _is_list(pa, kind):
+            kind = kind.value_type
+        else:
+            return kind if _is_number(pa, kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
+    return None
+
+
+def _is_list(pa: Any, kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_number(pa: Any, kind: Any) -> bool:
+    is_ = pa.types
+    return bool(is_.is_integer(kind) or is_.is_floating(kind) or is_.is_boolean(kind) or is_.is_temporal(kind))
+
+
+def _dtype(pa: Any, kind: Any) -> np.dtype[Any]:
+    if pa.types.is_temporal(kind):
+        return np.dtype("<i8")
+    return np.dtype("?") if pa.types.is_boolean(kind) else np.dtype(kind.to_pandas_dtype()).newbyteorder("<")
+
+
+def _values(pa: Any, rows: Any, first: int) -> Any:
+    """Return an Arrow array as numbers with an axis for each level of lists, or as JSON where that cannot be."""
+    if pa.types.is_dictionary(rows.type):
+        rows = rows.dictionary_decode()
+    if rows.null_count:
+        empty = int(np.argmin(rows.is_valid().to_numpy(zero_copy_only=False)))
+        msg = f"entry {first + empty:,} is empty (null)"
+        raise FormatError(msg)
+    if _is_number(pa, rows.type):
+        return _numbers(pa, rows)
+    if not _is_list(pa, rows.type):
+        return rows.to_pylist()
+    lengths = rows.value_lengths().to_numpy(zero_copy_only=False)
+    inner = _values(pa, rows.flatten(), 0)
+    if isinstance(inner, np.ndarray) and (not len(lengths) or int(lengths.min()) == int(lengths.max())):
+        size = int(lengths[0]) if len(lengths) else 0
+        return inner.reshape(len(lengths), size, *inner.shape[1:])
+    stops = np.cumsum(lengths).tolist()
+    check_bytes(16 * len(inner), "lists of different lengths", FLOOR_BYTES)
+    flat = inner.tolist() if isinstance(inner, np.ndarray) else inner
+    if isinstance(inner, np.ndarray) and inner.dtype.kind == "f" and not bool(np.isfinite(inner).all()):
+        msg = "lists of different lengths with a number that is not finite"
+        raise FormatError(msg)
+    return [flat[stop - length : stop] for stop, length in zip(stops, lengths.tolist(), strict=True)]
+
+
+def _numbers(pa: Any, rows: Any) -> Array:
+    if pa.types.is_temporal(rows.type):
+        rows = rows.cast(pa.int32()) if rows.type.bit_width == 32 else rows
+        rows = rows.cast(pa.int64())
+    return plain(np.asarray(rows.to_numpy(zero_copy_only=False)))
+
+
+def _open(path: Path, hint: Hint) -> Container:
+    del hint
+    return _Parquet(path)
+
+
+PARQUET = Format("parquet", (".parquet", ".pq"), _open, magic=(_MARK,))

@@ -1,0 +1,71 @@
+"""Parquet: columns have the values that pyarrow was given, whole and in part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import open_container
+from tests.formats.reading import CORPUS, read_all
+
+PARQUET = CORPUS / "parquet"
+
+
+def test_columns_are_arrays_with_an_axis_for_each_level_of_lists():
+    found = read_all(PARQUET / "y_types.parquet")
+    steps = np.arange(12, dtype="f4").reshape(6, 2) / 4
+    for name in ("observation.state", "action"):
+        assert np.array_equal(found[name], steps)
+        assert found[name].dtype == ("f8" if name == "observation.state" else "f4")
+    assert np.array_equal(found["pose"], np.stack([np.eye(2)] * 6))
+    assert (found["half"].dtype, found["half"].tolist()) == (np.float16, [0, 0.5, 1, 1.5, 2, 2.5])
+    assert (found["index"].dtype, found["index"].tolist()) == (np.uint8, list(range(6)))
+    assert found["done"].tolist() == [False] * 5 + [True]
+    assert found["time"].tolist() == found["day"].tolist() == list(range(6))
+    assert found["task"] == ["a cup", "café", "", "x", "y", "z"]
+    assert found["label"] == ["up", "down"] * 3
+    assert found["ragged"] == [[1], [], [2, 3], [], [], [4]]
+    assert found["words"] == [["a"], [], ["b", "c"], [], [], []]
+    assert not {"picture", "record"} & set(found)
+
+
+@pytest.mark.parametrize("name", ["picture", "record"])
+def test_bytes_and_records_say_that_they_are_not_read(name):
+    with (
+        open_container(PARQUET / "y_types.parquet") as table,
+        pytest.raises(FormatError, match=f"{name}: values of type"),
+    ):
+        table.read(name)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 10), (0, 1), (2, 4), (3, 6), (9, 12), (5, 5)])
+def test_rows_are_those_of_the_whole_whatever_row_groups_they_lie_in(start, stop):
+    with open_container(PARQUET / "y_groups.parquet") as table:
+        assert table.read_rows("x", start, stop).tolist() == list(range(10))[start:stop]
+        assert np.array_equal(table.read_rows("v", start, stop), table.read("v")[start:stop])
+
+
+def test_only_the_row_groups_that_are_asked_for_are_read(tmp_path):
+    """The last row group is damaged."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"x": np.arange(90)}), path, row_group_size=30, write_page_checksum=True, use_dictionary=False,
+        compression="none",
+    )  # fmt: skip
+    data = bytearray(path.read_bytes())
+    data[data.index(np.arange(70, 75).tobytes())] ^= 1
+    path.write_bytes(data)
+    with open_container(path) as table:
+        assert table.read_rows("x", 10, 60).tolist() == list(range(10, 60))
+        with pytest.raises(FormatError, match="CRC"):
+            table.read("x")
+
+
+def test_a_column_far_larger_than_its_bytes_is_not_unpacked(tmp_path):
+    zeros = pa.DictionaryArray.from_arrays(np.zeros(1 << 26, "i1"), np.zeros(1))
+    pq.write_table(pa.table({"x": zeros}), tmp_path / "a.parquet", compression="zstd", row_group_size=1 << 26)
+    with open_container(tmp_path / "a.parquet") as table, pytest.raises(FormatError, match="1100:1"):
+        table.read("x")

@@ -1,0 +1,186 @@
+"""LeRobot datasets: episodes are the rows that share a number, and the meta folder is held against them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datacheck.cache import open_cache
+from datacheck.errors import FormatError
+from datacheck.pipeline import build
+from datacheck.scan import scan
+from datacheck.schema.load import load_schema
+from datacheck.sources import Item, open_source
+from tests.sources.schemas import every, facts
+
+LENGTHS = [5, 3, 7, 4]
+FPS = 10
+FEATURES = {
+    "action": {"dtype": "float32", "shape": [2], "names": ["x", "y"]},
+    "observation.state": {"dtype": "float32", "shape": [3]},
+    "observation.images.top": {"dtype": "video", "shape": [48, 64, 3]},
+    **{name: {"dtype": "float32", "shape": [1]} for name in ("timestamp",)},
+    **{name: {"dtype": "int64", "shape": [1]} for name in ("frame_index", "episode_index", "index", "task_index")},
+}
+V2 = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+V3 = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """Scans leave their results in the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
+def rows(episode):
+    """The columns of one episode; each number is its own."""
+    length = LENGTHS[episode]
+    t = np.arange(length)
+    return {
+        "action": (t[:, None] * np.float32([1, -1]) / 8 + episode).astype(np.float32),
+        "observation.state": np.sin(t[:, None] + np.arange(3) + episode).astype(np.float32),
+        "timestamp": (t / FPS).astype(np.float32), "frame_index": t, "episode_index": np.full(length, episode),
+        "index": t + sum(LENGTHS[:episode]), "task_index": np.zeros(length, np.int64),
+    }  # fmt: skip
+
+
+def table(*episodes, **changed):
+    parts = [rows(episode) for episode in episodes]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} | changed
+    lists = {n: pa.array(v.tolist(), pa.list_(pa.float32())) if v.ndim > 1 else v for n, v in columns.items()}
+    return pa.table(lists)
+
+
+def info(folder, version, path, **changed):
+    (folder / "meta").mkdir(parents=True)
+    said = {"codebase_version": version, "fps": FPS, "chunks_size": 1000, "data_path": path, "features": FEATURES}
+    (folder / "meta/info.json").write_text(json.dumps(said | changed))
+
+
+def v2(folder, lengths=LENGTHS):
+    info(folder, "v2.1", V2)
+    lines = [{"episode_index": i, "tasks": ["lift"], "length": n} for i, n in enumerate(lengths)]
+    (folder / "meta/episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "data/chunk-000").mkdir(parents=True)
+    for episode in range(4):
+        pq.write_table(table(episode), folder / f"data/chunk-000/episode_{episode:06d}.parquet")
+    return folder
+
+
+def v3(folder, lengths=LENGTHS, numbers=(0, 1, 2, 3)):
+    info(folder, "v3.0", V3)
+    (folder / "meta/episodes/chunk-000").mkdir(parents=True)
+    said = {"episode_index": list(numbers), "tasks": [["lift"]] * 4, "length": lengths}
+    said |= {"data/chunk_index": [0] * 4, "data/file_index": [0, 0, 0, 1]}
+    pq.write_table(pa.table(said), folder / "meta/episodes/chunk-000/file-000.parquet")
+    (folder / "data/chunk-000").mkdir(parents=True)
+    pq.write_table(table(0, 1, 2), folder / "data/chunk-000/file-000.parquet", row_group_size=4)
+    pq.write_table(table(3), folder / "data/chunk-000/file-001.parquet")
+    return folder
+
+
+def item(folder, path):
+    return Item(path, "", {"chunk": "000", "file": path[-14:-8]}, nbytes=(folder / path).stat().st_size)
+
+
+def read(folder, path="data/chunk-000/file-000.parquet"):
+    return every(open_source(load_schema("lerobot"), folder), item(folder, path))
+
+
+@pytest.mark.parametrize("make", [v2, v3])
+def test_a_cache_of_a_dataset_has_its_episodes(tmp_path, make):
+    data = make(tmp_path / "data")
+    run = scan(data)
+    assert run.schema.name == "lerobot"
+    assert run.codes == [()] * 4
+    assert [key[-12:] for key in run.table.keys] == [f"{i:012d}" for i in range(4)]
+    (built,) = build(load_schema("lerobot"), data, tmp_path / "cache")
+    cache = open_cache(built.path, verify="full")
+    action, lengths = cache.gather_ragged("action", np.arange(4))
+    assert lengths.tolist() == LENGTHS
+    assert np.array_equal(action, np.concatenate([rows(i)["action"] for i in range(4)]))
+    assert np.array_equal(cache.gather_ragged("state", [2])[0], rows(2)["observation.state"])
+    assert np.array_equal(cache.gather_ragged("timestamp", [3])[0], np.float32([0, 0.1, 0.2, 0.3]))
+
+
+def test_single_episodes_of_a_file_are_read_by_their_own_number(tmp_path):
+    folder = v3(tmp_path / "data")
+    path = "data/chunk-000/file-000.parquet"
+    keys = (f"{path}:000000000002", f"{path}:000000000003", f"{path}:000000000000")
+    asked = Item(path, "", {"chunk": "000", "file": "000"}, keys)
+    samples, unread = every(open_source(load_schema("lerobot"), folder), asked)
+    assert {key: len(sample["action"]) for key, sample in samples.items()} == {keys[0]: 7, keys[2]: 5}
+    assert [lost.key for lost in unread] == [keys[1]]
+
+
+def test_lengths_are_held_against_the_meta_folder(tmp_path):
+    folder = v2(tmp_path / "data", [5, 3, 8, 4])
+    path = "data/chunk-000/episode_000002.parquet"
+    told = facts(open_source(load_schema("lerobot"), folder), item(folder, path))
+    assert told[f"{path}:000000000002"]["attrs/length"] == 8
+    assert scan(folder).codes == [(), (), ("DC111",), ()]
+
+
+def test_an_episode_that_is_not_in_its_file_is_named(tmp_path):
+    folder = v3(tmp_path / "data")
+    pq.write_table(table(0, 2), folder / "data/chunk-000/file-000.parquet")
+    samples, (lost,) = read(folder)
+    assert [key[-1] for key in samples] == ["0", "2"]
+    assert (lost.key[-1], lost.code) == ("1", "DC105")
+
+
+WRONG = {
+    "episode 2, which meta/episodes does not name": lambda f: remeta(f, numbers=(0, 1, 7, 3)),
+    "its numbers fall": lambda f: redata(f, episode_index=np.array([0] * 5 + [2] * 3 + [1] * 7)),
+    "info.json names it, but the file has no such column": lambda f: redata(f, drop="observation.state"),
+    r"action: \[3\] float32, but meta/info.json declares \[2\] float32": lambda f: redata(f, action=np.zeros((15, 3))),
+    r"timestamp: \[\] float64": lambda f: redata(f, timestamp=np.arange(15) / FPS),
+    "an episode stands there twice": lambda f: remeta(f, numbers=(0, 1, 1, 3)),
+    "found neither meta/episodes.jsonl nor": lambda f: (f / "meta/episodes/chunk-000/file-000.parquet").unlink(),
+    "meta/info.json: No such file": lambda f: (f / "meta/info.json").unlink(),
+    "meta/info.json: found no features": lambda f: (f / "meta/info.json").write_text("{}"),
+    "meta/info.json: feature 'a' says no dtype": lambda f: (f / "meta/info.json").write_text('{"features": {"a": 1}}'),
+    "meta/episodes/chunk-000/file-000.parquet: not a Parquet": lambda f: remeta(f, data=b"PAR2" * 9),
+}
+
+
+def redata(folder, drop="", **changed):
+    made = table(0, 1, 2, **changed)
+    pq.write_table(made.drop_columns([drop]) if drop else made, folder / "data/chunk-000/file-000.parquet")
+
+
+def remeta(folder, numbers=(0, 1, 2, 3), data=None):
+    path = folder / "meta/episodes/chunk-000/file-000.parquet"
+    if data is not None:
+        path.write_bytes(data)
+        return
+    old = pq.read_table(path)
+    pq.write_table(old.set_column(0, "episode_index", pa.array(numbers)), path)
+
+
+@pytest.mark.parametrize("reason", WRONG)
+def test_a_file_and_a_meta_folder_that_do_not_fit_are_refused(tmp_path, reason):
+    folder = v3(tmp_path / "data")
+    WRONG[reason](folder)
+    with pytest.raises(FormatError, match=reason):
+        read(folder)
+
+
+def test_the_meta_folder_is_among_the_files_of_an_item(tmp_path):
+    """So that a scan looks again when only it has changed."""
+    folder = v3(tmp_path / "data")
+    path = "data/chunk-000/file-001.parquet"
+    source = open_source(load_schema("lerobot"), folder)
+    assert source.files(item(folder, path)) == [path, "meta/info.json", "meta/episodes/chunk-000/file-000.parquet"]
+
+
+def test_a_template_of_the_meta_folder_is_no_program(tmp_path):
+    folder = v3(tmp_path / "data")
+    path = folder / "meta/info.json"
+    path.write_text(path.read_text().replace("{chunk_index:03d}", "{chunk_index.__class__}"))
+    samples, unread = read(folder)
+    assert (len(samples), unread) == (3, [])
