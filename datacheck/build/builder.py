@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -136,8 +136,7 @@ def build_cache(
         kept = stage.kept(plan)
         folders = [*([moved] if moved is not None else []), *target.earlier()] if reuse else []
         old = earlier.find(folders, inputs["recipe"], plan, files_of(job))
-        linked = old.link(stage, [g for g in range(plan.shards) if g not in kept]) if old is not None else {}
-        folder, done = complete(job, plan, steps, inputs, stage, kept | linked, old, workers, scheduler, progress)
+        folder, done = complete(job, plan, steps, inputs, stage, kept, old, workers, scheduler, progress)
         again = 0 if check is None else second(check, open_cache(folder, verify="manifest"), stage.folder)
         came = target.publish(folder, done.manifest, _sent(plan, progress))
     size = sum(n for n, _ in done.manifest.files.values())
@@ -160,13 +159,13 @@ def complete(
         plan, steps, inputs: as `prepare` gives them.
         stage: the folder of this build.
         kept: the records of the shards that are there.
-        old: an earlier cache that samples of the others may be copied from, or None.
+        old: an earlier cache from which the others may be linked or copied, or None.
         workers, scheduler, progress: as of `build_cache`.
 
     Raises:
         UsageError, OutOfSpaceError: as `build_cache`.
     """
-    _check_space(job, plan, kept, stage.folder)
+    _check_space(job, plan, {*kept, *([] if old is None else old.shared)}, stage.folder)
     records = _written(job, plan, steps, stage, kept, old, workers, scheduler, progress)
     key = fingerprint.key(inputs["said"])
     facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job))
@@ -185,7 +184,7 @@ def _found(target: Target, plan: Plan, cache: Cache) -> Built:
     return Built(target.path, plan.split, len(cache), made, valid, size, reused=True, shards=plan.shards)
 
 
-def _check_space(job: Job, plan: Plan, kept: Mapping[int, Record], folder: Path) -> None:
+def _check_space(job: Job, plan: Plan, kept: Collection[int], folder: Path) -> None:
     """Raise where the disk cannot hold what is certain to be written: all that is fixed, and ragged rows as they are.
 
     Raises:
@@ -224,10 +223,10 @@ def _written(
     records = dict(kept)
     links: list[str] = []
     tick = plan.after(plan.before("building", range(plan.shards)), kept)._replace(kept=len(kept))
-    if not all(step.by_sample for step in steps):  # a sample made beside others may be another one
-        old = None
-    for giver in [None] if old is None else [old, None]:  # what it cannot give is made from the sources
-        batches = [[g for g in batch if g not in records] for batch in plan.batches()]
+
+    def make(others: Collection[int], giver: Earlier | None) -> None:
+        nonlocal tick
+        batches = [[g for g in batch if g not in records and g not in others] for batch in plan.batches()]
         some = min(workers, sum(map(bool, batches)))  # starting processes takes longer than making few shards
         tasks = tasks_of(job, plan, steps, batches, stage.shards, stage.records, giver)
         with contextlib.closing(
@@ -237,13 +236,25 @@ def _written(
         ) as outcomes:
             for outcome in outcomes:
                 done = {one.g: one for one in recorded(outcome, stage.records)}
-                records |= done
+                records.update(done)
                 if giver is not None:
                     giver.gave(done)
                     giver.lose([g for order in outcome.task["items"] if (g := order["g"]) not in done])
                 tick = plan.after(tick, done)._replace(link="".join(links[-1:]))
                 if progress is not None:
                     progress(tick)
+
+    if old is not None:
+        alone = all(step.by_sample for step in steps)  # else a sample made beside others may be another one
+        shared = [g for g in old.shared if g not in records]
+        with old.linking(stage, shared) as linked:
+            make(shared, old if alone else None)
+            found = linked()
+        records |= found
+        tick = plan.after(tick, found)._replace(kept=tick.kept + len(found))
+        if progress is not None and found:
+            progress(tick)
+    make([], None)  # all, or what an earlier cache could not give
     return records
 
 

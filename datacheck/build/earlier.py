@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from datacheck.build.record import Record
 from datacheck.build.staging import Staging
 from datacheck.build.writer import shard_file
 from datacheck.cache import layout
+from datacheck.cache.lease import lease
 from datacheck.cache.store import open_store
 from datacheck.cache.stored import Place
 from datacheck.digest import digest_head
@@ -104,13 +104,14 @@ class Earlier:
 
     def __init__(self, folder: Path, plan: Plan, files: Sequence[Sequence[File]]) -> None:
         self.folder, self.reuse, self._plan = folder, Reuse(folder), plan
+        self._lease = lease(folder) if fsops.is_local(folder) else None  # `cache gc` leaves it alone
         self._place = Place.of_files(open_store(folder))
         self._root = layout.Root.of(self._json(layout.ZARR))
         self._made = self._table(layout.sample_path("made"), "bool")
         self._digests = self._table(layout.sample_path("digest"), "<u8")
         self._lengths = {dim: self._table(layout.rows_path(dim, "length"), "<i8") for dim in plan.dims}
         self._present = {n: self._table(layout.present_path(n), "bool") for n, s in plan.specs.items() if s.optional}
-        self._chunks = lru_cache(None)(lambda name: self._table(layout.digests_path(layout.field_path(name)), "<u8"))
+        self._chunks: dict[str, Array] = {}
         self._origins = self._texts("origin", layout.ORIGIN_DIM)
         self._keys = [key.decode("utf-8", "surrogatepass") for key in self._texts("key", layout.KEY_DIM)]
         self._reasons = self._refused()
@@ -165,7 +166,12 @@ class Earlier:
                 found[place] = i
         return found
 
-    def shard(self, g: int) -> int | None:
+    @property
+    def shared(self) -> list[int]:
+        """The shards of the plan that are shards of the earlier cache."""
+        return [g for g in range(self._plan.shards) if self._shard(g) is not None]
+
+    def _shard(self, g: int) -> int | None:
         """Return the shard of the earlier cache that shard `g` of the plan is equal to, or None."""
         k, numbers = self._root.shard_samples, self.numbers[self._plan.shard(g)]
         first = int(numbers[0])
@@ -175,30 +181,40 @@ class Earlier:
 
     # ------------------------------------------------------------------------------------------ whole shards
 
-    def link(self, stage: Staging, todo: Sequence[int]) -> dict[int, Record]:
-        """Give an unfinished build the shards that it would make again; return their records.
+    @contextmanager
+    def linking(self, stage: Staging, todo: Iterable[int]) -> Iterator[Callable[[], dict[int, Record]]]:
+        """Give an unfinished build the shards that it would make again, and read them while it makes the others.
 
         Args:
             stage: the build's folder.
-            todo: the shards that it lacks.
+            todo: shards that are `shared`.
+
+        Returns:
+            What returns the records of all that are what the earlier manifest promises; the others count as lost, and
+            their samples as not the same.
 
         Raises:
             OutOfSpaceError: a copy, made where links are refused, does not fit on the disk.
+            SyncFailedError: the device did not take one.
 
         Notes:
-            A link counts when its bytes are those that the earlier manifest promises. What does not match counts as
-            lost, and its samples as not the same.
+            Links are not synced: what they point to was durable before its cache was published.
         """
-        pairs = [(g, before) for g in todo if (before := self.shard(g)) is not None]
-        linked = [(g, before) for g, before in pairs if self._linked(stage.shards, g, before)]
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            found = threads.map(lambda pair: self._proven(stage.shards, *pair), linked)
-            records = {one.g: one for one in found if one is not None}
-        for one in records.values():
-            record.write(stage.records, one)
-        self.reuse.linked += len(records)
-        self.lose([g for g, _ in pairs if g not in records])
-        return records
+        pairs = [(g, before) for g in todo if (before := self._shard(g)) is not None]
+        linked = [pair for pair in pairs if self._linked(stage.shards, *pair)]
+        threads = ThreadPoolExecutor(os.cpu_count())
+        try:
+            read = [threads.submit(self._proven, stage, *pair) for pair in linked]
+
+            def records() -> dict[int, Record]:
+                found = {one.g: one for future in read if (one := future.result()) is not None}
+                self.reuse.linked += len(found)
+                self.lose([g for g, _ in pairs if g not in found])
+                return found
+
+            yield records
+        finally:
+            threads.shutdown(cancel_futures=True)
 
     def lose(self, shards: Sequence[int]) -> None:
         """Note that these shards of the plan cannot have what the earlier cache should have given."""
@@ -223,15 +239,22 @@ class Earlier:
                 return False
         return True
 
-    def _proven(self, shards: Path, g: int, before: int) -> Record | None:
-        """Return the record of a shard that is linked; None where its bytes are not those that were written."""
+    def _proven(self, stage: Staging, g: int, before: int) -> Record | None:
+        """Write and return the record of a shard that is linked; None where its bytes are not those that were written.
+
+        Raises:
+            StorageError: the record cannot be written.
+        """
+        found = None
         with suppress(*_UNUSABLE):  # it, or the digests of its chunks, cannot be read
-            return self._record(shards, g, before)
-        return None
+            found = self._record(stage.shards, g, before)
+        if found is not None:
+            record.write(stage.records, found)
+        return found
 
     def _record(self, shards: Path, g: int, before: int) -> Record | None:
         part = slice(before * self._root.shard_samples, (before + 1) * self._root.shard_samples)
-        files, chunks, sizes = {}, {}, {}
+        files, chunks, sizes, ragged = {}, {}, {}, {}
         for (name, spec), (source, target) in zip(self._plan.specs.items(), self._files(g, before), strict=True):
             grid = self._grid(name)
             size, digest = self._place.files[source]
@@ -240,16 +263,19 @@ class Earlier:
             if whole != digest or index != layout.pack_index(grid, sizes[name]):
                 return None
             first = before * grid.chunks_per_shard
-            chunks[name] = self._chunks(name)[first : first + len(sizes[name])]
-            ragged = spec.dim is not None  # its index depends on other shards
-            files[name] = (size - len(index), head) if ragged else (size, digest)
+            if name not in self._chunks:
+                self._chunks[name] = self._table(layout.digests_path(layout.field_path(name)), "<u8")
+            chunks[name] = self._chunks[name][first : first + len(sizes[name])]
+            files[name] = size, digest
+            if spec.dim is not None:  # its index depends on other shards
+                files[name], ragged[name] = (size - len(index), head), (size, digest)
         texts = [text if ok else b"" for text, ok in zip(self._origins[part], self._readable[part], strict=True)]
         refused = np.flatnonzero(self._readable[part] & ~self._made[part]).tolist()
         return Record(
             g, self._made[part], self._digests[part], {n: mask[part] for n, mask in self._present.items()},
             {dim: lengths[part] for dim, lengths in self._lengths.items()}, files, chunks, sizes,
             np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64),
-            [(place, self._reasons[part.start + place]) for place in refused],
+            [(place, self._reasons[part.start + place]) for place in refused], ragged,
         )  # fmt: skip
 
     def _grid(self, name: str) -> layout.Grid:

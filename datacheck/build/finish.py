@@ -141,8 +141,12 @@ class Finish:
         tails = {}
         for g, record in enumerate(self.records):
             file = f"{path}/{grid.shard_file(g)}"
-            tails[file] = layout.pack_index(grid, record.sizes[name])
-            fsops.write_tail(self.folder / file, record.files[name][0], tails[file])
+            size, tail = record.files[name][0], layout.pack_index(grid, record.sizes[name])
+            if record.whole.get(name, (0, ""))[0] == size + len(tail):  # an index of as many chunks is this one
+                self._files[file] = record.whole[name]
+                continue
+            tails[file] = tail
+            fsops.write_tail(self.folder / file, size, tail)
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             self._files |= zip(tails, threads.map(self._with_tail, tails, tails.values()), strict=True)
         self._unsynced += tails
@@ -249,9 +253,10 @@ class Finish:
         """Remove what late tasks left, make all of it durable, then write the manifest."""
         ours = {*self._files, layout.BUILD}
         for place, _, names in os.walk(self.folder):
-            for file in (Path(place, name) for name in names):
-                if file.relative_to(self.folder).as_posix() not in ours:
-                    fsops.remove_file(file)
+            here = Path(place).relative_to(self.folder).as_posix()
+            for name in names:
+                if (name if here == "." else f"{here}/{name}") not in ours:
+                    fsops.remove_file(Path(place, name))
         fsops.sync_files(self.folder / path for path in self._unsynced)
         for place, _, _ in os.walk(self.folder, topdown=False):
             fsops.sync_directory(Path(place))

@@ -40,6 +40,7 @@ class Record:
         g: number of the shard.
         files: size and xxh3_128 of each field's file as the task wrote it: without its index where the field is ragged.
         reasons: place in the shard and why, of the samples that were not made; ascending.
+        whole: size and xxh3_128 of files that have their index already: those of an earlier cache.
         numerics: what the process that made it makes of numbers (`numerics.digest`).
     """
 
@@ -54,6 +55,7 @@ class Record:
     origins: Array
     origin_lengths: Array
     reasons: Sequence[tuple[int, str]]
+    whole: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     numerics: str = field(default_factory=numerics.digest)
 
 
@@ -112,7 +114,8 @@ def _record(data: bytes, g: int) -> Record | None:
             return None
         if said["g"] != g:  # its name is outside of its digest
             return None
-        said["files"] = {name: (count, digest) for name, (count, digest) in said["files"].items()}
+        for what in ("files", "whole"):
+            said[what] = {name: (count, digest) for name, (count, digest) in said[what].items()}
         said["reasons"] = [(place, why) for place, why in said["reasons"]]
         return Record(**said)
     except (struct.error, AttributeError, LookupError, TypeError, ValueError):  # of a version that writes others

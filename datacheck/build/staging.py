@@ -87,10 +87,10 @@ class Staging:
         if found is None or not g < plan.shards or found.files.keys() != plan.specs.keys():
             return None
         for name, spec in plan.specs.items():
-            size, digest = found.files[name]
+            size, digest = found.whole.get(name, found.files[name])
             path = self.shards / layout.field_path(name) / shard_file(g, spec)
             # the index of a ragged shard may follow already; it will be written once more
-            if not _holds(path, size, digest, longer=spec.dim is not None):
+            if not _holds(path, size, digest, longer=spec.dim is not None and name not in found.whole):
                 return None
         return found
 

@@ -14,6 +14,7 @@ from datacheck import fsops
 from datacheck.build import builder
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
+from datacheck.cache.lease import exclusive
 from datacheck.cache.verify import verify
 from datacheck.errors import OutOfSpaceError, StorageError
 from tests.build.make import tree
@@ -133,6 +134,25 @@ def test_a_cache_that_is_removed_meanwhile_gives_what_it_still_has(tmp_path, ord
     assert verify(second.path) == []
 
 
+def test_a_cache_that_is_asked_is_held_against_removal(tmp_path, orders, monkeypatch):
+    dataset(tmp_path / "data", 12)
+    first = build_cache(job(tmp_path / "data"), tmp_path / "out")
+    free = []
+    real = builder.ordered_map
+
+    def looked(*given, **more):
+        free.append(exclusive(first.path))
+        return real(*given, **more)
+
+    monkeypatch.setattr(builder, "ordered_map", looked)
+    build_cache(job(tmp_path / "data", invalid={"001.npz": ("DC201",)}), tmp_path / "out")
+    assert free
+    assert set(free) == {None}
+    held = exclusive(first.path)
+    assert held is not None
+    held.close()
+
+
 def test_no_room_for_copies_ends_the_build(tmp_path, orders, monkeypatch):
     dataset(tmp_path / "data")
     build_cache(job(tmp_path / "data"), tmp_path / "out")
@@ -168,27 +188,28 @@ def lengthen(path, rows):
         np.savez(path, **{**sample, "cloud": np.ones((rows, 2), np.float32), "near": np.ones((rows, 3), np.float16)})
 
 
-def test_a_build_that_ended_after_linking_goes_on(tmp_path, orders, monkeypatch):
+@pytest.mark.parametrize("when", ["datacheck.build.builder.ordered_map", "datacheck.build.finish.Finish.run"])
+def test_a_build_that_ended_after_linking_goes_on(tmp_path, orders, monkeypatch, when):
     dataset(tmp_path / "data")
     build_cache(job(tmp_path / "data"), tmp_path / "out")
     write(tmp_path / "data", "013.npz", 1013)
     asked = job(tmp_path / "data")
-    whole = builder.ordered_map
-    for before in (False, True):  # before the links have records; after
 
-        def ending(*_, **__):
-            raise StorageError("ended")
+    def ending(*_, **__):
+        raise StorageError("ended")
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(builder, "ordered_map", ending)
-            if before:
-                patch.setattr("datacheck.build.record.write", ending)
-            with pytest.raises(StorageError, match="ended"):
-                build_cache(asked, tmp_path / "out")
-    assert builder.ordered_map is whole
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(when, ending)
+        with pytest.raises(StorageError, match="ended"):
+            build_cache(asked, tmp_path / "out")
+    short = [*tmp_path.glob("out/*/*/.building/**/fields/near/c.5.0")]
+    if when.endswith("run"):  # a linked file has its index: without it is not what the record says
+        raw = short[0].read_bytes()
+        short[0].unlink()
+        short[0].write_bytes(raw[:-30])
     second = build_cache(asked, tmp_path / "out")
-    assert second.kept == second.shards - 1
-    assert second.reuse.linked == 0
+    assert second.kept + second.reuse.linked == second.shards - (not when.endswith("run"))
+    assert second.reuse.linked == 1 or not when.endswith("run")
     agree(second, build_cache(asked, tmp_path / "fresh"))
 
 
