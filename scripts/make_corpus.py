@@ -6,14 +6,14 @@ tested; run it again only to add files.
 
 from __future__ import annotations
 
-from corpus import arrays, clouds, pickles, stores, tables, tars, texts, videos
+from corpus import arrays, clouds, packed, pickles, stores, tables, tars, texts, videos
 from corpus.put import OUT
 
 MAKERS = (
     *(arrays.npy, arrays.npz, pickles.honest, pickles.hostile, stores.hdf5_good, stores.hdf5_bad),
     *(stores.zarr_good, stores.zarr_bad, clouds.plys, clouds.pcds, clouds.las, clouds.raw, clouds.meshes),
     *(texts.json_lines, texts.documents, texts.yamls, texts.plain, texts.images, videos.mp4s),
-    *(tars.good, tars.bad, tables.good, tables.bad),
+    *(tars.good, tars.bad, tables.good, tables.bad, packed.good, packed.bad),
 )
 
 if __name__ == "__main__":

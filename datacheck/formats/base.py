@@ -65,6 +65,7 @@ class Format:
             `HEAD_BYTES`, or all there are.
         magic: first bytes, for files without a known suffix.
         directory: names of files that make a folder one container (Zarr).
+        beside: names of files in the same folder that are read with it.
         member: as `parse`, of a file inside an archive, for a format that reads parts of a file of its own.
     """
 
@@ -75,6 +76,7 @@ class Format:
     table: Callable[[bytes, int], Table | None] | None = None
     magic: tuple[bytes, ...] = ()
     directory: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     member: Callable[[bytes, Hint], Container] | None = None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from datacheck.errors import FormatError, SchemaError
+from datacheck.formats.base import format_of
 from datacheck.sample import Container, Origin, Piece
 from datacheck.schema.model import FieldSpec
 from datacheck.schema.patterns import Template, parse
@@ -14,6 +15,7 @@ from datacheck.sources.attributes import Attributes
 from datacheck.sources.base import Item, Part, Source, Unread
 from datacheck.sources.facts import About
 from datacheck.sources.fields import Shelf
+from datacheck.sources.listing import locate
 from datacheck.sources.values import read_value
 
 _TEXT = FieldSpec(dtype="json")
@@ -122,8 +124,15 @@ class KeySource(GroupSource):
         """No placeholders."""
         return ()
 
+    def files(self, item: Item) -> list[str]:
+        """Return the shard, what speaks of it beside it, and its companions."""
+        form, folder = format_of(item.path), item.path.rpartition("/")[0]
+        beside = [f"{folder}/{name}".lstrip("/") for name in (form.beside if form else ())]
+        there = [path for path in beside if locate(self.root, self.roots, path).is_file()]
+        return list(dict.fromkeys([*super().files(item), *there]))
+
     def _nothing(self) -> str:
-        return "holds no key: samples.each: key is for shards (.tar)"
+        return "holds no key: samples.each: key is for shards (.tar, .mds)"
 
     def _groups(self, container: Container) -> dict[str, dict[str, str]]:
         return {key: {} for key in container.keys()}  # noqa: SIM118  a container is no mapping

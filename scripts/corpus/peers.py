@@ -1,17 +1,20 @@
-"""Shards that other libraries write: run once with a Python that has them, the files are checked in.
+"""Shards that other libraries write: run once from the repository root, by a Python that has them.
 
-PYTHON scripts/corpus/peers.py webdataset|streaming
+    PYTHON scripts/corpus/peers.py NAME      webdataset or streaming
+
+Those of Streaming have an index beside them, so they lie in tests/sources/mds.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
+import types
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import numpy as np
-
-OUT = Path("tests/corpus")
 
 
 def samples() -> Iterator[dict]:
@@ -28,7 +31,7 @@ def samples() -> Iterator[dict]:
 def webdataset() -> None:
     from webdataset import ShardWriter
 
-    folder = OUT / "tar"
+    folder = Path("tests/corpus/tar")
     folder.mkdir(exist_ok=True)
     with ShardWriter(f"{folder}/y_webdataset-%06d.tar", maxcount=3, verbose=0) as writer:
         for i, sample in enumerate(samples()):
@@ -39,5 +42,30 @@ def webdataset() -> None:
             })  # fmt: skip
 
 
+def streaming() -> None:
+    # it imports torchvision for datasets of pictures, which has no build for processors alone
+    for name in ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional"):
+        sys.modules[name] = module = types.ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        vars(module).update(VisionDataset=object, to_tensor=None)
+    from PIL import Image
+    from streaming.base import MDSWriter
+
+    columns = {
+        "points": "ndarray:float32:6,3", "rows": "ndarray:int64", "any": "ndarray", "label": "int", "caption": "str",
+        "about": "json", "raw": "bytes", "weight": "float64", "code": "str_int", "ratio": "str_float", "picture": "png",
+        "pickled": "pkl", "big": "uint16",
+    }  # fmt: skip
+    for name, compression in (("plain", None), ("zstd", "zstd:3")):
+        out = Path("tests/sources/mds") / name
+        shutil.rmtree(out, ignore_errors=True)
+        options = {"compression": compression, "hashes": ["sha1", "xxh64"], "size_limit": 2700}
+        with MDSWriter(out=str(out), columns=columns, **options) as writer:
+            for i, sample in enumerate(samples()):
+                more = {"rows": np.arange(i + 1) * i, "any": np.full((i + 1, 2), i, np.float16), "raw": bytes([i, 255])}
+                more |= {"weight": i / 4, "code": -i, "ratio": i / 8, "pickled": np.full(3, i), "big": 60_000 + i}
+                writer.write(sample | more | {"picture": Image.new("RGB", (4, 2), (i, 2, 3))})
+
+
 if __name__ == "__main__":
-    {"webdataset": webdataset}[sys.argv[1]]()
+    {"webdataset": webdataset, "streaming": streaming}[sys.argv[1]]()

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from datacheck.errors import FormatError
 from tests.formats.reading import CORPUS, read_all
 
-PURE = ("json", "jsonl", "kitti", "mp4", "npy", "npz", "obj", "off", "pcd", "pickle", "ply", "tar", "text", "yaml")
+PURE = (
+    *("json", "jsonl", "kitti", "mds", "mp4", "npy", "npz", "obj", "off", "pcd", "pickle", "ply", "tar", "text"),
+    "yaml",
+)
 FOREIGN = ("hdf5", "image", "las", "parquet")
 FILES = sorted(p for name in PURE for p in (CORPUS / name).glob("y_*"))
 

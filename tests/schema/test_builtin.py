@@ -76,6 +76,7 @@ LAYOUTS = {
         "lerobot", ["pusht/meta/info.json", "pusht/meta/episodes/chunk-000/file-000.parquet",
                     "pusht/data/chunk-000/file-000.parquet", "pusht/videos/top/chunk-000/file-000.mp4"],
     ),
+    "MosaicML Streaming": ("mds", ["train/index.json", "train/shard.00000.mds", "val/shard.00000.mds.zstd"]),
     "Diffusion Policy": ("replay_zarr", ["pusht/pusht_cchi_v7_replay.zarr/.zgroup"]),
 }  # fmt: skip
 NOBODY_S = {

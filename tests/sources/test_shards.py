@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import shutil
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,6 +106,108 @@ def test_a_shard_that_is_cut_short_is_an_error_of_the_scan(shards):
     run = scan(shards, "webdataset")
     assert run.codes == [(), (), (), ("DC101",)]
     assert run.table.keys[-1] == path.name
+
+
+# ------------------------------------------------------------------------------------------------ MDS
+
+MDS = Path(__file__).parent / "mds"
+COLUMNS = {
+    "points": {"shape": ["P", 3], "dtype": "float32"}, "rows": {"shape": ["R"]}, "any": {"shape": ["A", 2]},
+    "label": {"shape": []}, "caption": {"dtype": "text"}, "about": {"dtype": "json"}, "raw": {"shape": [2]},
+    "weight": {"shape": []}, "code": {"shape": []}, "ratio": {"shape": []}, "pickled": {"shape": [3]},
+    "big": {"shape": []}, "picture": {"shape": [2, 4, 3]},
+}  # fmt: skip
+MDS_SCHEMA = {"samples": {"files": ["*.mds", "*.mds.zstd"], "each": "key"}, "fields": COLUMNS}
+
+
+@pytest.fixture
+def mds(tmp_path, request):
+    """What Streaming's MDSWriter wrote of the samples, and the shards in their order."""
+    shutil.copytree(MDS / request.param, tmp_path / "data")
+    return tmp_path / "data", sorted((tmp_path / "data").glob("shard*"))
+
+
+@pytest.mark.parametrize("mds", ["plain", "zstd"], indirect=True)
+def test_mds_samples_have_the_values_that_streaming_was_given(mds):
+    folder, paths = mds
+    source = open_source(schema(**MDS_SCHEMA), folder)
+    found = [every(source, item(path)) for path in paths]
+    assert [unread for _, unread in found] == [[], []]
+    assert [key for samples, _ in found for key in samples] == [
+        f"{path.name}:/{number:012d}" for path, count in zip(paths, (4, 1), strict=True) for number in range(count)
+    ]
+    for i, sample in enumerate(sample for samples, _ in found for sample in samples.values()):
+        assert np.array_equal(sample["points"], points(i))
+        assert (sample["rows"].dtype, sample["rows"].tolist()) == (np.int64, [i * n for n in range(i + 1)])
+        assert (sample["any"].dtype, sample["any"].tolist()) == (np.float16, [[i] * 2] * (i + 1))
+        assert (sample["label"], sample["caption"]) == (3 * i, f"cup {i}, café")
+        assert sample["about"] == {"scene": f"scene000{i}", "size": [i, i + 1], "weight": i / 4}
+        assert (sample["weight"], sample["code"], sample["ratio"], sample["big"]) == (i / 4, -i, i / 8, 60_000 + i)
+        assert sample["raw"].tolist() == [i, 255]
+        assert sample["pickled"].tolist() == [i] * 3
+        assert (sample["picture"] == [i, 2, 3]).all()
+
+
+@pytest.mark.parametrize("mds", ["plain", "zstd"], indirect=True)
+def test_a_cache_of_mds_shards_has_their_values(mds, tmp_path):
+    folder, _ = mds
+    run = scan(folder)
+    assert (run.schema.name, run.codes) == ("mds", [()] * 5)
+    (built,) = build(schema(**MDS_SCHEMA), folder, tmp_path / "cache")
+    assert (built.samples, built.valid) == (5, 5)
+    cache = open_cache(built.path, verify="full")
+    assert np.array_equal(cache.gather_ragged("points", np.arange(5))[0], np.concatenate([points(i) for i in range(5)]))
+    assert cache.gather("big", np.arange(5)).tolist() == [60_000, 60_001, 60_002, 60_003, 60_004]
+    assert cache.texts("caption", [4]) == ["cup 4, café"]
+
+
+def indexed(folder, change):
+    path = folder / "index.json"
+    said = json.loads(path.read_text())
+    change(said["shards"][0])
+    path.write_text(json.dumps(said))
+
+
+INDEX = {
+    "its sha1 is [0-9a-f]{40}, but index.json says 00": lambda s: s["raw_data"]["hashes"].update(sha1="00"),
+    "its xxh64 is [0-9a-f]{16}, but index.json says None": lambda s: s["raw_data"]["hashes"].update(xxh64=None),
+    "a hash 'md6', which is not known": lambda s: s["raw_data"]["hashes"].update(md6="00"),
+    "2,438 bytes, but index.json says 9": lambda s: s["raw_data"].update(bytes=9),
+    "its samples are 4, but index.json says 5": lambda s: s.update(samples=5),
+    "its column_names are": lambda s: s["column_names"].reverse(),
+    "its column_encodings are": lambda s: s["column_encodings"].reverse(),
+    "the index.json beside it does not name it": lambda s: s["raw_data"].update(basename="shard.00007.mds"),
+}
+
+
+@pytest.mark.parametrize("reason", INDEX)
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_a_shard_that_its_index_contradicts_is_refused(mds, reason):
+    folder, paths = mds
+    indexed(folder, INDEX[reason])
+    with pytest.raises(FormatError, match=reason):
+        every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
+
+
+@pytest.mark.parametrize("mds", ["plain", "zstd"], indirect=True)
+def test_a_flipped_bit_anywhere_in_a_shard_is_seen_by_its_hash(mds):
+    folder, paths = mds
+    data = paths[1].read_bytes()
+    for place in range(0, len(data), 61):
+        paths[1].write_bytes(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+        with pytest.raises(FormatError, match=r"its sha1 is"):
+            every(open_source(schema(**MDS_SCHEMA), folder), item(paths[1]))
+
+
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_the_index_is_among_the_files_of_a_shard(mds):
+    """So that a scan looks again when only it has changed."""
+    folder, paths = mds
+    source = open_source(schema(**MDS_SCHEMA), folder)
+    assert source.files(item(paths[0])) == ["shard.00000.mds", "index.json"]
+    (folder / "index.json").unlink()
+    assert source.files(item(paths[0])) == ["shard.00000.mds"]
+    assert len(every(source, item(paths[0]))[0]) == 4
 
 
 def test_key_is_for_files_that_have_keys(tmp_path):

@@ -1,0 +1,353 @@
+"""MDS shards of MosaicML Streaming, plain or zstd: sample 12 has the values ``000000000012/NAME``, one per column.
+
+An ``index.json`` beside the shard is held against it: size, number of samples, columns, and every hash that it tells.
+Lists of pictures and raw PIL pictures are no values: they are not listed, and reading one says why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import xxhash
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import Format, Hint, format_of, parse_container
+from datacheck.formats.limits import DEPTH, TEXT_BYTES, VALUE_BYTES, check_bytes, foreign, text
+from datacheck.formats.parsed import from_json, parse_json
+from datacheck.sample import Array, Container
+
+_INDEX = "index.json"
+_DIGITS = 12
+_PIECE = 1 << 20
+_CODES = {8: "u1", 9: "i1", 16: "u2", 17: "i2", 18: "f2", 32: "u4", 33: "i4", 34: "f4", 64: "u8", 65: "i8", 66: "f8"}
+_SCALARS = {np.dtype(code).name: np.dtype(f"<{code}") for code in _CODES.values()} | {"int": np.dtype("<i8")}
+_XXHASHES = frozenset({"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"})
+
+
+class _Column(NamedTuple):
+    """How one column is written.
+
+    Args:
+        name, encoding: as the shard says them.
+        size: bytes of each value, 0 where they differ.
+        decode: from bytes to a value; None where it is none.
+    """
+
+    name: str
+    encoding: str
+    size: int
+    decode: Callable[[bytes], Any] | None
+
+
+class _Mds(Container):
+    """An open shard: where its samples lie."""
+
+    def __init__(self, path: Path) -> None:
+        said = _said(path)
+        self._file = _opened(path, said)
+        try:
+            with foreign("damaged MDS shard"):
+                self._read_head()
+            if said is not None:
+                _check_head(said, len(self._stops) - 1, self._columns)
+        except BaseException:
+            self.close()
+            raise
+        self._last: tuple[int, dict[str, bytes]] | None = None
+
+    def _read_head(self) -> None:
+        total = self._file.seek(0, io.SEEK_END)
+        self._file.seek(0)
+        count = int.from_bytes(self._file.read(4), "little")
+        if total < 8 or 8 + 4 * count > total:
+            msg = f"{count:,} samples are declared in a file of {total:,} bytes: no MDS shard, or cut short"
+            raise FormatError(msg)
+        self._stops = np.frombuffer(self._file.read(4 * count + 4), "<u4").astype(np.int64)
+        first = 8 + 4 * count
+        if int(self._stops[0]) < first or bool((np.diff(self._stops) < 0).any()):
+            msg = "the places of its samples do not rise: no MDS shard, or damaged"
+            raise FormatError(msg)
+        if int(self._stops[-1]) != total:
+            msg = f"its samples end at byte {self._stops[-1]:,}, the file has {total:,}: cut short, or no MDS shard"
+            raise FormatError(msg)
+        check_bytes(int(self._stops[0]) - first, "its header", TEXT_BYTES)
+        self._columns = _columns(parse_json(self._file.read(int(self._stops[0]) - first)))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def keys(self) -> list[str]:
+        return [f"{number:0{_DIGITS}d}" for number in range(len(self._stops) - 1)]
+
+    def names(self) -> list[str]:
+        columns = sorted(name for name, column in self._columns.items() if column.decode is not None)
+        return [f"{key}/{name}" for key in self.keys() for name in columns]
+
+    def _found(self, name: str) -> tuple[int, _Column]:
+        key, _, column = name.partition("/")
+        number = int(key) if re.fullmatch(rf"[0-9]{{{_DIGITS}}}", key) else -1
+        if not 0 <= number < len(self._stops) - 1 or column not in self._columns:
+            raise KeyError(name)
+        return number, self._columns[column]
+
+    def read(self, name: str) -> Any:
+        number, column = self._found(name)
+        if column.decode is None:
+            what = f"values of encoding {column.encoding[:60]!r} are not read"
+            msg = f"{column.name}: {what}; write them as ndarray, jpeg or json"
+            raise FormatError(msg)
+        try:
+            with foreign("damaged value"):
+                return column.decode(self._sample(number)[column.name])
+        except FormatError as error:
+            msg = f"{column.name}: {error}"
+            raise FormatError(msg, error.code) from error
+
+    def _sample(self, number: int) -> dict[str, bytes]:
+        """Return the bytes of each column of one sample."""
+        if self._last is not None and self._last[0] == number:
+            return self._last[1]
+        start, stop = self._stops[number : number + 2].tolist()
+        check_bytes(stop - start, f"sample {number}")
+        self._file.seek(start)
+        data = self._file.read(stop - start)
+        open_ones = sum(not column.size for column in self._columns.values())
+        told = np.frombuffer(data[: 4 * open_ones], "<u4").tolist() if len(data) >= 4 * open_ones else []
+        sizes = iter(told)
+        parts, at = {}, 4 * open_ones
+        for name, column in self._columns.items():
+            size = column.size or next(sizes, 0)
+            parts[name] = data[at : at + size]
+            at += size
+        if at != len(data):
+            msg = f"sample {number}: its columns come to {at:,} bytes, it has {len(data):,}"
+            raise FormatError(msg)
+        self._last = number, parts
+        return parts
+
+    def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        _, column = self._found(name)
+        fixed = _fixed(column.encoding)
+        if fixed is not None:
+            return fixed[1], fixed[0].str
+        value = self.read(name)
+        return (value.shape, value.dtype.str) if isinstance(value, np.ndarray) else ((), "json")
+
+
+# ------------------------------------------------------------------------------------------------ columns
+
+
+def _columns(config: Any) -> dict[str, _Column]:
+    """Return the columns by name, in the order in which they are written."""
+    said = config if isinstance(config, Mapping) else {}
+    if said.get("format") != "mds" or said.get("version") != 2:
+        msg = "its header is not that of an MDS shard of version 2"
+        raise FormatError(msg)
+    names, encodings, sizes = (said.get(f"column_{part}") for part in ("names", "encodings", "sizes"))
+    if not (isinstance(names, list) and isinstance(encodings, list) and isinstance(sizes, list)):
+        msg = "its header lists no columns"
+        raise FormatError(msg)
+    if not all(isinstance(word, str) and word for word in names + encodings) or len(set(names)) < len(names):
+        msg = "the columns of its header have no names, or one twice"
+        raise FormatError(msg)
+    if not len(names) == len(encodings) == len(sizes):
+        msg = "its header has names, encodings and sizes of different numbers of columns"
+        raise FormatError(msg)
+    return {name: _column(name, word, size) for name, word, size in zip(names, encodings, sizes, strict=True)}
+
+
+def _column(name: str, encoding: str, size: Any) -> _Column:
+    if size is not None and (type(size) is not int or not 0 < size <= VALUE_BYTES):
+        msg = f"{name}: a size of {str(size)[:40]} bytes"
+        raise FormatError(msg)
+    fixed = _fixed(encoding)
+    if fixed is not None and size != (needs := math.prod(fixed[1]) * fixed[0].itemsize):
+        msg = f"{name}: {encoding[:60]} needs {needs:,} bytes, its header says {size}"
+        raise FormatError(msg)
+    return _Column(name, encoding, size or 0, _decoder(encoding))
+
+
+def _fixed(encoding: str) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+    """Return (dtype, shape) of an encoding that says both, else None."""
+    if encoding in _SCALARS:
+        return _SCALARS[encoding], ()
+    kind, shape = _array_of(encoding) if encoding.startswith("ndarray") else (None, None)
+    return None if kind is None or shape is None else (kind, shape)
+
+
+def _array_of(encoding: str) -> tuple[np.dtype[Any] | None, tuple[int, ...] | None]:
+    """Return the dtype and the shape of ``ndarray:float32:4096,6``, None for what each value says itself."""
+    found = re.fullmatch(r"ndarray(?::(\w+)(?::(\d{1,12}(?:,\d{1,12})*))?)?", encoding)
+    if found is None or (found[1] is not None and found[1] not in _SCALARS):
+        msg = f"the encoding {encoding[:60]!r} is not known"
+        raise FormatError(msg)
+    kind = None if found[1] is None else _SCALARS[found[1]]
+    return kind, None if found[2] is None else tuple(map(int, found[2].split(",")))
+
+
+def _decoder(encoding: str) -> Callable[[bytes], Any] | None:
+    if encoding.startswith("ndarray"):
+        return partial(_array, *_array_of(encoding))
+    if encoding in _SCALARS:
+        return partial(_array, _SCALARS[encoding], ())
+    return _DECODERS.get(encoding)
+
+
+def _array(kind: np.dtype[Any] | None, shape: tuple[int, ...] | None, data: bytes) -> Array:
+    """Return an array; where `kind` or `shape` is None, its first bytes say them."""
+    at = 0
+    if kind is None:
+        code, at = (data[0] if data else -1), 1
+        if code not in _CODES:
+            msg = f"the code {code} of a dtype is not known"
+            raise FormatError(msg)
+        kind = np.dtype(f"<{_CODES[code]}")
+    if shape is None:
+        axes, width = (data[at] >> 2, 1 << (data[at] & 3)) if len(data) > at else (DEPTH, 1)
+        sizes = data[at + 1 : at + 1 + axes * width]
+        if len(sizes) < axes * width:
+            msg = "an array whose shape is cut short"
+            raise FormatError(msg)
+        shape, at = tuple(np.frombuffer(sizes, f"<u{width}").tolist()), at + 1 + axes * width
+    if (needs := math.prod(shape) * kind.itemsize) != len(data) - at:
+        msg = f"shape {list(shape)} of {kind} needs {needs:,} bytes, found {len(data) - at:,}"
+        raise FormatError(msg)
+    return np.frombuffer(data, kind, offset=at).reshape(shape) if len(data) > at else np.empty(shape, kind)
+
+
+def _number(pattern: str, dtype: str, data: bytes) -> Array:
+    if not re.fullmatch(pattern, word := text(data)):
+        msg = f"{word[:40]!r} stands where a number is expected"
+        raise FormatError(msg)
+    return np.asarray(int(word) if dtype == "<i8" else float(word), dtype=dtype)
+
+
+def _sole(name: str, data: bytes) -> Any:
+    """Return the one value of a picture or a pickle, read as a file of that ending is."""
+    found = format_of(name)
+    assert found is not None
+    with parse_container(found, data) as container:
+        names = container.names()
+        if len(names) != 1 or names[0] not in _SOLE:
+            msg = f"a pickled mapping of {len(names)} values; write them as columns of their own"
+            raise FormatError(msg)
+        return container.read(names[0])
+
+
+_SOLE = frozenset({"image", "array", "records", "value"})
+_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "bytes": lambda data: np.frombuffer(data, np.uint8),
+    "str": text,
+    "str_decimal": text,
+    "json": lambda data: from_json(parse_json(data)),
+    "str_int": partial(_number, r"-?\d{1,18}", "<i8"),
+    "str_float": partial(_number, r"-?\d+\.?\d*(e[-+]?\d+)?|-?inf|nan", "<f8"),
+    "jpeg": partial(_sole, ".jpg"),
+    "png": partial(_sole, ".png"),
+    "pkl": partial(_sole, ".pkl"),
+}
+
+# ------------------------------------------------------------------------------------------------ the index
+
+
+def _said(path: Path) -> Mapping[str, Any] | None:
+    """Return what the index beside a shard says of it, None where there is no index.
+
+    Raises:
+        FormatError: the index is damaged, or does not name the shard.
+    """
+    place = path.with_name(_INDEX)
+    if not place.is_file():
+        return None
+    check_bytes(place.stat().st_size, _INDEX, TEXT_BYTES)
+    root = parse_json(place.read_bytes())
+    shards = root.get("shards") if isinstance(root, Mapping) else None
+    for shard in shards if isinstance(shards, list) else []:
+        if isinstance(shard, Mapping) and path.name in {_file(shard, "raw_data")[0], _file(shard, "zip_data")[0]}:
+            return shard
+    msg = f"the {_INDEX} beside it does not name it, so Streaming does not read it"
+    raise FormatError(msg)
+
+
+def _file(shard: Mapping[str, Any], which: str) -> tuple[Any, Any, Mapping[str, Any]]:
+    """Return name, size and hashes of one of a shard's files."""
+    said = shard.get(which)
+    said = said if isinstance(said, Mapping) else {}
+    hashes = said.get("hashes")
+    return said.get("basename"), said.get("bytes"), hashes if isinstance(hashes, Mapping) else {}
+
+
+def _opened(path: Path, said: Mapping[str, Any] | None) -> BinaryIO:
+    """Open a shard, unpacked where it is compressed, once its size and hashes are those of the index."""
+    packed = path.name.endswith(".zstd")
+    file: BinaryIO = path.open("rb")
+    try:
+        if said is not None:
+            _check_file(file, *_file(said, "zip_data" if packed else "raw_data")[1:])
+        if packed:
+            with file:
+                file = io.BytesIO(_unpacked(path))
+            if said is not None:
+                _check_file(file, *_file(said, "raw_data")[1:])
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _unpacked(path: Path) -> bytes:
+    import pyarrow as pa  # noqa: PLC0415  0.1 s that only compressed shards should pay
+
+    with foreign("damaged zstd"), pa.input_stream(str(path), compression="zstd") as stream:
+        data: bytes = stream.read(TEXT_BYTES + 1)
+    check_bytes(len(data), "the unpacked shard", TEXT_BYTES)
+    return data
+
+
+def _check_file(file: BinaryIO, size: Any, hashes: Mapping[str, Any]) -> None:
+    found = file.seek(0, io.SEEK_END)
+    if size != found:
+        msg = f"{found:,} bytes, but {_INDEX} says {str(size)[:40]}"
+        raise FormatError(msg)
+    digests = {name: _hash(str(name)) for name in hashes}
+    file.seek(0)
+    while digests and (piece := file.read(_PIECE)):
+        for digest in digests.values():
+            digest.update(piece)
+    for name, digest in digests.items():
+        if digest.hexdigest() != hashes[name]:
+            msg = f"its {name} is {digest.hexdigest()}, but {_INDEX} says {str(hashes[name])[:140]}"
+            raise FormatError(msg)
+
+
+def _hash(name: str) -> Any:
+    if name in _XXHASHES:
+        return getattr(xxhash, name)()
+    if name in hashlib.algorithms_guaranteed and not name.startswith("shake"):
+        return hashlib.new(name)
+    msg = f"{_INDEX} tells a hash {name[:40]!r}, which is not known"
+    raise FormatError(msg)
+
+
+def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _Column]) -> None:
+    encodings = [column.encoding for column in columns.values()]
+    for name, found in (("samples", samples), ("column_names", list(columns)), ("column_encodings", encodings)):
+        if said.get(name) != found:
+            msg = f"its {name} are {str(found)[:100]}, but {_INDEX} says {str(said.get(name))[:100]}"
+            raise FormatError(msg)
+
+
+def _open(path: Path, hint: Hint) -> Container:
+    del hint
+    return _Mds(path)
+
+
+MDS = Format("mds", (".mds.zstd", ".mds"), _open, beside=(_INDEX,))
