@@ -36,7 +36,8 @@ class Bulk:
     def __init__(self, fields: FieldMap) -> None:
         own = {place.at: place for place in fields.own}
         known = all("/" not in at and place.spec.role in {"text", "chat"} for at, place in own.items())
-        fits = own and known and not fields.everything and not fields.columns and not fields.noted
+        alone = len(own) == len(fields.own)  # two fields may have one key
+        fits = own and known and alone and not fields.everything and not fields.columns and not fields.noted
         self._names = {at: (place.name, place.spec.role == "chat") for at, place in own.items()} if fits else {}
         self._chats = [at for at, (_, chat) in self._names.items() if chat]
         self._tries = _TRIES if fits else 0

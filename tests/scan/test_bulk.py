@@ -131,6 +131,14 @@ def test_plain_lines_are_parsed_in_bulk_and_no_others() -> None:
     assert other.columns(b'{"n": 1}\n', 1) is None
 
 
+@pytest.mark.parametrize("how", ["one by one", "parsed", "cut"])
+def test_two_fields_may_have_one_key(how: str) -> None:
+    schema = parse_schema(HEAD + "  a: {role: text, at: text}\n  b: {role: text, at: text}\n")
+    found = rows(schema, b'{"text": "one"}\n{"text": "three"}\n', how, 1 << 20)
+    assert found["nbytes"] == [2 * len("one"), 2 * len("three")]
+    assert found[":missing"] == ["", ""]
+
+
 def test_a_chat_column_says_how_long_its_json_is() -> None:
     parser = Bulk(FieldMap(CHAT, level="numeric"))
     parser._loaded = True
