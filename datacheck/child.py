@@ -18,7 +18,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Mapping
@@ -154,7 +153,7 @@ class Child:
     def __init__(self, limits: Limits, program: Program = PARSER) -> None:
         self._limits, self._program = limits, program
         self._process: subprocess.Popen[bytes] | None = None
-        self._starting, self._over = threading.Lock(), False
+        self._over = False
         self._shared = os.memfd_create("datacheck-counter")
         os.ftruncate(self._shared, _COUNTER.size)
         self._counter = mmap.mmap(self._shared, _COUNTER.size)
@@ -167,14 +166,15 @@ class Child:
             environment = _ALLOCATION | os.environ | dict.fromkeys(_THREADS, "1") | dict(program.environment)
             environment["PYTHONPATH"] = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
             me = str(os.getpid())
-            with self._starting:
-                if self._over:
-                    raise RuntimeError(program.name)  # to the thread that still waits for an answer
-                self._process = subprocess.Popen(
-                    [sys.executable, *program.arguments, str(self._shared), str(memory if program.limited else 0), me],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
-                    pass_fds=[self._shared], env=environment, process_group=0,
-                )  # fmt: skip
+            self._process = None if self._over else subprocess.Popen(
+                [sys.executable, *program.arguments, str(self._shared), str(memory if program.limited else 0), me],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
+                pass_fds=[self._shared], env=environment, process_group=0,
+            )  # fmt: skip
+            if self._over:  # looked at again: `end` either saw the new process, or was there before this line
+                self.close()
+                raise RuntimeError(program.name)  # to the thread that still waits for an answer
+        assert self._process is not None
         return self._process
 
     @property
@@ -255,20 +255,25 @@ class Child:
         return lines[-1][:200] if lines else ""
 
     def end(self) -> None:
-        """End the process while another thread may be running a task in it; there will be no other one."""
-        with self._starting:
-            self._over = True
-            if self._process is not None and self._process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+        """End the process while another thread may be running a task in it; there will be no other one.
+
+        Notes:
+            It waits for nothing, so that hardly any interrupt can come in between.
+        """
+        self._over = True
+        process = self._process  # the other thread may close it at any moment
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the process and whatever it has started; safe to call twice."""
-        if self._process is not None:
+        process = self._process
+        if process is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()

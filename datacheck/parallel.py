@@ -113,12 +113,11 @@ def ordered_map(
         run = partial(_on_worker, function, limits=limits, program=program, run=uuid.uuid4().hex)
         yield from _on_dask(run, tasks, scheduler, linked)
         return
-    children = [Child(limits, program) for _ in range(max(1, workers))]
-    try:
-        yield from _on_children(function, tasks, children)
-    finally:
+    with contextlib.ExitStack() as leaving:  # an interrupt while one child ends leaves no other one out
+        children = [Child(limits, program) for _ in range(max(1, workers))]
         for child in children:
-            child.close()
+            leaving.callback(child.close)
+        yield from _on_children(function, tasks, children)
 
 
 def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequence[Child]) -> Iterator[Outcome]:
@@ -142,16 +141,15 @@ def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequ
             idle.put(child)
 
     threads, todo, waiting = ThreadPoolExecutor(len(children)), iter(tasks), deque[Future[Outcome]]()
-    try:
+    with contextlib.ExitStack() as leaving:
+        leaving.callback(threads.shutdown, cancel_futures=True)
+        for child in children:
+            leaving.callback(child.end)  # before that: no thread waits for one then
         while True:
             waiting.extend(threads.submit(run, task) for task in islice(todo, 2 * len(children) - len(waiting)))
             if not waiting:
                 return
             yield waiting.popleft().result()
-    finally:
-        for child in children:
-            child.end()
-        threads.shutdown(cancel_futures=True)
 
 
 def _on_dask(

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import CancelledError
 from dataclasses import replace
@@ -157,7 +158,7 @@ def test_a_scheduler_that_does_not_answer_is_said(monkeypatch):
 def test_a_worker_with_many_threads_mixes_nothing_up_and_each_run_has_children_of_its_own():
     import distributed
 
-    options = {"n_workers": 1, "threads_per_worker": 4, "processes": False, "dashboard_address": None}
+    options = {"n_workers": 1, "threads_per_worker": 4, "processes": False, "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(**options, silence_logs=50) as cluster:
         outcomes = [run(*([f"{n}"] for n in range(24)), scheduler=cluster.scheduler_address) for _ in range(2)]
     assert [[done(o) for o in some] for some in outcomes] == [[[f"{n}"] for n in range(24)]] * 2
@@ -169,7 +170,7 @@ def test_a_scheduler_without_workers_is_said(monkeypatch):
     import distributed
 
     monkeypatch.setattr("datacheck.parallel._WORKERS_S", 0.2)
-    options = {"n_workers": 0, "processes": False, "dashboard_address": None, "silence_logs": 50}
+    options = {"n_workers": 0, "processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
     with distributed.LocalCluster(**options) as cluster, pytest.raises(StorageError, match="no workers"):
         run(["a"], scheduler=cluster.scheduler_address)
 
@@ -237,6 +238,64 @@ def test_children_that_are_at_work_end_with_whoever_leaves_the_map():
     assert mine
     outcomes.close()
     assert not [pid for pid in mine if Path(f"/proc/{pid}").exists()]
+
+
+def test_an_interrupt_while_children_end_leaves_none_of_them_at_work(monkeypatch):
+    end, ended, before = Child.end, [], threading.active_count()
+
+    def interrupted(child):
+        end(child)
+        ended.append(child)
+        if len(ended) == 1:
+            raise KeyboardInterrupt  # a second Ctrl-C
+
+    monkeypatch.setattr(Child, "end", interrupted)
+    tasks = [{"items": [item]} for item in ("a", "hang", "hang", "b")]
+    outcomes = ordered_map(WORK, tasks, workers=2, limits=Limits(item_s=1e6))
+    assert done(next(outcomes)) == ["a"]
+    with pytest.raises(KeyboardInterrupt):
+        outcomes.close()
+    assert len(ended) == 2
+    assert threading.active_count() == before
+    assert not any(child.running for child in ended)
+
+
+def test_a_child_that_is_ended_while_it_starts_does_not_work(monkeypatch):
+    child, started, start = Child(Limits()), [], subprocess.Popen
+
+    def ended(*args, **options):
+        child.end()  # by another thread, which cannot see the new process yet
+        started.append(start(*args, **options))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", ended)
+    with pytest.raises(RuntimeError):
+        child.run(WORK, {"items": ["a"]})
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+    with pytest.raises(RuntimeError):
+        child.run(WORK, {"items": ["a"]})
+    assert len(started) == 1
+
+
+def test_a_child_may_be_closed_by_one_thread_while_another_ends_it():
+    child = Child(Limits())
+    child.run(WORK, {"items": ["a"]})
+    process = child._process
+
+    class Closed:
+        """The process, closed by the thread that serves it as soon as it is looked at."""
+
+        pid = process.pid
+
+        @property
+        def returncode(self):
+            child._process = process
+            child.close()
+
+    child._process = Closed()
+    child.end()
+    assert process.returncode == -signal.SIGKILL
+    assert not child.running
 
 
 def test_several_children_work_at_once_and_little_waits():
