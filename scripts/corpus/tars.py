@@ -82,6 +82,7 @@ def bad() -> None:
     put("tar/n_case.tar", tar({"0000.txt": b"a", "0000.TXT": b"b"}))
     apart = {"0000.txt": b"a cup", "0001.txt": b"two cups", "0000.points.npy": POINTS}
     put("tar/n_apart.tar", tar(apart))
+    put("tar/n_folder.tar", tar({"a.txt": b"a cup", "a/b.txt": b"two cups"}))
     put("tar/n_class.tar", tar({"0000.cls": b"cup"}))
     put("tar/n_json.tar", tar({"0000.json": b'{"x": NaN}'}))
     put("tar/n_npy.tar", tar({"0000.npy": POINTS[:-1]}))

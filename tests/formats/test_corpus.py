@@ -134,6 +134,7 @@ REASONS = {
     "tar/n_class.tar": "0000.cls: b'cup' stands where a whole number",
     "tar/n_device.tar": "'0001.txt' is a device",
     "tar/n_empty_npy.tar": r"0000.npy: the file is empty",
+    "tar/n_folder.tar": "'a' is a key and the folder of others",
     "tar/n_gzip.tar": "not a tar archive",
     "tar/n_hard.tar": "'0001.txt' is a hard link",
     "tar/n_joined.tar": "5,632 bytes follow the end mark at byte 4,096",
