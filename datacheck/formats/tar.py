@@ -218,12 +218,10 @@ class _Tar(Container):
             self._keys[key] = self._keys.get(key) or (FormatError(reason) if reason else None)
             self._members.setdefault(value, member)
             last = key
-        for folder in {
-            "/".join(key.split("/")[:depth]) for key in self._keys for depth in range(1, key.count("/") + 1)
-        }:
-            if folder in self._keys:
-                reason = f"{folder!r} is a key and the folder of others: its values cannot be told from theirs"
-                self._keys[folder] = self._keys[folder] or FormatError(reason)
+        folders = {key[: found.start()] for key in self._keys for found in re.finditer("/", key)}
+        for folder in folders & self._keys.keys():
+            reason = f"{folder!r} is a key and the folder of others: its values cannot be told from theirs"
+            self._keys[folder] = self._keys[folder] or FormatError(reason)
 
     def close(self) -> None:
         self._file.close()

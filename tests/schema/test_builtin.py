@@ -258,6 +258,12 @@ def test_every_example_of_the_readme_loads_or_stands_in_the_file_it_names():
         assert lines in (shipped("schemas") / first.removeprefix("# from ")).read_text(encoding="utf-8"), first
 
 
+def test_every_example_of_the_page_about_importers_loads(repository):
+    text = (repository / "docs/importers.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+    assert [parse_schema(block).name for block in blocks] == ["cups", "pusht"]
+
+
 def _keys(model):
     for name, info in model.model_fields.items():
         yield name
