@@ -21,6 +21,7 @@ from datacheck.build import earlier, fingerprint
 from datacheck.build.check import Share, checked
 from datacheck.build.earlier import Earlier, Reuse
 from datacheck.build.finish import Done, Facts, Finish
+from datacheck.build.hashed import stamps
 from datacheck.build.job import LIMITS, Job, digests, files_of, recorded, tasks_of
 from datacheck.build.plan import Plan, cut, estimate, resolve, stored
 from datacheck.build.record import Record
@@ -168,7 +169,8 @@ def complete(
     _check_space(job, plan, {*kept, *([] if old is None else old.shared)}, stage.folder)
     records = _written(job, plan, steps, stage, kept, old, workers, scheduler, progress)
     key = fingerprint.key(inputs["said"])
-    facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job))
+    own = stamps(job.sources, job.hashed)
+    facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job), own)
     done = Finish(folder := stage.fence(), plan, facts, records).run()
     if not done.made.any():
         reason = done.not_made[0] if done.not_made else ("", "")

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 import datacheck
 from datacheck import fsops, numerics
+from datacheck.build.hashed import STAMPS
 from datacheck.build.plan import Plan
 from datacheck.build.record import Record
 from datacheck.build.writer import chunk_digests, origin_text
@@ -41,6 +42,7 @@ class Facts:
         key: the fingerprint.
         inputs: what it is the digest of, and the recipe.
         sources: size and digest of every source file, by path.
+        stamps: of those that the build hashed itself what they looked like then.
     """
 
     pipeline: str
@@ -48,6 +50,7 @@ class Facts:
     key: str
     inputs: Mapping[str, Any]
     sources: Mapping[str, tuple[int, str]]
+    stamps: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +248,7 @@ class Finish:
             "built": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "host": socket.gethostname(),
             "datacheck": datacheck.__version__, "numpy": np.__version__, "python": platform.python_version(),
             "machine": platform.machine(), "numerics": numerics.results(), "not_made": dict(not_made),
+            STAMPS: dict(self.facts.stamps),
         }  # fmt: skip
         fsops.write_file(self.folder / layout.BUILD, canonical_json(said), sync=False)
         self._unsynced.append(layout.BUILD)

@@ -42,6 +42,7 @@ class Job:
         sources: their entries, digests included.
         paths: folders in which the functions of a user are found.
         codec: what the chunks of the fields go through.
+        hashed: the sources that no scan has a digest of.
     """
 
     pipeline: str
@@ -56,6 +57,7 @@ class Job:
     sources: Mapping[str, Entry]
     paths: Sequence[str] = ()
     codec: Codec = PLAIN
+    hashed: Sequence[str] = ()
 
 
 def digests(job: Job) -> dict[str, tuple[int, str]]:

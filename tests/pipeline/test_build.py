@@ -14,7 +14,9 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from PIL import Image
 
+from datacheck import pipeline
 from datacheck.cache import layout, open_cache
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.finding import RuleVerdict, Verdict
@@ -313,3 +315,42 @@ def test_an_interrupted_command_goes_on(tmp_path, project, number, code, more):
     (again,) = (tmp_path / "cache/mine/all").iterdir()
     assert ran("mine.yaml", "--data", "data", "--out", "golden", before=SMALL)[0] == 0
     assert tree(again) == tree(next((tmp_path / "golden/mine/all").iterdir()))
+
+
+def test_files_that_no_scan_reads_whole_are_hashed_once(tmp_path, monkeypatch):
+    """Of pictures a scan reads the headers, so a build has to take their digests: not again for the next one."""
+    data = tmp_path / "data"
+    data.mkdir()
+    rng = np.random.Generator(np.random.Philox(4))
+    for i in range(5):
+        Image.fromarray(rng.integers(0, 255, (6, 8, 3), np.uint8)).save(data / f"{i}.png")
+        (data / f"{i}.json").write_text(json.dumps({"score": i}))
+    fields = {
+        "rgb": {"role": "image", "file": "{id}.png", "shape": [6, 8, 3]},
+        "score": {"role": "value", "range": "0..9"},
+    }
+    hashed = []
+    real = pipeline.digest_entry
+    monkeypatch.setattr(
+        pipeline, "digest_entry", lambda root, path, roots: hashed.append(path) or real(root, path, roots)
+    )
+    for path in data.iterdir():
+        os.utime(path, (1e9, 1e9))  # long ago: a file that was just written may be written again
+    (first,) = build(schema_of(fields, files="{id}.json"), data, tmp_path / "cache")
+    assert hashed == [f"{i}.png" for i in range(5)]
+    hashed.clear()
+    Image.fromarray(rng.integers(0, 255, (6, 8, 3), np.uint8)).save(data / "2.png")
+    os.utime(data / "2.png", (1.1e9, 1.1e9))
+    fields["score"]["range"] = "0..8"
+    (second,) = build(schema_of(fields, files="{id}.json"), data, tmp_path / "cache")
+    assert hashed == ["2.png"]
+    (fresh,) = build(schema_of(fields, files="{id}.json"), data, tmp_path / "fresh", reuse=False)
+    assert tree(second.path) == tree(fresh.path)
+    hashed.clear()
+    said = json.loads((second.path / layout.BUILD).read_text())
+    stamps = {path: [1, *stamp[1:]] for path, stamp in said["stamps"].items()} | {"4.png": "no stamp"}
+    (second.path / layout.BUILD).unlink()
+    (second.path / layout.BUILD).write_text(json.dumps(said | {"stamps": stamps}))
+    build(schema_of(fields, files="{id}.json"), data, tmp_path / "cache")
+    assert hashed == [f"{i}.png" for i in range(5)]  # what cannot be believed is read
+    assert first.path != second.path
