@@ -117,6 +117,7 @@ def ordered_map(
         children = [Child(limits, program) for _ in range(max(1, workers))]
         for child in children:
             leaving.callback(child.close)
+            leaving.callback(child.end)  # once more: an interrupt may have come before those of `_on_children`
         yield from _on_children(function, tasks, children)
 
 

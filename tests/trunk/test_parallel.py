@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import time
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from datacheck import parallel
 from datacheck.child import PARSER
 from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.parallel import Child, Limits, _result, ordered_map, run_task
@@ -255,9 +258,36 @@ def test_an_interrupt_while_children_end_leaves_none_of_them_at_work(monkeypatch
     assert done(next(outcomes)) == ["a"]
     with pytest.raises(KeyboardInterrupt):
         outcomes.close()
-    assert len(ended) == 2
+    assert len(set(ended)) == 2
     assert threading.active_count() == before
     assert not any(child.running for child in ended)
+
+
+def test_an_interrupt_before_the_children_end_lets_none_of_them_start_again(monkeypatch):
+    children, left = [], []
+
+    class Interrupted(contextlib.ExitStack):
+        def __exit__(self, *why):
+            left.append(self)
+            if len(left) == 1:
+                raise KeyboardInterrupt  # a second Ctrl-C, before anything was done about the first
+            return super().__exit__(*why)
+
+    class Known(Child):
+        def __init__(self, *how):
+            super().__init__(*how)
+            children.append(self)
+
+    monkeypatch.setattr(parallel, "contextlib", SimpleNamespace(ExitStack=Interrupted))
+    monkeypatch.setattr(parallel, "Child", Known)
+    outcomes = ordered_map(WORK, [{"items": [item]} for item in ("a", "hang", "hang", "b")], workers=2)
+    assert done(next(outcomes)) == ["a"]
+    with pytest.raises(KeyboardInterrupt):
+        outcomes.close()
+    assert len(children) == 2
+    for child in children:
+        with pytest.raises(RuntimeError):
+            child.run(WORK, {"items": ["a"]})
 
 
 def test_a_child_that_is_ended_while_it_starts_does_not_work(monkeypatch):
