@@ -26,6 +26,7 @@ _HINTS = {
     errno.EROFS: "Choose another folder, or mount the disk for writing.",
 }
 _NO_LINK = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
+_NOT_OURS = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_EXCHANGE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _PIECE = 1 << 20
 _LOCAL = frozenset({
@@ -253,13 +254,16 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
 
     Args:
         path: the folder; fine where it is there.
-        sync: make the name of each new folder durable; not needed below a folder that is synced whole or thrown away.
+        sync: make the name of each new folder durable, and that of the one they are in: who made that may have been
+            killed before its sync; not needed below a folder that is synced whole or thrown away.
     """
     missing: list[Path] = []
     for place in (path, *path.parents):
         if place.is_dir():
             break
         missing.append(place)
+    if sync:
+        _sync_name(place)
     with _guarded(path):
         for place in reversed(missing):
             try:
@@ -274,6 +278,15 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
 def rename(source: Path, target: Path) -> None:
     """Rename `source` to `target`; raises the plain `OSError`, because losing the race is an answer, not a fault."""
     SYSTEM.rename(source, target)
+
+
+def _sync_name(path: Path) -> None:
+    """Make the name of a folder durable, unless the one that it is in is not ours to read or to write."""
+    try:
+        sync_directory(path.parent)
+    except StorageError as error:
+        if getattr(error.__cause__, "errno", None) not in _NOT_OURS:
+            raise
 
 
 def exchange(one: Path, other: Path) -> bool:

@@ -30,7 +30,7 @@ Kind = Literal["cache", "build", "trash", "unknown"]
 
 _DEPTH = 3  # root / pipeline / split / key
 _KEY = re.compile(r"[0-9a-f]{16}")
-_BUILD = re.compile(r"\.?[0-9a-f]{16}\.[0-9a-f]{32}")
+_BUILD = re.compile(r"\.?[0-9a-f]{16}\.[0-9a-f]{32}(\.gone)?")
 _TRASH = re.compile(r".+\.[0-9a-f]{32}")
 _NEW_S = 3600.0  # a folder without an owner that is younger may just be made
 _SILENT_S = 86400.0  # on a network file system: an owner that has said nothing for so long is gone, whatever the clocks

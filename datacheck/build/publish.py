@@ -94,8 +94,7 @@ def acknowledge(target: Path) -> None:
     Raises:
         SyncFailedError: the device did not take it.
     """
-    for place in target.parents[:3]:  # split, pipeline, out
-        fsops.sync_directory(place)
+    fsops.sync_directory(target.parent)  # the names above have been since `staging.claimed`
 
 
 def agree(folder: Path, target: Path | str, place: Path, ours: Manifest, theirs: Manifest) -> None:

@@ -192,6 +192,7 @@ def _owned(folder: Path) -> Iterator[float | None]:
                 break
             time.sleep(_SOON_S)  # `cache gc` looks whether anybody has it
         _renamed(private, folder)
+        fsops.sync_directory(folder.parent)  # no power loss may leave work under the name that nobody takes over
         since = None
         if not local:
             threading.Thread(target=_beat, args=(folder / OWNER, ended), daemon=True).start()
@@ -265,7 +266,7 @@ def sweep(place: Path, key: str) -> None:
 
 def discard(folder: Path) -> None:
     """Remove a folder of a build: first its name, so that nobody writes there or takes it over half removed."""
-    hidden = folder.with_name(f".{folder.name.lstrip('.')}{_GONE}")
+    hidden = folder.with_name(f".{folder.name.lstrip('.').removesuffix(_GONE)}{_GONE}")
     with contextlib.suppress(OSError):
         fsops.rename(folder, hidden)
     for place in (folder, hidden):

@@ -95,14 +95,18 @@ def test_builds_whose_builder_is_gone_go(tmp_path):
         (dead / staging.OWNER).write_text("{}")
         (dead / "shard").write_bytes(b"x" * 99)
         (ownerless := dead.with_name("." + "c" * 16 + "." + "2" * 32)).mkdir()
+        (half := dead.with_name("." + "d" * 16 + "." + "3" * 32 + ".gone")).mkdir()
+        (half / "shard").write_bytes(b"x" * 10)
+        os.utime(half, (1, 1))
         (mine := dead.with_name("notes")).mkdir()
         said = words(survey(tmp_path))
         assert said[stage.folder.name] == "at work"
         assert said[dead.name] == "its builder is gone"
         assert said[ownerless.name] == "just being made"
+        assert said[half.name] == "its builder is gone"
         assert said[mine.name] == "not named like a build"
-        assert freed([one for one in survey(tmp_path) if one.goes]) == 101
-        assert [one.path for one in sweep(tmp_path)] == [dead]
+        assert freed([one for one in survey(tmp_path) if one.goes]) == 111
+        assert {one.path for one in sweep(tmp_path)} == {dead, half}
         os.utime(ownerless, (1, 1))
         assert [one.path for one in sweep(tmp_path, None, DAY)] == [ownerless]
         assert set(find_builds(tmp_path)) == {stage.folder, mine}

@@ -189,13 +189,28 @@ def test_every_new_folder_is_durable_in_its_parent(tmp_path, monkeypatch):
     log = logged(monkeypatch)
     a, b = tmp_path / "a", tmp_path / "a/b"
     fsops.make_directory(b)
-    assert log.calls == [("mkdir", a), ("sync", tmp_path), ("mkdir", b), ("sync", a)]
-    fsops.make_directory(b)
+    made = [("mkdir", a), ("sync", tmp_path), ("mkdir", b), ("sync", a)]
+    assert log.calls == [("sync", tmp_path.parent), *made]
+    fsops.make_directory(b)  # who made it may have been killed before the sync
+    assert log.calls[5:] == [("sync", a)]
     fsops.make_directory(b / "c", sync=False)
-    assert log.calls[4:] == [("mkdir", b / "c")]
+    assert log.calls[6:] == [("mkdir", b / "c")]
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file"):
         fsops.make_directory(tmp_path / "file")
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_the_folder_above_what_was_there_need_not_be_ours(tmp_path, monkeypatch, number):
+    log = logged(monkeypatch, sync=number)
+    fsops.make_directory(tmp_path)
+    assert log.calls == [("sync", tmp_path.parent)]
+
+
+def test_a_folder_whose_name_the_disk_does_not_take_is_told(tmp_path, monkeypatch):
+    logged(monkeypatch, sync=errno.EIO)
+    with pytest.raises(SyncFailedError):
+        fsops.make_directory(tmp_path)
 
 
 def test_names_change_places_or_stay(tmp_path, monkeypatch):
