@@ -87,7 +87,9 @@ def test_a_spawned_worker_has_its_own(cache):
 
 def test_a_program_that_is_started_does_not_inherit_it(cache):
     opened = open_cache(cache)
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    script = "print('here', flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", script], stdin=-1, stdout=-1, close_fds=False)
+    assert child.stdout.readline() == b"here\n"  # it is a program of its own by now, and no copy of this one
     del opened
     assert not in_use(cache)
     child.communicate(b"\n")
