@@ -13,7 +13,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import IO
 
@@ -26,7 +26,6 @@ _HINTS = {
     errno.EROFS: "Choose another folder, or mount the disk for writing.",
 }
 _NO_LINK = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
-_NOT_OURS = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_EXCHANGE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _PIECE = 1 << 20
 _LOCAL = frozenset({
@@ -128,8 +127,10 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
         status = path.stat()
         mode = stat.S_IMODE(status.st_mode)
         if not mode & stat.S_IWUSR or status.st_nlink > 1:
-            if status.st_size != offset + len(data) or _read_from(path, offset) != data:
-                with path.open("rb", buffering=0) as file:
+            with path.open("rb", buffering=0) as file:
+                file.seek(offset)
+                if status.st_size != offset + len(data) or file.read() != data:
+                    file.seek(0)
                     write_file(path, chain(_pieces(file, offset), [data]), sync=False)
             return
         view, at = memoryview(data), offset
@@ -147,12 +148,6 @@ def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
     while size and (piece := file.read(min(size, _PIECE))):
         size -= len(piece)
         yield piece
-
-
-def _read_from(path: Path, offset: int) -> bytes:
-    with path.open("rb", buffering=0) as file:
-        file.seek(offset)
-        return file.read()
 
 
 def link(source: Path, target: Path) -> bool:
@@ -254,16 +249,12 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
 
     Args:
         path: the folder; fine where it is there.
-        sync: make the name of each new folder durable, and that of the one they are in: who made that may have been
-            killed before its sync; not needed below a folder that is synced whole or thrown away.
+        sync: make their names durable, and that of the folder they are in, whose maker may have been killed before;
+            not needed below a folder that is synced whole or thrown away.
     """
-    missing: list[Path] = []
-    for place in (path, *path.parents):
-        if place.is_dir():
-            break
-        missing.append(place)
+    missing = list(takewhile(lambda place: not place.is_dir(), (path, *path.parents)))
     if sync:
-        _sync_name(place)
+        _sync_name(missing[-1].parent if missing else path)
     with _guarded(path):
         for place in reversed(missing):
             try:
@@ -285,7 +276,7 @@ def _sync_name(path: Path) -> None:
     try:
         sync_directory(path.parent)
     except StorageError as error:
-        if getattr(error.__cause__, "errno", None) not in _NOT_OURS:
+        if getattr(error.__cause__, "errno", None) not in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise
 
 
