@@ -24,7 +24,8 @@ from tests.formats.reading import CORPUS
         ("a.json", "json"),
         ("a.copc.laz", "las"),
         ("a.hdf5", "hdf5"),
-        ("a.tar", None),
+        ("a.tar", "tar"),
+        ("a.rar", None),
     ],
 )
 def test_the_longest_suffix_decides(name, expected):

@@ -234,10 +234,14 @@ def test_no_child_outlives_the_map():
 
 
 def test_children_that_are_at_work_end_with_whoever_leaves_the_map():
+    def children():
+        return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+    before = children()  # a server of other tests
     tasks = [{"items": [item]} for item in ("a", "hang", "hang", "b")]
     outcomes = ordered_map(WORK, tasks, workers=2, limits=Limits(item_s=1e6))
     assert done(next(outcomes)) == ["a"]
-    mine = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    mine = children() - before
     assert mine
     outcomes.close()
     assert not [pid for pid in mine if Path(f"/proc/{pid}").exists()]
