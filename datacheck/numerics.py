@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 import socket
 import sys
-import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -102,8 +101,8 @@ def _sums(values: Array) -> dict[str, Array]:
 def _casts(whole: Array, values: Array) -> Array:
     special = np.array([0, -0.0, 1e-310, 65519, 65520, 1e39, np.inf, -1.5, 2.5, 1 / 3])
     several = np.concatenate([values, values / 1e9, special])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is too large becomes infinite, and that is what is looked at
+    # what is too large becomes infinite, and that is what is looked at; Python's own filters are not safe with threads
+    with np.errstate(all="ignore"):
         made = [several.astype(np.float16), several.astype(np.float32), np.rint(several).astype(np.float32)]
     made += [whole.astype(np.float32), values.astype(np.int32), np.floor(values / 0.02).astype(np.int64)]
     return np.concatenate([array.view(np.uint8) for array in made])
