@@ -36,6 +36,7 @@ import datacheck.fsops as _fsops
 from datacheck.system import System as _System
 _kind, _at = os.environ["FAULT_KIND"], int(os.environ["FAULT_AT"])
 _file = os.open(os.environ["FAULT_FILE"], os.O_RDWR)
+_group = int(os.environ.setdefault("FAULT_GROUP", str(os.getpid())))  # the command's: its children have others
 def _number():
     fcntl.lockf(_file, fcntl.LOCK_EX)
     number = int(os.pread(_file, 20, 0) or b"0") + 1
@@ -47,8 +48,8 @@ def _wrapped(name):
     def call(self, *arguments):
         number = _number()
         if number == _at and _kind == "group":
-            os.killpg(0, signal.SIGKILL)
-        if number == _at and _kind == "process":
+            os.killpg(_group, signal.SIGKILL)
+        if number == _at and _kind in ("group", "process"):
             os.kill(os.getpid(), signal.SIGKILL)
         if (number == _at or number > _at > 0 and _kind.endswith("+")) and _kind[0] == "E":
             code = getattr(errno, _kind.rstrip("+"))
