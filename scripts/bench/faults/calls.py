@@ -35,7 +35,7 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from processes import CHANGES, NO_CHANGE, WRITES, Tally, real
-from subject import MEMORY, KilledError, Subject, again, machine, subject, write
+from subject import MEMORY, KilledError, Subject, again, by_file, machine, subject, write
 
 from datacheck import fsops
 from datacheck.build import publish, staging
@@ -227,16 +227,6 @@ class Losing(Faulty):
             super().write(descriptor, data[: len(data) // 2])
             return len(data)
         return super().write(descriptor, data)
-
-
-def by_file(folder: Path, target: Path, manifest: object) -> str:
-    """Publish file by file."""
-    for place, _, names in os.walk(folder):
-        to = target / Path(place).relative_to(folder)
-        fsops.make_directory(to)
-        for name in names:
-            fsops.SYSTEM.rename(Path(place, name), to / name)
-    return "new"
 
 
 def controls(one: Subject, place: Path, stride: int) -> list[str]:

@@ -33,9 +33,8 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).parent))
 
 from calls import FAULTS, Faulty
-from subject import MEMORY, KilledError, Subject, again, command, machine, subject, write
+from subject import MEMORY, KilledError, Subject, again, by_file, command, machine, subject, write
 
-from datacheck import fsops
 from datacheck.build import finish, publish
 from datacheck.cache import open_cache
 from datacheck.errors import DatacheckError, LostStagingError
@@ -190,16 +189,6 @@ def commands(one: Subject, place: Path, rng: random.Random, count: int) -> Tally
 
 
 # ------------------------------------------------------------------------------------------------ controls
-
-
-def by_file(folder: Path, target: Path, manifest: object) -> str:
-    """Publish file by file."""
-    for place, _, names in os.walk(folder):
-        to = target / Path(place).relative_to(folder)
-        fsops.make_directory(to)
-        for name in names:
-            fsops.SYSTEM.rename(Path(place, name), to / name)
-    return "new"
 
 
 def other_root(*arguments: object) -> str:
