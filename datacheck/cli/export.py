@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from datacheck.cli.info import path_argument, split_option
+from datacheck.cli.info import Place, path_argument, split_option
 from datacheck.report.words import bytes_said
 
 _HELP = """Write the samples of a cache for other loaders: robomimic HDF5, WebDataset tar files, or an .npz per sample.
@@ -19,11 +18,11 @@ must be new: it appears whole or not at all. Equal caches give equal bytes.
 
 @click.command("export", help=_HELP)
 @path_argument
-@click.option("--to", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The new folder.")
+@click.option("--to", type=Place(), required=True, metavar="DIR", help="The new folder.")
 @click.option("--as", "form", type=click.Choice(["robomimic", "webdataset", "npz"]), required=True, help="The format.")
 @click.option("--valid-only/--invalid", "valid", default=True, help="Also what has an error finding. Default: valid.")
 @split_option
-def export(path: Any, to: Path, form: Any, valid: bool, split: str | None) -> None:  # noqa: FBT001  click's
+def export(path: Any, to: Any, form: Any, valid: bool, split: str | None) -> None:  # noqa: FBT001  click's
     """Write, and say what was written and left out."""
     from datacheck.build.export.export import export as export_cache
 

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tarfile
 import time
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -24,7 +26,10 @@ from datacheck import fsops
 from datacheck.build.export import npz, robomimic, webdataset
 from datacheck.build.export.export import export
 from datacheck.build.export.samples import file_name
-from datacheck.cache import open_cache
+from datacheck.build.export.samples import samples as samples_of
+from datacheck.cache import Cache, open_cache
+from datacheck.cache.codec import Codec
+from datacheck.cache.columns import blocks
 from datacheck.errors import CorruptionError, OutOfSpaceError, StorageError, UsageError
 from datacheck.pipeline import build
 from datacheck.sample import ArraySpec
@@ -123,6 +128,22 @@ def test_two_keys_that_are_one_file_are_refused(tmp_path, monkeypatch):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["c"]
 
 
+@pytest.mark.parametrize("key", ["export.json/0", "a.npz/export.json/x", "export.json"])
+def test_a_folder_of_samples_may_be_called_as_what_lies_beside_them(tmp_path, key):
+    folder = make_cache(tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}], keys=[key])
+    done = export(folder, tmp_path / "to", "npz")
+    (name,) = [str(p.relative_to(done.path)) for p in done.path.rglob("*.npz") if p.is_file()]
+    assert unquote(name.removesuffix(".npz")) == key
+    assert about(done.path)["samples"] == 1
+
+
+def test_a_key_that_no_file_can_have_is_refused(tmp_path):
+    folder = make_cache(tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}], keys=["a/" + "é" * 100])
+    with pytest.raises(UsageError, match="too long for the name of a file"):
+        export(folder, tmp_path / "to", "npz")
+    assert export(folder, tmp_path / "to", "webdataset").samples == 1
+
+
 # ---------------------------------------------------------------------------------------------- WebDataset
 
 
@@ -186,20 +207,39 @@ def test_names_are_plain_and_give_the_key_again(key):
 # ---------------------------------------------------------------------------------------------- robomimic
 
 
+def read_as_robomimic(path, obs, others, mask=None):
+    """Make the accesses that robomimic's `SequenceDataset` makes when it loads a file into memory."""
+    with h5py.File(path, "r", swmr=True, libver="latest") as file:
+        demos = file["data"] if mask is None else [name.decode("utf-8") for name in np.array(file[f"mask/{mask}"])]
+        found = {}
+        for name in sorted(demos, key=lambda name: int(name[5:])):
+            demo = file[f"data/{name}"]
+            steps = demo.attrs["num_samples"]
+            assert steps >= 1
+            values = {key: file[f"data/{name}/obs/{key}"][()] for key in obs}
+            values |= {key: demo[key][()].astype("float32") for key in others if key in demo}
+            assert {len(value) for value in values.values()} == {steps}  # it takes steps by number, up to the last
+            found[demo.attrs["key"]] = values
+        return found
+
+
 def test_robomimic_finds_its_layout(cache, tmp_path):
     folder, samples = cache
     done = export(folder, tmp_path / "to", "robomimic")
     assert done.left_out == {"not made": 1, "not valid": 1, "empty": 1}
     keys = [key for key in sorted(VALID, key=str.encode) if key != KEYS[6]]
-    with h5py.File(done.path / "demo.hdf5", "r", swmr=True, libver="latest") as file:  # as SequenceDataset opens it
+    for mask in (None, "train"):
+        found = read_as_robomimic(done.path / "demo.hdf5", ["pose"], ["actions", "rewards"], mask)
+        assert list(found) == keys
+        for key, values in found.items():
+            same(values["pose"], samples[key]["obs/pose"])
+            same(values["actions"], samples[key]["actions"].astype(np.float32))
+    with h5py.File(done.path / "demo.hdf5") as file:
         demos = sorted(file["data"], key=lambda name: int(name[5:]))
-        assert [file["data"][name].attrs["key"] for name in demos] == keys
-        assert [name.decode() for name in file["mask/train"][:]] == demos
         assert json.loads(file["data"].attrs["env_args"]) == {}
         assert file["data"].attrs["total"] == sum(len(samples[key]["actions"]) for key in keys)
         for name, key in zip(demos, keys, strict=True):
             demo, wanted = file["data"][name], samples[key]
-            assert demo.attrs["num_samples"] == len(wanted["actions"])
             assert sorted(demo) == sorted({field.split("/")[0] for field in wanted})
             for field in ("actions", "obs/pose", "Label", "label", "mask.near"):
                 if field in wanted:
@@ -211,10 +251,17 @@ def test_robomimic_names_the_valid_ones_among_all(cache, tmp_path):
     folder, _ = cache
     done = export(folder, tmp_path / "to", "robomimic", invalid=True)
     assert done.left_out == {"not made": 1, "empty": 1}
-    with h5py.File(done.path / "demo.hdf5") as file:
-        keys = {name: demo.attrs["key"] for name, demo in file["data"].items()}
-        assert sorted(keys.values()) == sorted({*VALID, KEYS[2]} - {KEYS[6]})
-        assert {keys[name.decode()] for name in file["mask/train"][:]} == {*VALID} - {KEYS[6]}
+    assert read_as_robomimic(done.path / "demo.hdf5", [], ["actions"]).keys() == {*VALID, KEYS[2]} - {KEYS[6]}
+    assert read_as_robomimic(done.path / "demo.hdf5", [], ["actions"], "train").keys() == {*VALID} - {KEYS[6]}
+
+
+def test_an_episode_without_actions_is_left_out_whatever_else_it_has(tmp_path):
+    specs = {"actions": ArraySpec("float64", (2,), "T", optional=True), "obs/pose": ArraySpec("float32", (3,), "T")}
+    whole = {"actions": np.ones((2, 2)), "obs/pose": np.ones((2, 3))}
+    folder = make_cache(tmp_path / "c", specs, [whole, {"obs/pose": np.ones((4, 3))}], keys=["a", "b"])
+    done = export(folder, tmp_path / "to", "robomimic")
+    assert (done.samples, done.left_out) == (1, {"empty": 1})
+    assert list(read_as_robomimic(done.path / "demo.hdf5", ["pose"], ["actions"], "train")) == ["a"]
 
 
 def test_robomimic_comes_back_as_the_same_samples(tmp_path):
@@ -305,6 +352,59 @@ def test_nothing_is_overwritten_and_nothing_half_written(cache, tmp_path, form):
     assert tree(tmp_path / "to") == {"mine": b"mine"}
 
 
+def test_what_a_killed_export_left_goes_with_the_next_to_that_name(cache, tmp_path):
+    folder, _ = cache
+    to = tmp_path / "to.[x]"
+    script = (
+        "import os, sys\nfrom pathlib import Path\nfrom datacheck.build.export import export as e\n"
+        "e._named = lambda *_: (print('grown', flush=True), sys.stdin.read())\ne.export(*sys.argv[1:], 'npz')"
+    )
+    with ExitStack() as stack:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        running = [
+            stack.enter_context(subprocess.Popen([sys.executable, "-c", script, folder, to], **pipes)) for _ in range(2)
+        ]
+        for one in running:
+            stack.callback(one.kill)
+            assert one.stdout.readline() == b"grown\n"
+        names = [f".to.[x].{'g' * 32}.partial", f".tox.{'1' * 32}.partial", ".to.[x].partial"]
+        kept = {tmp_path / name for name in names}
+        for other in kept:
+            other.mkdir()
+        (linked := tmp_path / f".to.[x].{'2' * 32}.partial").symlink_to(names[0])
+        kept.add(linked)
+        growing = set(tmp_path.glob(".to*")) - kept
+        assert len(growing) == 2
+        (tmp_path / f".to.[x].{'3' * 32}.partial").mkdir()
+        running[0].kill()
+        running[0].wait()
+        assert export(folder, to, "npz").samples == 6
+        left = set(tmp_path.glob(".to*")) - kept
+        assert len(left) == 1  # of the one that is at work
+        assert left < growing
+        running[1].stdin.close()
+        running[1].wait()
+        assert set(tmp_path.glob(".to*")) == kept
+
+
+def test_an_export_whose_folder_another_takes_for_one_that_was_left_makes_another(cache, tmp_path, monkeypatch):
+    folder, _ = cache
+    real, lost = fsops.hold, []
+
+    def hold(path, *, shared):
+        if path.name.endswith(".partial") and len(lost) < 2:
+            lost.append(path)
+            if len(lost) == 2:
+                path.rmdir()
+            else:
+                return None
+        return real(path, shared=shared)
+
+    monkeypatch.setattr(fsops, "hold", hold)
+    assert export(folder, tmp_path / "to", "npz").samples == 6
+    assert len(set(lost)) == 2
+
+
 def test_an_empty_folder_is_filled_and_one_that_comes_meanwhile_is_left(cache, tmp_path, monkeypatch):
     folder, _ = cache
     (tmp_path / "to").mkdir()
@@ -338,6 +438,16 @@ def test_a_sample_without_any_field_is_left_out(tmp_path):
     assert [sorted(s) for s in read_as_webdataset(done.path / "shard-000000.tar")] == [
         ["__key__", "x.npy"], ["__key__", "t.txt"],
     ]  # fmt: skip
+
+
+def test_blocks_are_as_large_as_what_is_decoded(tmp_path, monkeypatch):
+    specs = {"x": ArraySpec("uint8", (60_000,))}
+    folder = make_cache(tmp_path / "c", specs, [{"x": np.zeros(60_000, np.uint8)}] * 3, k=2, codec=Codec("zstd"))
+    monkeypatch.setattr("datacheck.build.export.samples.blocks", partial(blocks, most=100_000))
+    real, read = Cache.gather, []
+    monkeypatch.setattr(Cache, "gather", lambda *given: read.append(real(*given).nbytes) or real(*given))
+    opened = open_cache(folder, verify="manifest")
+    assert [one.arrays["x"].nbytes for one in samples_of(opened, np.arange(3))] == read == [60_000] * 3
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -40,12 +40,13 @@ def test_it_says_what_was_written_and_left_out(cache, tmp_path, capsys):
         (["cache", "--to", "new", "--as", "parquet"], 2, "parquet"),
         (["nowhere", "--to", "new", "--as", "npz"], 2, "no such folder"),
         (["cache", "--as", "npz"], 2, "--to"),
+        (["cache", "--to", "s3://bucket/new", "--as", "npz"], 2, "s3://bucket/new: exports go to a folder"),
     ],
 )
 def test_wrong_requests_end_with_2(cache, tmp_path, capsys, words, code, said):
     assert run(["cache", "export", *words]) == code
     assert said in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache"]
 
 
 def test_damage_ends_with_7(cache, tmp_path, capsys):

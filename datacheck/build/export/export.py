@@ -1,8 +1,13 @@
-"""From a cache to a folder that other loaders read: checked while it is read, named by one rename."""
+"""From a cache to a folder that other loaders read: checked while it is read, named by one rename.
+
+.<name>.<uuid>.partial    what it is until then, locked; the next export to that name removes those of the killed
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,15 +18,16 @@ import numpy as np
 
 from datacheck import fsops
 from datacheck.build.export import npz, robomimic, webdataset
-from datacheck.build.export.samples import samples
+from datacheck.build.export.samples import ABOUT, samples
 from datacheck.cache import Cache, open_cache
+from datacheck.cache.store import is_url
 from datacheck.digest import canonical_json
-from datacheck.errors import SyncFailedError, UsageError
+from datacheck.errors import StorageError, SyncFailedError, UsageError
 
 Array = np.ndarray[Any, Any]
 Format = Literal["robomimic", "webdataset", "npz"]
 
-ABOUT = "export.json"
+_TRIES = 20
 _WRITERS = {"robomimic": robomimic, "webdataset": webdataset, "npz": npz}
 
 
@@ -45,8 +51,9 @@ class Written:
 
 
 def export(
-    cache: str | os.PathLike[str], to: Path, form: Format, *, invalid: bool = False, split: str | None = None
-) -> Written:
+    cache: str | os.PathLike[str], to: str | os.PathLike[str], form: Format, *, invalid: bool = False,
+    split: str | None = None,
+) -> Written:  # fmt: skip
     """Write the samples of a cache in another format.
 
     Args:
@@ -57,7 +64,8 @@ def export(
         split: the split, where the folder holds several.
 
     Raises:
-        UsageError: `to` is there and not empty; there is no such cache; it does not fit the format; nothing is left.
+        UsageError: `to` is there and not empty, or a URL; there is no such cache; it does not fit the format; nothing
+            is left.
         CorruptionError: what is stored is not what was written; nothing is published.
         OutOfSpaceError: the disk is full.
 
@@ -65,6 +73,10 @@ def export(
         Equal caches give equal bytes: in key order, without times or owners. Every inner chunk is checked when it is
         read. The folder appears whole or not at all.
     """
+    if is_url(to):
+        msg = f"{to}: exports go to a folder. Name a new one, and copy it."
+        raise UsageError(msg)
+    to = Path(to)
     if to.is_symlink() or (to.exists() and (not to.is_dir() or any(to.iterdir()))):
         msg = f"{to}: is there already, and nothing is overwritten. Name a new folder."
         raise UsageError(msg)
@@ -72,10 +84,7 @@ def export(
     if form == "robomimic":
         robomimic.check(opened)
     numbers, left_out = _chosen(opened, form, invalid=invalid)
-    staging = to.absolute().with_name(f".{to.name}.{uuid.uuid4().hex}.partial")
-    fsops.make_directory(staging.parent)
-    try:
-        fsops.make_directory(staging, sync=False)
+    with _growing(to) as staging:
         names = _WRITERS[form].write(opened, samples(opened, numbers), staging)
         fsops.write_file(staging / ABOUT, canonical_json(_about(opened, form, numbers, left_out, names)), sync=False)
         files = sorted(_files(staging))
@@ -84,10 +93,50 @@ def export(
             fsops.sync_directory(Path(place))
         size = sum(path.stat().st_size for path in files)
         _named(staging, to)
-    except BaseException:
-        fsops.remove_tree(staging)
-        raise
     return Written(to, len(numbers), len(files), size, left_out)
+
+
+@contextlib.contextmanager
+def _growing(to: Path) -> Iterator[Path]:
+    """Make the folder that becomes `to`, beside it, and remove what is left of it and of those of killed exports."""
+    parent = to.absolute().parent
+    fsops.make_directory(parent)
+    local = fsops.is_local(parent)
+    if local:
+        _clear(parent, to.name)
+    held = None
+    for _ in range(_TRIES if local else 1):
+        staging = parent / f".{to.name}.{uuid.uuid4().hex}.partial"
+        fsops.make_directory(staging, sync=False)
+        if not local or (held := _locked(staging)) is not None:
+            break  # else another export to that name took it for one that was left
+    try:
+        yield staging
+    finally:
+        fsops.remove_tree(staging)  # where it has not got its name
+        if held is not None:
+            held.close()
+
+
+def _clear(parent: Path, name: str) -> None:
+    ours = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{32}}\.partial")
+    for left in sorted(path for path in parent.glob(".*.partial") if ours.fullmatch(path.name)):
+        with contextlib.suppress(StorageError):  # somebody else's
+            if not left.is_symlink() and (held := _locked(left)) is not None:
+                with held:
+                    fsops.remove_tree(left)
+
+
+def _locked(folder: Path) -> fsops.Hold | None:
+    """Lock a folder; return None where another has it, or it is gone."""
+    try:
+        held = fsops.hold(folder, shared=False)
+    except FileNotFoundError:
+        return None
+    if held is not None and not folder.exists():
+        held.close()
+        return None
+    return held
 
 
 def _chosen(cache: Cache, form: Format, *, invalid: bool) -> tuple[Array, dict[str, int]]:
@@ -96,7 +145,10 @@ def _chosen(cache: Cache, form: Format, *, invalid: bool) -> tuple[Array, dict[s
     left_out = {"not made": int((~made).sum()), "not valid": int((made & ~wanted).sum())}
     rows = np.ones(len(cache), bool)
     if form == "robomimic":
-        rows = cache.lengths(str(cache.fields[robomimic.ACTIONS].dim)) > 0
+        whole = np.arange(len(cache))
+        present = cache.present(robomimic.ACTIONS, whole)
+        rows = cache.lengths(str(cache.fields[robomimic.ACTIONS].dim), whole) > 0
+        rows = rows if present is None else rows & present
     elif all(spec.optional for spec in cache.fields.values()):
         has = (cache.present(name, np.arange(len(cache))) for name in cache.fields)
         rows = np.any([mask for mask in has if mask is not None], axis=0)

@@ -10,23 +10,28 @@ from pathlib import Path
 import numpy as np
 
 from datacheck import fsops
-from datacheck.build.export.samples import Exported, file_name, npy
+from datacheck.build.export.samples import ABOUT, Exported, file_name, npy
 from datacheck.cache import Cache
 from datacheck.errors import UsageError
 
 _END = ".npz"
+_LONGEST = 230  # of 255 bytes: while it is written a file has a longer name
 
 
 def write(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
     """Write a file for each sample; return what is to be known of the names.
 
     Raises:
-        UsageError: two keys have one name on this file system.
+        UsageError: two keys have one name on this file system, or one is too long for a name.
         OutOfSpaceError: the disk is full.
     """
     del cache
     for sample in samples:
-        path = folder / _name(sample.key)
+        name = _name(sample.key)
+        if max(map(len, name.split("/"))) > _LONGEST:
+            msg = f"{sample.key}: too long for the name of a file ({_LONGEST} bytes, quoted). Choose another format."
+            raise UsageError(msg)
+        path = folder / name
         if path.exists():
             msg = f"{sample.key}: another sample has the same file name on this file system. Choose another format."
             raise UsageError(msg)
@@ -37,10 +42,13 @@ def write(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, 
 
 def _name(key: str) -> str:
     *folders, name = file_name(key).split("/")
-    # a folder must not have the name of a file
-    return "/".join(
-        [*(f"{part[: -len(_END)]}%2Enpz" if part.endswith(_END) else part for part in folders), name + _END]
-    )
+    return "/".join([*map(_folder, folders), name + _END])
+
+
+def _folder(part: str) -> str:
+    """Return the name of a folder, which must not be that of a file: its last dot is escaped then."""
+    stem, dot, end = part.rpartition(".")
+    return f"{stem}%2E{end}" if dot + end == _END or part == ABOUT else part
 
 
 def _zipped(sample: Exported) -> bytes:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from datacheck.cache import Cache
+from datacheck.cache.columns import blocks, column, sample_bytes
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK_BYTES = 64 << 20
+ABOUT = "export.json"  # beside the samples: of which cache they are
 _PLAIN = frozenset(ascii_letters + digits + "_.-~ @+=,()[]")
 
 
@@ -39,28 +40,13 @@ def samples(cache: Cache, numbers: Array) -> Iterator[Exported]:
     Raises:
         CorruptionError: what is stored is not what was written.
     """
-    size = sum(count for count, _ in cache.manifest.files.values())
-    block = max(1, _BLOCK_BYTES * len(cache) // max(1, size))
-    for first in range(0, len(numbers), block):
-        some = numbers[first : first + block]
-        keys = cache.keys(some)
-        columns = {name: _column(cache, name, some) for name in cache.fields}
-        for i, key in enumerate(keys):
+    for block in blocks(sample_bytes(cache, cache.fields, numbers)):
+        some = numbers[block]
+        columns = {name: column(cache, name, some) for name in cache.fields}
+        for i, key in enumerate(cache.keys(some)):
             found = {name: value for name, values in columns.items() if (value := values[i]) is not None}
             texts = {n: v.tobytes() for n, v in found.items() if cache.fields[n].kind != "array"}
             yield Exported(key, {n: v for n, v in found.items() if n not in texts}, texts)
-
-
-def _column(cache: Cache, name: str, numbers: Array) -> list[Array | None]:
-    present = cache.present(name, numbers)
-    if cache.fields[name].dim is None:
-        values = [np.asarray(value) for value in cache.gather(name, numbers)]
-    else:
-        rows, lengths = cache.gather_ragged(name, numbers)
-        values = np.split(rows, np.cumsum(lengths)[:-1])
-    if present is None:
-        return list(values)
-    return [value if ok else None for value, ok in zip(values, present.tolist(), strict=True)]
 
 
 def npy(array: Array) -> bytes:
