@@ -360,7 +360,7 @@ def hold(path: Path, *, shared: bool) -> Hold | None:
         Seen by every process and container of this machine; on a network file system (`is_local`) do not trust it.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
     except FileNotFoundError:
         raise
     except OSError as error:

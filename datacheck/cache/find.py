@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import overload
 
+from datacheck import fsops
 from datacheck.cache import layout
 from datacheck.cache.store import is_url
-from datacheck.errors import UsageError
+from datacheck.errors import StorageError, UsageError
 
 _DEPTH = 3  # root / pipeline / split / key
 _KEY = re.compile(r"[0-9a-f]{16}")
@@ -21,12 +23,16 @@ def choose_cache(where: str | os.PathLike[str], split: str | None = None) -> Pat
 
     Raises:
         UsageError: there is none (of that split), or there are several, which are listed.
+        StorageError: none is found, and there are folders that cannot be listed.
     """
     folder = os.fspath(where) if is_url(where) else Path(where)
-    every = list(find_caches(folder))
+    unlisted: list[StorageError] = []
+    every = list(find_caches(folder, unlisted=unlisted))
     found = [path for path in every if split in {None, split_of(path)}]
     if len(found) == 1:
         return found[0]
+    if unlisted and not found:
+        raise unlisted[0]
     wanted = f"{folder}" + (f", split {split!r}" if split is not None else "")
     if found:
         listed = "".join(f"\n    {path}" for path in found)
@@ -46,37 +52,64 @@ def split_of(path: Path | str) -> str:
 
 
 @overload
-def find_caches(folder: Path, depth: int = ...) -> Iterator[Path]: ...
+def find_caches(folder: Path, depth: int = ..., unlisted: list[StorageError] | None = ...) -> Iterator[Path]: ...
 @overload
-def find_caches(folder: Path | str, depth: int = ...) -> Iterator[Path | str]: ...
-def find_caches(folder: Path | str, depth: int = _DEPTH) -> Iterator[Path | str]:
-    """Yield the finished caches at and below a folder or URL, sorted; names that begin with a dot are left out."""
+def find_caches(
+    folder: Path | str, depth: int = ..., unlisted: list[StorageError] | None = ...
+) -> Iterator[Path | str]: ...
+def find_caches(
+    folder: Path | str, depth: int = _DEPTH, unlisted: list[StorageError] | None = None
+) -> Iterator[Path | str]:
+    """Yield the finished caches at and below a folder or URL, sorted; names that begin with a dot are left out.
+
+    Args:
+        folder: where.
+        depth: how many folders below.
+        unlisted: takes what the system says of folders that it does not list: who asks for all must look.
+    """
     if isinstance(folder, str):
         from datacheck.cache.bucket import find_buckets  # noqa: PLC0415  who reads folders need not load it
 
         yield from find_buckets(folder, depth)
-    elif (folder / layout.MANIFEST).is_file():
+        return
+    try:
+        whole = (folder / layout.MANIFEST).is_file()
+        below = [] if whole or not depth else _listed(folder)
+    except OSError as error:
+        if unlisted is not None:
+            unlisted.append(fsops.refused(error, folder))
+        return
+    if whole:
         yield folder
-    elif depth:
-        for path in _folders(folder):
-            if not path.name.startswith("."):
-                yield from find_caches(path, depth - 1)
+    for path in below:
+        if not path.name.startswith("."):
+            yield from find_caches(path, depth - 1, unlisted)
 
 
 def find_headless(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
-    """Yield the folders below one that lie and look like a finished cache, and have lost their manifest, sorted."""
+    """Yield the folders at and below one that lie and look like a finished cache, and have lost their manifest."""
+    if _has(folder, layout.MANIFEST):
+        return
+    if _KEY.fullmatch(folder.name) and _has(folder, layout.ZARR):
+        yield folder
+        return
     for path in _folders(folder) if depth else ():
-        if path.name.startswith(".") or (path / layout.MANIFEST).is_file():
-            continue
-        if _KEY.fullmatch(path.name) and (path / layout.ZARR).is_file():
-            yield path
-        else:
+        if not path.name.startswith("."):
             yield from find_headless(path, depth - 1)
 
 
 def newest_caches(place: Path) -> list[Path]:
     """Return the finished caches directly in a folder, the newest first."""
-    return sorted(find_caches(place, 1), key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+    return newest_first(find_caches(place, 1))
+
+
+def newest_first(folders: Iterable[Path]) -> list[Path]:
+    """Return folders, the newest first; those that are gone meanwhile are left out."""
+    times = []
+    for path in folders:
+        with suppress(OSError):
+            times.append((path.stat().st_mtime_ns, path.name, path))
+    return [path for *_, path in sorted(times, reverse=True)]
 
 
 def find_builds(folder: Path) -> Iterator[Path]:
@@ -93,12 +126,26 @@ def _inside(folder: Path, name: str, depth: int) -> Iterator[Path]:
     for path in _folders(folder):
         if path.name == name:
             yield from _folders(path)
-        elif depth and not path.name.startswith(".") and not (path / layout.MANIFEST).is_file():
+        elif depth and not path.name.startswith(".") and not _has(path, layout.MANIFEST):
             yield from _inside(path, name, depth - 1)
+
+
+def _has(folder: Path, name: str) -> bool:
+    """Tell whether a folder has a file of a name, as far as the system says."""
+    with suppress(OSError):
+        return (folder / name).is_file()
+    return False
 
 
 def _folders(folder: Path) -> list[Path]:
     try:
-        return sorted(p for p in folder.iterdir() if p.is_dir())
+        return _listed(folder)
     except OSError:
+        return []
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(p for p in folder.iterdir() if p.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
         return []

@@ -43,6 +43,7 @@ class Store(Protocol):
 
         Raises:
             FileNotFoundError: it is not there.
+            CorruptionError: it is no file: a pipe would be waited for.
             StorageError: another refusal.
         """
 
@@ -50,7 +51,7 @@ class Store(Protocol):
         """Fill `view` with the bytes of a file from `start` on.
 
         Raises:
-            CorruptionError: it ends before.
+            CorruptionError: it ends before, or is no file.
             StorageError: it is not there, or another refusal.
         """
 
@@ -132,7 +133,9 @@ class Folder:
     def read(self, path: str) -> bytes:
         """See `Store`."""
         try:
-            return (self.folder / path).read_bytes()
+            opened = _Descriptor(self.folder / path)
+            with open(opened.number, "rb", buffering=0, closefd=False) as file:
+                return file.read()
         except FileNotFoundError:
             raise
         except NotADirectoryError as error:
@@ -212,10 +215,17 @@ class Folder:
 
 
 class _Descriptor:
-    """An open file; closed when nobody holds it any more."""
+    """An open file; closed when nobody holds it any more.
+
+    Raises:
+        CorruptionError: it is no plain file.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
+        if not stat.S_ISREG(os.fstat(self.number).st_mode):
+            msg = f"{path}: no plain file. Repair it: datacheck cache repair"
+            raise CorruptionError(msg)
 
     def __del__(self) -> None:
         if hasattr(self, "number"):

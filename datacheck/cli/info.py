@@ -45,13 +45,15 @@ def ls(folder: Path | str) -> None:
     """List finished caches, unfinished builds and the trash below FOLDER (default: cache), or caches below a URL."""
     from datacheck.cache.bucket import find_attempts
     from datacheck.cache.find import find_builds, find_caches, find_trash
-    from datacheck.errors import UsageError
+    from datacheck.errors import StorageError, UsageError
 
     if isinstance(folder, Path) and not folder.is_dir():
         msg = f"{folder}: no such folder"
         raise UsageError(msg)
     rows: list[tuple[str, ...]] = [("pipeline", "split", "key", "samples", "valid", "size", "")]
-    rows += [_listed(path) for path in find_caches(folder)]
+    unlisted: list[StorageError] = []
+    rows += [_listed(path) for path in find_caches(folder, unlisted=unlisted)]
+    rows += [("", "", "", "", "", "", f"not looked at: {error}") for error in unlisted]
     if isinstance(folder, Path):
         others = [(path.name, f"unfinished, in {path.parent}") for path in find_builds(folder)]
         others += [(path.name, f"moved aside, in {path.parent}") for path in find_trash(folder)]

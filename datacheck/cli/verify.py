@@ -53,24 +53,26 @@ def verify(
 ) -> None:
     """Check that finished caches are what was written; the exit code is 7 where one is not."""
     from datacheck.cache.find import choose_cache, find_caches
-    from datacheck.errors import StorageError, UsageError
+    from datacheck.errors import DatacheckError, StorageError, UsageError
     from datacheck.report.words import clean
 
-    folders: list[Path | str] = list(find_caches(path)) if split is None else []
-    damaged, refused = bool(folders) and isinstance(path, Path) and _headless(path), None
-    for folder in folders or [choose_cache(path, split)]:
+    unlisted: list[StorageError] = []
+    folders: list[Path | str] = list(find_caches(path, unlisted=unlisted)) if split is None else []
+    refused: list[DatacheckError] = [*unlisted]
+    for error in unlisted:
+        click.echo(clean(f"not checked: {error}", spaces=True))
+    damaged = split is None and isinstance(path, Path) and _headless(path)
+    for folder in folders or ([] if damaged else [choose_cache(path, split)]):
         try:
             damaged |= _damaged(folder, depth, subset, expect, drop=drop_cache)
         except (StorageError, UsageError) as error:  # the others are looked at nevertheless
-            if len(folders) < 2:
-                raise
             click.echo(clean(f"{folder}: not checked. {error}", spaces=True))
-            refused = refused or error
+            refused.append(error)
     if damaged:
         click.echo("Repair it: run datacheck cache repair with the words of the datacheck cache build that made it.")
         ctx.exit(7)
-    if refused is not None:
-        raise refused
+    if refused:
+        raise refused[0]
 
 
 def _headless(path: Path) -> bool:

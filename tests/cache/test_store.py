@@ -126,6 +126,18 @@ def test_a_folder_answers_for_each_file(tmp_path):
         store.read_into("x", 8, view)
 
 
+def test_what_is_no_file_is_never_waited_for(tmp_path):
+    store = Folder(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    for name in ("pipe", "folder", "zeros"):
+        with pytest.raises(CorruptionError, match=f"{name}: no plain file"):
+            store.read(name)
+        with pytest.raises(CorruptionError, match=f"{name}: no plain file"):
+            store.read_into(name, 0, memoryview(bytearray(1)))
+
+
 @pytest.mark.parametrize("kept", [0, 2])
 def test_no_more_files_stay_open_than_asked_for(tmp_path, kept):
     store = Folder(tmp_path, kept)

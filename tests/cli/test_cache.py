@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from datacheck.cache import open_cache
 from datacheck.cache.codec import Codec
+from datacheck.cache.find import newest_caches, newest_first
 from datacheck.cli.main import run
 from datacheck.digest import canonical_json, digest_value
 from datacheck.sample import ArraySpec
-from tests.cache.make import KEY, make_cache
+from tests.cache.make import KEY, make_cache, unprivileged
 
 SPECS = {
     "joints": ArraySpec("float32", (21, 3), attrs={"unit": "m", "role": "joints"}),
@@ -93,6 +96,51 @@ def test_verify_of_a_folder_finds_a_cache_that_lost_its_manifest(cache, tmp_path
     out = capsys.readouterr().out
     assert f"{other}: its manifest is gone" in out
     assert f"{cache}: intact" in out
+
+
+def test_verify_tells_of_a_cache_without_manifest_also_where_there_is_no_other(cache, tmp_path, capsys):
+    (cache / "manifest.json").unlink()
+    for place in (tmp_path, cache):
+        assert run(["cache", "verify", str(place)]) == 7
+        assert f"{cache}: its manifest is gone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o100, 0o400])
+@pytest.mark.parametrize("closed", ["other/all", f"other/all/{KEY}"])
+def test_a_folder_that_cannot_be_listed_is_told_and_no_clean_end(cache, tmp_path, capsys, closed, mode):
+    other = make_cache(tmp_path, SPECS, samples(1), pipeline="other")
+    if closed.endswith(KEY):
+        mode &= ~0o100  # who can enter a cache sees its manifest, and that is all that is asked for
+    (tmp_path / closed).chmod(mode)
+    try:
+        with unprivileged():
+            assert run(["cache", "verify", "--quick", str(tmp_path)]) == 3
+            out, err = capsys.readouterr()
+            assert f"not checked: {tmp_path / closed}: permission denied" in out
+            assert f"{cache}: intact" in out
+            assert "permission denied" in err
+            assert run(["cache", "verify", str(tmp_path / "other")]) == 3
+            assert run(["cache", "info", str(tmp_path / "other")]) == 3
+            assert "permission denied" in capsys.readouterr().err
+            assert run(["cache", "ls", str(tmp_path)]) == 0
+            assert f"not looked at: {tmp_path / closed}: permission denied" in capsys.readouterr().out
+            assert open_cache(tmp_path).path == cache  # the one that can be read
+            assert newest_caches(other.parent) == []
+    finally:
+        (tmp_path / closed).chmod(0o755)
+
+
+def test_caches_that_go_while_they_are_looked_for_are_left_out(cache, monkeypatch):
+    other = make_cache(cache.parents[2], SPECS, samples(1), key="0" * 16)
+    real = Path.stat
+
+    def stat(path, **more):
+        if path == other and (path / "manifest.json").exists():
+            path.rename(path.with_name(".gone"))
+        return real(path, **more)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert newest_first([other, cache]) == [cache]
 
 
 def test_no_name_in_a_cache_reaches_the_terminal_as_a_command(tmp_path, capsys):
