@@ -21,10 +21,11 @@ from typing import Literal
 from datacheck import fsops
 from datacheck.build import publish, staging
 from datacheck.cache import layout
+from datacheck.cache.find import newest_first
 from datacheck.cache.lease import exclusive
 from datacheck.cache.manifest import OUTSIDE, read_manifest
-from datacheck.cache.store import open_store
-from datacheck.errors import CorruptionError, UsageError
+from datacheck.cache.store import is_url, open_store
+from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
 
 Kind = Literal["cache", "build", "trash", "unknown"]
 
@@ -46,7 +47,7 @@ class Found:
         kind: what it is.
         goes: whether it is removed.
         why: why, or why not, in words.
-        age: since it was made, or moved to the trash [s].
+        age: since it was made, or moved to the trash [s]; 0 where it is "unknown".
         files: its plain files, by device and inode: how many names of each lie here, how many it has, its size [bytes].
         strange: what was left of it, as none of it is a cache's.
     """
@@ -60,7 +61,9 @@ class Found:
     strange: list[Path] = field(default_factory=list)
 
 
-def survey(root: Path, keep: int | None = None, older: float | None = None, *, unlocked: bool = False) -> list[Found]:
+def survey(
+    root: str | os.PathLike[str], keep: int | None = None, older: float | None = None, *, unlocked: bool = False
+) -> list[Found]:
     """Return everything below a folder of caches, and what of it would go; nothing is changed.
 
     Args:
@@ -70,9 +73,13 @@ def survey(root: Path, keep: int | None = None, older: float | None = None, *, u
         unlocked: nobody reads what goes: believed on network file systems, where readers are not seen.
 
     Raises:
-        UsageError: there is no such folder, or it is a cache itself.
-        StorageError: the operating system refuses to list it.
+        UsageError: there is no such folder, or it is a cache itself, or a URL.
+        StorageError: the operating system refuses to list it. A folder below that it refuses to list is "unknown".
     """
+    if is_url(root):
+        msg = f"{root}: caches in buckets are not collected. Delete one below its key, commit.json first."
+        raise UsageError(msg)
+    root = Path(root)
     if not root.is_dir():
         msg = f"{root}: no such folder"
         raise UsageError(msg)
@@ -82,6 +89,10 @@ def survey(root: Path, keep: int | None = None, older: float | None = None, *, u
     if min(keep or 0, older or 0) < 0:
         msg = f"keep {keep}, older than {older} s: neither can be negative"
         raise UsageError(msg)
+    try:
+        _folders(root)
+    except OSError as error:
+        raise fsops.refused(error, root) from error
     return list(_below(root, _Policy(keep, older, fsops.is_local(root), unlocked), _DEPTH))
 
 
@@ -97,7 +108,7 @@ def freed(found: Sequence[Found]) -> int:
 
 
 def remove(found: Found) -> bool:
-    """Remove one of `survey` that goes; return False where it is in use by now, or gone.
+    """Remove one of `survey` that goes; return False where it is in use by now, or gone, or a build that stays.
 
     Notes:
         `found.strange` then holds what was left.
@@ -106,8 +117,7 @@ def remove(found: Found) -> bool:
         StorageError: the operating system refuses.
     """
     if found.kind == "build":
-        staging.discard(found.path)
-        return True
+        return staging.discard(found.path)
     with ExitStack() as stack:
         if _is_file(found.path / layout.MANIFEST) and fsops.is_local(found.path):
             try:
@@ -148,6 +158,8 @@ class _Policy:
             held = exclusive(path)
         except FileNotFoundError:
             return "just being removed"
+        except StorageError:
+            return "it cannot be locked"
         if held is None:
             return "in use"
         held.close()
@@ -155,23 +167,35 @@ class _Policy:
 
 
 def _below(folder: Path, policy: _Policy, depth: int) -> Iterator[Found]:
-    caches = []
-    for path in _folders(folder):
-        if path.name == layout.BUILDING:
-            yield from (_build(one, policy) for one in _folders(path))
-        elif path.name == layout.TRASH:
-            yield from (_trash(one, policy) for one in _folders(path))
-        elif path.name.startswith("."):
+    try:
+        paths = _folders(folder)
+    except OSError as error:
+        why = f"cannot be listed: {(error.strerror or str(error)).lower()}"
+        yield Found(folder, "unknown", goes=False, why=why, age=0.0)
+        return
+    if folder.name == layout.BUILDING:
+        yield from _each(paths, lambda path: _build(path, policy))
+    elif folder.name == layout.TRASH:
+        yield from _each(paths, lambda path: _trash(path, policy))
+    else:
+        hidden = {path for path in paths if path.name.startswith(".")}
+        caches = [path for path in paths if depth and path not in hidden and _is_file(path / layout.MANIFEST)]
+        for path in paths:
+            if path.name in {layout.BUILDING, layout.TRASH} or (depth and path not in {*hidden, *caches}):
+                yield from _below(path, policy, depth - 1)
+        foreign = {path: why for path in caches if (why := _foreign(path))}
+        yield from (Found(path, "unknown", goes=False, why=why, age=0.0) for path, why in foreign.items())
+        ours = newest_first(path for path in caches if path not in foreign)
+        yield from _each(ours, lambda path: _cache(path, ours.index(path), policy))
+
+
+def _each(paths: Sequence[Path], say: Callable[[Path], Found]) -> Iterator[Found]:
+    for path in paths:
+        try:
+            found = say(path)
+        except FileNotFoundError:  # it was there a moment ago: others are at work, too
             continue
-        elif _is_file(path / layout.MANIFEST):
-            caches.append(path)
-        elif depth > 1:
-            yield from _below(path, policy, depth - 1)
-    ours = sorted(caches, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
-    for path in [path for path in ours if (why := _foreign(path))]:
-        ours.remove(path)
-        yield Found(path, "unknown", goes=False, why=why, age=_age(path))
-    yield from (_cache(path, rank, policy) for rank, path in enumerate(ours))
+        yield found
 
 
 def _cache(path: Path, rank: int, policy: _Policy) -> Found:
@@ -191,17 +215,18 @@ def _foreign(path: Path) -> str:
     try:
         read_manifest(store)
         key = layout.Root.of(json.loads(store.read(layout.ZARR))).key
-    except (CorruptionError, UsageError, FileNotFoundError, ValueError, LookupError, TypeError):
-        return "its manifest or root is not that of a cache, or damaged"
+    except (DatacheckError, FileNotFoundError, ValueError, LookupError, TypeError):
+        return "its manifest or root is not that of a cache, damaged, or cannot be read"
     return "" if key == path.name else f"not named by its key, {key}"
 
 
 def _build(path: Path, policy: _Policy) -> Found:
     owner, age = path / staging.OWNER, _age(path)
     if _BUILD.fullmatch(path.name) is None:
-        return Found(path, "unknown", goes=False, why="not named like a build", age=age)
+        return Found(path, "unknown", goes=False, why="not named like a build", age=0.0)
     since = None if policy.local else time.time() - _SILENT_S
-    if not owner.exists() and age < _NEW_S:
+    unnamed = path.name.startswith(".") and not path.name.endswith(staging.GONE)  # its owner is about to lock it
+    if (unnamed or not _is_file(owner)) and age < _NEW_S:
         why = "just being made"
     elif not staging.is_gone(owner, since):
         why = "at work"
@@ -213,7 +238,7 @@ def _build(path: Path, policy: _Policy) -> Found:
 def _trash(path: Path, policy: _Policy) -> Found:
     age = time.time() - path.stat().st_ctime  # when it came here
     if _TRASH.fullmatch(path.name) is None:
-        return Found(path, "unknown", goes=False, why="not named like what datacheck moves there", age=age)
+        return Found(path, "unknown", goes=False, why="not named like what datacheck moves there", age=0.0)
     why = policy.of_age(age) or policy.of_readers(path)
     return Found(path, "trash", not why, why or "in the trash", age, _files(path))
 
@@ -239,8 +264,6 @@ def _folders(folder: Path) -> list[Path]:
             return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
     except FileNotFoundError:
         return []
-    except OSError as error:
-        raise fsops.refused(error, folder) from error
 
 
 def _files(folder: Path) -> dict[tuple[int, int], tuple[int, int, int]]:

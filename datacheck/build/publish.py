@@ -17,6 +17,8 @@ from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.cache.store import open_store
 from datacheck.errors import CorruptionError, LostStagingError, NondeterministicBuildError, UsageError
 
+_TRIES = 20
+
 
 def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "theirs"]:
     """Rename a finished folder to its place, and make the name durable.
@@ -74,7 +76,7 @@ def replace(folder: Path, target: Path, manifest: Manifest, damaged: os.stat_res
 
     Notes:
         At any moment one of the two has the name. Where the file system cannot let two names change places, for a
-        moment none has; a build then goes on where this ended.
+        moment none has: who is killed then leaves both, and a build goes on where this ended.
     """
     if not (target.exists() and os.path.samestat(target.stat(), damaged)):
         publish(folder, target, manifest)
@@ -151,9 +153,14 @@ def set_aside(folder: Path, place: Path, name: str = "") -> Path:
         StorageError: the operating system refuses.
     """
     aside = place / layout.TRASH / f"{name or folder.name}.{uuid.uuid4().hex}"
-    fsops.make_directory(aside.parent, sync=False)
-    try:
-        fsops.rename(folder, aside)
-    except OSError as error:
-        raise fsops.refused(error, folder) from error
+    for tries in reversed(range(_TRIES)):
+        fsops.make_directory(aside.parent, sync=False)
+        try:
+            fsops.rename(folder, aside)
+        except OSError as error:
+            # `cache gc` removes the trash when it is empty, also at this moment
+            if error.errno != errno.ENOENT or not folder.exists() or not tries:
+                raise fsops.refused(error, folder) from error
+        else:
+            break
     return aside

@@ -16,7 +16,7 @@ from datacheck.build.job import Job, digests
 from datacheck.build.salvage import salvage
 from datacheck.cache import layout
 from datacheck.cache.damage import changed
-from datacheck.cache.find import newest_caches
+from datacheck.cache.find import find_builds, newest_caches
 from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.cache.problem import Problem
 from datacheck.cache.store import Store, open_store
@@ -81,13 +81,16 @@ def _cache_of(job: Job, out: Path) -> Path | None:
     """Return the cache that a job is the build of, or None where the split has no cache at all.
 
     Raises:
-        UsageError: the split has caches, but of other inputs.
+        UsageError: the split has caches, but of other inputs; or only an unfinished build of these.
     """
     plan, _, inputs = prepare(job)
     folder = out / job.pipeline / plan.split
     target = folder / fingerprint.key(inputs["said"])
     if target.exists():
         return target
+    if any(build.name.startswith(f"{target.name}.") for build in find_builds(folder)):
+        msg = f"{target}: not there, but a build or repair of it was begun. Go on with it: datacheck cache build"
+        raise UsageError(msg)
     newest = next(iter(newest_caches(folder)), None)
     if newest is None:
         return None

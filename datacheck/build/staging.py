@@ -38,7 +38,7 @@ from datacheck.errors import (
 )
 
 OWNER, _WORK = "OWNER", "work"
-_GONE = ".gone"  # of a hidden folder that is being removed
+GONE = ".gone"  # of a hidden folder that is being removed
 _BEAT_S, _STALE_S = 60.0, 1800.0  # where locks cannot be trusted: how often an owner says that it lives, and until when
 _TRIES = 20
 _SOON_S = 0.01
@@ -264,20 +264,26 @@ def sweep(place: Path, key: str) -> None:
             discard(left)
 
 
-def discard(folder: Path) -> None:
-    """Remove a folder of a build: first its name, so that nobody writes there or takes it over half removed."""
-    hidden = folder.with_name(f".{folder.name.lstrip('.').removesuffix(_GONE)}{_GONE}")
+def discard(folder: Path) -> bool:
+    """Remove a folder of a build: first its name, so that nobody writes there or takes it over half removed.
+
+    Returns:
+        Whether nothing of it is left.
+    """
+    hidden = folder.with_name(f".{folder.name.lstrip('.').removesuffix(GONE)}{GONE}")
     with contextlib.suppress(OSError):
         fsops.rename(folder, hidden)
     for place in (folder, hidden):
         with contextlib.suppress(StorageError):
             fsops.remove_tree(place)
+    left = [place for place in (folder, hidden) if os.path.lexists(place)]
     fsops.remove_empty(folder.parent)  # only where no other builder is at work
+    return not left
 
 
 def _clear(building: Path, key: str) -> None:
     """Remove what builders of this key were about to remove when they were killed."""
-    for left in sorted(building.glob(f".{key}.*{_GONE}")):
+    for left in sorted(building.glob(f".{key}.*{GONE}")):
         with contextlib.suppress(StorageError):
             fsops.remove_tree(left)
     fsops.remove_empty(building)

@@ -115,7 +115,12 @@ class InFolder:
             return None, None
         with contextlib.suppress(CorruptionError, UsageError):
             return open_cache(self.path, verify="manifest"), None
-        return None, publish.set_aside(self.path, self.place)
+        try:
+            return None, publish.set_aside(self.path, self.place)
+        except StorageError:
+            if self.exists():
+                raise
+            return None, None  # `cache gc` has just removed it
 
     def exists(self) -> bool:
         """See `Target`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from datacheck.cli.info import Place
 from datacheck.report.words import bytes_said
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class _Age(click.ParamType[float]):
 
 
 @click.command("gc", help=_HELP)
-@click.argument("folder", type=click.Path(path_type=Path), default=Path("cache"))
+@click.argument("folder", type=Place(), default=Path("cache"))
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="Of the caches of each split the newest N stay.")
 @click.option("--older-than", "older", type=_Age(), help="Only what is older goes: 12h, 7d, 2w.")
 @click.option("--unlocked", is_flag=True, help="On a network file system: nobody reads what goes.")
@@ -42,7 +43,7 @@ class _Age(click.ParamType[float]):
 @click.pass_context
 def gc(
     ctx: click.Context,
-    folder: Path,
+    folder: Path | str,
     keep: int | None,
     older: float | None,
     unlocked: bool,  # noqa: FBT001  click's
@@ -73,9 +74,12 @@ def _lines(one: Found, *, removed: bool, delete: bool) -> Iterator[str]:
     from datacheck.build.gc import freed
 
     if one.goes and delete:
-        what, why = ("removed", one.why) if removed else ("stays", "in use, or just being removed")
+        what, why = ("removed", one.why) if removed else ("stays", "in use, just being removed, or not ours to remove")
     else:
         what, why = ("would remove" if one.goes else "stays"), one.why
+    if one.kind == "unknown":
+        yield f"{what:12}  {one.path}  ({why})"
+        return
     own, size = freed([one]), sum(size for _, _, size in one.files.values())
     shared = f", of them {bytes_said(size - own)} shared" if size > own else ""
     yield f"{what:12}  {one.path}  {bytes_said(size)}{shared}, {_age(one.age)} ({why})"

@@ -23,7 +23,7 @@ from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
 from datacheck.system import System
 from tests.build.test_resume import KilledError, Killing
-from tests.cache.make import make_cache
+from tests.cache.make import make_cache, unprivileged
 
 SPECS = {"x": ArraySpec("float32", (700,))}
 DAY = 86400.0
@@ -95,6 +95,8 @@ def test_builds_whose_builder_is_gone_go(tmp_path):
         (dead / staging.OWNER).write_text("{}")
         (dead / "shard").write_bytes(b"x" * 99)
         (ownerless := dead.with_name("." + "c" * 16 + "." + "2" * 32)).mkdir()
+        (unlocked := dead.with_name("." + "e" * 16 + "." + "4" * 32)).mkdir()
+        (unlocked / staging.OWNER).write_text("{}")  # about to be locked, and then to lose its dot
         (half := dead.with_name("." + "d" * 16 + "." + "3" * 32 + ".gone")).mkdir()
         (half / "shard").write_bytes(b"x" * 10)
         os.utime(half, (1, 1))
@@ -102,13 +104,14 @@ def test_builds_whose_builder_is_gone_go(tmp_path):
         said = words(survey(tmp_path))
         assert said[stage.folder.name] == "at work"
         assert said[dead.name] == "its builder is gone"
-        assert said[ownerless.name] == "just being made"
+        assert said[ownerless.name] == said[unlocked.name] == "just being made"
         assert said[half.name] == "its builder is gone"
         assert said[mine.name] == "not named like a build"
         assert freed([one for one in survey(tmp_path) if one.goes]) == 111
         assert {one.path for one in sweep(tmp_path)} == {dead, half}
-        os.utime(ownerless, (1, 1))
-        assert [one.path for one in sweep(tmp_path, None, DAY)] == [ownerless]
+        for path in (ownerless, unlocked):
+            os.utime(path, (1, 1))
+        assert [one.path for one in sweep(tmp_path, None, DAY)] == [ownerless, unlocked]
         assert set(find_builds(tmp_path)) == {stage.folder, mine}
 
 
@@ -168,6 +171,58 @@ def test_what_is_strange_stays_and_is_named(tmp_path):
     assert len(files(outside)) == 3
     (again,) = sweep(tmp_path)  # and again, until somebody looks at it
     assert {path.name for path in again.strange} == {Path(name).name for name in named}
+
+
+def test_what_cannot_be_listed_or_removed_stays_and_the_rest_goes(tmp_path):
+    made = [cache(tmp_path, n, days=n) for n in range(2)]
+    closed = cache(tmp_path, 3, split="val")
+    (build := made[0].parent / ".building" / ("a" * 16 + "." + "1" * 32) / "work").mkdir(parents=True)
+    (build / "shard").touch()
+    for path, mode in ((closed, 0o000), (build, 0o500)):
+        path.chmod(mode)
+    try:
+        with unprivileged():
+            os.utime(build.parent, (1, 1))
+            found = survey(tmp_path, 1)
+            assert words(found)[closed.name] == "cannot be listed: permission denied"
+            assert {one.path.name: remove(one) for one in found if one.goes} == {
+                made[1].name: True, build.parent.name: False,
+            }  # fmt: skip
+    finally:
+        closed.chmod(0o755)
+        for path in tmp_path.rglob("work"):
+            path.chmod(0o755)
+    assert set(find_caches(tmp_path)) == {made[0], closed}
+    assert len(sweep(tmp_path)) == 1  # that build
+
+
+def test_a_pipe_is_never_waited_for(tmp_path):
+    made = [cache(tmp_path, n) for n in range(2)]
+    (made[0] / "zarr.json").unlink()
+    os.mkfifo(made[0] / "zarr.json")
+    (made[1] / "manifest.json").unlink()
+    os.mkfifo(made[1] / "manifest.json")
+    (made[1].parent / ".trash").mkdir()
+    made[1].rename(made[1].parent / ".trash" / f"{made[1].name}.{'1' * 32}")
+    assert [one.kind for one in survey(tmp_path, 0)] == ["trash", "unknown"]
+    (found,) = sweep(tmp_path, 0)
+    assert [path.name for path in found.strange] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("kind", ["_cache", "_build", "_trash"])
+def test_what_others_remove_meanwhile_is_not_told(tmp_path, monkeypatch, kind):
+    made = [cache(tmp_path, n, days=n) for n in range(2)]
+    for path in (".building/" + "a" * 16 + "." + "1" * 32, ".trash/" + "b" * 16 + "." + "2" * 32):
+        (made[0].parent / path).mkdir(parents=True)
+    real = getattr(gc, kind)
+
+    def late(path, *more):
+        shutil.rmtree(path)
+        return real(path, *more)
+
+    monkeypatch.setattr(gc, kind, late)
+    left = {"cache", "build", "trash"} - {kind.removeprefix("_")}
+    assert {one.kind for one in survey(tmp_path)} == left
 
 
 @pytest.mark.parametrize(

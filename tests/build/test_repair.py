@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datacheck import fsops
-from datacheck.build import builder
+from datacheck.build import builder, publish
 from datacheck.build.builder import build_cache
 from datacheck.build.repair import repair_caches
 from datacheck.cache import layout, open_cache
@@ -96,6 +96,11 @@ def linked(path):
     path.symlink_to("elsewhere")
 
 
+def pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 ALL = set(range(SHARDS))
 DAMAGES = {  # what happens, and which shards must then be made anew
     "fixed": (lambda c: flip(c / "fields/joints/c.1.0.0"), {1}),
@@ -127,6 +132,7 @@ DAMAGES = {  # what happens, and which shards must then be made anew
     "made": (lambda c: flip(c / "samples/made/c.0"), ALL),  # a table of one chunk
     "sample digests": (lambda c: flip(c / "samples/digest/c.0"), ALL),
     "origin": (lambda c: flip(c / "samples/origin/c.0"), ALL),
+    "made and a pipe": (lambda c: (flip(c / "samples/made/c.0"), pipe(c / "digests/samples/made/c.0")), ALL),
     "lengths": (lambda c: flip(c / "rows/P/length/c.0"), ALL),
     "lengths and root": (lambda c: (flip(c / "rows/P/length/c.0"), flip(c / "zarr.json", 40)), ALL),
     "lengths of origins": (lambda c: (c / "rows/samples.origin/length/c.0").unlink(), ALL),
@@ -385,7 +391,67 @@ def test_where_links_and_exchanges_are_refused_files_are_copied_and_renamed(whol
     assert all(path.stat().st_nlink == 1 for path in target.rglob("c.*") if path.is_file())
 
 
+def test_a_kill_between_the_two_renames_is_told_and_a_build_goes_on(whole, made, tmp_path, monkeypatch):
+    job, target, golden, broken = wounded(whole, tmp_path / "out")
+    replaced = []
+
+    class Killed(Without):
+        def rename(self, source, to):
+            if to == target:
+                replaced.append(source)
+                for kind in ("rename", "unlink", "rmdir", "mkdir"):
+                    setattr(self, kind, self.refused)
+            self.rename(source, to) if "rename" in vars(self) else super().rename(source, to)
+
+        def refused(self, *_):
+            raise KilledError
+
+    monkeypatch.setattr(fsops, "SYSTEM", Killed("exchange"))
+    with pytest.raises(KilledError):
+        mend(job, target)
+    monkeypatch.setattr(fsops, "SYSTEM", System())
+    assert not target.exists()
+    (aside,) = target.parent.glob(".trash/*")
+    assert tree(aside) == broken
+    with pytest.raises(UsageError, match=r"a build or repair of it was begun\. Go on with it: datacheck cache build"):
+        mend(job, target)
+    made.clear()
+    assert build_cache(job, tmp_path / "out").kept == SHARDS
+    assert (made, tree(target)) == ([], golden)
+
+
 # ---------------------------------------------------------------------------------------------- others at work
+
+
+def test_a_trash_that_is_just_being_removed_is_made_again(damaged, made, monkeypatch):
+    job, target, golden = damaged
+    flip(target / "fields/joints/c.3.0.0")
+    real, lost = fsops.rename, []
+
+    def rename(source, to):
+        if to.parent.name == ".trash" and not lost:
+            to.parent.rmdir()  # as `cache gc` does
+            lost.append(to)
+        real(source, to)
+
+    monkeypatch.setattr(fsops, "rename", rename)
+    assert mend(job, target).moved.exists()
+    assert lost
+    assert tree(target) == golden
+
+
+def test_a_damaged_cache_that_is_removed_while_a_build_looks_at_it_is_built(damaged, made, monkeypatch):
+    job, target, golden = damaged
+    (target / "zarr.json").unlink()
+    real = publish.set_aside
+
+    def late(folder, *more):
+        shutil.rmtree(folder)
+        return real(folder, *more)
+
+    monkeypatch.setattr(publish, "set_aside", late)
+    assert not build_cache(job, target.parents[2]).reused
+    assert tree(target) == golden
 
 
 def test_a_reader_goes_on_with_the_files_that_it_has(damaged, made):
