@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -187,7 +188,7 @@ class Report:
 class Tick(NamedTuple):
     """How far a scan or a build is: files and bytes done and in all, samples done, files kept from before.
 
-    A build counts shards where a scan counts files; `link` is the address of Dask's dashboard, where there is one.
+    A build counts shards where a scan counts files; `note` is a line to be told at once: what a cluster is waited for.
     """
 
     files: int
@@ -198,4 +199,12 @@ class Tick(NamedTuple):
     kept: int
     doing: str = "scanning"
     unit: str = "files"
-    link: str = ""
+    note: str = ""
+
+
+Progress = Callable[[Tick], None]
+
+
+def noting(progress: Progress | None, tick: Tick) -> Callable[[str], None]:
+    """Return what tells a line by way of `progress`, where work has come as far as `tick` says."""
+    return lambda note: None if progress is None else progress(tick._replace(note=note))

@@ -6,29 +6,32 @@ alone is tried once more, and what lies behind it goes on. The only door to Dask
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import pkgutil
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from queue import SimpleQueue
 from typing import Any
 
 from datacheck import __version__
 from datacheck.child import PARSER, Child, Death, Limits, Program
-from datacheck.errors import StorageError, UsageError
+from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.wire import Json
 
 __all__ = ["Child", "Death", "Limits", "Outcome", "ordered_map", "run_task"]
 
 _CONNECT_S = 10.0
 _WORKERS_S = 300.0  # a cluster that grows with its work may need some time for the first
+_LOOK_S = 1.0  # how often whoever waits for a worker looks whether there is one
 _WAITING = 16  # tasks that a cluster without a worker is shown, so that it grows
 
 
@@ -89,7 +92,7 @@ def ordered_map(
     scheduler: str | None = None,
     limits: Limits | None = None,
     environment: Mapping[str, str] | None = None,
-    linked: Callable[[str], None] | None = None,
+    told: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every task, in task order.
 
@@ -100,18 +103,21 @@ def ordered_map(
         scheduler: address of a running Dask scheduler; the children of its workers are used instead.
         limits: for each item.
         environment: variables for the children, besides those of the process that starts them.
-        linked: called with the address of Dask's dashboard, where there is one.
+        told: called with a line about the cluster: where its dashboard is; that it has no workers, and is waited for.
 
     Raises:
-        StorageError: the scheduler cannot be reached, its workers die again and again, or have another datacheck.
+        UsageError: this is no address of a scheduler.
+        StorageError: it cannot be reached; its workers die again and again, or have another datacheck; or it has had
+            none for five minutes.
 
     Notes:
         Bounded work in flight. The result depends on the tasks only, never on who ran them or in which order.
     """
     limits, program = limits or Limits(), replace(PARSER, environment=dict(environment or {}))
     if scheduler is not None:
-        run = partial(_on_worker, function, limits=limits, program=program, run=uuid.uuid4().hex)
-        yield from _on_dask(run, tasks, scheduler, linked)
+        run, todo = partial(_on_worker, function, limits=limits, program=program, run=uuid.uuid4().hex), iter(tasks)
+        for first in islice(todo, 1):  # who has nothing to do needs no cluster
+            yield from _on_dask(run, chain([first], todo), scheduler, told)
         return
     with contextlib.ExitStack() as leaving:  # an interrupt while one child ends leaves no other one out
         children = [Child(limits, program) for _ in range(max(1, workers))]
@@ -154,32 +160,35 @@ def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequ
 
 
 def _on_dask(
-    run: partial[Outcome], tasks: Iterable[dict[str, Json]], scheduler: str, linked: Callable[[str], None] | None
+    run: partial[Outcome], tasks: Iterator[dict[str, Json]], scheduler: str, told: Callable[[str], None]
 ) -> Iterator[Outcome]:
     import distributed  # noqa: PLC0415  0.5 s that only a run on a cluster should pay
 
     with _client(distributed, scheduler) as client:
-        if linked is not None and (link := _dashboard(client)):
-            linked(link)
+        if link := _dashboard(client):
+            told(f"Dask dashboard: {link}")
+        if not _threads(client):
+            _result(client, client.submit(int, pure=False), told)  # a cluster that grows with its work has some now
+        _same_datacheck(distributed, client)
         waiting: deque[Any] = deque()
-        todo = iter(enumerate(tasks))
+        todo = enumerate(tasks)
         while True:
-            ahead = _ahead(client)  # workers come and go
+            ahead = max(_WAITING, 2 * sum((_threads(client) or {}).values()))  # workers come and go
             for number, task in islice(todo, max(0, ahead - len(waiting))):
                 # as one callable: Dask looks for futures in all that it is given as arguments, value by value
                 key = f"datacheck-{run.keywords['run']}-{number:08d}"
                 waiting.append(client.submit(partial(run, task), key=key, pure=False))
             if not waiting:
                 return
-            yield _result(distributed, client, waiting.popleft())
+            yield _result(client, waiting.popleft(), told)
 
 
-def _ahead(client: Any) -> int:
-    """Return how many tasks to keep in flight: two for every thread of the cluster as it is now."""
+def _threads(client: Any) -> dict[str, int] | None:
+    """Return how many threads each worker has; None where the scheduler does not say."""
     with contextlib.suppress(OSError, TimeoutError):  # whoever waits for a result learns what became of it
         threads: dict[str, int] = client.sync(client.scheduler.ncores, callback_timeout=_CONNECT_S)
-        return max(_WAITING, 2 * sum(threads.values()))
-    return _WAITING
+        return threads
+    return None
 
 
 def _dashboard(client: Any) -> str:
@@ -189,23 +198,52 @@ def _dashboard(client: Any) -> str:
     return ""
 
 
-def _result(distributed: Any, client: Any, future: Any) -> Outcome:
+def _result(client: Any, future: Any, told: Callable[[str], None]) -> Any:
+    """Return what a task gives.
+
+    Raises:
+        StorageError: no worker does it, or the scheduler is gone.
+    """
+    from distributed.scheduler import KilledWorker  # noqa: PLC0415  as above
+
+    alone: float | None = None
     while True:
         try:
-            outcome: Outcome = future.result(timeout=_WORKERS_S)
-        except TimeoutError as error:
-            if not client.scheduler_info()["workers"]:
-                address = client.scheduler.address
-                msg = f"{address}: the scheduler has had no workers for a while. Start one: dask worker {address}"
-                raise StorageError(msg) from error
-        except (CancelledError, distributed.scheduler.KilledWorker, OSError) as error:
-            if future.status == "error":  # it is what became of the task, not of the way to it
-                msg = f"the Dask workers died: {error}. Look into their logs; give them more memory, or use fewer."
+            return future.result(timeout=_LOOK_S)
+        except DatacheckError:
+            raise
+        except Exception as error:
+            if isinstance(error, TimeoutError) and future.status in {"pending", "finished"}:
+                alone = _alone(client, alone, told)
+                continue
+            said = (str(error) or type(error).__name__).rstrip(".")
+            if isinstance(error, KilledWorker):
+                msg = f"the Dask workers died: {said}. Look into their logs; give them more memory, or use fewer."
+            elif future.status == "error":  # it is what became of the task, not of the way to it
+                msg = f"the Dask cluster could not run a task: {said}. Look into the logs of its workers."
             else:
                 msg = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
             raise StorageError(msg) from error
-        else:
-            return outcome
+
+
+def _alone(client: Any, since: float | None, told: Callable[[str], None]) -> float | None:
+    """Return since when the cluster has no worker, None where it has some; say so when it begins.
+
+    Raises:
+        StorageError: for too long.
+    """
+    threads, now, address = _threads(client), time.monotonic(), client.scheduler.address
+    if threads is None:
+        return since
+    if threads:
+        return None
+    if since is None:
+        told(f"{address}: the scheduler has no workers; waiting {_WORKERS_S:g} s for one: dask worker {address}")
+        return now
+    if now - since > _WORKERS_S:
+        msg = f"{address}: the scheduler has had no workers for {_WORKERS_S:g} s. Start one: dask worker {address}"
+        raise StorageError(msg)
+    return since
 
 
 @contextlib.contextmanager
@@ -215,13 +253,22 @@ def _client(distributed: Any, scheduler: str) -> Iterator[Any]:
     quiet = {"distributed.admin.tick.limit": "1h", "distributed.scheduler.worker-saturation": 1.0}
     with dask.config.set(quiet), distributed.utils.silence_logging_cmgr(logging.CRITICAL):  # what is wrong, we say
         try:
+            with ThreadPoolExecutor(1) as thread:  # the caller may have a loop of its own
+                thread.submit(asyncio.run, _reach(distributed, scheduler)).result()
             client = distributed.Client(scheduler, timeout=_CONNECT_S)
-        except (OSError, TimeoutError, ValueError) as error:
-            msg = f"{scheduler}: no Dask scheduler answers there ({error}). Start one: dask scheduler"
-            raise (UsageError if isinstance(error, ValueError) else StorageError)(msg) from error
+        except Exception as error:
+            why = str(error) or "no word of it"
+            msg = f"{scheduler}: no Dask scheduler answers there ({why}). Start one: dask scheduler"
+            raise (StorageError if isinstance(error, OSError | ImportError) else UsageError)(msg) from error
         with client:
-            _same_datacheck(distributed, client)
             yield client
+
+
+async def _reach(distributed: Any, scheduler: str) -> None:
+    """Raise unless a Dask server is there: a client waits without end for the first word of anything else."""
+    how = distributed.Security().get_connection_args("client")
+    comm = await asyncio.wait_for(distributed.comm.connect(scheduler, timeout=_CONNECT_S, **how), _CONNECT_S + 1)
+    await comm.close()
 
 
 def _same_datacheck(distributed: Any, client: Any) -> None:
@@ -232,7 +279,7 @@ def _same_datacheck(distributed: Any, client: Any) -> None:
     """
     asked = {
         address: client.submit(pkgutil.resolve_name, "datacheck:__version__", workers=[address], pure=False)
-        for address in client.nthreads()
+        for address in _threads(client) or {}
     }
     with contextlib.suppress(TimeoutError):
         distributed.wait(list(asked.values()), timeout=_CONNECT_S)

@@ -1,24 +1,18 @@
-"""From a pipeline to caches: scan, gate, build. The one module that knows both `scan` and `build`.
-
-A pipeline says where the data are, which schema they follow, which transforms run, and where the caches go. The
-language is described for people in ``pipelines/README.md``; a schema alone is the pipeline without transforms.
-"""
+"""From a pipeline to caches: scan, gate, build. The one module that knows both `scan` and `build`."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from datacheck import transforms
 from datacheck.build import fingerprint
-from datacheck.build.builder import Built, Progress, build_cache, prepare
+from datacheck.build.builder import Built, build_cache, prepare
 from datacheck.build.check import Share
 from datacheck.build.explain import Difference
 from datacheck.build.explain import explain as explained
@@ -28,142 +22,25 @@ from datacheck.build.plan import Samples
 from datacheck.build.repair import Repaired, repair_caches
 from datacheck.build.seen import Seen, measured, of_table, survey
 from datacheck.build.target import check_writable, target_of
-from datacheck.cache.codec import PLAIN, Codec
+from datacheck.cache.codec import Codec
 from datacheck.cache.store import is_url
-from datacheck.errors import DatacheckError, SchemaError, UsageError
-from datacheck.finding import Verdict
+from datacheck.errors import DatacheckError, UsageError
+from datacheck.finding import Progress, Verdict
+from datacheck.pipelinefile import Pipeline, load_pipeline, of_schema
 from datacheck.scan import Request, ScanRun, run_scan
-from datacheck.schema.complaints import Lines, refuse
-from datacheck.schema.load import builtin, find, load_schema, parse_schema, read_text, read_yaml, to_model
 from datacheck.schema.model import Schema
-from datacheck.schema.values import Strings, meant
+from datacheck.schema.values import meant
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source
 from datacheck.sources.entries import Entry
 from datacheck.sources.listing import digest_entry
 from datacheck.table import CHECKED, Table
-from datacheck.transforms.base import Transform
+
+__all__ = [
+    "Built", "Explained", "Pipeline", "Repaired", "build", "explain", "job_of", "load_pipeline", "of_schema", "repair"
+]  # fmt: skip
 
 _LARGE = 256 << 20  # bytes of source from which on every core gets a worker
-
-
-class _Source(BaseModel):
-    """Where the data are."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    data: str | None = None
-    roots: dict[str, str] = Field(default_factory=dict)
-
-
-def _codec(said: Any) -> Codec:
-    try:
-        return Codec.parse(str(said))
-    except UsageError as error:
-        raise ValueError(str(error)) from error
-
-
-class _Cache(BaseModel):
-    """What is built, and where."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    out: str | None = None
-    splits: Strings = ()
-    compress: Annotated[Codec, BeforeValidator(_codec)] = PLAIN
-
-
-class _File(BaseModel):
-    """A pipeline file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
-    datacheck: Literal[1]
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
-    source: _Source = _Source()
-    dataset: str = Field(alias="schema")
-    transforms: list[Any] = Field(default_factory=list)
-    cache: _Cache = _Cache()
-
-
-@dataclass(frozen=True, eq=False)
-class Pipeline:
-    """A pipeline, read and checked.
-
-    Args:
-        name: names the folder of its caches.
-        schema: what the data promise.
-        steps: the transforms in order.
-        data, out: default folders (of `out` also a URL), or None.
-        roots: default places of extra folders.
-        splits: the splits to build; none named: all.
-        paths: the folder in which the functions of ``module:function`` steps are found.
-        codec: how the caches are compressed.
-    """
-
-    name: str
-    schema: Schema
-    steps: Sequence[Transform] = ()
-    data: Path | None = None
-    out: Path | str | None = None
-    roots: Mapping[str, Path] = field(default_factory=dict)
-    splits: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-    codec: Codec = PLAIN
-
-
-def load_pipeline(name_or_path: str | Path) -> Pipeline:
-    """Return a built-in pipeline or schema by its name, or that of a file by its path.
-
-    Args:
-        name_or_path: a pipeline's name wins over a schema's; a file with ``samples`` is a schema.
-
-    Raises:
-        SchemaError: there is no such file, or something in it is wrong: every fault with file, line and key.
-    """
-    name = str(name_or_path)
-    known = sorted({*builtin("pipelines"), *builtin("schemas")})
-    if name not in known and not Path(name).exists() and Path(name).name == name and not Path(name).suffix:
-        msg = f"no pipeline or schema is called {name!r}; built in are {', '.join(known)}{meant(name, known)}"
-        raise SchemaError(msg)
-    path = find(name, "schemas" if name in builtin("schemas") and name not in builtin("pipelines") else "pipelines")
-    text = read_text(path)
-    data, lines = read_yaml(text, str(path))
-    if "samples" in data or "extends" in data:
-        return of_schema(parse_schema(text, str(path)))
-    return _checked(data, lines, path)
-
-
-def of_schema(schema: Schema) -> Pipeline:
-    """Return the pipeline without transforms."""
-    return Pipeline(schema.name, schema)
-
-
-def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
-    file = to_model(_File, data, lines)
-    base = path.parent
-    beside = base / file.dataset
-    schema = load_schema(beside if file.dataset not in builtin() and beside.is_file() else file.dataset)
-    steps = [_step(entry, number, lines).placed(base) for number, entry in enumerate(file.transforms)]
-    return Pipeline(
-        name=file.name, schema=schema, steps=steps,
-        data=None if file.source.data is None else base / file.source.data,
-        out=file.cache.out if is_url(file.cache.out or "") or file.cache.out is None else base / file.cache.out,
-        roots={name: base / folder for name, folder in sorted(file.source.roots.items())},
-        splits=file.cache.splits, paths=(str(base.resolve()),), codec=file.cache.compress,
-    )  # fmt: skip
-
-
-def _step(entry: object, number: int, lines: Lines) -> Transform:
-    here = ("transforms", number)
-    try:
-        kind, options = transforms.choose(entry)
-    except UsageError as error:
-        refuse([(here, str(error))], lines)
-        raise
-    depth = len(here) + 1  # below the transform's name
-    inside = {where[depth:]: place for where, place in lines.items() if where[:2] == here and len(where) >= depth}
-    return to_model(kind, options, inside | {(): lines[here]})
-
-
-# ---------------------------------------------------------------------------------------------- build
 
 
 def build(
@@ -207,7 +84,7 @@ def build(
     workers = workers or (1 if run.listing.nbytes < _LARGE else os.cpu_count() or 1)
     names = _splits(chosen, run.table, split)
     seen = {name: hashed_before(target, chosen.name, name) if reuse else {} for name in names}
-    jobs = [job_of(chosen, run, name, workers, scheduler, seen[name]) for name in names]
+    jobs = [job_of(chosen, run, name, workers, scheduler, seen[name], progress) for name in names]
     place = None if staging is None else Path(staging)
     how: dict[str, Any] = {"workers": workers, "scheduler": scheduler, "progress": progress, "reuse": reuse}
     return [build_cache(job, target, staging=place, check=check, **how) for job in jobs]
@@ -271,7 +148,9 @@ def repair(
     check_writable(target)
     run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler), progress)
     _judged_by_all(run)
-    jobs = [job_of(chosen, run, name, workers or 1, scheduler) for name in _splits(chosen, run.table, split)]
+    jobs = [
+        job_of(chosen, run, name, workers or 1, scheduler, None, progress) for name in _splits(chosen, run.table, split)
+    ]
     return repair_caches(jobs, target, workers=workers or 1, scheduler=scheduler, progress=progress)
 
 
@@ -323,7 +202,7 @@ def _splits(pipeline: Pipeline, table: Table, split: str | None) -> list[str]:
 
 def job_of(
     pipeline: Pipeline, run: ScanRun, split: str, workers: int = 1, scheduler: str | None = None,
-    hashed: Mapping[str, Entry] | None = None,
+    hashed: Mapping[str, Entry] | None = None, progress: Progress | None = None,
 ) -> Job:  # fmt: skip
     """Return what the build of one split is made from: the scan's rows, and its verdict on each key."""
     listing = run.listing
@@ -341,9 +220,10 @@ def job_of(
     read = set(item_of[samples.readable].tolist())
     files = [source.files(item) if number in read else [] for number, item in enumerate(items)]
     paths = sorted({path for some in files for path in some})
+    known = _seen(source, table, items, split, workers, scheduler, progress)
     return Job(
         pipeline=pipeline.name, schema=schema, split=split, root=listing.root, roots=listing.roots,
-        steps=pipeline.steps, samples=samples, seen=_seen(source, table, items, split, workers, scheduler), files=files,
+        steps=pipeline.steps, samples=samples, seen=known, files=files,
         sources={path: _entry(run, path, hashed or {}) for path in paths}, paths=pipeline.paths, codec=pipeline.codec,
         hashed=[path for path in paths if not listing.by_path[path].digest],
     )  # fmt: skip
@@ -370,14 +250,16 @@ def _items(known: Sequence[Item], table: Table, split: str) -> tuple[list[Item],
 
 
 def _seen(
-    source: Source, table: Table, items: Sequence[Item], split: str, workers: int, scheduler: str | None
-) -> dict[str, Seen]:
+    source: Source, table: Table, items: Sequence[Item], split: str, workers: int, scheduler: str | None,
+    progress: Progress | None,
+) -> dict[str, Seen]:  # fmt: skip
     schema = source.schema.for_split(split)
     if measured(schema, table):
         return of_table(schema, table)
     readable = {table.files[int(i)] for i in np.flatnonzero(table.status == CHECKED)}
     some = [item for item in items if item.path in readable]
-    return survey(source.schema, source.root, source.roots, some, table.keys, workers=workers, scheduler=scheduler)
+    place = source.schema, source.root, source.roots
+    return survey(*place, some, table.keys, workers=workers, scheduler=scheduler, progress=progress)
 
 
 def _entry(run: ScanRun, path: str, hashed: Mapping[str, Entry]) -> Entry:

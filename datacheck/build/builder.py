@@ -30,13 +30,12 @@ from datacheck.build.target import Target, target_of
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.codec import PLAIN
 from datacheck.errors import OutOfSpaceError, UsageError
-from datacheck.finding import Tick
+from datacheck.finding import Progress, Tick, noting
 from datacheck.parallel import ordered_map
 from datacheck.registry import find_in
 from datacheck.transforms.base import Transform
 
 Array = np.ndarray[Any, Any]
-Progress = Callable[[Tick], None]
 
 _WRITE = "datacheck.build.writer:write_shards"
 
@@ -223,7 +222,6 @@ def _written(
 ) -> dict[int, Record]:  # fmt: skip
     """Make all shards but those that are kept; return the records of all."""
     records = dict(kept)
-    links: list[str] = []
     tick = plan.after(plan.before("building", range(plan.shards)), kept)._replace(kept=len(kept))
 
     def make(others: Collection[int], giver: Earlier | None) -> None:
@@ -233,7 +231,7 @@ def _written(
         tasks = tasks_of(job, plan, steps, batches, stage.shards, stage.records, giver)
         with contextlib.closing(
             ordered_map(  # type: ignore[type-var]
-                _WRITE, tasks, workers=some, scheduler=scheduler, limits=LIMITS, linked=links.append
+                _WRITE, tasks, workers=some, scheduler=scheduler, limits=LIMITS, told=noting(progress, tick)
             )
         ) as outcomes:
             for outcome in outcomes:
@@ -242,7 +240,7 @@ def _written(
                 if giver is not None:
                     giver.gave(done)
                     giver.lose([g for order in outcome.task["items"] if (g := order["g"]) not in done])
-                tick = plan.after(tick, done)._replace(link="".join(links[-1:]))
+                tick = plan.after(tick, done)
                 if progress is not None:
                     progress(tick)
 

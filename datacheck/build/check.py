@@ -26,7 +26,7 @@ from datacheck.cache import Cache, layout
 from datacheck.cache.codec import PLAIN
 from datacheck.digest import digest_array
 from datacheck.errors import NondeterministicBuildError
-from datacheck.finding import Tick
+from datacheck.finding import Progress, noting
 from datacheck.parallel import Outcome, ordered_map
 from datacheck.sample import Block
 from datacheck.transforms.base import Refusal, Transform
@@ -34,7 +34,6 @@ from datacheck.transforms.base import Refusal, Transform
 Array = np.ndarray[Any, Any]
 Share = Literal["some", "all"]
 Stage = dict[str, dict[str, str]]  # by key and field the digest of a value
-Progress = Callable[[Tick], None]
 
 _SOME = 8  # shards
 _NAMED = 3  # samples
@@ -109,7 +108,7 @@ def checked(
     numbers = chosen(plan.shards, share)[::-1]
     tick = plan.before("checking", numbers)
     tasks = (task | {"again": True} for task in tasks_of(job, plan, steps, ([g] for g in numbers), None, folder))
-    with closing(_made(tasks, workers, scheduler)) as outcomes:
+    with closing(_made(tasks, workers, scheduler, noting(progress, tick))) as outcomes:
         for outcome in outcomes:
             for second in recorded(outcome, folder):
                 _compare(job, plan, steps, second, _first(cache, plan, second.g), folder)
@@ -119,8 +118,10 @@ def checked(
     return len(numbers)
 
 
-def _made(tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None) -> Generator[Outcome]:
-    run = partial(ordered_map, _WRITE, scheduler=scheduler, limits=LIMITS, environment=_seed(1))
+def _made(
+    tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None, told: Callable[[str], None]
+) -> Generator[Outcome]:
+    run = partial(ordered_map, _WRITE, scheduler=scheduler, limits=LIMITS, environment=_seed(1), told=told)
     if scheduler is not None or workers > 1:
         yield from run(tasks, workers=workers - 1)
     else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from datacheck.build import fingerprint, publish, staging
-from datacheck.build.builder import Progress, complete, prepare
+from datacheck.build.builder import complete, prepare
 from datacheck.build.explain import explain
 from datacheck.build.job import Job, digests
 from datacheck.build.salvage import salvage
@@ -22,6 +22,7 @@ from datacheck.cache.problem import Problem
 from datacheck.cache.store import Store, open_store
 from datacheck.cache.verify import verify
 from datacheck.errors import CorruptionError, DatacheckError, NondeterministicBuildError, UsageError
+from datacheck.finding import Progress
 
 _ENTRY = re.compile(rb'"((?:[^"\\]|\\.)+)":\[(\d+),"([0-9a-f]{32})"\]')  # of a file, in a manifest
 _SHOWN, _LONGEST = 10, 160

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import DatacheckError
+from datacheck.finding import Progress, Tick, noting
 from datacheck.parallel import ordered_map
 from datacheck.sample import Block, Column, Kind
 from datacheck.schema.model import ANY, Schema
@@ -119,7 +120,7 @@ def _of_columns(samples: int, ndim: Measured | None, dtype: Measured | None, dim
 
 def survey(
     schema: Schema, root: Path, roots: Mapping[str, Path], items: Sequence[Item], keys: Sequence[str],
-    *, workers: int = 1, scheduler: str | None = None,
+    *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
 ) -> dict[str, Seen]:  # fmt: skip
     """Read every item once and return what each field is in each of the samples `keys`.
 
@@ -134,7 +135,7 @@ def survey(
     ]
     place = {key: i for i, key in enumerate(keys)}
     seen: dict[str, Seen] = {}
-    for record in _records(tasks, workers, scheduler):
+    for record in _records(tasks, workers, scheduler, progress):
         index = [(i, place[key]) for i, key in enumerate(record["keys"]) if key in place]
         if not index:
             continue
@@ -145,8 +146,11 @@ def survey(
     return dict(sorted(seen.items()))
 
 
-def _records(tasks: list[dict[str, Any]], workers: int, scheduler: str | None) -> Iterator[dict[str, Any]]:
-    for outcome in ordered_map(_LOOK, tasks, workers=workers, scheduler=scheduler):
+def _records(
+    tasks: list[dict[str, Any]], workers: int, scheduler: str | None, progress: Progress | None
+) -> Iterator[dict[str, Any]]:
+    told = noting(progress, Tick(0, 0, 0, 0, 0, 0, "looking"))
+    for outcome in ordered_map(_LOOK, tasks, workers=workers, scheduler=scheduler, told=told):
         for death in outcome.deaths:
             msg = f"{death.item['path']}: {death.how.strip().splitlines()[-1]}; the scan could read it. Run it again."
             raise DatacheckError(msg)

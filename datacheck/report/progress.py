@@ -55,16 +55,17 @@ def progress_bar(console: Console | None = None) -> Iterator[Tell | None]:
         TextColumn("{task.fields[said]}"),
         TimeRemainingColumn(),
     )
-    pace, links = Pace(), set[str]()
+    pace, noted = Pace(), ""
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("scanning", total=None, said="listing files")
 
         def tell(tick: Tick) -> None:
+            nonlocal noted
             if tick.doing != bar.tasks[task].description:
                 bar.reset(task, description=tick.doing)
-            if tick.link and tick.link not in links:
-                links.add(tick.link)
-                bar.console.print(f"Dask dashboard: {tick.link}", markup=False, highlight=False)
+            if tick.note not in {"", noted}:
+                noted = tick.note
+                bar.console.print(noted, markup=False, highlight=False)
             total = tick.all_nbytes + tick.all_files  # an empty file is progress too
             bar.update(task, completed=tick.nbytes + tick.files, total=total or 1, said=said(tick, pace(tick)))
 
@@ -92,20 +93,20 @@ class Pace:
 
 
 def lines(file: IO[str], clock: Callable[[], float] = time.monotonic) -> Tell:
-    """Return what writes a line every half a minute, the first after that time, and the dashboard's address at once.
+    """Return what writes a line every half a minute, the first after that time, and notes at once.
 
     Args:
         file: where to.
         clock: seconds.
     """
-    pace, links, last = Pace(clock), set[str](), clock()
+    pace, noted, last = Pace(clock), "", clock()
 
     def tell(tick: Tick) -> None:
-        nonlocal last
+        nonlocal last, noted
         rate = pace(tick)
-        if tick.link and tick.link not in links:
-            links.add(tick.link)
-            print(f"Dask dashboard: {tick.link}", file=file, flush=True)
+        if tick.note not in {"", noted}:
+            noted = tick.note
+            print(noted, file=file, flush=True)
         if clock() - last >= _LINE_S:
             last = clock()
             left = f", {_duration((tick.all_nbytes - tick.nbytes) / rate)} left" if rate else ""

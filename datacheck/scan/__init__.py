@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.errors import UsageError
+from datacheck.finding import Progress
 from datacheck.rules import rules_for
-from datacheck.scan.measuring import Progress
 from datacheck.scan.runner import FailOn, Request, ScanRun, listed, run_scan
 from datacheck.scan.select import complaints
 from datacheck.schema.complaints import Complaint

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import digest_bytes
-from datacheck.finding import Finding, Report, Tick, Verdict
+from datacheck.finding import Finding, Progress, Report, Tick, Verdict
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import counted
@@ -31,7 +31,6 @@ from datacheck.scan.contract import (
 )
 from datacheck.scan.judge import Judged, judge
 from datacheck.scan.loader import Answer, Loader, Shaper, read_all, served, whole_fields
-from datacheck.scan.measuring import Progress
 from datacheck.scan.passes import First, Passes, spread
 from datacheck.scan.reference import read_reference
 from datacheck.scan.runner import Request, ScanRun, publish, run_scan

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.finding import Progress
 from datacheck.scan import history
-from datacheck.scan.measuring import Job, Progress, measure
+from datacheck.scan.measuring import Job, measure
 from datacheck.scan.places import Journal
 from datacheck.scan.state import Past, Slots
 from datacheck.scan.worker import unread_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import StorageError
-from datacheck.finding import Tick
+from datacheck.finding import Progress, Tick
 from datacheck.parallel import Death, Limits, Outcome, ordered_map
 from datacheck.sample import Depth
 from datacheck.scan.cut import Cuts
@@ -29,7 +29,6 @@ from datacheck.table import Table
 
 Array = np.ndarray[Any, Any]
 
-Progress = Callable[[Tick], None]
 
 TASK_BYTES = 64 << 20
 TASK_ITEMS = 512
@@ -111,18 +110,15 @@ def measure(
     cuts = Cuts(source, job.root, job.roots)
     total = sum(item.nbytes for item in items)
     files = nbytes = samples = 0
-    links: list[str] = []
 
-    def tell() -> None:
+    def tell(note: str = "") -> None:
         if progress is not None:
-            progress(Tick(files, len(items), nbytes, total, samples, kept, link="".join(links)))
+            progress(Tick(files, len(items), nbytes, total, samples, kept, note=note))
 
     tell()
     workers = _workers(job.workers, total, len(items), _tasks(items))
     tasks = (_task(job, group) for group in batches(cuts.items(items)))
-    outcomes = ordered_map(
-        _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits, linked=links.append
-    )
+    outcomes = ordered_map(_MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits, told=tell)
     try:
         with closing(outcomes):  # type: ignore[type-var]
             for outcome in outcomes:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from datacheck.digest import digest_value
+from datacheck.finding import Progress, Tick, noting
 from datacheck.parallel import Outcome, ordered_map
 from datacheck.rules import catalogue
 from datacheck.rules.base import Case, Pairs, Rule
@@ -104,11 +105,13 @@ class Rereader:
     Args:
         job: how the files are read.
         planned: returns what there is to read; asked only when something is.
+        progress: called with what is to be told meanwhile.
     """
 
-    def __init__(self, job: Job, planned: Callable[[], Sequence[Item]]) -> None:
+    def __init__(self, job: Job, planned: Callable[[], Sequence[Item]], progress: Progress | None = None) -> None:
         self._job = job
         self._planned = planned
+        self._told = noting(progress, Tick(0, 0, 0, 0, 0, 0, "comparing"))
 
     @cached_property
     def _items(self) -> dict[Slot, Item]:
@@ -129,7 +132,8 @@ class Rereader:
         tasks = [task | {"items": batch} for batch in self._batches(rows, pairs)]
         asked = job.workers or (1 if len(tasks) <= _FEW_TASKS else os.cpu_count() or 1)
         workers = max(1, min(asked, len(tasks)))
-        outcomes = ordered_map(_COMPARE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits)
+        how: dict[str, Any] = {"scheduler": job.scheduler, "limits": job.limits, "told": self._told}
+        outcomes = ordered_map(_COMPARE, tasks, workers=workers, **how)
         with closing(outcomes):  # type: ignore[type-var]
             return gathered(len(pairs), _told(outcomes))
 

@@ -14,7 +14,7 @@ import numpy as np
 from datacheck import fsops
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
-from datacheck.finding import Report
+from datacheck.finding import Progress, Report
 from datacheck.formats.base import formats
 from datacheck.parallel import Limits
 from datacheck.registry import find_in
@@ -25,7 +25,7 @@ from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import read as read_baseline
 from datacheck.scan.gather import Gathered, anew, as_before
 from datacheck.scan.judge import Judged, judge
-from datacheck.scan.measuring import Job, Progress
+from datacheck.scan.measuring import Job
 from datacheck.scan.pairs import Remembering, Rereader
 from datacheck.scan.reference import read_reference
 from datacheck.scan.samples import codes_digest, read_codes, table_bytes
@@ -141,7 +141,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         gathered = _gathered(job, listing, request, measured, place, journal, progress)
         state, table = gathered.state, gathered.state.table
         run = partial(ScanRun, table=table, listing=state.listing, schema=schema)
-        second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items), state.pairs)
+        second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
         choices = [of_files(history.comparable(choice, compared=state.compared)) for choice in choices]
         judged = judge(table, schema, choices, state.notes, state.crashes, reference, second)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)

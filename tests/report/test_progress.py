@@ -24,11 +24,11 @@ def test_on_a_terminal_it_is_drawn_and_taken_away():
     drawn = io.StringIO()
     with progress_bar(Console(file=drawn, force_terminal=True, width=120)) as tell:
         tell(Tick(0, 2, 0, 100, 0, 0))
-        tell(Tick(1, 2, 50, 100, 2, 0, link="http://127.0.0.1:8787/status"))
-        tell(Tick(2, 2, 100, 100, 5, 0, link="http://127.0.0.1:8787/status"))
+        tell(Tick(1, 2, 50, 100, 2, 0, note="Dask dashboard: [b]http://127.0.0.1:8787/status"))
+        tell(Tick(2, 2, 100, 100, 5, 0, note="Dask dashboard: [b]http://127.0.0.1:8787/status"))
     assert "5 samples" in drawn.getvalue()
     assert "100%" in drawn.getvalue()
-    assert drawn.getvalue().count("Dask dashboard: http://127.0.0.1:8787/status") == 1
+    assert drawn.getvalue().count("Dask dashboard: [b]http://127.0.0.1:8787/status") == 1
 
 
 class Clock:
@@ -65,12 +65,12 @@ def test_elsewhere_a_line_comes_every_half_a_minute():
     ]
 
 
-def test_the_dashboard_is_told_once_and_at_once():
+def test_a_note_is_told_at_once_and_again_only_after_another():
     file = io.StringIO()
     tell = lines(file, Clock())
-    for shard in range(2):
-        tell(Tick(shard, 4, 0, 9, 0, 0, "building all", "shards", "http://node1:8787/status"))
-    assert file.getvalue() == "Dask dashboard: http://node1:8787/status\n"
+    for shard, note in enumerate(["the dashboard", "the dashboard", "", "no workers", "", "the dashboard"]):
+        tell(Tick(shard, 9, 0, 9, 0, 0, "building all", "shards", note))
+    assert file.getvalue() == "the dashboard\nno workers\nthe dashboard\n"
 
 
 @pytest.mark.parametrize(("name", "value"), [("CI", "1"), ("TERM", "dumb"), ("TERM", "xterm")])

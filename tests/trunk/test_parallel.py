@@ -1,6 +1,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -169,13 +170,68 @@ def test_a_worker_with_many_threads_mixes_nothing_up_and_each_run_has_children_o
     assert first.isdisjoint(second)  # an old child would still have the old modules of a user
 
 
-def test_a_scheduler_without_workers_is_said(monkeypatch):
+@pytest.mark.parametrize("address", ["tls://127.0.0.1:1", "inproc://x", "http://127.0.0.1:1", "here"])
+def test_what_is_no_address_of_a_scheduler_is_a_wrong_request(address):
+    with pytest.raises(UsageError, match=f"{address}: no Dask scheduler answers there"):
+        run(["a"], scheduler=address)
+
+
+def test_what_never_says_a_word_is_no_scheduler(monkeypatch):
+    """Such as a web server, which waits for a question: Dask's client would wait for its first word without end."""
+    monkeypatch.setattr(parallel, "_CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(StorageError, match=f"{address}: no Dask scheduler answers there"):
+            run(["a"], scheduler=address)
+
+
+def test_who_has_nothing_to_do_asks_no_cluster():
+    assert run(scheduler="tcp://127.0.0.1:1") == []
+
+
+@pytest.fixture
+def empty(monkeypatch):
+    """A cluster without workers."""
     import distributed
 
-    monkeypatch.setattr("datacheck.parallel._WORKERS_S", 0.2)
+    monkeypatch.setattr(parallel, "_LOOK_S", 0.05)
     options = {"n_workers": 0, "processes": False, "dashboard_address": "127.0.0.1:0", "silence_logs": 50}
-    with distributed.LocalCluster(**options) as cluster, pytest.raises(StorageError, match="no workers"):
-        run(["a"], scheduler=cluster.scheduler_address)
+    with distributed.LocalCluster(**options) as cluster:
+        yield cluster
+
+
+def test_a_cluster_without_workers_is_said_at_once_and_again_when_no_longer_waited_for(empty, monkeypatch):
+    monkeypatch.setattr(parallel, "_WORKERS_S", 0.2)
+    told = []
+    with pytest.raises(StorageError, match=f"{empty.scheduler_address}: the scheduler has had no workers for 0.2 s"):
+        run(["a"], scheduler=empty.scheduler_address, told=told.append)
+    (said,) = (line for line in told if not line.startswith("Dask dashboard: "))
+    assert said.startswith(f"{empty.scheduler_address}: the scheduler has no workers; waiting 0.2 s for one: dask work")
+
+
+def test_a_worker_that_comes_later_is_used(empty):
+    told = []
+
+    def tell(line):
+        told.append(line)
+        if "no workers" in line:
+            empty.scale(1)
+
+    (outcome,) = run(["a"], scheduler=empty.scheduler_address, told=tell)
+    assert done(outcome) == ["a"]
+    assert sum("no workers" in line for line in told) == 1
+
+
+def test_a_worker_that_comes_later_and_has_another_datacheck_is_refused(empty, monkeypatch):
+    monkeypatch.setattr(parallel, "__version__", "0.0.1")
+    with pytest.raises(StorageError, match=r"has datacheck .*, not 0\.0\.1\. Give all workers the same environment"):
+        run(["a"], scheduler=empty.scheduler_address, told=lambda line: "no workers" in line and empty.scale(1))
+
+
+def test_what_the_scheduler_says_of_a_task_is_handed_on(empty):
+    empty.scheduler.no_workers_timeout = 0.1  # an option of `dask scheduler`
+    with pytest.raises(StorageError, match=r"the Dask cluster could not run a task: .* without any running workers\. "):
+        run(["a"], scheduler=empty.scheduler_address)
 
 
 def test_a_lost_scheduler_is_said():
@@ -185,10 +241,8 @@ def test_a_lost_scheduler_is_said():
         def result(self, timeout):
             raise CancelledError
 
-    import distributed
-
     with pytest.raises(StorageError, match="connection to the Dask scheduler was lost"):
-        _result(distributed, None, Lost())
+        _result(None, Lost(), print)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

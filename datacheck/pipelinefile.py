@@ -1,0 +1,139 @@
+"""What a pipeline file says: where the data are, which schema they follow, which transforms run, where the caches go.
+
+The language is described for people in ``pipelines/README.md``; a schema alone is the pipeline without transforms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from datacheck import transforms
+from datacheck.cache.codec import PLAIN, Codec
+from datacheck.cache.store import is_url
+from datacheck.errors import SchemaError, UsageError
+from datacheck.schema.complaints import Lines, refuse
+from datacheck.schema.load import builtin, find, load_schema, parse_schema, read_text, read_yaml, to_model
+from datacheck.schema.model import Schema
+from datacheck.schema.values import Strings, meant
+from datacheck.transforms.base import Transform
+
+
+class _Source(BaseModel):
+    """Where the data are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    data: str | None = None
+    roots: dict[str, str] = Field(default_factory=dict)
+
+
+def _codec(said: Any) -> Codec:
+    try:
+        return Codec.parse(str(said))
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+
+
+class _Cache(BaseModel):
+    """What is built, and where."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    out: str | None = None
+    splits: Strings = ()
+    compress: Annotated[Codec, BeforeValidator(_codec)] = PLAIN
+
+
+class _File(BaseModel):
+    """A pipeline file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+    datacheck: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+    source: _Source = _Source()
+    dataset: str = Field(alias="schema")
+    transforms: list[Any] = Field(default_factory=list)
+    cache: _Cache = _Cache()
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A pipeline, read and checked.
+
+    Args:
+        name: names the folder of its caches.
+        schema: what the data promise.
+        steps: the transforms in order.
+        data, out: default folders (of `out` also a URL), or None.
+        roots: default places of extra folders.
+        splits: the splits to build; none named: all.
+        paths: the folder in which the functions of ``module:function`` steps are found.
+        codec: how the caches are compressed.
+    """
+
+    name: str
+    schema: Schema
+    steps: Sequence[Transform] = ()
+    data: Path | None = None
+    out: Path | str | None = None
+    roots: Mapping[str, Path] = field(default_factory=dict)
+    splits: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    codec: Codec = PLAIN
+
+
+def load_pipeline(name_or_path: str | Path) -> Pipeline:
+    """Return a built-in pipeline or schema by its name, or that of a file by its path.
+
+    Args:
+        name_or_path: a pipeline's name wins over a schema's; a file with ``samples`` is a schema.
+
+    Raises:
+        SchemaError: there is no such file, or something in it is wrong: every fault with file, line and key.
+    """
+    name = str(name_or_path)
+    known = sorted({*builtin("pipelines"), *builtin("schemas")})
+    if name not in known and not Path(name).exists() and Path(name).name == name and not Path(name).suffix:
+        msg = f"no pipeline or schema is called {name!r}; built in are {', '.join(known)}{meant(name, known)}"
+        raise SchemaError(msg)
+    path = find(name, "schemas" if name in builtin("schemas") and name not in builtin("pipelines") else "pipelines")
+    text = read_text(path)
+    data, lines = read_yaml(text, str(path))
+    if "samples" in data or "extends" in data:
+        return of_schema(parse_schema(text, str(path)))
+    return _checked(data, lines, path)
+
+
+def of_schema(schema: Schema) -> Pipeline:
+    """Return the pipeline without transforms."""
+    return Pipeline(schema.name, schema)
+
+
+def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
+    file = to_model(_File, data, lines)
+    base = path.parent
+    beside = base / file.dataset
+    schema = load_schema(beside if file.dataset not in builtin() and beside.is_file() else file.dataset)
+    steps = [_step(entry, number, lines).placed(base) for number, entry in enumerate(file.transforms)]
+    return Pipeline(
+        name=file.name, schema=schema, steps=steps,
+        data=None if file.source.data is None else base / file.source.data,
+        out=file.cache.out if is_url(file.cache.out or "") or file.cache.out is None else base / file.cache.out,
+        roots={name: base / folder for name, folder in sorted(file.source.roots.items())},
+        splits=file.cache.splits, paths=(str(base.resolve()),), codec=file.cache.compress,
+    )  # fmt: skip
+
+
+def _step(entry: object, number: int, lines: Lines) -> Transform:
+    here = ("transforms", number)
+    try:
+        kind, options = transforms.choose(entry)
+    except UsageError as error:
+        refuse([(here, str(error))], lines)
+        raise
+    depth = len(here) + 1  # below the transform's name
+    inside = {where[depth:]: place for where, place in lines.items() if where[:2] == here and len(where) >= depth}
+    return to_model(kind, options, inside | {(): lines[here]})
