@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.errors import DatacheckError
+from datacheck.errors import DatacheckError, UsageError
 from datacheck.finding import Progress, Tick, noting
 from datacheck.parallel import ordered_map
 from datacheck.sample import Block, Column, Kind
@@ -21,6 +21,7 @@ from datacheck.table import Measured, Table
 Array = np.ndarray[Any, Any]
 
 TASK_ITEMS = 256
+_MOST_FIELDS = 4096  # each is a folder of its own, and 12 bytes of memory a sample
 _LOOK = "datacheck.build.seen:look"
 
 
@@ -122,10 +123,15 @@ def survey(
     schema: Schema, root: Path, roots: Mapping[str, Path], items: Sequence[Item], keys: Sequence[str],
     *, workers: int = 1, scheduler: str | None = None, progress: Progress | None = None,
 ) -> dict[str, Seen]:  # fmt: skip
-    """Read every item once and return what each field is in each of the samples `keys`.
+    """Open every item once more and return what each field is in each of the samples `keys`.
 
     Raises:
         DatacheckError: a child died on a file that the scan could read.
+        UsageError: the samples have more fields than a cache is made of.
+
+    Notes:
+        Only headers are read where a format has them. Every item is opened, because the lengths of all samples decide
+        how a cache is cut; a schema that lists its fields spares it, as the scan has measured those.
     """
     shared = {"schema": schema.as_dict(), "root": str(root.absolute())}
     shared |= {"roots": {name: str(path.absolute()) for name, path in sorted(roots.items())}}
@@ -141,6 +147,9 @@ def survey(
             continue
         here, there = (np.array(part, dtype=np.int64) for part in zip(*index, strict=True))
         for name, ((kind, dtype, rank, item), lengths) in record["fields"].items():
+            if name not in seen and len(seen) >= _MOST_FIELDS:
+                msg = f"the samples have more than {_MOST_FIELDS:,} fields. List those that the cache should hold."
+                raise UsageError(msg)
             found = seen.setdefault(name, Seen.nothing(len(keys)))
             found.add(there, Signature(kind, dtype, rank, tuple(item)), lengths[here])
     return dict(sorted(seen.items()))
@@ -161,7 +170,8 @@ def _records(
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Return one record per block of the task's items: keys, and of each field its signature and lengths."""
     schema = Schema.model_validate(task["schema"])
-    source = open_source(schema, Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()})
+    roots = {name: Path(path) for name, path in task["roots"].items()}
+    source = open_source(schema, Path(task["root"]), roots, level="structure")
     records = []
     for found in source.read_all([Item.from_dict(data) for data in task["items"]], beat):
         if isinstance(found, Unread):

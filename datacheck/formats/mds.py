@@ -11,7 +11,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -24,7 +24,7 @@ from datacheck.formats.limits import DEPTH, TEXT_BYTES, VALUE_BYTES, check_bytes
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.sample import Array, Container
 
-_INDEX = "index.json"
+INDEX = "index.json"
 _DIGITS = 12
 _PIECE = 1 << 20
 _CODES = {8: "u1", 9: "i1", 16: "u2", 17: "i2", 18: "f2", 32: "u4", 33: "i4", 34: "f4", 64: "u8", 65: "i8", 66: "f8"}
@@ -102,13 +102,13 @@ class _Mds(Container):
         number, column = self._found(name)
         if column.decode is None:
             what = f"values of encoding {column.encoding[:60]!r} are not read"
-            msg = f"{column.name}: {what}; write them as ndarray, jpeg or json"
+            msg = f"{name}: {what}; write them as ndarray, jpeg or json"
             raise FormatError(msg)
         try:
             with foreign("damaged value"):
                 return column.decode(self._sample(number)[column.name])
         except FormatError as error:
-            msg = f"{column.name}: {error}"
+            msg = f"{name}: {error}"
             raise FormatError(msg, error.code) from error
 
     def _sample(self, number: int) -> dict[str, bytes]:
@@ -264,17 +264,56 @@ def _said(path: Path) -> Mapping[str, Any] | None:
     Raises:
         FormatError: the index is damaged, or does not name the shard.
     """
-    place = path.with_name(_INDEX)
+    place = path.with_name(INDEX)
     if not place.is_file():
         return None
-    check_bytes(place.stat().st_size, _INDEX, TEXT_BYTES)
-    root = parse_json(place.read_bytes())
-    shards = root.get("shards") if isinstance(root, Mapping) else None
-    for shard in shards if isinstance(shards, list) else []:
-        if isinstance(shard, Mapping) and path.name in {_file(shard, "raw_data")[0], _file(shard, "zip_data")[0]}:
-            return shard
-    msg = f"the {_INDEX} beside it does not name it, so Streaming does not read it"
+    with foreign(INDEX):
+        status = place.stat()
+    said = _by_name(place, status.st_size, status.st_mtime_ns).get(path.name)
+    if said is not None:
+        return said
+    msg = f"the {INDEX} beside it does not name it, so Streaming does not read it"
     raise FormatError(msg)
+
+
+def _shards(index: Path) -> list[Mapping[str, Any]]:
+    """Return what an index says of its shards.
+
+    Raises:
+        FormatError: it cannot be read.
+    """
+    with foreign(INDEX):
+        check_bytes(index.stat().st_size, INDEX, TEXT_BYTES)
+        root = parse_json(index.read_bytes())
+    shards = root.get("shards") if isinstance(root, Mapping) else None
+    return [shard for shard in shards if isinstance(shard, Mapping)] if isinstance(shards, list) else []
+
+
+@lru_cache(maxsize=1)  # an index names thousands of shards, and each of them is held against it
+def _by_name(index: Path, size: int, time: int) -> Mapping[str, Mapping[str, Any]]:
+    """Return the shards of an index in one state, told by its size and time, by the names of their files."""
+    del size, time
+    return {name: shard for shard in reversed(_shards(index)) for name in _names(shard)}
+
+
+def _names(shard: Mapping[str, Any]) -> list[str]:
+    """Return the names of a shard's files: plain, packed."""
+    found = (_file(shard, which)[0] for which in ("raw_data", "zip_data"))
+    return [name for name in found if isinstance(name, str)]
+
+
+def named_shards(index: Path) -> list[tuple[list[str], Any]]:
+    """Return, for each MDS shard of an index, the names that its file may have (plain, packed), and its samples.
+
+    Raises:
+        FormatError: the index cannot be read.
+    """
+    found = list[tuple[list[str], Any]]()
+    for shard in _shards(index):
+        names = [name for name in _names(shard) if {"", ".", ".."}.isdisjoint(name.split("/")) and "\0" not in name]
+        if shard.get("format") == "mds" and names:
+            found.append((names, shard.get("samples")))
+    return found
 
 
 def _file(shard: Mapping[str, Any], which: str) -> tuple[Any, Any, Mapping[str, Any]]:
@@ -315,7 +354,7 @@ def _unpacked(path: Path) -> bytes:
 def _check_file(file: BinaryIO, size: Any, hashes: Mapping[str, Any]) -> None:
     found = file.seek(0, io.SEEK_END)
     if size != found:
-        msg = f"{found:,} bytes, but {_INDEX} says {str(size)[:40]}"
+        msg = f"{found:,} bytes, but {INDEX} says {str(size)[:40]}"
         raise FormatError(msg)
     digests = {name: _hash(str(name)) for name in hashes}
     file.seek(0)
@@ -324,7 +363,7 @@ def _check_file(file: BinaryIO, size: Any, hashes: Mapping[str, Any]) -> None:
             digest.update(piece)
     for name, digest in digests.items():
         if digest.hexdigest() != hashes[name]:
-            msg = f"its {name} is {digest.hexdigest()}, but {_INDEX} says {str(hashes[name])[:140]}"
+            msg = f"its {name} is {digest.hexdigest()}, but {INDEX} says {str(hashes[name])[:140]}"
             raise FormatError(msg)
 
 
@@ -333,7 +372,7 @@ def _hash(name: str) -> Any:
         return getattr(xxhash, name)()
     if name in hashlib.algorithms_guaranteed and not name.startswith("shake"):
         return hashlib.new(name)
-    msg = f"{_INDEX} tells a hash {name[:40]!r}, which is not known"
+    msg = f"{INDEX} tells a hash {name[:40]!r}, which is not known"
     raise FormatError(msg)
 
 
@@ -341,7 +380,7 @@ def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _Co
     encodings = [column.encoding for column in columns.values()]
     for name, found in (("samples", samples), ("column_names", list(columns)), ("column_encodings", encodings)):
         if said.get(name) != found:
-            msg = f"its {name} are {str(found)[:100]}, but {_INDEX} says {str(said.get(name))[:100]}"
+            msg = f"its {name} are {str(found)[:100]}, but {INDEX} says {str(said.get(name))[:100]}"
             raise FormatError(msg)
 
 
@@ -350,4 +389,4 @@ def _open(path: Path, hint: Hint) -> Container:
     return _Mds(path)
 
 
-MDS = Format("mds", (".mds.zstd", ".mds"), _open, beside=(_INDEX,))
+MDS = Format("mds", (".mds.zstd", ".mds"), _open, beside=(INDEX,))

@@ -55,6 +55,7 @@ class _Parquet(Container):
                 msg = f"{self._meta.num_rows:,} rows are declared, its row groups have {sum(groups):,}"
                 raise FormatError(msg)
         self._stops = np.cumsum([0, *groups])
+        self._steps: dict[str, Array | None] = {}  # of columns of lists that were peeked at
 
     def close(self) -> None:
         with foreign("cannot close the file"):
@@ -115,10 +116,24 @@ class _Parquet(Container):
         kind = self._types[name]
         if _is_number(self._pa, kind):
             return (self._meta.num_rows,), _dtype(self._pa, kind).str
-        first = self.read_rows(name, 0, 1)  # of lists, the first row speaks for all
+        if name not in self._steps:
+            self._steps[name] = self._step(name)
+        step = self._steps[name]
+        return ((), "json") if step is None else ((self._meta.num_rows, *step.shape[1:]), step.dtype.str)
+
+    def _step(self, name: str) -> Array | None:
+        """Return the first row of a column of lists where all rows are like it, None where they make no array.
+
+        Notes:
+            How long its lists are says only the column itself: it is read, but not kept.
+        """
+        first = self.read_rows(name, 0, 1)
         if not isinstance(first, np.ndarray):
-            return (), "json"
-        return (self._meta.num_rows, *first.shape[1:]), first.dtype.str
+            return None
+        groups = list(range(self._meta.num_row_groups))
+        with foreign(name):
+            even = all(_is_even(self._pa, rows, first.shape[1:]) for rows in self._batches(name, groups, 1 << 62))
+        return first if even else None
 
 
 def _check_ends(path: Path) -> int:
@@ -195,6 +210,17 @@ def _values(pa: Any, rows: Any, first: int) -> Any:
         msg = "lists of different lengths with a number that is not finite"
         raise FormatError(msg)
     return [flat[stop - length : stop] for stop, length in zip(stops, lengths.tolist(), strict=True)]
+
+
+def _is_even(pa: Any, rows: Any, sizes: tuple[int, ...]) -> bool:
+    """Tell whether lists have these sizes, level by level; empty places are for whoever reads them to tell."""
+    for size in sizes:
+        rows = rows.dictionary_decode() if pa.types.is_dictionary(rows.type) else rows
+        lengths = rows.drop_null().value_lengths().to_numpy(zero_copy_only=False)
+        if bool((lengths != size).any()):
+            return False
+        rows = rows.flatten()
+    return True
 
 
 def _numbers(pa: Any, rows: Any) -> Array:

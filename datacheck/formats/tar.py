@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from datacheck.errors import FormatError
-from datacheck.formats.base import Format, Hint, format_of, parse_container
+from datacheck.formats.base import HEAD_BYTES, Format, Hint, format_of, parse_container
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, foreign, text
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.sample import Array, Container
@@ -257,12 +257,11 @@ class _Tar(Container):
         if self._last is not None and self._last[0] == value:
             return self._last[1]
         member = self._members[value]
-        key, _, ending = value.rpartition("/")
-        if (refused := self._keys[key]) is not None:
+        if (refused := self._keys[_key(value)]) is not None:
             raise refused
         check_bytes(member.size, member.name)
         try:
-            found = _parsed(ending, _bytes(self._file, member.start, member.size))
+            found = _parsed(value.rpartition("/")[2], _bytes(self._file, member.start, member.size))
         except FormatError as error:
             msg = f"{member.name}: {error}"
             raise FormatError(msg, error.code) from error
@@ -283,8 +282,17 @@ class _Tar(Container):
         return container.read(inner)
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
+        member, form = self._members.get(name), _form(name.rpartition("/")[2])
+        if member is not None and form is not None and form.table is not None and self._keys[_key(name)] is None:
+            table = form.table(_bytes(self._file, member.start, min(member.size, HEAD_BYTES)), member.size)
+            if table is not None:  # that its header says all
+                return (table.rows, table.columns), table.dtype.str
         container, inner = self._found(name)
         return container.peek(inner)
+
+
+def _key(value: str) -> str:
+    return value.rpartition("/")[0]
 
 
 def _split(name: str) -> tuple[str, str]:

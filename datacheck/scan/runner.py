@@ -33,7 +33,7 @@ from datacheck.scan.select import choose_rules, measures_of, of_files
 from datacheck.scan.state import Past, last_finished, state_bytes
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema
-from datacheck.sources import plan_work, with_stats
+from datacheck.sources import plan_work, with_indexes, with_rate, with_stats
 from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing, list_files, target
 from datacheck.table import Table
@@ -124,13 +124,14 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
     began = time.time()
     root, only = target(request.data)
     declared, schema = schema, with_stats(schema.placed(request.roots, root), root, request.roots)
+    listing = listed(request.data, request.roots)
+    schema = with_rate(schema, listing)
     reference = None if request.reference is None else read_reference(request.reference, schema)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     find_in(request.paths)
     choices = choose_rules(schema, rules_for(schema), request.level)
     measures = measures_of(choices, request.level)
     place = places.place_of(schema, root, only, request.roots, request.output)
-    listing = listed(request.data, request.roots)
     job = Job(
         schema, root, request.roots, [m.name for m in measures], request.level, request.workers, request.scheduler,
         request.limits, request.paths,
@@ -196,7 +197,7 @@ def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
             f"the first is {listing.entries[0].path}. {hint}"
         )
         raise UsageError(msg)
-    return work
+    return with_indexes(work, schema, listing)
 
 
 def publish(

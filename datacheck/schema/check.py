@@ -277,6 +277,9 @@ def _listed(known: Iterable[str]) -> str:
     return f"; there are {', '.join(known) or 'none'}"
 
 
+_OF_EPISODES = ("@length", "@task", "@tasks")  # of a LeRobot dataset: its meta folder tells them
+
+
 def _noted(schema: Schema, spec: FieldSpec, where: Where) -> Iterator[Complaint]:
     """An attribute belongs to a file or to a group in it: lines, rows and cut arrays have none, companions neither."""
     each = schema.samples.each
@@ -284,6 +287,9 @@ def _noted(schema: Schema, spec: FieldSpec, where: Where) -> Iterator[Complaint]
         return
     if spec.file is not None:
         yield (*where, "at"), f"{spec.at} names an attribute of the sample itself; a field with file has none"
+    elif each == "episode":
+        if spec.at not in _OF_EPISODES:
+            yield (*where, "at"), f"{spec.at} is no attribute of an episode{_listed(_OF_EPISODES)}"
     elif each is not None and not each.startswith("/"):
         yield (*where, "at"), f"{spec.at} names an attribute; samples that are cut by {each} have none"
 

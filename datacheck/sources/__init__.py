@@ -13,6 +13,7 @@ from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.episodes import EpisodeSource
 from datacheck.sources.files import FileSource
 from datacheck.sources.groups import GroupSource, KeySource
+from datacheck.sources.indexes import with_indexes, with_rate
 from datacheck.sources.lines import LineSource
 from datacheck.sources.listing import Listing, list_files
 from datacheck.sources.ragged import RaggedSource
@@ -22,7 +23,7 @@ from datacheck.sources.work import matches, plan_work
 
 __all__ = [
     "Entries", "Entry", "Item", "Listing", "Source", "Unread", "Work", "list_files", "matches", "open_source",
-    "plan_work", "with_stats",
+    "plan_work", "with_indexes", "with_rate", "with_stats",
 ]  # fmt: skip
 
 _WORDS: dict[str, type[Source]] = {"line": LineSource, "row": RowSource, "key": KeySource, "episode": EpisodeSource}

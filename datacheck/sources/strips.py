@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class Strips:
         self._look = fields.look
         self.values: dict[str, Any] = dict(companions)
         self.deferred: dict[str, tuple[FieldSpec, str]] = {}  # large arrays: read when they are cut
+        self.noted: dict[Span, Values] = {}  # what is known of a sample as a whole, by its rows
         self.lengths: dict[str, int] = {}
         self.declared = set(fields.declared) | set(fields.columns)
         if fields.columns:
@@ -124,6 +126,14 @@ class Strips:
         if start < len(spans):
             yield range(start, len(spans))
 
+    def alike(self, places: list[int], spans: Sequence[Span]) -> Iterator[list[int]]:
+        """Yield runs of places in `spans` of which the same is noted."""
+        if self.noted:
+            for _, run in groupby(places, key=lambda place: sorted(self.noted.get(spans[place], ()))):
+                yield list(run)
+        else:
+            yield places
+
 
 def _long(value: Any) -> bool:
     return isinstance(value, list) or (isinstance(value, np.ndarray | Peeked) and value.ndim > 0)
@@ -187,14 +197,16 @@ class StripSource(Source):
                 yield from strange
                 yield from (Unread(key, "DC101", f"{item.path} holds {len(spans)} samples only") for key in lost)
             for chunk in strips.chunks([spans[place] for place in places]):
-                picked = [places[n] for n in chunk]
-                yield self._block(item, strips, numbers[picked].tolist(), [spans[n] for n in picked], facts)
+                for picked in strips.alike([places[n] for n in chunk], spans):
+                    yield self._block(item, strips, numbers[picked].tolist(), [spans[n] for n in picked], facts)
 
     def _block(
         self, item: Item, strips: Strips, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]
     ) -> Block:
         lengths = np.array([stop - start for start, stop in spans], dtype=np.int64)
         fields = {name: self._column(strips.cut(name, spans), lengths) for name in sorted(strips.lengths)}
+        for name in strips.noted.get(spans[0], ()):
+            fields[name] = Column.of([strips.noted[span][name] for span in spans])
         return self.block(item, Numbered.of(item.path, numbers), spans, fields, extra)
 
     def _column(self, value: Any, lengths: Array) -> Column:

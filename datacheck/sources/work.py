@@ -22,6 +22,7 @@ _EMPTY = "is an empty entry: it names no sample"
 _SPLIT = "split"
 _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+_PACKED = ".mds.zstd"
 _LEFT_BEHIND = ("~", ".tmp", ".part", ".crdownload", ".swp")
 
 
@@ -54,10 +55,11 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
 
     Notes:
         The first pattern of ``samples.files`` that matches a file claims it. A pattern without a fixed ending claims
-        files of known formats only. Files below extra roots are claimed as companions and never left over.
+        files of known formats only. Files below extra roots are claimed as companions and never left over. Of an MDS
+        shard that lies there plain and packed, as Streaming may leave it, the plain one is read, as by Streaming.
     """
     schema = schema.placed(listing.roots)
-    found = list(_found(schema, listing))
+    found = _unpacked(list(_found(schema, listing)))
     lists = _Lists(schema, listing)
     items = lists.choose(found)
     claimed = {f.path for f in found} | set(lists.files) | _companions(schema, found)
@@ -98,6 +100,14 @@ def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
             if names is not None and (template.tail or _readable(listing, path)):
                 yield _Found(path, names, number, nbytes)
                 break
+
+
+def _unpacked(found: list[_Found]) -> list[_Found]:
+    """Return the files without those that are another one packed: their samples would count twice."""
+    if not any(f.path.endswith(_PACKED) for f in found):
+        return found
+    paths = {f.path for f in found}
+    return [f for f in found if not (f.path.endswith(_PACKED) and f.path.removesuffix(".zstd") in paths)]
 
 
 def _readable(listing: Listing, path: str) -> bool:

@@ -69,3 +69,25 @@ def test_a_column_far_larger_than_its_bytes_is_not_unpacked(tmp_path):
     pq.write_table(pa.table({"x": zeros}), tmp_path / "a.parquet", compression="zstd", row_group_size=1 << 26)
     with open_container(tmp_path / "a.parquet") as table, pytest.raises(FormatError, match="1100:1"):
         table.read("x")
+
+
+@pytest.mark.parametrize("at", [1, 5, 9])
+def test_a_header_tells_lists_of_one_length_from_others(tmp_path, at):
+    """Whatever row differs: the first one does not speak for all."""
+    lists = [[float(i), 1.0] for i in range(10)]
+    other = [*lists[:at], [1.0], *lists[at + 1 :]]
+    nested = [[row, row] for row in lists]
+    uneven = [*nested[:at], [lists[0], [1.0]], *nested[at + 1 :]]
+    columns = {"even": lists, "other": other, "nested": nested, "uneven": uneven, "none": [None, *lists[1:]]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=4)
+    with open_container(tmp_path / "a.parquet") as container:
+        assert (
+            container.peek("even")
+            == ((10, 2), "<f8")
+            == (container.read("even").shape, container.read("even").dtype.str)
+        )
+        assert container.peek("nested") == ((10, 2, 2), "<f8")
+        assert container.peek("other") == ((), "json")
+        assert container.peek("uneven") == ((), "json")
+        with pytest.raises(FormatError, match=r"entry 0 is empty \(null\)"):
+            container.peek("none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -83,6 +84,19 @@ def test_pictures_are_decoded_when_they_are_asked_for(tmp_path):
         assert (shard.read("0/png") == [9, 8, 7]).all()
         with pytest.raises(FormatError, match="truncated image"):
             shard.peek("1/png")
+
+
+def test_of_a_table_only_the_header_is_read_where_it_is_asked_for(tmp_path):
+    path = archive(tmp_path / "a.tar", {"0.points.npy": npy(np.zeros((50_000, 3), "f4")), "1.npy": npy(np.zeros(4))})
+    with open_container(path) as shard:
+        places = []
+        real = shard._file.read
+        shard._file = SimpleNamespace(
+            seek=shard._file.seek, read=lambda n: places.append(n) or real(n), close=shard._file.close
+        )
+        assert shard.peek("0/points.npy") == ((50_000, 3), "<f4")
+        assert sum(places) <= 1 << 14
+        assert shard.peek("1/npy") == ((4,), "<f8")
 
 
 def test_one_bad_member_takes_its_own_key_with_it_and_no_other(tmp_path):

@@ -14,7 +14,7 @@ BUILD = ("build", "transforms", "sources", "cache")
 SORTED = {  # where the order of a listing is put right, or does not matter
     "listing.py": LISTINGS, "base.py": {"glob"}, "find.py": {"iterdir"}, "store.py": {"walk"}, "staging.py": LISTINGS,
     "finish.py": {"walk"}, "export.py": {"iterdir", "walk"}, "gc.py": {"scandir", "walk"}, "shards.py": {"scandir"},
-    "episodes.py": {"glob"},
+    "lerobot.py": {"glob"},
 }  # fmt: skip
 
 

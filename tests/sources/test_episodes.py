@@ -10,14 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from datacheck.cache import open_cache
-from datacheck.errors import FormatError
+from datacheck.errors import FormatError, SchemaError
 from datacheck.pipeline import build
 from datacheck.scan import scan
-from datacheck.schema.load import load_schema
+from datacheck.schema.load import load_schema, parse_schema
+from datacheck.schema.model import EpisodeSpec
 from datacheck.sources import Item, open_source
-from tests.sources.schemas import every, facts
+from tests.sources.schemas import every, facts, schema
 
 LENGTHS = [5, 3, 7, 4]
+TASKS = ["lift the cup", "café", "never done"]  # of episode i: number i % 2
 FPS = 10
 FEATURES = {
     "action": {"dtype": "float32", "shape": [2], "names": ["x", "y"]},
@@ -44,7 +46,7 @@ def rows(episode):
         "action": (t[:, None] * np.float32([1, -1]) / 8 + episode).astype(np.float32),
         "observation.state": np.sin(t[:, None] + np.arange(3) + episode).astype(np.float32),
         "timestamp": (t / FPS).astype(np.float32), "frame_index": t, "episode_index": np.full(length, episode),
-        "index": t + sum(LENGTHS[:episode]), "task_index": np.zeros(length, np.int64),
+        "index": t + sum(LENGTHS[:episode]), "task_index": np.full(length, episode % 2),
     }  # fmt: skip
 
 
@@ -65,6 +67,8 @@ def v2(folder, lengths=LENGTHS):
     info(folder, "v2.1", V2)
     lines = [{"episode_index": i, "tasks": ["lift"], "length": n} for i, n in enumerate(lengths)]
     (folder / "meta/episodes.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tasks = [{"task_index": i, "task": task} for i, task in enumerate(TASKS)]
+    (folder / "meta/tasks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in reversed(tasks)))
     (folder / "data/chunk-000").mkdir(parents=True)
     for episode in range(4):
         pq.write_table(table(episode), folder / f"data/chunk-000/episode_{episode:06d}.parquet")
@@ -77,10 +81,16 @@ def v3(folder, lengths=LENGTHS, numbers=(0, 1, 2, 3)):
     said = {"episode_index": list(numbers), "tasks": [["lift"]] * 4, "length": lengths}
     said |= {"data/chunk_index": [0] * 4, "data/file_index": [0, 0, 0, 1]}
     pq.write_table(pa.table(said), folder / "meta/episodes/chunk-000/file-000.parquet")
+    tasks(folder)
     (folder / "data/chunk-000").mkdir(parents=True)
     pq.write_table(table(0, 1, 2), folder / "data/chunk-000/file-000.parquet", row_group_size=4)
     pq.write_table(table(3), folder / "data/chunk-000/file-001.parquet")
     return folder
+
+
+def tasks(folder, numbers=(0, 1, 2), name="__index_level_0__"):
+    """What LeRobot 0.4 writes: a pandas frame whose index has the texts and no name; later ones call it task."""
+    pq.write_table(pa.table({"task_index": list(numbers), name: TASKS}), folder / "meta/tasks.parquet")
 
 
 def item(folder, path):
@@ -105,6 +115,8 @@ def test_a_cache_of_a_dataset_has_its_episodes(tmp_path, make):
     assert np.array_equal(action, np.concatenate([rows(i)["action"] for i in range(4)]))
     assert np.array_equal(cache.gather_ragged("state", [2])[0], rows(2)["observation.state"])
     assert np.array_equal(cache.gather_ragged("timestamp", [3])[0], np.float32([0, 0.1, 0.2, 0.3]))
+    assert cache.texts("task", np.arange(4)) == [TASKS[0], TASKS[1], TASKS[0], TASKS[1]]
+    assert not any("no sample uses" in said for said in run.report.unchecked)
 
 
 def test_single_episodes_of_a_file_are_read_by_their_own_number(tmp_path):
@@ -148,6 +160,15 @@ WRONG = {
 }
 
 
+WRONG |= {
+    "task_index: found 3, which meta/tasks does not name": lambda f: redata(f, task_index=np.full(15, 3)),
+    "task_index: found -1, which meta/tasks does not": lambda f: redata(f, task_index=np.full(15, -1)),
+    "meta/tasks.parquet: task_index does not count from 0": lambda f: tasks(f, (1, 0, 2)),
+    "meta/tasks.parquet: has no column of texts": lambda f: tasks(f, name="words"),
+    "meta/tasks.parquet: not a Parquet file": lambda f: (f / "meta/tasks.parquet").write_bytes(b"PAR2" * 9),
+}
+
+
 def redata(folder, drop="", **changed):
     made = table(0, 1, 2, **changed)
     pq.write_table(made.drop_columns([drop]) if drop else made, folder / "data/chunk-000/file-000.parquet")
@@ -175,7 +196,8 @@ def test_the_meta_folder_is_among_the_files_of_an_item(tmp_path):
     folder = v3(tmp_path / "data")
     path = "data/chunk-000/file-001.parquet"
     source = open_source(load_schema("lerobot"), folder)
-    assert source.files(item(folder, path)) == [path, "meta/info.json", "meta/episodes/chunk-000/file-000.parquet"]
+    meta = ["meta/info.json", "meta/episodes/chunk-000/file-000.parquet", "meta/tasks.parquet"]
+    assert source.files(item(folder, path)) == [path, *meta]
 
 
 def test_a_template_of_the_meta_folder_is_no_program(tmp_path):
@@ -184,3 +206,104 @@ def test_a_template_of_the_meta_folder_is_no_program(tmp_path):
     path.write_text(path.read_text().replace("{chunk_index:03d}", "{chunk_index.__class__}"))
     samples, unread = read(folder)
     assert (len(samples), unread) == (3, [])
+
+
+# ------------------------------------------------------------------------------------------------ tasks, rate, files
+
+TOLD = {
+    "names": {"dtype": "json", "at": "@tasks"},
+    "steps": {"at": "@length"},
+    "task": {"at": "@task", "dtype": "text"},
+}
+SAMPLES = {"files": "data/chunk-{chunk}/file-{file}.parquet", "each": "episode"}
+
+
+def test_an_episode_whose_steps_have_several_tasks_has_them_all_and_not_one(tmp_path):
+    folder = v3(tmp_path / "data")
+    tasks(folder, name="task")
+    redata(folder, task_index=np.array([1, 1, 0, 1, 0] + [0] * 3 + [1] * 7))
+    source = open_source(schema(SAMPLES, TOLD), folder)
+    found, unread = every(source, item(folder, "data/chunk-000/file-000.parquet"))
+    assert unread == []
+    first, second, third = found.values()
+    assert first == {"names": [TASKS[1], TASKS[0]], "steps": 5}
+    assert second == {"names": [TASKS[0]], "task": TASKS[0], "steps": 3}
+    assert third == {"names": [TASKS[1]], "task": TASKS[1], "steps": 7}
+
+
+def test_without_a_list_of_tasks_there_are_no_texts(tmp_path):
+    folder = v3(tmp_path / "data")
+    (folder / "meta/tasks.parquet").unlink()
+    found, unread = read(folder)
+    assert unread == []
+    assert not any("task" in sample for sample in found.values())
+
+
+def test_an_old_list_of_tasks_does_not_count_beside_that_of_version_3(tmp_path):
+    folder = v3(tmp_path / "data")
+    (folder / "meta/tasks.jsonl").write_text(json.dumps({"task_index": 0, "task": "of old"}))
+    (folder / "meta/episodes.jsonl").write_text(json.dumps({"episode_index": 0, "length": 99}))
+    found, _ = read(folder)
+    assert [sample["task"] for sample in found.values()] == [TASKS[0], TASKS[1], TASKS[0]]
+    assert scan(folder).codes == [()] * 4
+
+
+def test_an_attribute_that_no_episode_has_is_a_fault_of_the_schema():
+    with pytest.raises(SchemaError, match="@success is no attribute of an episode; there are @length, @task, @tasks"):
+        parse_schema(json.dumps({"datacheck": 1, "name": "a", "samples": SAMPLES, "fields": {"x": {"at": "@success"}}}))
+
+
+def codes(run):
+    return {finding.code for finding in run.report.findings}
+
+
+def test_the_rate_of_the_meta_folder_is_held_against_the_time_stamps(tmp_path):
+    folder = v3(tmp_path / "data")
+    assert "DC503" not in codes(scan(folder))
+    info_of(folder, fps=2 * FPS)
+    assert "DC503" in codes(scan(folder))
+    mine = load_schema("lerobot").model_copy(update={"episode": EpisodeSpec(fps=FPS)})
+    assert "DC503" not in codes(scan(folder, mine))  # what the schema says counts
+
+
+def test_where_two_datasets_tell_different_rates_none_is_taken(tmp_path):
+    v3(tmp_path / "data/a")
+    info_of(v3(tmp_path / "data/b"), fps=2 * FPS)
+    assert "DC503" not in codes(scan(tmp_path / "data"))
+
+
+@pytest.mark.parametrize("rate", [0, "10"])
+def test_a_rate_that_is_none_is_told(tmp_path, rate):
+    folder = v3(tmp_path / "data")
+    text = (folder / "meta/info.json").read_text()
+    (folder / "meta/info.json").write_text(text.replace(f'"fps": {FPS}', f'"fps": {json.dumps(rate)}'))
+    run = scan(folder)
+    (finding,) = run.report.findings
+    assert (finding.code, finding.measured["first"]) == ("DC105", ["meta/info.json"])
+
+
+def info_of(folder, **changed):
+    path = folder / "meta/info.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+@pytest.mark.parametrize("make", [v2, v3])
+def test_a_data_file_that_is_gone_is_named(tmp_path, make):
+    folder = make(tmp_path / "data")
+    gone = sorted((folder / "data/chunk-000").iterdir())[-1]
+    gone.unlink()
+    run = scan(folder)
+    path = gone.relative_to(folder).as_posix()
+    (finding,) = run.report.findings
+    assert (finding.code, finding.measured["missing"]) == ("DC105", [path])
+    place = run.table.keys.index(path)
+    assert run.table.reasons[place].endswith("names it (episode 3), but it is gone")
+    assert run.codes[place] == ("DC105",)
+    (built,) = build(load_schema("lerobot"), folder, tmp_path / "cache")
+    assert (built.samples, built.valid) == (4, 3)
+
+
+def test_a_meta_folder_that_cannot_be_read_is_told_by_the_files_it_speaks_of(tmp_path):
+    folder = v3(tmp_path / "data")
+    remeta(folder, data=b"PAR1" + bytes(40) + b"PAR1")
+    assert set(scan(folder, "lerobot").codes) == {("DC101",)}

@@ -13,6 +13,7 @@ import pytest
 
 from datacheck.cache import open_cache
 from datacheck.errors import FormatError
+from datacheck.formats.mds import named_shards
 from datacheck.pipeline import build
 from datacheck.scan import scan
 from datacheck.schema.load import load_schema
@@ -208,6 +209,48 @@ def test_the_index_is_among_the_files_of_a_shard(mds):
     (folder / "index.json").unlink()
     assert source.files(item(paths[0])) == ["shard.00000.mds"]
     assert len(every(source, item(paths[0]))[0]) == 4
+
+
+@pytest.mark.parametrize("mds", ["plain", "zstd"], indirect=True)
+def test_a_shard_that_is_gone_is_named(mds, tmp_path):
+    folder, paths = mds
+    paths[1].unlink()
+    run = scan(folder)
+    (finding,) = run.report.findings
+    assert finding.code == "DC105"
+    assert finding.measured["missing"] == ["shard.00001.mds"]
+    assert run.table.reasons[-1] == "DC105 index.json names it (1 samples), but it is gone"
+    assert not any("no sample uses" in said for said in run.report.unchecked)
+    assert scan(paths[0]).codes == [()] * 4  # one file alone misses no other
+
+
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_a_shard_that_is_packed_in_another_way_is_no_missing_one(mds):
+    folder, paths = mds
+    paths[0].rename(folder / "shard.00000.mds.gz")
+    indexed(folder, lambda shard: shard.update(zip_data={"basename": "shard.00000.mds.gz"}))
+    run = scan(folder)
+    assert run.codes[0] == ("DC101",)
+    assert run.table.reasons[0].endswith("but only shard.00000.mds.gz is there, packed in a way that is not read")
+
+
+@pytest.mark.parametrize("mds", ["zstd"], indirect=True)
+def test_a_shard_that_lies_there_plain_and_packed_counts_once(mds):
+    """So Streaming leaves them with keep_zip; it reads the plain one."""
+    folder, _ = mds
+    for path in (MDS / "plain").glob("shard*"):
+        shutil.copy(path, folder)
+    assert {key.partition(":")[0] for key in scan(folder).table.keys} == {"shard.00000.mds", "shard.00001.mds"}
+
+
+@pytest.mark.parametrize("name", [[], {}, 7, None, "../shard.00000.mds", "\0"])
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_an_index_with_a_name_that_is_none_is_no_crash(mds, name):
+    folder, paths = mds
+    indexed(folder, lambda shard: shard["raw_data"].update(basename=name))
+    with pytest.raises(FormatError, match=r"does not name it"):
+        every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
+    assert {named for names, _ in named_shards(folder / "index.json") for named in names} == {"shard.00001.mds"}
 
 
 def test_key_is_for_files_that_have_keys(tmp_path):

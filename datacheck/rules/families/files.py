@@ -138,11 +138,12 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         Each line of ``samples: {list: ...}`` has its file (error), no entry of a YAML or JSON list is empty (error);
-        each matching file is in one list, once (warning).
+        each matching file is in one list, once (warning). Each file that the ``index.json`` of MDS shards or the meta
+        folder of a LeRobot dataset names is there (error).
     Why it matters:
         Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
     Measure:
-        Two set differences, made from the listing alone.
+        Two set differences, made from the listing and the lists alone.
     When it is wrong:
         Files are left out of every list on purpose: switch the warning off, or narrow ``samples: {files: ...}``.
     Options:

@@ -1,0 +1,152 @@
+"""Indexes that lie beside data and name its files: held against the files there are, and no longer "used by no sample".
+
+``index.json`` of MDS shards, and the meta folder of a LeRobot dataset. They are read in an expendable child, as the
+data are: a meta folder holds Parquet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from datacheck.errors import FormatError
+from datacheck.formats.mds import INDEX, named_shards
+from datacheck.parallel import Limits, ordered_map
+from datacheck.schema.model import EpisodeSpec, Schema
+from datacheck.schema.patterns import Template
+from datacheck.sources.base import Work, file_templates
+from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate
+from datacheck.sources.listing import Listing, locate
+from datacheck.sources.work import plan_work
+from datacheck.table import Note
+
+_INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
+_CODE, _PACKED = "DC105", "DC101"
+_GONE = (_CODE, "it is gone")
+_LIMITS = Limits(item_s=60)
+
+
+def with_rate(schema: Schema, listing: Listing) -> Schema:
+    """Return the schema with the steps a second that LeRobot datasets tell, where it says none itself.
+
+    Args:
+        schema: the dataset's promise.
+        listing: every file there is.
+
+    Notes:
+        What the schema says counts. Nothing is taken where two datasets tell different rates, or one tells none.
+    """
+    if schema.samples.each != "episode" or (schema.episode is not None and schema.episode.fps is not None):
+        return schema
+    try:
+        folders = {folder_of(item.path)[0] for item in plan_work(schema, listing).items}
+        rates = {read_rate(locate(listing.root, listing.roots, folder or ".")) for folder in sorted(folders)}
+    except FormatError:  # whoever reads the episodes says so
+        return schema
+    if len(rates) != 1 or rates == {None}:
+        return schema
+    episode = schema.episode or EpisodeSpec()
+    return schema.model_copy(update={"episode": episode.model_copy(update={"fps": rates.pop()})})
+
+
+def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
+    """Return the work with a note on each file that an index names and that is gone; an index is no file left over.
+
+    Args:
+        work: what the listing comes to.
+        schema: the dataset's promise.
+        listing: every file there is.
+
+    Raises:
+        StorageError: no child could be started.
+
+    Notes:
+        An index that cannot be read says so where the files beside it are read. Files of which the schema's patterns
+        do not speak are not missed.
+    """
+    name = _INDEXES.get(schema.samples.each or "")
+    paths = [p for p in listing.entries.paths if name and f"/{p}".endswith(f"/{name}")]
+    if not paths:
+        return work
+    roots = {root: str(folder.absolute()) for root, folder in listing.roots.items()}
+    task = {"root": str(listing.root.absolute()), "roots": roots, "items": [{"path": path} for path in paths]}
+    templates, notes, read = file_templates(schema.placed(listing.roots)), list[Note](), set[str]()
+    for outcome in ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS):
+        for payload in outcome.payloads:
+            for found in payload:
+                read.update(found["read"])
+                notes += [Note(_CODE, found["path"], reason) for reason in found["faults"]]
+                notes += _missing(found, templates, listing)
+    known = {(note.code, note.key) for note in work.notes}
+    notes = [*work.notes, *(note for note in notes if (note.code, note.key) not in known)]
+    return replace(
+        work, notes=sorted(notes, key=lambda note: (note.key, note.reason)),
+        unclaimed=[path for path in work.unclaimed if path not in read],
+    )  # fmt: skip
+
+
+def _missing(found: Mapping[str, Any], templates: Sequence[Template], listing: Listing) -> Iterator[Note]:
+    """Yield a note for each file that an index names and that is not there, or only in a way that is not read."""
+    for paths, samples in found["files"]:
+        fits = [(path, names) for path in paths if (names := _match(path, templates)) is not None]
+        there = [path for path in paths if locate(listing.root, listing.roots, path).is_file()]
+        if fits and not any(path in there for path, _ in fits):
+            path, names = fits[0]
+            code, why = (_PACKED, f"only {there[0]} is there, packed in a way that is not read") if there else _GONE
+            reason = f"{found['path']} names it ({samples}), but {why}"
+            yield Note(code, path, reason, missing=True, split=names.get("split", ""))
+
+
+def _match(path: str, templates: Sequence[Template]) -> Mapping[str, str] | None:
+    return next((names for template in templates if (names := template.match(path)) is not None), None)
+
+
+def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
+    """Return what each index of a task names.
+
+    Args:
+        task: root, roots, items (of each its ``path``).
+        beat: called with an item's number before it is touched.
+
+    Returns:
+        path; read: listing paths of what belongs to the index; files: for each file that it names the paths at which it
+        may lie, and a phrase about its samples; faults: what is wrong with the index.
+    """
+    root, roots = Path(task["root"]), {name: Path(folder) for name, folder in task["roots"].items()}
+    found = []
+    for number, item in enumerate(task["items"]):
+        beat(number)
+        path: str = item["path"]
+        place = locate(root, roots, path)
+        try:
+            if path.rpartition("/")[2] == INDEX:
+                found.append(_of_mds(path, place))
+            else:
+                found.append(_of_lerobot(path, place.parent.parent))
+        except FormatError:  # whoever reads the files beside it says so
+            continue
+    return found
+
+
+def _of_mds(path: str, place: Path) -> dict[str, Any]:
+    folder = path.removesuffix(INDEX)
+    shards = named_shards(place)
+    files = [([folder + name for name in names], f"{str(samples)[:20]} samples") for names, samples in shards]
+    return {"path": path, "read": [path] if shards else [], "files": files, "faults": []}
+
+
+def _of_lerobot(path: str, base: Path) -> dict[str, Any]:
+    folder, faults = path.removesuffix(INFO), []
+    try:
+        read_rate(base)
+    except FormatError as error:
+        faults.append(str(error).removeprefix(f"{INFO}, "))
+    files = [([folder + name], _said(numbers)) for name, numbers in read_meta(base).files.items()]
+    return {"path": path, "read": [folder + name for name in meta_files(base)], "files": files, "faults": faults}
+
+
+def _said(numbers: Sequence[int]) -> str:
+    some = f"episode {min(numbers)}" + (f" to {max(numbers)}" if len(numbers) > 1 else "")
+    return some if len(numbers) < 3 else f"{len(numbers)} episodes, {some.removeprefix('episode ')}"

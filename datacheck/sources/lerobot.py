@@ -1,0 +1,220 @@
+"""The meta folder of a LeRobot dataset, v2 and v3: its columns, episodes, tasks and rate.
+
+``meta/info.json`` says what the columns are and how many steps a second has. ``meta/episodes.jsonl`` (v2) or the files
+below ``meta/episodes`` (v3) say which episodes there are, how long each is, and in which file it lies;
+``meta/tasks.jsonl`` or ``meta/tasks.parquet`` what the numbers in the column ``task_index`` mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datacheck.errors import FormatError
+from datacheck.formats.base import open_container
+from datacheck.formats.limits import check_bytes
+
+INFO = "meta/info.json"
+EPISODE, TASK = "episode_index", "task_index"
+_LENGTH = "length"
+_LINES, _TABLES = "meta/episodes.jsonl", "meta/episodes"
+_TASK_LINES, _TASK_TABLE = "meta/tasks.jsonl", "meta/tasks.parquet"
+_WHERE = ("data/chunk_index", "data/file_index")
+_OLD = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
+_NEW = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+_PLACE = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")
+_NUMBERS = re.compile(r"u?int\d+|float\d+|bool")  # other features are texts, pictures and videos
+_INFO_BYTES = 64 << 20
+
+
+class Meta(NamedTuple):
+    """What the meta folder of one dataset says.
+
+    Args:
+        features: (dtype, shape of a step) of the columns that hold numbers.
+        lengths: steps of each episode.
+        files: the episodes of each file, by its path below the dataset's folder.
+        tasks: texts by number; None where no file tells them.
+    """
+
+    features: Mapping[str, tuple[str, tuple[int, ...]]]
+    lengths: Mapping[int, int]
+    files: Mapping[str, list[int]]
+    tasks: Mapping[int, str] | None
+
+
+def folder_of(path: str) -> tuple[str, str]:
+    """Return (the dataset's folder with a "/" at its end or "", the rest) of a data file's path."""
+    head, data, rest = path.rpartition("data/")
+    return head, data + rest
+
+
+def meta_files(base: Path) -> list[str]:
+    """Return the paths, below the dataset's folder, of the files of its meta folder that are read."""
+    found = [INFO, _LINES, *(f"{_TABLES}/{p.parent.name}/{p.name}" for p in _tables(base)), _TASK_LINES, _TASK_TABLE]
+    return [name for name in found if (base / name).is_file()]
+
+
+def read_rate(base: Path) -> float | None:
+    """Return the steps a second of a dataset, None where its info does not tell.
+
+    Raises:
+        FormatError: the info is not there or damaged, or the rate is no number above 0.
+    """
+    rate = _info(base).get("fps")
+    found = rate.item() if isinstance(rate, np.ndarray) and rate.ndim == 0 else rate
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 10**6:
+        msg = f"{INFO}, fps: found {str(found)[:40]!r} where a number above 0 is expected"
+        raise FormatError(msg)
+    return float(found)
+
+
+def read_meta(base: Path) -> Meta:
+    """Return what the meta folder of the dataset in `base` says.
+
+    Raises:
+        FormatError: it is not there, or damaged.
+    """
+    info, tables = _info(base), _tables(base)
+    features = info.get("features")
+    if not isinstance(features, Mapping):
+        msg = f"{INFO}: found no features"
+        raise FormatError(msg)
+    new = str(info.get("codebase_version")).startswith("v3")  # a converted dataset may keep its old files beside
+    if (base / _LINES).is_file() and not (new and tables):
+        rows = _of_lines(base / _LINES)
+        template = str(info.get("data_path") or _OLD)
+    else:
+        rows = [row for path in tables for row in _of_table(path)]
+        template = str(info.get("data_path") or _NEW)
+    if not rows:
+        msg = f"found neither {_LINES} nor files below {_TABLES}, so no length of an episode is known"
+        raise FormatError(msg)
+    lengths = {row[EPISODE]: row[_LENGTH] for row in rows}
+    if len(lengths) < len(rows):
+        msg = f"{_TABLES}: an episode stands there twice"
+        raise FormatError(msg)
+    chunk = _whole(info.get("chunks_size", 1000), f"{INFO}, chunks_size") or 1000
+    files: dict[str, list[int]] = {}
+    for row in rows:
+        names = {key.rpartition("/")[2]: value for key, value in row.items()}
+        files.setdefault(_filled(template, names | {"episode_chunk": row[EPISODE] // chunk}), []).append(row[EPISODE])
+    return Meta(dict(_features(features)), lengths, files, _tasks(base, new=new))
+
+
+def _info(base: Path) -> dict[str, Any]:
+    path = base / INFO
+    if path.is_file():
+        check_bytes(path.stat().st_size, INFO, _INFO_BYTES)
+    return _values(path, INFO)
+
+
+def _tables(base: Path) -> list[Path]:
+    return sorted((base / _TABLES).glob("*/*.parquet"))
+
+
+def _features(features: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, tuple[int, ...]]]]:
+    for name, said in features.items():
+        dtype, shape = (said.get("dtype"), said.get("shape")) if isinstance(said, Mapping) else (None, None)
+        if not isinstance(dtype, str) or not isinstance(shape, list):
+            msg = f"{INFO}: feature {name[:60]!r} says no dtype or shape"
+            raise FormatError(msg)
+        if _NUMBERS.fullmatch(dtype):
+            yield name, (dtype, tuple(_whole(size, f"{INFO}, shape of {name[:60]!r}") for size in shape))
+
+
+def _of_lines(path: Path) -> list[dict[str, int]]:
+    return [
+        {key: _whole(row.get(key), f"{_LINES}, {key}") for key in (EPISODE, _LENGTH)} for row in _lines(path, _LINES)
+    ]
+
+
+def _lines(path: Path, where: str) -> list[Mapping[str, Any]]:
+    records = _values(path, where).get("records")
+    return [record if isinstance(record, Mapping) else {} for record in records] if isinstance(records, list) else []
+
+
+def _of_table(path: Path) -> list[dict[str, int]]:
+    where = f"{_TABLES}/{path.parent.name}/{path.name}"
+    values = _values(path, where, (EPISODE, _LENGTH, *_WHERE))
+    columns = {key: value.tolist() for key, value in values.items() if isinstance(value, np.ndarray)}
+    if len(columns) < len(values):
+        msg = f"{where}: {', '.join(sorted(set(values) - set(columns)))} is no column of numbers"
+        raise FormatError(msg)
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return [{key: _whole(value, f"{where}, {key}") for key, value in row.items()} for row in rows]
+
+
+def _tasks(base: Path, *, new: bool) -> dict[int, str] | None:
+    """Return the texts of tasks by number, None where no file tells them.
+
+    Raises:
+        FormatError: the file is damaged, or a number stands there twice or out of its place.
+    """
+    lines, table = (base / _TASK_LINES).is_file(), (base / _TASK_TABLE).is_file()
+    if lines and not (new and table):
+        rows, where = _lines(base / _TASK_LINES, _TASK_LINES), _TASK_LINES
+        pairs = [(row.get(TASK), row.get("task")) for row in rows]
+    elif table:
+        pairs, where = _of_task_table(base / _TASK_TABLE), _TASK_TABLE
+    else:
+        return None
+    found: dict[int, str] = {}
+    for index, task in pairs:
+        number = _whole(index, f"{where}, {TASK}")
+        if not isinstance(task, str) or number in found:
+            msg = f"{where}: task {number} {'stands there twice' if number in found else 'has no text'}"
+            raise FormatError(msg)
+        found[number] = task
+    return found
+
+
+def _of_task_table(path: Path) -> list[tuple[Any, Any]]:
+    """Return (number, text) of each row; the texts are the index of a table that pandas wrote, whatever its name."""
+    values = _values(path, _TASK_TABLE)
+    texts = [name for name in ("task", "__index_level_0__") if isinstance(values.get(name), list)]
+    numbers = values.get(TASK)
+    if not texts or not isinstance(numbers, np.ndarray):
+        msg = f"{_TASK_TABLE}: has no column {'of texts' if isinstance(numbers, np.ndarray) else TASK}"
+        raise FormatError(msg)
+    if not np.array_equal(numbers, np.arange(len(numbers))):
+        msg = f"{_TASK_TABLE}: {TASK} does not count from 0, and LeRobot takes the row in place of the number"
+        raise FormatError(msg)
+    return list(zip(numbers.tolist(), values[texts[0]], strict=True))
+
+
+def _values(path: Path, where: str, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the values of a file of the meta folder: those of these names, or all."""
+    try:
+        with open_container(path) as container:
+            return {name: container.read(name) for name in names or container.names()}
+    except KeyError as error:
+        msg = f"{where}: has no column {error.args[0]}"
+        raise FormatError(msg) from error
+    except FormatError as error:
+        msg = f"{where}: {error}"
+        raise FormatError(msg, error.code) from error
+
+
+def _whole(value: Any, where: str) -> int:
+    number = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    if type(number) is not int or not 0 <= number < 10**12:
+        msg = f"{where}: found {str(value)[:40]!r} where a whole number from 0 on is expected"
+        raise FormatError(msg)
+    return number
+
+
+def _filled(template: str, names: Mapping[str, int]) -> str:
+    """Return a path for these numbers; what else a template asks for stays as it is, and no file has such a name."""
+
+    def shown(found: re.Match[str]) -> str:
+        name, width = found.groups()
+        return str(names[name]).zfill(int(width or 1)) if name in names else found[0]
+
+    return _PLACE.sub(shown, template)
