@@ -149,9 +149,13 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listening.accept()
-                server = socket.create_connection(("127.0.0.1", self._to))
             except OSError:
                 return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._to))
+            except OSError:  # it is not there, now
+                _close(client)
+                continue
             self._open += [client, server]
             threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
 
