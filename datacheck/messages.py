@@ -78,20 +78,27 @@ def data_of(column: Column) -> bytes:
 
 def parts_of(column: Column) -> list[bytes]:
     """Return the bytes of each text of a column."""
-    known: list[bytes] | None = column.__dict__.get("_parts")
-    if known is not None:
+    array = column.__dict__.get("_array")
+    if array is not None:
+        known: list[bytes] = array.to_numpy(zero_copy_only=False).tolist()
         return known
     data, stops = data_of(column), column.starts + (0 if column.lengths is None else column.lengths)
     return [data[begin:stop] for begin, stop in zip(column.starts.tolist(), stops.tolist(), strict=True)]
 
 
-def column_of(texts: list[bytes]) -> Column:
-    """Return the column of texts in UTF-8; what they are one by one and together need not be made again."""
-    data = b"".join(texts)
-    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    column = Column(np.frombuffer(data, np.uint8), lengths, "text")
-    column.__dict__.update(_data=data, _parts=texts)
+def column_of(array: Any) -> Column:
+    """Return the column of an Arrow array of texts or of binary, which makes their parts in half the time."""
+    begins, octets = strings_of(array)
+    column = Column(octets[begins[0] : begins[-1]], np.diff(begins), "text")
+    column.__dict__["_array"] = array.view("binary")
     return column
+
+
+def strings_of(array: Any) -> tuple[Array, Array]:
+    """Return where strings begin in a buffer, with the end of the last: int64 (strings + 1), uint8 (bytes)."""
+    _, offsets, data = array.buffers()
+    begins = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    return begins, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
 
 
 def text_at(column: Column, place: int) -> str:

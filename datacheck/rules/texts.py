@@ -33,8 +33,6 @@ def words_apart(column: Column) -> list[bytes]:
     stops = column.starts + (0 if column.lengths is None else column.lengths)
     texts = parts_of(column)
     untidy = np.concatenate([_untidy(octets, column.starts, stops), _other_spaces(octets, data)])
-    if len(untidy):
-        texts = texts.copy()  # they are the column's own
     for i in np.unique(np.searchsorted(stops, untidy, side="right")).tolist():
         text = texts[i].decode("utf-8", "surrogatepass")
         texts[i] = " ".join(text.split()).encode("utf-8", "surrogatepass")

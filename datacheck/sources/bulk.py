@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.messages import Messages, column_of
+from datacheck.messages import Messages, column_of, strings_of
 from datacheck.sample import Column
 from datacheck.sources.fields import FieldMap
 from datacheck.sources.quoted import Strings, chat_strings, eights, text_strings
 
 Array = np.ndarray[Any, Any]
 
-_LEAST_BYTES = 256 << 10  # less is parsed before Arrow is loaded
 _MOST_BYTES = 16 << 20  # one of more lines may be too long
 _TRIES = 8  # refused pieces of a file that is probably of another kind
 _ROLES = 16  # different ones, of as many bytes
@@ -42,21 +41,15 @@ class Bulk:
         self._chats = [at for at, (_, chat) in self._names.items() if chat]
         self._tries = _TRIES if fits else 0
         self._cuts = _TRIES if fits and (not self._chats or len(self._names) == 1) else 0
-        self._loaded = False
 
     def columns(self, data: bytes, count: int) -> dict[str, Column] | None:
         """Return the columns of `count` whole lines by field, None where these must be read one by one."""
         if not self._names or len(data) > _MOST_BYTES:
             return None
         found = self._at_quotes(data, count) if self._cuts else None
-        if found is not None:
-            return found
-        if not self._tries or not (self._loaded or len(data) >= _LEAST_BYTES):
-            return None
-        self._loaded = True
-        found = self._columns(data, count) if _objects(data, count) else None
-        if found is None:
-            self._tries -= 1
+        if found is None and self._tries:
+            found = self._columns(data, count) if _objects(data, count) else None
+            self._tries -= found is None
         return found
 
     def _at_quotes(self, data: bytes, count: int) -> dict[str, Column] | None:
@@ -64,11 +57,12 @@ class Bulk:
         if not self._chats:
             texts = text_strings(data, count, list(self._names))
             if texts is not None:
-                columns = {self._names[at][0]: column_of(strings.parts()) for at, strings in texts.items()}
+                columns = {self._names[at][0]: column_of(strings.array()) for at, strings in texts.items()}
         elif (chats := chat_strings(data, count, self._chats[0])) is not None:
             counts, roles, contents = chats
-            words, said = _words(roles), Column(*contents.joined(), "text")
+            words = _words(roles)
             if words is not None:
+                said = column_of(contents.array())
                 name, plain = self._names[self._chats[0]][0], not len(contents.gone)
                 columns = {name: Messages(counts, *words, said, plain=plain)}
         if columns is None:
@@ -82,7 +76,7 @@ class Bulk:
         columns: dict[str, Column] = {}
         for at, (name, chat) in self._names.items():
             array = table[at].chunk(0)
-            column = None if array.null_count else _chats(array) if chat else _texts(array)
+            column = None if array.null_count else _chats(array) if chat else column_of(array)
             if column is None:
                 return None
             columns[name] = column
@@ -122,18 +116,6 @@ def _parsed(data: bytes, names: dict[str, tuple[str, bool]]) -> Any:
     return table
 
 
-def _texts(array: Any) -> Column:
-    begins, octets = _strings(array)
-    return Column(octets[begins[0] : begins[-1]], np.diff(begins), "text")
-
-
-def _strings(array: Any) -> tuple[Array, Array]:
-    """Return where strings begin in a buffer, with the end of the last: int64 (strings + 1), uint8 (bytes)."""
-    _, offsets, data = array.buffers()
-    begins = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    return begins, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-
-
 def _chats(array: Any) -> Column | None:
     begins = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
     messages = array.values
@@ -141,10 +123,10 @@ def _chats(array: Any) -> Column | None:
     whole = not (messages.null_count or role.null_count or content.null_count or messages.offset)
     if not whole or begins[0] or begins[-1] != len(messages):
         return None
-    places, octets = _strings(role)
+    places, octets = strings_of(role)
     padded = np.concatenate([octets, np.zeros(_ROLES, np.uint8)])
     roles = _words(Strings(padded, eights(padded), places[:-1], places[1:], places[:0]))
-    return None if roles is None else Messages(np.diff(begins).astype(np.int64), *roles, _texts(content))
+    return None if roles is None else Messages(np.diff(begins).astype(np.int64), *roles, column_of(content))
 
 
 def _words(roles: Strings) -> tuple[list[str], Array] | None:

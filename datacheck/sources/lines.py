@@ -21,6 +21,8 @@ from datacheck.sources.records import grouped
 from datacheck.sources.values import check_written
 
 _CUT_BYTES = 16 << 20
+_LEAST_BYTES = 256 << 10  # are met before Arrow is loaded, which takes 0.1 s
+_BULK_LINES = 1 << 14  # each block costs the same again; lines that are no Python objects are small
 
 
 def numbered(path: str, number: int) -> str:
@@ -54,7 +56,13 @@ def numbers_of(item: Item) -> tuple[list[int], list[Unread]]:
 
 
 class LineSource(Source):
-    """Samples that are lines; keys are ``sft.jsonl:000000000012``, counted from 0."""
+    """Samples that are lines; keys are ``sft.jsonl:000000000012``, counted from 0.
+
+    Attributes:
+        met: bytes of lines so far.
+    """
+
+    met = 0
 
     def parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
         """Yield the file's lines as blocks; a bad line is one unread sample.
@@ -131,7 +139,7 @@ class _Lines:
         FormatError: a companion is damaged.
     """
 
-    def __init__(self, source: Source, item: Item, shelf: Shelf) -> None:
+    def __init__(self, source: LineSource, item: Item, shelf: Shelf) -> None:
         self.seen = 0
         self._source = source
         self._item = item
@@ -147,11 +155,12 @@ class _Lines:
 
     def of_piece(self, piece: jsonl.Piece) -> Iterator[Part]:
         """Yield the blocks of some lines as they stand in a file, and each line that cannot be read."""
-        for part in piece.cut(BLOCK_SAMPLES):
+        for part in piece.cut(_BULK_LINES):
             numbers = range(part.number, part.number + part.count)
-            columns = self._bulk.columns(part.data, part.count)
+            self._source.met += len(part.data)
+            columns = self._bulk.columns(part.data, part.count) if self._source.met >= _LEAST_BYTES else None
             if columns is None:
-                yield from self._blocks(numbers, part.values())
+                yield from self.blocks(numbers, part.values())
             else:
                 self.seen += part.count
                 yield self._block(numbers, columns)

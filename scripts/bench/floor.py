@@ -156,9 +156,9 @@ def lines(what: str, rounds: int) -> None:
     def cut() -> bool:
         if chat:
             chats = [chat_strings(piece.data, piece.count, "conversations") for piece in pieces]
-            return all(found is not None and len(found[2].joined()[0]) for found in chats)
+            return all(found is not None and len(found[2].array()) for found in chats)
         texts = [text_strings(piece.data, piece.count, ["text"]) for piece in pieces]
-        return all(found is not None and len(found["text"].joined()[0]) for found in texts)
+        return all(found is not None and len(found["text"].array()) for found in texts)
 
     assert cut()
     column = arrow()[0].chunk(0)

@@ -67,10 +67,12 @@ _PLAINS = st.lists(_PLAIN, max_size=5).flatmap(lambda chat: written({"c": chat})
 def rows(schema: Any, data: bytes, how: str, piece: int) -> dict[str, Any]:
     measures = measures_of(choose_rules(schema, rules_for(schema), "deep"), "deep")
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk, "_LEAST_BYTES", 0 if how == "parsed" else 1 << 30)
+        patch.setattr("datacheck.sources.lines._LEAST_BYTES", 1 << 30 if how == "one by one" else 0)
         patch.setattr(bulk, "_TRIES", 0 if how == "one by one" else 1 << 30)
         if how == "parsed":
             patch.setattr(Bulk, "_at_quotes", lambda *_: None)
+        if how == "cut":
+            patch.setattr(Bulk, "_columns", lambda *_: None)
         patch.setattr(jsonl, "_PIECE_BYTES", piece)
         Path(name, "a.jsonl").write_bytes(data)
         task = {
@@ -121,13 +123,11 @@ def test_chats_in_bulk_are_what_they_are_one_by_one(lines: list[bytes], piece: i
 def test_plain_lines_are_parsed_in_bulk_and_no_others() -> None:
     data = b'{"text": "one"}\n{"text": "tw\\u00f6"}\n'
     parser = Bulk(FieldMap(TEXT, level="numeric"))
-    parser._loaded = True
     columns = parser.columns(data, 2)
     assert columns is not None
     assert columns["text"].objects == ["one", "twö"]
     assert parser.columns(data.replace(b"one", b"\xff"), 2) is None
     other = Bulk(FieldMap(parse_schema(HEAD + "  n: {role: value}\n"), level="numeric"))
-    other._loaded = True
     assert other.columns(b'{"n": 1}\n', 1) is None
 
 
@@ -141,7 +141,6 @@ def test_two_fields_may_have_one_key(how: str) -> None:
 
 def test_a_chat_column_says_how_long_its_json_is() -> None:
     parser = Bulk(FieldMap(CHAT, level="numeric"))
-    parser._loaded = True
     chats = [[{"role": "user", "content": 'a "b" \\ \n\x00 ä'}, {"role": "assistant", "content": ""}], []]
     columns = parser.columns(b"\n".join(json.dumps({"c": chat}).encode() for chat in chats), 2)
     assert columns is not None
@@ -156,7 +155,6 @@ def test_a_chat_column_says_how_long_its_json_is() -> None:
 
 def test_scanning_plain_chats_writes_no_json() -> None:
     parser = Bulk(FieldMap(CHAT, level="numeric"))
-    parser._loaded = True
     chat = [{"role": "user", "content": "What is a voxel?"}, {"role": "assistant", "content": "A small cube."}]
     columns = parser.columns(json.dumps({"c": chat}).encode(), 1)
     assert columns is not None

@@ -116,6 +116,15 @@ def test_blocks_of_many_lines_are_cut_and_keep_their_order(tmp_path):
     assert [text for b in blocks for text in b.fields["text"].objects] == [str(i) for i in range(count)]
 
 
+def test_blocks_of_plain_lines_hold_more_of_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("datacheck.sources.lines._LEAST_BYTES", 0)
+    count = 20_000
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{i}"}}\n' for i in range(count)))
+    blocks = list(lines_source(tmp_path, {"text": {"role": "text"}}).read(Item("a.jsonl")))
+    assert [len(b) for b in blocks] == [16_384, 3616]
+    assert [text for b in blocks for text in b.fields["text"].objects] == [str(i) for i in range(count)]
+
+
 def test_reading_the_first_lines_does_not_read_the_rest(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{i}"}}\n' for i in range(100)))
     batches, seen = jsonl.batches, []
