@@ -10,13 +10,13 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from datacheck import fsops
 from datacheck.build import publish, staging
 from datacheck.cache import Cache, layout, open_cache
+from datacheck.cache.alongside import alongside
 from datacheck.cache.bucket import ATTEMPT, Bucket, commit_of
 from datacheck.cache.find import find_caches, newest_caches
 from datacheck.cache.manifest import Manifest, read_manifest
@@ -219,16 +219,10 @@ class InBucket:
         there = self._there(prefix, files) if known else set()
         total, done = sum(size for size, _ in files.values()), sum(files[path][0] for path in there)
         todo = sorted(files.keys() - there - {layout.MANIFEST}, key=lambda path: (-files[path][0], path))
-        with ThreadPoolExecutor(_ALONGSIDE) as threads:
-            putting = {path: threads.submit(self._put, folder, prefix, path, files[path][1]) for path in todo}
-            try:
-                for path in todo:
-                    putting[path].result()
-                    done += files[path][0]
-                    sent(done, total)
-            finally:
-                for one in putting.values():
-                    one.cancel()
+        puts = alongside(lambda path: self._put(folder, prefix, path, files[path][1]), todo, _ALONGSIDE)
+        for path, _ in zip(todo, puts, strict=True):
+            done += files[path][0]
+            sent(done, total)
         self._put(folder, prefix, layout.MANIFEST, files[layout.MANIFEST][1])
         self._check(prefix, files)
 

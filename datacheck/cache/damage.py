@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.cache import layout
+from datacheck.cache.alongside import alongside
 from datacheck.cache.documents import parsed, spec_of
 from datacheck.cache.manifest import Manifest
 from datacheck.cache.owners import Owners, numbered
@@ -41,8 +41,7 @@ def changed(store: Store, manifest: Manifest, names: Iterable[str]) -> dict[str,
         StorageError: the operating system refuses; a disk that fails while it reads (EIO) is damage and no refusal.
     """
     order = sorted(names, key=lambda name: (-manifest.files[name][0], name))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(lambda name: _digest(store, name), order))
+    found = list(alongside(lambda name: _digest(store, name), order, os.cpu_count() or 1))
     pairs = [(name, manifest.files[name][1], digest) for name, digest in zip(order, found, strict=True)]
     wrong = {name: f"expected xxh3_128 {said}, found {digest}" for name, said, digest in pairs if digest != said}
     return {name: wrong[name] for name in sorted(wrong)}

@@ -11,7 +11,6 @@ import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datacheck.cache.alongside import alongside
 from datacheck.child import PARSER, Child, Limits, Program
 from datacheck.digest import digest_value
 from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
@@ -130,7 +130,8 @@ class Objects:
 
     def _ask(self, verb: str, *arguments: Any) -> Any:
         if not _FORKED[0]:
-            return getattr(_direct(self.place, _environment()), verb)(*arguments)
+            asked = getattr(_direct(self.place, _environment()), verb)
+            return next(alongside(lambda some: asked(*some), [arguments], 1))  # obstore itself cannot be interrupted
         task = {"place": self.place, "verb": verb, "arguments": list(arguments)}
         child, talking = _helper(os.getpid())
         with talking:
@@ -195,7 +196,6 @@ class _Direct:
     def __init__(self, place: str) -> None:
         self._place = place
         self._obstore = require("obstore", "s3")
-        self._threads = ThreadPoolExecutor(ALONGSIDE, thread_name_prefix="datacheck-objects")
         plain = os.environ.get("AWS_ALLOW_HTTP", "true").lower() in {"1", "true", "yes", "on"}  # the endpoint decides
         timeouts = {"timeout": f"{_TIMEOUT_S}s", "connect_timeout": f"{_CONNECT_S}s"}
         pause = {"max_backoff": timedelta(seconds=_PAUSE_S)}
@@ -207,7 +207,7 @@ class _Direct:
         return store.from_url(self._place, client_options=client, retry_config=retries)
 
     def get(self, keys: list[str]) -> list[Buffer | None]:
-        return list(self._threads.map(lambda key: self._asked(key, self._get, key), keys))
+        return list(alongside(lambda key: self._asked(key, self._get, key), keys, ALONGSIDE))
 
     def _get(self, key: str) -> Buffer | None:
         try:
@@ -230,7 +230,7 @@ class _Direct:
                     raise CorruptionError(self._said(key, "it ends too early"))
                 found[i] = part
 
-        for _ in self._threads.map(fetch, by_key):
+        for _ in alongside(fetch, by_key, ALONGSIDE):
             pass
         return found
 
@@ -267,7 +267,7 @@ class _Direct:
         return sorted(folders), sorted(names)
 
     def attributes(self, keys: list[str]) -> list[dict[str, str] | None]:
-        return list(self._threads.map(lambda key: self._asked(key, self._attributes, key), keys))
+        return list(alongside(lambda key: self._asked(key, self._attributes, key), keys, ALONGSIDE))
 
     def _attributes(self, key: str) -> dict[str, str] | None:
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NoReturn
@@ -17,6 +16,7 @@ import google_crc32c
 import numpy as np
 
 from datacheck.cache import layout
+from datacheck.cache.alongside import alongside
 from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN
 from datacheck.cache.documents import foreign_grid
@@ -187,8 +187,7 @@ class StoredArray:
         grid, place = self.grid, self._place
         if place.store.folder is not None:
             return [chunk_sizes(place, self.path, grid, g) for g in range(grid.shards)]
-        with ThreadPoolExecutor(_ALONGSIDE) as threads:
-            return list(threads.map(lambda g: chunk_sizes(place, self.path, grid, g), range(grid.shards)))
+        return list(alongside(lambda g: chunk_sizes(place, self.path, grid, g), range(grid.shards), _ALONGSIDE))
 
     def _said_sizes(self, g: int) -> Array:
         """Return the sizes that chunks which are not compressed have in a shard of its size."""

@@ -209,6 +209,38 @@ def test_a_build_that_was_killed_goes_on(job, data, golden, url, tmp_path, proxy
     assert left(tmp_path / "staging") == []
 
 
+COMMAND = "import sys; from datacheck.cli.main import main; sys.exit(main())"
+
+
+def test_an_upload_that_the_server_never_answers_can_be_interrupted(data, url, tmp_path, proxy, repository):
+    (tmp_path / "s.yaml").write_text(SCHEMA)
+    held, reached = threading.Event(), threading.Event()
+
+    def hold(data):
+        if data.startswith(b"PUT ") and len(puts(proxy.seen)) > 5:
+            reached.set()
+            held.wait()
+        return ""
+
+    proxy.lose = hold
+    asked = ["cache", "build", str(tmp_path / "s.yaml"), "--data", str(data), "--out", url]
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *asked, "--staging", str(tmp_path / "staging")],
+        cwd=repository, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert reached.wait(60)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)  # less than one request may take
+    finally:
+        process.kill()
+        held.set()
+    assert process.returncode == 130
+    assert "the same command goes on" in said
+    proxy.lose = lambda _: ""
+    assert run([*asked, "--staging", str(tmp_path / "staging")]) == 0
+
+
 @pytest.mark.parametrize("how", ["request", "answer", "503"])
 def test_a_connection_that_breaks_for_a_while_does_no_harm(job, golden, url, tmp_path, proxy, how):
     lost = []

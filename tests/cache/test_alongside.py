@@ -1,0 +1,83 @@
+"""Calls side by side: in order, so many at a time, and none is begun that nobody wants."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from datacheck.cache.alongside import alongside
+
+
+def test_results_come_in_order_and_so_many_run_at_a_time():
+    meeting, lock, running, most = threading.Barrier(3), threading.Lock(), [0], [0]
+
+    def work(item):
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        meeting.wait(60)
+        with lock:
+            running[0] -= 1
+        return -item
+
+    assert list(alongside(work, range(12), 3)) == [-i for i in range(12)]
+    assert most == [3]
+    assert list(alongside(work, [], 3)) == []
+
+
+def test_the_first_failure_is_raised_and_no_more_is_begun():
+    begun = []
+
+    def work(item):
+        begun.append(item)
+        if item == 1:
+            raise ValueError(item)
+        return item
+
+    found = alongside(work, range(1000), 1)
+    assert next(found) == 0
+    with pytest.raises(ValueError, match="1"):
+        list(found)
+    assert begun == [0, 1]
+
+
+def test_nothing_is_begun_when_nobody_asks_for_more():
+    begun, on = [], threading.Event()
+
+    def work(item):
+        begun.append(item)
+        if item:
+            on.wait(60)
+
+    found = alongside(work, range(1000), 1)
+    next(found)
+    found.close()
+    on.set()
+    for thread in threading.enumerate():
+        if thread.name == "datacheck-request":
+            thread.join(60)
+    assert len(begun) <= 2
+
+
+WAITS = """
+import os, signal, threading
+from datacheck.cache.alongside import alongside
+def hang(event):
+    os.kill(os.getpid(), signal.SIGINT)
+    event.wait()
+try:
+    for _ in alongside(hang, [threading.Event()], 1):
+        pass
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_process_ends_while_a_call_hangs(repository):
+    done = subprocess.run(
+        [sys.executable, "-c", WAITS], cwd=repository, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "interrupted\n"
