@@ -279,10 +279,8 @@ class Earlier:
         )  # fmt: skip
 
     def _grid(self, name: str) -> layout.Grid:
-        spec, root = self._plan.specs[name], self._root
-        if spec.dim is None:
-            return layout.fixed_grid(spec, root.samples, root.shard_samples)
-        return layout.ragged_grid(spec, -(-root.samples // root.shard_samples), root.dims[spec.dim])
+        root = self._root
+        return layout.field_grid(self._plan.specs[name], root.samples, root.shard_samples, root.dims)
 
     # ------------------------------------------------------------------------------------------ samples that moved
 

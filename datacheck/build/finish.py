@@ -119,12 +119,7 @@ class Finish:
 
     def _field(self, name: str, spec: ArraySpec) -> None:
         path = layout.field_path(name)
-        if spec.dim is None:
-            grid = layout.fixed_grid(spec, len(self.plan.samples), self.plan.k)
-            dimension = "sample"
-        else:
-            grid = layout.ragged_grid(spec, self.plan.shards, self._rows[spec.dim])
-            dimension = spec.dim
+        grid = layout.field_grid(spec, len(self.plan.samples), self.plan.k, self._rows)
         found = np.zeros(grid.shards * grid.chunks_per_shard, np.uint64)
         for g, record in enumerate(self.records):
             some = record.chunks[name]
@@ -133,7 +128,7 @@ class Finish:
         if spec.dim is not None:
             self._indices(name, path, grid)
         self._digests[path] = found[: -(-grid.shape[0] // grid.chunk)]
-        names = _names(grid, dimension)
+        names = _names(grid, spec.dim or "sample")
         self._document(path, layout.array_document(grid, layout.field_attributes(spec), names, self.plan.codec))
         if spec.optional:
             present = np.concatenate([record.present[name] for record in self.records])

@@ -132,10 +132,7 @@ class _Found:
     # ------------------------------------------------------------------------------------------ tables
 
     def _grid(self, name: str) -> layout.Grid:
-        spec = self._plan.specs[name]
-        if spec.dim is None:
-            return layout.fixed_grid(spec, len(self._plan.samples), self._plan.k)
-        return layout.ragged_grid(spec, self._plan.shards, self._rows[spec.dim])
+        return layout.field_grid(self._plan.specs[name], len(self._plan.samples), self._plan.k, self._rows)
 
     @cached_property
     def _rows(self) -> Mapping[str, int]:

@@ -117,8 +117,10 @@ class InFolder:
             return open_cache(self.path, verify="manifest"), None
         try:
             return None, publish.set_aside(self.path, self.place)
-        except FileNotFoundError:  # `cache gc` has just removed it
-            return None, None
+        except StorageError:
+            if self.exists():
+                raise
+            return None, None  # `cache gc` has just removed it
 
     def exists(self) -> bool:
         """See `Target`."""

@@ -225,6 +225,11 @@ def ragged_grid(spec: ArraySpec, shards: int, r: int) -> Grid:
     return Grid(spec.dtype, (shards * r, *spec.item), r, chunk_rows(spec.item_bytes))
 
 
+def field_grid(spec: ArraySpec, samples: int, k: int, dims: Mapping[str, int]) -> Grid:
+    """Return the grid of a field: of a ragged one with the rows that `dims` says of its dimension."""
+    return fixed_grid(spec, samples, k) if spec.dim is None else ragged_grid(spec, -(-samples // k), dims[spec.dim])
+
+
 def table_grid(dtype: str, rows: int, item: tuple[int, ...] = ()) -> Grid:
     """Return the grid of a table that the coordinator writes: one shard, whatever its length."""
     chunk = chunk_rows(prod(item) * np.dtype(dtype).itemsize)
