@@ -46,7 +46,11 @@ class Transform(BaseModel, ABC):
 
     @property
     def by_sample(self) -> bool:
-        """Whether no sample's result can depend on another: else earlier results serve by whole shards only."""
+        """Whether no sample's result can depend on another: else earlier results serve by whole shards only.
+
+        Notes:
+            None may: a build that is checked finds it. What is false here could, and is not believed.
+        """
         return True
 
     def without(self, absent: Collection[str]) -> Transform | None:

@@ -26,7 +26,8 @@ class Custom(Transform):
 
     Args:
         use: the function: ``function(sample: Sample, **options)`` gives a mapping of all fields of the new sample;
-            ``function(block: Block, **options)`` (its first parameter annotated so) gives a Block.
+            ``function(block: Block, **options)`` (its first parameter annotated so) gives a Block, in which every
+            sample is what it would be in a block of its own.
         arguments (written ``with``): JSON values handed to the function by name.
         fields: what the function changes or adds: ``{shape: [P, 6], dtype: float32, unit: m}``; what is not listed
             must stay as it is.
