@@ -32,6 +32,7 @@ _LOCAL = frozenset({
     "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "tmpfs", "ramfs", "overlay", "squashfs",
 })  # fmt: skip
 
+
 SYSTEM = System()
 
 
@@ -283,13 +284,10 @@ def exchange(one: Path, other: Path) -> bool:
     """Let two names (of folders, too) change places in one step; return False where the file system cannot.
 
     Raises:
-        FileNotFoundError: one of them is not there: an answer, not a fault.
-        StorageError: another refusal.
+        StorageError: one of them is not there, or another refusal.
     """
     try:
         SYSTEM.exchange(one, other)
-    except FileNotFoundError:
-        raise
     except OSError as error:
         if error.errno in _NO_EXCHANGE:
             return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -65,12 +64,13 @@ def test_real_tables(shared_data):
     assert crlf["table"].shape == (10, 4)
 
 
-@pytest.mark.parametrize("line", ["1234 " * 40 + "words", "1" + " " * 20_000 + "x", "1" * 100_000 + "x", "1,," * 20])
+@pytest.mark.parametrize(
+    "line", ["1234 " * (1 << 20) + "words", "1" + " " * (4 << 20) + "x", "1" * (4 << 20) + "x", "1,," * (1 << 20)]
+)
 def test_a_long_line_that_only_starts_like_numbers_is_text_at_once(tmp_path, line):
+    """Milliseconds where each character is looked at a few times; where each is for each, hours: past any limit."""
     (tmp_path / "a.txt").write_text(line)
-    start = time.monotonic()
     assert read_all(tmp_path / "a.txt") == {"text": line}
-    assert time.monotonic() - start < 1
 
 
 @given(
