@@ -32,7 +32,6 @@ _LOCAL = frozenset({
     "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "tmpfs", "ramfs", "overlay", "squashfs",
 })  # fmt: skip
 
-
 SYSTEM = System()
 
 
@@ -284,10 +283,13 @@ def exchange(one: Path, other: Path) -> bool:
     """Let two names (of folders, too) change places in one step; return False where the file system cannot.
 
     Raises:
-        StorageError: one of them is not there, or another refusal.
+        FileNotFoundError: one of them is not there: an answer, not a fault.
+        StorageError: another refusal.
     """
     try:
         SYSTEM.exchange(one, other)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         if error.errno in _NO_EXCHANGE:
             return False

@@ -129,7 +129,10 @@ def remove(found: Found) -> bool:
             stack.enter_context(held)
         folder = found.path
         if found.kind == "cache":
-            folder = publish.set_aside(folder, folder.parent)
+            try:
+                folder = publish.set_aside(folder, folder.parent)
+            except FileNotFoundError:
+                return False
             fsops.sync_directory(folder.parent)  # no power loss may bring the name back when files are gone
             fsops.sync_directory(found.path.parent)
         found.strange = _emptied(folder)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import uuid
@@ -48,7 +49,8 @@ def publish(folder: Path, target: Path, manifest: Manifest) -> Literal["new", "t
         try:
             theirs = read_manifest(open_store(target))
         except (CorruptionError, UsageError):  # damaged since this build began
-            set_aside(target, target.parent)
+            with contextlib.suppress(FileNotFoundError):
+                set_aside(target, target.parent)
             return publish(folder, target, manifest)
         agree(folder, target, target.parent, manifest, theirs)
         came = "theirs"
@@ -68,7 +70,7 @@ def replace(folder: Path, target: Path, manifest: Manifest, damaged: os.stat_res
         damaged: what `stat` says of the damaged cache.
 
     Returns:
-        Where the damaged cache lies now, or None where another builder replaced it meanwhile, with the same content.
+        Where the damaged cache lies now; None where it is gone, or another builder replaced it with the same content.
 
     Raises:
         NondeterministicBuildError: with other content.
@@ -78,16 +80,16 @@ def replace(folder: Path, target: Path, manifest: Manifest, damaged: os.stat_res
         At any moment one of the two has the name. Where the file system cannot let two names change places, for a
         moment none has: who is killed then leaves both, and a build goes on where this ended.
     """
-    if not (target.exists() and os.path.samestat(target.stat(), damaged)):
-        publish(folder, target, manifest)
-        return None
-    if not fsops.exchange(folder, target):
-        aside = set_aside(target, target.parent)
-        publish(folder, target, manifest)
-        return aside
-    fsops.sync_directory(folder.parent)
-    acknowledge(target)
-    return set_aside(folder, target.parent, target.name)
+    aside = None
+    with contextlib.suppress(FileNotFoundError):  # the damaged one is gone
+        if os.path.samestat(target.stat(), damaged):
+            if fsops.exchange(folder, target):
+                fsops.sync_directory(folder.parent)
+                acknowledge(target)
+                return set_aside(folder, target.parent, target.name)
+            aside = set_aside(target, target.parent)
+    publish(folder, target, manifest)
+    return aside
 
 
 def acknowledge(target: Path) -> None:
@@ -150,6 +152,7 @@ def set_aside(folder: Path, place: Path, name: str = "") -> Path:
         name: of the cache that it is, where the folder has another one.
 
     Raises:
+        FileNotFoundError: it is gone: an answer, not a fault.
         StorageError: the operating system refuses.
     """
     aside = place / layout.TRASH / f"{name or folder.name}.{uuid.uuid4().hex}"
@@ -159,7 +162,9 @@ def set_aside(folder: Path, place: Path, name: str = "") -> Path:
             fsops.rename(folder, aside)
         except OSError as error:
             # `cache gc` removes the trash when it is empty, also at this moment
-            if error.errno != errno.ENOENT or not folder.exists() or not tries:
+            if error.errno == errno.ENOENT and not folder.exists():
+                raise
+            if error.errno != errno.ENOENT or not tries:
                 raise fsops.refused(error, folder) from error
         else:
             break

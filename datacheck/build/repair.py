@@ -93,8 +93,8 @@ def _cache_of(job: Job, out: Path) -> Path | None:
         msg = f"{target}: not there, but a build or repair of it was begun. Go on with it: datacheck cache build"
         raise UsageError(msg)
     newest = next(iter(newest_caches(folder)), None)
-    if newest is None:
-        return None
+    if newest in {None, target}:  # a build may just have named it
+        return newest
     try:
         told = [f"{d.where}: {d.before[:_LONGEST]} -> {d.now[:_LONGEST]}" for d in
                 explain(inputs["said"], digests(job), job.samples, newest)]  # fmt: skip

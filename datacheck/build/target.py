@@ -117,10 +117,8 @@ class InFolder:
             return open_cache(self.path, verify="manifest"), None
         try:
             return None, publish.set_aside(self.path, self.place)
-        except StorageError:
-            if self.exists():
-                raise
-            return None, None  # `cache gc` has just removed it
+        except FileNotFoundError:  # `cache gc` has just removed it
+            return None, None
 
     def exists(self) -> bool:
         """See `Target`."""

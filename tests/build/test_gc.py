@@ -209,6 +209,22 @@ def test_a_pipe_is_never_waited_for(tmp_path):
     assert [path.name for path in found.strange] == ["manifest.json"]
 
 
+def test_a_cache_that_a_build_moves_aside_just_before_is_left_to_it(tmp_path, monkeypatch):
+    made = cache(tmp_path, 1)
+    (found,) = survey(tmp_path, 0)
+    real = gc.exclusive
+
+    def late(folder):
+        held = real(folder)
+        folder.rename(tmp_path / "aside")
+        return held
+
+    monkeypatch.setattr(gc, "exclusive", late)
+    assert not remove(found)
+    assert not made.exists()
+    assert len(open_cache(tmp_path / "aside", verify="full")) == 1
+
+
 @pytest.mark.parametrize("kind", ["_cache", "_build", "_trash"])
 def test_what_others_remove_meanwhile_is_not_told(tmp_path, monkeypatch, kind):
     made = [cache(tmp_path, n, days=n) for n in range(2)]

@@ -19,6 +19,7 @@ from datacheck.build.builder import build_cache
 from datacheck.build.repair import repair_caches
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
+from datacheck.cache.find import newest_caches
 from datacheck.cache.verify import verify
 from datacheck.errors import (
     CorruptionError,
@@ -437,6 +438,38 @@ def test_a_trash_that_is_just_being_removed_is_made_again(damaged, made, monkeyp
     monkeypatch.setattr(fsops, "rename", rename)
     assert mend(job, target).moved.exists()
     assert lost
+    assert tree(target) == golden
+
+
+@pytest.mark.parametrize("call", ["exchange", "rename"])
+def test_a_damaged_cache_that_is_removed_before_it_is_replaced_is_made_nevertheless(damaged, made, monkeypatch, call):
+    job, target, golden = damaged
+    flip(target / "fields/joints/c.3.0.0")
+    real = getattr(fsops, call)
+
+    def late(one, other):
+        if target in {one, other}:
+            shutil.rmtree(target, ignore_errors=True)
+        return real(one, other)
+
+    if call == "rename":  # a file system without exchange
+        monkeypatch.setattr(fsops, "exchange", lambda *_: False)
+    monkeypatch.setattr(fsops, call, late)
+    assert mend(job, target).moved is None
+    assert tree(target) == golden
+
+
+def test_a_cache_that_a_build_names_while_it_is_looked_for_is_repaired(damaged, made, monkeypatch):
+    job, target, golden = damaged
+    flip(target / "fields/joints/c.3.0.0")
+    target.rename(target.with_name(".later"))
+
+    def late(folder):
+        target.with_name(".later").rename(target)
+        return newest_caches(folder)
+
+    monkeypatch.setattr("datacheck.build.repair.newest_caches", late)
+    assert mend(job, target).rebuilt == 1
     assert tree(target) == golden
 
 
