@@ -17,6 +17,7 @@ from datacheck import fsops
 from datacheck.build import builder, publish
 from datacheck.build.builder import build_cache
 from datacheck.build.repair import repair_caches
+from datacheck.build.salvage import salvage
 from datacheck.cache import layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.cache.find import newest_caches
@@ -438,6 +439,21 @@ def test_a_trash_that_is_just_being_removed_is_made_again(damaged, made, monkeyp
     monkeypatch.setattr(fsops, "rename", rename)
     assert mend(job, target).moved.exists()
     assert lost
+    assert tree(target) == golden
+
+
+@pytest.mark.parametrize("table", ["samples/made", "samples/digest", "rows/P/length", "samples/origin"])
+def test_what_rots_after_it_was_checked_is_not_believed(damaged, made, monkeypatch, table):
+    job, target, golden = damaged
+    flip(target / "fields/joints/c.3.0.0")
+
+    def late(*given):
+        flip(target / table / "c.0")
+        return salvage(*given)
+
+    monkeypatch.setattr("datacheck.build.repair.salvage", late)
+    mend(job, target)
+    assert set(made) == ALL
     assert tree(target) == golden
 
 
