@@ -138,8 +138,8 @@ class _Found:
     @cached_property
     def _rows(self) -> Mapping[str, int]:
         """The rows of a shard of each ragged dimension: as the root says, else as the lengths do."""
-        if layout.ZARR in self._intact:
-            return layout.Root.of(json.loads(self._place.store.read(layout.ZARR))).dims
+        with suppress(*_LOST):
+            return layout.Root.of(json.loads(self._place.read(layout.ZARR))).dims
         parts = [self._plan.shard(g) for g in range(self._plan.shards)]
         fullest = {dim: max(int(n[part].sum()) for part in parts) for dim, n in self._lengths.items()}
         dims = self._plan.dims.items()

@@ -457,6 +457,17 @@ def test_what_rots_after_it_was_checked_is_not_believed(damaged, made, monkeypat
     assert tree(target) == golden
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda c: (c / "zarr.json").unlink(), lambda c: edited(c / "zarr.json", bytes.upper)]
+)
+def test_a_root_that_rots_after_it_was_checked_is_not_believed(damaged, made, monkeypatch, damage):
+    job, target, golden = damaged
+    flip(target / "fields/joints/c.3.0.0")
+    monkeypatch.setattr("datacheck.build.repair.salvage", lambda *given: damage(target) or salvage(*given))
+    mend(job, target)
+    assert (made, tree(target)) == ([3], golden)
+
+
 @pytest.mark.parametrize("call", ["exchange", "rename"])
 def test_a_damaged_cache_that_is_removed_before_it_is_replaced_is_made_nevertheless(damaged, made, monkeypatch, call):
     job, target, golden = damaged
