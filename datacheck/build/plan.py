@@ -133,9 +133,13 @@ def stored(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
     """Return the specs as the format wants them: by name, every text and JSON field on a dimension of its own.
 
     Raises:
-        UsageError: a field has an axis of size 0, or lies inside another: no cache holds these.
+        UsageError: a field has an axis of size 0, lies inside another, or has a name with an empty part: no cache
+            holds these.
     """
     for name, spec in specs.items():
+        if "\0" in name or not all(name.split("/")):
+            msg = f"{name!r}: an empty part or a NUL, so no cache has such a field. Rename it: at: in the schema"
+            raise UsageError(msg)
         if 0 in spec.item:
             msg = f"{name}: an axis of size 0 ({list(spec.item)}) cannot be stored. Leave it out: transforms: select"
             raise UsageError(msg)

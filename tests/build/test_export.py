@@ -310,6 +310,15 @@ def test_what_holds_no_episodes_is_refused(tmp_path, spec):
     assert not (tmp_path / "to").exists()
 
 
+@pytest.mark.parametrize("name", ["x/./y", ".", "a\0b"])
+def test_a_field_that_hdf5_would_call_otherwise_is_refused(tmp_path, name):
+    specs = {"actions": ArraySpec("float32", (2,), "T"), name: ArraySpec("int8", ())}
+    folder = make_cache(tmp_path / "c", specs, [{"actions": np.ones((3, 2)), name: np.int8(1)}])
+    with pytest.raises(UsageError, match="HDF5 has no name"):
+        export(folder, tmp_path / "to", "robomimic")
+    assert export(folder, tmp_path / "to", "npz").samples == 1
+
+
 # ---------------------------------------------------------------------------------------------- of all formats
 
 FORMATS = ["robomimic", "webdataset", "npz"]

@@ -104,6 +104,14 @@ def test_what_no_cache_holds_is_refused_in_words():
 # ------------------------------------------------------------------------------------------- seen
 
 
+@pytest.mark.parametrize("name", ["x//y", "x/", "/x", "", "x/\0", "a\0b"])
+def test_a_name_that_would_be_read_as_another_is_refused(name):
+    with pytest.raises(UsageError, match=r"an empty part or a NUL, .* Rename it"):
+        stored({"other": ArraySpec("int8", ()), name: ArraySpec("int8", ())})
+    with pytest.raises(UsageError, match="an empty part or a NUL"):
+        stored({name: ArraySpec("int8", ())})
+
+
 def test_a_scan_s_table_says_the_same_as_the_values():
     keys = ["a", "b", "c"]
     schema = schema_of({"x": {"shape": ["P", 3]}, "s": {"shape": []}, "t": {"role": "text"}, "gone": {}})

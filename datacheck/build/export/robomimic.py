@@ -26,11 +26,15 @@ ACTIONS = "actions"
 
 
 def check(cache: Cache) -> None:
-    """Raise where a cache holds no episodes.
+    """Raise where a cache cannot be written so.
 
     Raises:
-        UsageError: no field ``actions`` [steps, numbers].
+        UsageError: no field ``actions`` [steps, numbers], or a field whose name HDF5 would take for another.
     """
+    odd = next((name for name in cache.fields if "\0" in name or {"", "."} & set(name.split("/"))), None)
+    if odd is not None:
+        msg = f"{cache.path}: HDF5 has no name {odd!r}. Rename it in the schema (at:), or choose another format."
+        raise UsageError(msg)
     spec = cache.fields.get(ACTIONS)
     if spec is None or spec.dim is None or spec.kind != "array" or len(spec.item) != 1:
         msg = (
