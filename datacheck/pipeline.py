@@ -76,6 +76,9 @@ def build(
         NondeterministicBuildError: the same inputs were built before, with other content, or the check failed.
     """
     chosen = _chosen(pipeline, compress)
+    if staging is not None and is_url(staging):
+        msg = f"{staging}: caches for a URL grow on a disk of this machine. Name a folder for staging."
+        raise UsageError(msg)
     target = _target(chosen, out)
     check_writable(target)
     if run is None:

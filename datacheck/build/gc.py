@@ -12,11 +12,11 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from datacheck import fsops
 from datacheck.build import publish, staging
@@ -34,7 +34,7 @@ _KEY = re.compile(r"[0-9a-f]{16}")
 _BUILD = re.compile(r"\.?[0-9a-f]{16}\.[0-9a-f]{32}(\.gone)?")
 _TRASH = re.compile(r".+\.[0-9a-f]{32}")
 _NEW_S = 3600.0  # a folder without an owner that is younger may just be made
-_SILENT_S = 86400.0  # on a network file system: an owner that has said nothing for so long is gone, whatever the clocks
+SILENT_S = 86400.0  # on a network file system: an owner that has said nothing for so long is gone, whatever the clocks
 _DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
 
 
@@ -43,21 +43,22 @@ class Found:
     """One thing below a folder of caches.
 
     Args:
-        path: where it is.
+        path: where it is; in an object store a URL.
         kind: what it is.
         goes: whether it is removed.
         why: why, or why not, in words.
         age: since it was made, or moved to the trash [s]; 0 where it is "unknown".
-        files: its plain files, by device and inode: how many names of each lie here, how many it has, its size [bytes].
+        files: its plain files, by device and inode (or key): how many names of each lie here, how many it has, its
+            size [bytes].
         strange: what was left of it, as none of it is a cache's.
     """
 
-    path: Path
+    path: Path | str
     kind: Kind
     goes: bool
     why: str
     age: float
-    files: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
+    files: Mapping[Any, tuple[int, int, int]] = field(default_factory=dict)
     strange: list[Path] = field(default_factory=list)
 
 
@@ -98,8 +99,8 @@ def survey(
 
 def freed(found: Sequence[Found]) -> int:
     """Return how many bytes the removal of these gives back: those of files that have no name elsewhere."""
-    here: Counter[tuple[int, int]] = Counter()
-    known: dict[tuple[int, int], tuple[int, int]] = {}
+    here: Counter[Any] = Counter()
+    known: dict[Any, tuple[int, int]] = {}
     for one in found:
         for inode, (names, links, size) in one.files.items():
             here[inode] += names
@@ -116,25 +117,26 @@ def remove(found: Found) -> bool:
     Raises:
         StorageError: the operating system refuses.
     """
+    path = Path(found.path)
     if found.kind == "build":
-        return staging.discard(found.path)
+        return staging.discard(path)
     with ExitStack() as stack:
-        if _is_file(found.path / layout.MANIFEST) and fsops.is_local(found.path):
+        if _is_file(path / layout.MANIFEST) and fsops.is_local(path):
             try:
-                held = exclusive(found.path)
+                held = exclusive(path)
             except FileNotFoundError:
                 return False
             if held is None:
                 return False
             stack.enter_context(held)
-        folder = found.path
+        folder = path
         if found.kind == "cache":
             try:
                 folder = publish.set_aside(folder, folder.parent)
             except FileNotFoundError:
                 return False
             fsops.sync_directory(folder.parent)  # no power loss may bring the name back when files are gone
-            fsops.sync_directory(found.path.parent)
+            fsops.sync_directory(path.parent)
         found.strange = _emptied(folder)
         fsops.remove_empty(folder.parent)
     return True
@@ -227,7 +229,7 @@ def _build(path: Path, policy: _Policy) -> Found:
     owner, age = path / staging.OWNER, _age(path)
     if _BUILD.fullmatch(path.name) is None:
         return Found(path, "unknown", goes=False, why="not named like a build", age=0.0)
-    since = None if policy.local else time.time() - _SILENT_S
+    since = None if policy.local else time.time() - SILENT_S
     unnamed = path.name.startswith(".") and not path.name.endswith(staging.GONE)  # its owner is about to lock it
     if (unnamed or not _is_file(owner)) and age < _NEW_S:
         why = "just being made"

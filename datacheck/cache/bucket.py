@@ -64,7 +64,7 @@ class Bucket:
             CorruptionError: the commit is not what was written.
             UsageError: it is of a newer format.
         """
-        return _commit(self.objects, self.prefix)
+        return commit_at(self.objects, self.prefix)
 
     @cached_property
     def _committed(self) -> dict[str, str] | None:
@@ -77,7 +77,7 @@ class Bucket:
             return f"{self.prefix}/{self._committed['attempt']}/".lstrip("/")
         above, _, name = self.prefix.rpartition("/")
         if ATTEMPT.fullmatch(name):
-            committed = _commit(self.objects, above)
+            committed = commit_at(self.objects, above)
             if committed is None or committed["attempt"] != name:
                 msg = f"{self.where}: an attempt that was not committed, so this is no finished cache"
                 raise UsageError(msg)
@@ -161,7 +161,8 @@ class Bucket:
         return self._shards is not None and path in self._listed and self._shards.discard(self._listed[path][1])
 
 
-def _commit(objects: Objects, prefix: str) -> dict[str, str] | None:
+def commit_at(objects: Objects, prefix: str) -> dict[str, str] | None:
+    """Return what was committed at a prefix; see `Bucket.commit`."""
     key = f"{prefix}/{layout.COMMIT}".lstrip("/")
     (raw,) = objects.get([key])
     if raw is None:
@@ -171,7 +172,7 @@ def _commit(objects: Objects, prefix: str) -> dict[str, str] | None:
         newer = type(said["format"]) is int and said["format"] > layout.FORMAT
         whole = {"attempt": str(said["attempt"]), "manifest": str(said["manifest"])}
         wrong = not all(map(ATTEMPT.fullmatch, whole.values())) or said != whole | {"format": layout.FORMAT}
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         newer, wrong, whole = False, True, {}
     if newer:
         msg = f"{objects.place}/{key}: format {said['format']}; this datacheck reads format {layout.FORMAT}. Update it."
@@ -183,7 +184,11 @@ def _commit(objects: Objects, prefix: str) -> dict[str, str] | None:
 
 
 def find_attempts(url: str, depth: int = _DEPTH) -> Iterator[str]:
-    """Yield the URLs of attempts below a URL that were not committed: of builders at work, or gone; sorted."""
+    """Yield the URLs of attempts below a URL that were not committed: of builders at work, or gone; sorted.
+
+    Notes:
+        None are told where the commit is damaged, as nobody knows which attempt it named.
+    """
     place, prefix = parse_url(url)
     yield from _uncommitted(Objects(place), prefix, depth)
 
@@ -192,7 +197,10 @@ def _uncommitted(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
     folders, names = objects.below(prefix)
     some = [name for name in folders if ATTEMPT.fullmatch(name)]
     if some:
-        committed = _commit(objects, prefix) if layout.COMMIT in names else None
+        try:
+            committed = commit_at(objects, prefix) if layout.COMMIT in names else None
+        except (CorruptionError, UsageError):
+            return
         yield from (f"{objects.place}/{prefix}/{name}" for name in some if name != (committed or {}).get("attempt"))
     elif depth:
         for name in folders:
@@ -200,7 +208,7 @@ def _uncommitted(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
                 yield from _uncommitted(objects, f"{prefix}/{name}".lstrip("/"), depth - 1)
 
 
-def find_buckets(url: str, depth: int) -> Iterator[str]:
+def find_buckets(url: str, depth: int = _DEPTH) -> Iterator[str]:
     """Yield the URLs of the finished caches at and below a URL, sorted; names that begin with a dot are left out."""
     place, prefix = parse_url(url)
     yield from _found(Objects(place), prefix, depth)

@@ -99,7 +99,11 @@ class Objects:
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the size of every object below a prefix, by its key."""
-        return dict(self._ask("sizes", prefix))
+        return {key: size for key, size, _ in self.listed(prefix)}
+
+    def listed(self, prefix: str) -> list[tuple[str, int, int]]:
+        """Return key, size and time of storing [s since 1970] of every object below a prefix."""
+        return [(key, size, when) for key, size, when in self._ask("listed", prefix)]
 
     def below(self, prefix: str) -> tuple[list[str], list[str]]:
         """Return the names right below a prefix: of those that hold others, and of objects; sorted."""
@@ -242,13 +246,13 @@ class _Direct:
             raise CorruptionError(self._said(key, "it is not there (any more)")) from None
         return list(got)
 
-    def sizes(self, prefix: str) -> list[tuple[str, int]]:
-        return self._asked(prefix, self._sizes, prefix)  # type: ignore[no-any-return]
+    def listed(self, prefix: str) -> list[tuple[str, int, int]]:
+        return self._asked(prefix, self._listed, prefix)  # type: ignore[no-any-return]
 
-    def _sizes(self, prefix: str) -> list[tuple[str, int]]:
+    def _listed(self, prefix: str) -> list[tuple[str, int, int]]:
         try:
             pages = self._obstore.list(self._store, prefix=prefix or None)
-            return [(one["path"], one["size"]) for page in pages for one in page]
+            return [(one["path"], one["size"], int(one["last_modified"].timestamp())) for page in pages for one in page]
         except FileNotFoundError as error:
             self._absent(error)
             return []

@@ -46,7 +46,7 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("build", help=_HELP)
 @pipeline_options
-@click.option("--staging", type=click.Path(path_type=Path), metavar="DIR", help=_STAGING)
+@click.option("--staging", type=Place(), metavar="DIR", help=_STAGING)
 @workers_option
 @scheduler_option
 @click.option("--no-reuse", "reuse", flag_value=False, default=True, help="Make everything anew; ask no earlier cache.")

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from datacheck.build.gc import Found
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
-_HELP = """Show what could be removed below FOLDER (default: cache), and remove it with --delete.
+_HELP = """Show what could be removed below FOLDER or a URL (default: cache), and remove it with --delete.
 
 That is: what lies in .trash, builds whose builder is gone, and the caches that --keep or --older-than let go; with
 both, those that both let go. A cache that somebody reads stays. What is no part of a cache is never removed but named,
-and the exit code is then 1.
+and the exit code is then 1. Below a URL only builds go, a day after they were last heard of.
 """
 
 
@@ -50,9 +50,14 @@ def gc(
     delete: bool,  # noqa: FBT001  click's
 ) -> None:
     """Survey, say what goes, remove it where that is asked for."""
-    from datacheck.build.gc import freed, remove, survey
+    from datacheck.build import gc as gc_folder
+    from datacheck.build import gc_bucket
+    from datacheck.build.gc import freed
 
-    found = survey(folder, keep, older, unlocked=unlocked)
+    if isinstance(folder, str):
+        found, remove = gc_bucket.survey(folder, keep, older), gc_bucket.remove
+    else:
+        found, remove = gc_folder.survey(folder, keep, older, unlocked=unlocked), gc_folder.remove
     gone = []
     for one in found:
         if one.goes and delete and remove(one):

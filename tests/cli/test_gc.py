@@ -70,7 +70,7 @@ def test_what_is_read_stays_and_what_is_strange_ends_with_1(caches, tmp_path, ca
     ("words", "what"),
     [
         (["nowhere"], "no such folder"), (["--older-than", "7"], "7d"), (["--older-than", "-7d"], "7d"),
-        (["s3://bucket/caches"], "caches in buckets are not collected"),
+        (["s3://bucket/caches", "--keep", "1"], "caches in buckets are not collected"),
         (["--older-than", "d"], "7d"), (["--keep", "-1"], "-1"), (["cache/tiny/all/0000000000000000"], "a cache"),
     ],
 )  # fmt: skip

@@ -429,6 +429,8 @@ def test_a_damaged_cache_in_the_place_is_told(job, url, tmp_path):
 def test_what_cannot_be_written_to_is_told_before_the_scan(tmp_path, url, monkeypatch):
     from datacheck import build_cache as build
 
+    with pytest.raises(UsageError, match="s3://caches/y: caches for a URL grow on a disk"):
+        build("ho3d", tmp_path, url, staging="s3://caches/y")
     for out, error in {"s3://not-there/x": "no such bucket", "ftp://a/b": "caches lie in folders"}.items():
         with pytest.raises(UsageError, match=error):
             build("ho3d", tmp_path, out)

@@ -1,0 +1,72 @@
+"""Remove from an object store what builders left that are gone: attempts that were not committed.
+
+Nothing tells who is at work there, so an attempt is left alone until a day after its last object. Caches are not
+touched: nobody sees who reads them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from datacheck.build.gc import SILENT_S, Found
+from datacheck.cache.bucket import find_attempts
+from datacheck.cache.objects import Objects, parse_url
+from datacheck.errors import UsageError
+
+_PROBE = re.compile(r"\.[0-9a-f]{32}")  # of a builder that looked whether it may write
+
+
+def survey(url: str, keep: int | None = None, older: float | None = None) -> list[Found]:
+    """Return the uncommitted attempts below a URL, and which of them would go; nothing is changed.
+
+    Args:
+        url: of caches, of a pipeline, of a split or of a cache.
+        keep: of caches; refused.
+        older: what has not been silent for so long stays [s]; a day is the least.
+
+    Raises:
+        UsageError: there is no such bucket, or caches are to go.
+        StorageError: the store refuses.
+    """
+    if keep is not None:
+        msg = f"{url}: --keep: caches in buckets are not collected. Delete one below its key, commit.json first."
+        raise UsageError(msg)
+    place, prefix = parse_url(url)
+    objects, silent, now = Objects(place), max(SILENT_S, older or 0), time.time()
+    names = [f"{prefix}/{name}".lstrip("/") for name in objects.below(prefix)[1] if _PROBE.fullmatch(name)]
+    found = []
+    for path in [*find_attempts(url), *(f"{place}/{name}" for name in names)]:
+        files = _files(objects, path)
+        age = now - max((when for *_, when in files), default=0)
+        gone = age >= silent
+        why = "its builder is gone" if gone else "something came a short time ago: its builder may be at work"
+        found.append(Found(path, "build", gone, why, age, {key: (1, 1, size) for key, size, _ in files}))
+    return found
+
+
+def remove(found: Found) -> bool:
+    """Remove one of `survey` that goes; return False where its builder has gone on by now, or it is gone.
+
+    Raises:
+        StorageError: the store refuses.
+    """
+    objects = Objects(parse_url(str(found.path))[0])
+    above, _, name = str(found.path).rpartition("/")
+    attempts = [found.path] if _PROBE.fullmatch(name) else find_attempts(above, 0)
+    files = _files(objects, str(found.path))
+    if found.path not in attempts or {key: size for key, size, _ in files} != {k: f[2] for k, f in found.files.items()}:
+        return False
+    if not files or time.time() - max(when for *_, when in files) < SILENT_S:
+        return False
+    objects.remove([key for key, *_ in files])
+    return True
+
+
+def _files(objects: Objects, url: str) -> list[tuple[str, int, int]]:
+    """Return the objects of an attempt, or the one that has this name."""
+    key = parse_url(url)[1]
+    if _PROBE.fullmatch(key.rpartition("/")[2]):
+        above = objects.listed(key.rpartition("/")[0])
+        return [one for one in above if one[0] == key]
+    return objects.listed(key)
