@@ -201,7 +201,8 @@ class _Court:
         self.findings: dict[str, list[Finding]] = {}
         self.by_split = _by_split(table, notes)
         self.schemas = {split: schema.for_split(split) for split in self.by_split}
-        self.readable = bool((table.status == CHECKED).any())
+        self.checked = table.status == CHECKED
+        self.readable = bool(self.checked.any())
         self.present: dict[str, Array] = {}
 
     def hear(self, choice: Choice) -> _Trial:
@@ -229,9 +230,9 @@ class _Court:
         rule = trial.choice.rule
         trial.expected |= rule.per == "sample" or _promised(case)
         if rule.sees == "checked":
-            index = index[self.table.status[index] == CHECKED]
+            index = _those(index, self.checked)
         if rule.per == "field":
-            index = index[self._present(case.name)[index]]
+            index = _those(index, self._present(case.name))
         index = self._without_needed(trial, case.name, index)
         notes = self._notes(trial, split)
         if not len(index) and not notes:
@@ -320,6 +321,11 @@ class _Court:
                 return
             trial.failed[rows] = True
         trial.findings.append(finding)
+
+
+def _those(index: Array, mask: Array) -> Array:
+    """Return the rows of `index` at which a mask of all rows is true: mostly all of them, which are then not copied."""
+    return index if mask.all() else index[mask[index]]
 
 
 def _promised(case: Case) -> bool:
