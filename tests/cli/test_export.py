@@ -32,6 +32,15 @@ def test_it_says_what_was_written_and_left_out(cache, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[1:] == ["    left out: 1 not made"]
 
 
+@pytest.mark.parametrize("to", [".", "../here"])
+def test_the_working_folder_is_not_replaced(cache, tmp_path, monkeypatch, capsys, to):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert run(["cache", "export", "../cache", "--to", to, "--as", "npz"]) == 2
+    assert f"{to}: is there already, and nothing is overwritten" in capsys.readouterr().err
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

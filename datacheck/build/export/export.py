@@ -77,7 +77,8 @@ def export(
         msg = f"{to}: exports go to a folder. Name a new one, and copy it."
         raise UsageError(msg)
     to = Path(to)
-    if to.is_symlink() or (to.exists() and (not to.is_dir() or any(to.iterdir()))):
+    full = to.exists() and (not to.is_dir() or any(to.iterdir()) or to.samefile(Path.cwd()))  # a shell may be in it
+    if full or to.is_symlink():
         msg = f"{to}: is there already, and nothing is overwritten. Name a new folder."
         raise UsageError(msg)
     opened = open_cache(cache, split=split)
