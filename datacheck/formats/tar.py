@@ -27,7 +27,7 @@ _TOLD_BYTES = 1 << 20  # of a header that speaks of the next member
 _TAIL_BYTES = 1 << 20  # zeros behind the end mark, up to the end of a record
 _MOST = 2_000_000
 _FILES = (b"0", b"\0", b"7")
-_FOLDER = b"5"
+_FOLDER, _HOLES = b"5", b"S"
 _ODD = {b"1": "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
 _TEXTS = frozenset({"txt", "text", "transcript"})
 _COUNTS = frozenset({"cls", "cls2", "class", "count", "index", "inx", "id"})
@@ -84,6 +84,7 @@ def _members(file: BinaryIO, total: int) -> Iterator[_Member]:
             if kind != _FOLDER:
                 yield _Member((told and told.name) or _name(header, at), start, size, _odd(kind, told))
             told = None
+            start = _behind_holes(file, start, header[482]) if kind == _HOLES else start
         at = start + -(-size // _BLOCK) * _BLOCK
 
 
@@ -103,6 +104,14 @@ def _kind(header: bytes, at: int) -> bytes:
 
 
 _NO_TAR = "not a tar archive: its first header does not fit its checksum"
+
+
+def _behind_holes(file: BinaryIO, start: int, more: int) -> int:
+    """Return where the bytes of a GNU sparse member begin: behind the blocks with the places of its further holes."""
+    while more:
+        block = _bytes(file, start, _BLOCK)
+        start, more = start + _BLOCK, block[504] if len(block) == _BLOCK else 0
+    return start
 
 
 def _number(field: bytes, at: int) -> int:
@@ -128,25 +137,39 @@ def _text(raw: bytes, at: int) -> str:
 
 
 def _odd(kind: bytes, told: _Told | None) -> str:
-    if kind == b"S" or (told is not None and told.holes):
+    if kind == _HOLES or (told is not None and told.holes):
         return "stored with holes (sparse)"
     return "" if kind in _FILES else _ODD.get(kind, f"of a kind that is not read ({kind.decode('latin1')!r})")
 
 
 def _heard(kind: bytes, data: bytes, at: int, told: _Told) -> _Told:
     """Return what is known of the next member after one more header that speaks of it."""
-    if kind in {b"K", b"g"}:  # where a link leads; what holds for all members is a comment at most
+    if kind == b"K":  # where a link leads
         return told
     if kind == b"L":
         return told._replace(name=_text(data.partition(b"\0")[0], at))
     for key, value in _records(data, at):
-        if key == b"path":
-            told = told._replace(name=_text(value, at))
+        if kind == b"g":  # of all members that follow: a comment, as Git writes
+            _check_global(key, at)
+        elif key in {b"path", b"GNU.sparse.name"}:
+            named = told.holes and key == b"path"  # the path of a sparse file is one that GNU tar made up
+            told = told if named else told._replace(name=_text(value, at))
         elif key == b"size":
             told = told._replace(size=_decimal(value, at))
-        elif key.startswith(b"GNU.sparse"):
+        if key.startswith(b"GNU.sparse") and kind != b"g":
             told = told._replace(holes=True)
     return told
+
+
+def _check_global(key: bytes, at: int) -> None:
+    """See that a header for all members gives them no common name or size: readers differ in what they make of it.
+
+    Raises:
+        FormatError: it does.
+    """
+    if key in {b"path", b"size"} or key.startswith(b"GNU.sparse"):
+        msg = f"byte {at:,}: a header gives one {key.decode('latin1')[:40]!r} to all members"
+        raise FormatError(msg)
 
 
 def _records(data: bytes, at: int) -> Iterator[tuple[bytes, bytes]]:
@@ -338,10 +361,11 @@ def _parsed(ending: str, data: bytes) -> tuple[Container, str | None]:
 
 
 def _count(data: bytes) -> Array:
-    if not re.fullmatch(rb"\s*[-+]?\d{1,18}\s*", data):
-        msg = f"{data[:20]!r} stands where a whole number is expected"
+    number = int(data) if re.fullmatch(rb"\s*[-+]?\d{1,19}\s*", data) else 1 << 64
+    if not -(1 << 63) <= number < 1 << 63:
+        msg = f"{data[:20]!r} stands where a whole number of 64 bits is expected"
         raise FormatError(msg)
-    return np.asarray(int(data), dtype=np.int64)
+    return np.asarray(number, dtype=np.int64)
 
 
 def _open(path: Path, hint: Hint) -> Container:

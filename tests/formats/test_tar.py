@@ -132,3 +132,55 @@ def test_holes_behind_the_end_mark_are_not_read(tmp_path):
     os.truncate(tmp_path / "a.tar", 1 << 40)
     with pytest.raises(FormatError, match="bytes follow the end mark"):
         read_all(tmp_path / "a.tar")
+
+
+def test_a_sparse_member_of_many_holes_costs_its_own_key_and_no_other(tmp_path):
+    """Blocks with the places of further holes stand between its header and its bytes, and no size counts them."""
+    path = archive(tmp_path / "a.tar", {"0.txt": b"a", "1.bin": b"x" * 512, "2.txt": b"b"}, tarfile.GNU_FORMAT)
+    data = path.read_bytes()
+    header = bytearray(data[1024:1536])
+    header[156:157], header[482], header[148:156] = b"S", 1, b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    first, second = bytearray(512), bytes(512)
+    first[504] = 1
+    path.write_bytes(data[:1024] + header + first + second + data[1536:])
+    with tarfile.open(path) as other:
+        assert other.getnames() == ["0.txt", "1.bin", "2.txt"]
+    with open_container(path) as shard:
+        assert (shard.read("0/txt"), shard.read("2/txt")) == ("a", "b")
+        with pytest.raises(FormatError, match=r"'1\.bin' is stored with holes"):
+            shard.read("1/bin")
+
+
+def test_a_sparse_member_of_a_pax_archive_has_its_own_name(tmp_path):
+    """GNU tar makes up a path, under which nobody would miss the file."""
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as out:
+        info = tarfile.TarInfo("GNUSparseFile.7/1.bin")
+        info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.name": "1.bin", "path": "GNUSparseFile.7/1.bin"}
+        out.addfile(info)
+    with open_container(tmp_path / "a.tar") as shard:
+        assert shard.keys() == ["1"]
+        with pytest.raises(FormatError, match="stored with holes"):
+            shard.read("1/bin")
+
+
+@pytest.mark.parametrize("common", [{"path": "9.txt"}, {"size": "3"}, {"GNU.sparse.major": "1"}, {"comment": "b2f7"}])
+def test_a_header_for_all_members_is_a_comment_at_most(tmp_path, common):
+    """Python, and so WebDataset, gives every member the path or size in it; others do not."""
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT, pax_headers=common) as out:
+        out.addfile(tarfile.TarInfo("0.bytes"))
+    if "comment" in common:
+        assert read_all(tmp_path / "a.tar")["0/bytes"].size == 0
+        return
+    with pytest.raises(FormatError, match="to all members"):
+        read_all(tmp_path / "a.tar")
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63)])
+def test_whole_numbers_have_64_bits(tmp_path, number):
+    path = archive(tmp_path / "a.tar", {"0.id": str(number).encode(), "1.id": b"9" * 19, "2.id": b"9" * 100_000})
+    with open_container(path) as shard:
+        assert shard.read("0/id") == number
+        for name in ("1/id", "2/id"):
+            with pytest.raises(FormatError, match="where a whole number of 64 bits is expected"):
+                shard.read(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import struct
 import tarfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from datacheck.cache import open_cache
 from datacheck.errors import FormatError
+from datacheck.formats.base import open_container
 from datacheck.formats.mds import named_shards
 from datacheck.pipeline import build
 from datacheck.scan import scan
@@ -251,6 +253,36 @@ def test_an_index_with_a_name_that_is_none_is_no_crash(mds, name):
     with pytest.raises(FormatError, match=r"does not name it"):
         every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
     assert {named for names, _ in named_shards(folder / "index.json") for named in names} == {"shard.00001.mds"}
+
+
+def test_numbers_that_are_written_as_text_are_read_in_one_way_only(tmp_path):
+    """A million digits and a letter took a day: each share of them was tried before and behind the point."""
+    words = {"i": (str(2**63 - 1), 2**63 - 1), "x": ("-1.5e-07", -1.5e-07), "n": ("-inf", -np.inf)}
+    write_mds(tmp_path / "shard.00000.mds", {"i": "str_int", "x": "str_float", "n": "str_float"}, words)
+    with open_container(tmp_path / "shard.00000.mds") as shard:
+        assert {name: shard.read(f"{0:012d}/{name}") for name in words} == {
+            name: found for name, (_, found) in words.items()
+        }
+    write_mds(tmp_path / "shard.00001.mds", {"x": "str_float"}, {"x": ("1" * 1_000_000 + "x", 0)})
+    with (
+        open_container(tmp_path / "shard.00001.mds") as shard,
+        pytest.raises(FormatError, match="where a number is expected"),
+    ):
+        shard.read(f"{0:012d}/x")
+
+
+def write_mds(path, columns, values):
+    """Write a shard of one sample, as the format's description says."""
+    sizes = {
+        "column_names": list(columns),
+        "column_encodings": list(columns.values()),
+        "column_sizes": [None] * len(columns),
+    }
+    head = json.dumps({"version": 2, "format": "mds", **sizes}).encode()
+    texts = [values[name][0].encode() for name in columns]
+    body = struct.pack(f"<{len(texts)}I", *map(len, texts)) + b"".join(texts)
+    start = 12 + len(head)
+    path.write_bytes(struct.pack("<III", 1, start, start + len(body)) + head + body)
 
 
 def test_key_is_for_files_that_have_keys(tmp_path):
