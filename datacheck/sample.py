@@ -59,6 +59,8 @@ class Container(ABC):
     A value is an array, a `str` (text) or a JSON value (dict, list): nothing else.
     """
 
+    passed: Sequence[str] = ()  # names of what is there and is of a kind that is no value, where the format knows
+
     @abstractmethod
     def names(self) -> list[str]:
         """Return the names of all values, sorted; ``/`` separates levels."""

@@ -61,6 +61,7 @@ class _Mds(Container):
         except BaseException:
             self.close()
             raise
+        self.passed = sorted(name for name, column in self._columns.items() if column.decode is None)
         self._last: tuple[int, dict[str, bytes]] | None = None
 
     def _read_head(self) -> None:

@@ -49,6 +49,7 @@ class _Parquet(Container):
             if len(self._types) != len(self._file.schema_arrow):
                 msg = "two columns have one name"
                 raise FormatError(msg)
+            self.passed = sorted(name for name, kind in self._types.items() if _leaf(self._pa, kind) is None)
             self._meta = self._file.metadata
             groups = [self._meta.row_group(i).num_rows for i in range(self._meta.num_row_groups)]
             if min(groups, default=0) < 0 or sum(groups) != self._meta.num_rows:

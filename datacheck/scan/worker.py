@@ -18,7 +18,7 @@ from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
 from datacheck.sample import Block, Origins
-from datacheck.scan.bench import Bench
+from datacheck.scan.bench import NOT_READ, Bench
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
@@ -91,7 +91,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         "items": [[i.path, i.split, f] for i, f in zip(todo, files, strict=True) if i.path not in bench.failed],
         "entries": [list(_told(source, root, roots, entry, parts)) for entry in entries],
         "crashes": list(bench.crashes.values()),
-        "undeclared": sorted(bench.undeclared)[:_UNDECLARED_KEPT],
+        "undeclared": sorted(bench.undeclared | {name + NOT_READ for name in source.passed})[:_UNDECLARED_KEPT],
         "host": socket.gethostname(),
     }
 

@@ -97,6 +97,7 @@ class Source(ABC):
 
     Attributes:
         partly: listing paths of files whose values were not all read, for that reason.
+        passed: names of what the schema asks for with ``"*"`` and is of a kind that is not read.
 
     Raises:
         SchemaError: the schema's patterns do not fit together.
@@ -111,6 +112,7 @@ class Source(ABC):
         self.root = root
         self.roots = dict(roots)
         self.partly: set[str] = set()
+        self.passed: set[str] = set()
         self._fields = fields
         self._level = level
         planar = level is not None and bool(schema.columns)
@@ -249,6 +251,8 @@ class Source(ABC):
             return
         path = locate(self.root, self.roots, item.path)
         with unchanged(path, item.nbytes), open_container(path, hint) as container:
+            if self.way(item.split)[0].everything:
+                self.passed.update(container.passed)
             yield container
 
     def with_companions(self, values: Values, item: Item, names: Mapping[str, str], shelf: Shelf) -> dict[str, str]:

@@ -10,6 +10,8 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datacheck.cache import open_cache
@@ -253,6 +255,16 @@ def test_an_index_with_a_name_that_is_none_is_no_crash(mds, name):
     with pytest.raises(FormatError, match=r"does not name it"):
         every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
     assert {named for names, _ in named_shards(folder / "index.json") for named in names} == {"shard.00001.mds"}
+
+
+def test_columns_that_are_not_read_are_told(tmp_path):
+    """Else a cache without them is all that anybody would see of it."""
+    write_mds(tmp_path / "shard.00000.mds", {"i": "str_int", "q": "pil"}, {"i": ("7", 7), "q": ("raw", 0)})
+    pq.write_table(pa.table({"x": [1], "d": [{"a": 1}]}), tmp_path / "t.parquet")
+    (said,) = (said for said in scan(tmp_path, "mds").report.unchecked if "(not read)" in said)
+    assert said.endswith(": q (not read)")
+    (said,) = (said for said in scan(tmp_path / "t.parquet", "files").report.unchecked if "(not read)" in said)
+    assert said.endswith(": d (not read)")
 
 
 def test_numbers_that_are_written_as_text_are_read_in_one_way_only(tmp_path):
