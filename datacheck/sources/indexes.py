@@ -91,7 +91,7 @@ def _missing(found: Mapping[str, Any], templates: Sequence[Template], listing: L
     """Yield a note for each file that an index names and that is not there, or only in a way that is not read."""
     for paths, samples in found["files"]:
         fits = [(path, names) for path in paths if (names := _match(path, templates)) is not None]
-        there = [path for path in paths if locate(listing.root, listing.roots, path).is_file()]
+        there = [path for path in paths if fits and locate(listing.root, listing.roots, path).is_file()]
         if fits and not any(path in there for path, _ in fits):
             path, names = fits[0]
             code, why = (_PACKED, f"only {there[0]} is there, packed in a way that is not read") if there else _GONE
@@ -100,6 +100,8 @@ def _missing(found: Mapping[str, Any], templates: Sequence[Template], listing: L
 
 
 def _match(path: str, templates: Sequence[Template]) -> Mapping[str, str] | None:
+    if not {"", ".", ".."}.isdisjoint(path.split("/")) or "\0" in path:
+        return None  # no path below the data folder: nothing is looked for elsewhere
     return next((names for template in templates if (names := template.match(path)) is not None), None)
 
 

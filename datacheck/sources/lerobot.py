@@ -109,14 +109,13 @@ def read_meta(base: Path) -> Meta:
 
 
 def _info(base: Path) -> dict[str, Any]:
-    path = base / INFO
-    if path.is_file():
-        check_bytes(path.stat().st_size, INFO, _INFO_BYTES)
-    return _values(path, INFO)
+    if (base / INFO).is_file():
+        check_bytes((base / INFO).stat().st_size, INFO, _INFO_BYTES)
+    return _values(base / INFO, INFO)
 
 
 def _tables(base: Path) -> list[Path]:
-    return sorted((base / _TABLES).glob("*/*.parquet"))
+    return sorted(path for path in (base / _TABLES).glob("*/*.parquet") if path.is_file())
 
 
 def _features(features: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, tuple[int, ...]]]]:
@@ -191,6 +190,9 @@ def _of_task_table(path: Path) -> list[tuple[Any, Any]]:
 
 def _values(path: Path, where: str, names: Sequence[str] = ()) -> dict[str, Any]:
     """Return the values of a file of the meta folder: those of these names, or all."""
+    if not path.is_file():  # a pipe would be waited for
+        msg = f"{where}: No such file"
+        raise FormatError(msg)
     try:
         with open_container(path) as container:
             return {name: container.read(name) for name in names or container.names()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from datacheck.pipeline import build
 from datacheck.scan import scan
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import EpisodeSpec
-from datacheck.sources import Item, open_source
+from datacheck.sources import Item, list_files, open_source, plan_work, with_indexes, with_rate
 from tests.sources.schemas import every, facts, schema
 
 LENGTHS = [5, 3, 7, 4]
@@ -307,3 +308,29 @@ def test_a_meta_folder_that_cannot_be_read_is_told_by_the_files_it_speaks_of(tmp
     folder = v3(tmp_path / "data")
     remeta(folder, data=b"PAR1" + bytes(40) + b"PAR1")
     assert set(scan(folder, "lerobot").codes) == {("DC101",)}
+
+
+@pytest.mark.parametrize("name", ["meta/info.json", "meta/tasks.parquet", "meta/episodes/chunk-000/file-000.parquet"])
+def test_a_pipe_in_the_meta_folder_is_not_waited_for(tmp_path, name):
+    folder = v3(tmp_path / "data")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    source = open_source(load_schema("lerobot"), folder)
+    if name == "meta/tasks.parquet":
+        assert len(read(folder)[0]) == 3
+    else:
+        with pytest.raises(FormatError, match=r"No such file|found neither"):
+            every(source, item(folder, "data/chunk-000/file-000.parquet"))
+    assert with_rate(load_schema("lerobot"), list_files(folder)).episode == (
+        None if name == "meta/info.json" else EpisodeSpec(fps=FPS)
+    )
+
+
+@pytest.mark.parametrize(
+    "place", ["../data/chunk-{chunk_index:03d}/", "/data/chunk-{chunk_index:03d}/", "\0", "data//"]
+)
+def test_a_meta_folder_misses_no_file_elsewhere(tmp_path, place):
+    folder = v3(tmp_path / "data")
+    info_of(folder, data_path=place + "file-{file_index:03d}.parquet")
+    listing, spec = list_files(folder), load_schema("lerobot")
+    assert not with_indexes(plan_work(spec, listing), spec, listing).notes
