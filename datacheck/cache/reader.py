@@ -89,6 +89,9 @@ class Cache:
         local = store.folder is not None and is_local(store.folder)
         self._lease = lease(store.folder) if store.folder is not None and local else None
         self.manifest = read_manifest(store)
+        if store.folder is not None and local and self._lease is None:  # it may just have been put there
+            self._lease = lease(store.folder)
+            self.manifest = read_manifest(store)
         mapped = store.folder is not None and (io == "mmap" or (io == "auto" and local))
         self._place = Place(store, self.manifest.files, mapped, "touch" if verify == "full" else verify)
         self._check_sizes()

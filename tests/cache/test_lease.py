@@ -45,6 +45,23 @@ def test_a_cache_is_in_use_from_its_opening_until_the_last_reader_is_gone(cache)
     assert verify(cache, "values") == []  # nothing was written
 
 
+def test_a_cache_that_is_put_there_while_it_is_opened_is_in_use(cache, monkeypatch):
+    real, asked = reader.lease, []
+
+    def early(folder):
+        folder.rename(folder.with_name("aside"))
+        try:
+            return real(folder)
+        finally:
+            folder.with_name("aside").rename(folder)
+            monkeypatch.setattr(reader, "lease", lambda place: asked.append(place) or real(place))
+
+    monkeypatch.setattr(reader, "lease", early)
+    opened = open_cache(cache)
+    assert asked == [opened.path]
+    assert in_use(cache)
+
+
 @pytest.mark.parametrize("io", ["mmap", "pread"])
 def test_a_forked_worker_keeps_what_its_parent_has_let_go(cache, io):
     opened = open_cache(cache, io=io)
