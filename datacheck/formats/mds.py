@@ -285,7 +285,12 @@ def _shards(index: Path) -> list[Mapping[str, Any]]:
     """
     with foreign(INDEX):
         check_bytes(index.stat().st_size, INDEX, TEXT_BYTES)
-        root = parse_json(index.read_bytes())
+        data = index.read_bytes()
+    try:
+        root = parse_json(data)
+    except FormatError as error:
+        msg = f"{INDEX}: {error}"
+        raise FormatError(msg) from error
     shards = root.get("shards") if isinstance(root, Mapping) else None
     return [shard for shard in shards if isinstance(shard, Mapping)] if isinstance(shards, list) else []
 

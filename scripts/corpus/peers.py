@@ -1,8 +1,9 @@
 """Shards that other libraries write: run once from the repository root, by a Python that has them.
 
-    PYTHON scripts/corpus/peers.py NAME      webdataset or streaming
+    PYTHON scripts/corpus/peers.py NAME      webdataset, streaming or lerobot
 
-Those of Streaming have an index beside them, so they lie in tests/sources/mds.
+Those of Streaming have an index beside them, so they lie in tests/sources/mds. Those of LeRobot have a meta folder, so
+they lie in tests/sources/lerobot: version 0.3.3 writes v2.1, version 0.4.4 writes v3.0.
 """
 
 from __future__ import annotations
@@ -67,5 +68,35 @@ def streaming() -> None:
                 writer.write(sample | more | {"picture": Image.new("RGB", (4, 2), (i, 2, 3))})
 
 
+def lerobot() -> None:
+    from lerobot.datasets.lerobot_dataset import CODEBASE_VERSION, LeRobotDataset
+
+    out = Path("tests/sources/lerobot") / CODEBASE_VERSION
+    shutil.rmtree(out, ignore_errors=True)
+    features = {
+        "observation.state": {"dtype": "float32", "shape": (3,), "names": None},
+        "action": {"dtype": "float32", "shape": (2,), "names": None},
+        "matrix": {"dtype": "float64", "shape": (2, 2), "names": None},
+        "next.done": {"dtype": "bool", "shape": (1,), "names": None},
+        "note": {"dtype": "string", "shape": (1,), "names": None},
+    }
+    made = LeRobotDataset.create("datacheck/made", fps=10, features=features, root=out, use_videos=False)
+    for episode, length in enumerate((3, 2, 4)):
+        for t in range(length):
+            frame = {
+                "observation.state": np.float32([episode, t, episode * t]), "action": np.float32([t, -t]) / 8,
+                "matrix": np.float64([[t, 1], [episode, 0.1]]), "next.done": np.array([t == length - 1]),
+                "note": f"n{t}",
+            }  # fmt: skip
+            task = "caf\u00e9" if episode == 1 or (episode == 2 and t > 1) else "lift the cup"
+            if CODEBASE_VERSION.startswith("v2"):
+                made.add_frame(frame, task=task)
+            else:
+                made.add_frame(frame | {"task": task})
+        made.save_episode()
+    if hasattr(made, "finalize"):
+        made.finalize()
+
+
 if __name__ == "__main__":
-    {"webdataset": webdataset, "streaming": streaming}[sys.argv[1]]()
+    {"webdataset": webdataset, "streaming": streaming, "lerobot": lerobot}[sys.argv[1]]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from datacheck.errors import FormatError, SchemaError
 from datacheck.pipeline import build
 from datacheck.scan import scan
 from datacheck.schema.load import load_schema, parse_schema
-from datacheck.schema.model import EpisodeSpec
+from datacheck.schema.model import EpisodeSpec, FieldSpec
 from datacheck.sources import Item, list_files, open_source, plan_work, with_indexes, with_rate
 from tests.sources.schemas import every, facts, schema
 
@@ -334,3 +335,37 @@ def test_a_meta_folder_misses_no_file_elsewhere(tmp_path, place):
     info_of(folder, data_path=place + "file-{file_index:03d}.parquet")
     listing, spec = list_files(folder), load_schema("lerobot")
     assert not with_indexes(plan_work(spec, listing), spec, listing).notes
+
+
+# ------------------------------------------------------------------------------------------------ LeRobot's own files
+
+
+@pytest.mark.parametrize("version", ["v2.1", "v3.0"])
+def test_episodes_that_lerobot_wrote_have_the_values_that_it_was_given(version):
+    """What scripts/corpus/peers.py gives them."""
+    folder = Path(__file__).parent / "lerobot" / version
+    spec = load_schema("lerobot")
+    spec = spec.model_copy(
+        update={"fields": {**spec.fields, "tasks": FieldSpec(dtype="json", at="@tasks"), "*": FieldSpec()}}
+    )
+    listing = list_files(folder)
+    work = with_indexes(plan_work(spec, listing), spec, listing)
+    assert work.notes == []
+    assert all("stats" in path for path in work.unclaimed)
+    assert with_rate(spec, listing).episode == EpisodeSpec(fps=10)
+    found = {}
+    for asked in work.items:
+        samples, unread = every(open_source(spec, folder), asked)
+        assert unread == []
+        found |= {int(key[-12:]): sample for key, sample in samples.items()}
+    for e, length in enumerate((3, 2, 4)):
+        sample, t = found[e], np.arange(length)
+        assert np.array_equal(sample["state"], np.float32(np.stack([t * 0 + e, t, e * t], axis=1)))
+        assert np.array_equal(sample["action"], np.float32(np.stack([t, -t], axis=1)) / 8)
+        assert np.array_equal(sample["matrix"], [[[i, 1], [e, 0.1]] for i in t])
+        assert sample["next.done"].tolist() == [i == length - 1 for i in t]
+        assert sample["note"] == [f"n{i}" for i in t]
+        assert np.array_equal(sample["timestamp"], np.float32(t / 10))
+        assert sample["frame_index"].tolist() == t.tolist()
+    assert [found[e].get("task") for e in range(3)] == ["lift the cup", "caf\u00e9", None]
+    assert found[2]["tasks"] == ["lift the cup", "caf\u00e9"]

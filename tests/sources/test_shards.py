@@ -247,6 +247,14 @@ def test_a_shard_that_lies_there_plain_and_packed_counts_once(mds):
     assert {key.partition(":")[0] for key in scan(folder).table.keys} == {"shard.00000.mds", "shard.00001.mds"}
 
 
+@pytest.mark.parametrize("mds", ["plain"], indirect=True)
+def test_an_index_that_is_no_json_is_named(mds):
+    folder, paths = mds
+    (folder / "index.json").write_text("{")
+    with pytest.raises(FormatError, match=r"index\.json: not JSON"):
+        every(open_source(schema(**MDS_SCHEMA), folder), item(paths[0]))
+
+
 @pytest.mark.parametrize("name", [[], {}, 7, None, "../shard.00000.mds", "\0"])
 @pytest.mark.parametrize("mds", ["plain"], indirect=True)
 def test_an_index_with_a_name_that_is_none_is_no_crash(mds, name):
