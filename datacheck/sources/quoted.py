@@ -60,7 +60,7 @@ class Strings:
             inside = (owners >= 0) & (self.gone < ends[owners])
             gone = self.gone[inside]
             lengths = lengths - np.bincount(owners[inside], minlength=len(begins))
-            begins, ends = (np.sort(np.concatenate(both)) for both in ((begins, gone + 1), (ends, gone)))
+            begins, ends = (np.sort(np.concatenate(both), kind="stable") for both in ((begins, gone + 1), (ends, gone)))
         places = np.zeros(2 * len(begins) + 1, np.int32)  # every second piece lies between two that are kept
         places[1::2], places[2::2] = begins, ends
         pieces = _binary(pa, places, pa.py_buffer(self.octets))

@@ -13,8 +13,8 @@ ROUNDED = {"exp", "log", "sin", "cos", "tan", "arctan2", "power", "matmul", "dot
 BUILD = ("build", "transforms", "sources", "cache")
 SORTED = {  # where the order of a listing is put right, or does not matter
     "listing.py": LISTINGS, "base.py": {"glob"}, "find.py": {"iterdir"}, "store.py": {"walk"}, "staging.py": LISTINGS,
-    "finish.py": {"walk"}, "export.py": {"iterdir", "walk"}, "gc.py": {"scandir", "walk"}, "shards.py": {"scandir"},
-    "lerobot.py": {"glob"},
+    "finish.py": {"walk"}, "export.py": {"iterdir", "walk", "glob"}, "gc.py": {"scandir", "walk"},
+    "shards.py": {"scandir"}, "lerobot.py": {"glob"},
 }  # fmt: skip
 
 
