@@ -94,6 +94,7 @@ class Server:
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
         self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)  # its threads answer until they have stopped
         try:
             yield
         finally:
