@@ -160,20 +160,19 @@ class Column:
 
     @cached_property
     def planes(self) -> Array:
-        """The values with the components first, contiguous: any (components, rows).
+        """The values with the components first, each contiguous: any (components, rows).
 
         Notes:
             Reductions along its last axis are fast. Made once, and not at all where the values lie so already.
         """
-        return np.ascontiguousarray(self.values.reshape(len(self.values), prod(self.values.shape[1:])).T)
+        planes = self.values.reshape(len(self.values), prod(self.values.shape[1:])).T
+        return planes if planes.strides[1] == planes.itemsize else np.ascontiguousarray(planes)
 
     @cached_property
     def uniform(self) -> int | None:
         """The common length where all samples have one, else None."""
-        if self.lengths is None or len(self.lengths) == 0:
-            return None
-        first = int(self.lengths[0])
-        return first if bool((self.lengths == first).all()) else None
+        lengths = np.zeros(0, np.int64) if self.lengths is None else self.lengths
+        return int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else None
 
     @cached_property
     def objects(self) -> list[Any]:
@@ -244,12 +243,23 @@ class Column:
             rows = None if first.ndim == 0 else np.array([len(s) for s in samples], dtype=np.int64)
             return _unread((Peeked((0,), first.dtype) if rows is None else first[:0]).array, rows, len(samples))
         if not isinstance(first, np.ndarray):
-            dumps, sort = orjson.dumps, orjson.OPT_SORT_KEYS
-            return _encoded([dumps(s, option=sort) for s in samples], "json", samples)
+            parts = [orjson.dumps(s, option=orjson.OPT_SORT_KEYS) for s in samples]
+            return _filled(b"".join(parts), parts, "json", samples)
         if first.ndim == 0:
             return Column(np.stack(samples))
         lengths = np.fromiter((len(s) for s in samples), dtype=np.int64, count=len(samples))
-        return Column(first if len(samples) == 1 else np.concatenate(samples), lengths)
+        return Column(_joined(samples), lengths)
+
+
+def _joined(arrays: Sequence[Array]) -> Array:
+    """Return the rows of arrays one behind the other: a view where they lie so in one array already."""
+    first = arrays[0]
+    step, base = first.strides, first.base
+    if len(arrays) > 1 and base is not None and all(a.base is base and a.strides == step for a in arrays):
+        begins = [a.ctypes.data for a in arrays]
+        if begins[1:] == [begin + len(a) * step[0] for begin, a in zip(begins, arrays[:-1], strict=False)]:
+            return np.lib.stride_tricks.as_strided(first, (sum(map(len, arrays)), *first.shape[1:]), step)
+    return first if len(arrays) == 1 else np.concatenate(arrays)
 
 
 def _unread(like: Array, lengths: Array | None, count: int) -> Column:
@@ -260,12 +270,9 @@ def _unread(like: Array, lengths: Array | None, count: int) -> Column:
 
 def _texts(samples: Sequence[str]) -> Column:
     if not all(map(str.isascii, samples)):
-        return _encoded([s.encode("utf-8", "surrogatepass") for s in samples], "text", samples)
+        parts = [s.encode("utf-8", "surrogatepass") for s in samples]
+        return _filled(b"".join(parts), parts, "text", samples)
     return _filled("".join(samples).encode(), samples, "text", samples)  # a byte is a character: one call for all
-
-
-def _encoded(texts: list[bytes], kind: Kind, objects: Sequence[Any]) -> Column:
-    return _filled(b"".join(texts), texts, kind, objects)
 
 
 def _filled(data: bytes, parts: Sequence[Sized], kind: Kind, objects: Sequence[Any]) -> Column:
@@ -353,11 +360,6 @@ class Block:
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[i] for i in range(len(self)))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all columns."""
-        return sum(column.values.nbytes for column in self.fields.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,8 @@ _STRIP = 1 << 14  # rows that are looked at together
 _FIRST = 1 << 10  # rows in which the first of each instance are looked for first
 
 
-def whole(column: Column) -> Array | None:
-    """Return the values as whole numbers, int32 (rows, *item), made once; None where one is none, or larger."""
-    if "_whole" not in column.__dict__:
-        column.__dict__["_whole"] = _whole(column.values)
-    found: Array | None = column.__dict__["_whole"]
-    return found
-
-
-def _whole(values: Array) -> Array | None:
+def whole(values: Array) -> Array | None:
+    """Return values as whole numbers, int32; None where one is none, or larger."""
     numbers = np.empty(values.shape, np.int32)
     # as int32, as it is, where float16 would take large numbers for infinity, and uint32 -1 for 4,294,967,295
     back = values.dtype if values.dtype.kind == "f" and values.dtype.itemsize > 2 else np.dtype(np.int32)
@@ -54,13 +47,20 @@ def distinct(column: Column) -> tuple[Array, Array, Array]:
     """
     known: tuple[Array, Array, Array] | None = column.__dict__.get("_distinct")
     if known is None:
-        known = column.__dict__["_distinct"] = _distinct(column)
+        counted = column.__dict__.get("_counted", {})
+        each = [counted[i] for i in range(len(column))] if len(counted) == len(column) else []
+        known = column.__dict__["_distinct"] = _beside(each) if each else _distinct(column)
     return known
+
+
+def _beside(each: list[tuple[Array, Array]]) -> tuple[Array, Array, Array]:
+    values, often = (np.concatenate(parts) for parts in zip(*each, strict=True))
+    return values, often, np.array([len(part) for part, _ in each])
 
 
 def _distinct(column: Column) -> tuple[Array, Array, Array]:
     values, lengths = flat(column)
-    numbers = whole(column)
+    numbers = whole(column.values)
     if numbers is None or not numbers.size:
         return values, np.ones(len(values), np.int64), lengths
     low = int(numbers.min())
@@ -84,12 +84,16 @@ class Crossed:
         classes: int64 (classes), likewise; one 0 where there is no class field
         cells: int64 (ids, classes): points of each pair
         code: int64 (points): the flat place in `cells`
+
+    Args:
+        whole: all values are whole numbers; if not, these are what is left of them without their fractions.
     """
 
     ids: Array
     classes: Array
     cells: Array
     code: Array
+    whole: bool
 
 
 def crossed(ids: Column, classes: Column | None, i: int) -> Crossed | None:
@@ -101,40 +105,37 @@ def crossed(ids: Column, classes: Column | None, i: int) -> Crossed | None:
     kept = ids.__dict__.setdefault("_pairs", {})
     key = (i, id(classes))
     if key not in kept:
-        kept[key] = _crossed(_sample(ids, i), None if classes is None else _sample(classes, i))
-        if len(ids) == 1 and kept[key] is not None:
-            _keep_counts(kept[key], ids, classes)
+        kept[key] = pairs = _crossed(ids[i].reshape(-1), None if classes is None else classes[i].reshape(-1))
+        if pairs is not None and pairs.whole:
+            _keep_counts(pairs, ids, classes, i)
     found: Crossed | None = kept[key]
     return found
 
 
-def _keep_counts(pairs: Crossed, ids: Column, classes: Column | None) -> None:
+def _keep_counts(pairs: Crossed, ids: Column, classes: Column | None, i: int) -> None:
     """Spare `distinct` the counting of what has just been counted by pairs."""
     for column, values, axis in ((ids, pairs.ids, 1), (classes, pairs.classes, 0)):
-        if column is not None and "_distinct" not in column.__dict__ and whole(column) is not None:
+        if column is not None:
             often = pairs.cells.sum(axis=axis)
             there = np.flatnonzero(often)
-            column.__dict__["_distinct"] = values[there], often[there], np.array([len(there)])
-
-
-def _sample(column: Column, i: int) -> Array:
-    """Return a sample's values, as whole numbers where all of the block are."""
-    numbers = whole(column)
-    if numbers is None or column.lengths is None:
-        return column[i].reshape(-1)
-    return numbers[int(column.starts[i]) : int(column.starts[i] + column.lengths[i])].reshape(-1)
+            column.__dict__.setdefault("_counted", {})[i] = values[there], often[there]
 
 
 def _crossed(ids: Array, classes: Array | None) -> Crossed | None:
     if classes is not None and len(classes) != len(ids):
         return None
-    first = _places(ids, max(65_536, len(ids)))
-    second = (np.zeros(1, np.int64), np.zeros(1, np.int32)) if classes is None else _places(classes, 4096)
+    numbers = whole(ids), None if classes is None else whole(classes)
+    first = _places(ids if numbers[0] is None else numbers[0], max(65_536, len(ids)))
+    second: tuple[Array, Array] | None = np.zeros(1, np.int64), np.zeros(1, np.int32)
+    if classes is not None:
+        second = _places(classes if numbers[1] is None else numbers[1], 4096)
     if first is None or second is None or len(first[0]) * len(second[0]) > _MOST_CELLS:
         return None
     height, width = len(first[0]), max(1, len(second[0]))
     code = (first[1] * width + second[1]).astype(np.intp)
-    return Crossed(first[0], second[0], np.bincount(code, minlength=height * width).reshape(height, width), code)
+    cells = np.bincount(code, minlength=height * width).reshape(height, width)
+    plain = numbers[0] is not None and (classes is None or numbers[1] is not None)
+    return Crossed(first[0], second[0], cells, code, plain)
 
 
 def _places(values: Array, room: int) -> tuple[Array, Array] | None:
@@ -186,9 +187,8 @@ def numbered_points(
     def good(values: Array) -> Array:
         return np.asarray((values >= 0) & ~one_of(values, spec.ignore))
 
-    whole_ones = whole(ids) is not None and (classes is None or whole(classes) is not None)
-    pairs = crossed(ids, classes, i) if whole_ones else None
-    if pairs is None:
+    pairs = crossed(ids, classes, i)
+    if pairs is None or not pairs.whole:
         mine = ids[i].reshape(-1)
         fits = good(mine) if classes is None else good(mine) & in_classes(classes[i].reshape(-1), class_spec)
         found, which = numbered(mine, fits)

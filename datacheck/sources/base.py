@@ -115,9 +115,8 @@ class Source(ABC):
         self.passed: set[str] = set()
         self._fields = fields
         self._level = level
-        planar = level is not None and bool(schema.columns)
-        self._opener = Opener(root, roots, whole=level != "structure", planar=planar)
-        self._block_bytes = BLOCK_BYTES if level is None else SCAN_BYTES
+        self._tables = level is not None and bool(schema.columns)
+        self._opener = Opener(root, roots, whole=level != "structure", together=BLOCK_BYTES if self._tables else 0)
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
         check_roots(self.schema, self.roots)
         self.way("")
@@ -147,14 +146,14 @@ class Source(ABC):
     def read(self, item: Item) -> Iterator[Block | Unread]:
         """Yield the item's samples as blocks of one signature, and those that cannot be made.
 
-        Blocks hold at most 64 MB (of a scan 4 MB) or 4,096 samples; every field of the schema that the file has, by
-        schema name.
+        Blocks hold at most 64 MB (of a scan 4 MB unless they are tables) or 4,096 samples; every field of the schema
+        that the file has, by schema name.
 
         Raises:
             FormatError: the file as a whole cannot be read.
         """
         with Shelf(self._opener) as shelf:
-            yield from blocks(self._parts(item, shelf), item.split, self._block_bytes)
+            yield from blocks(self._parts(item, shelf), item.split, self._most(item.split))
 
     def read_all(self, items: Sequence[Item], beat: Callable[[int], None]) -> Iterator[Block | Unread]:
         """Yield the samples of many items; samples of small files share blocks.
@@ -169,7 +168,13 @@ class Source(ABC):
         """
         with Shelf(self._opener) as shelf:
             for split, run in groupby(enumerate(items), key=lambda pair: pair[1].split):
-                yield from blocks(self._each(run, shelf, beat), split, self._block_bytes)
+                yield from blocks(self._each(run, shelf, beat), split, self._most(split))
+
+    def _most(self, split: str) -> int:
+        """Return how many bytes of fields make a block."""
+        if self._tables:  # too large for a cache, alone or with others
+            return int(BLOCK_BYTES * self.way(split)[0].share)
+        return BLOCK_BYTES if self._level is None else SCAN_BYTES
 
     def _each(self, run: Iterable[tuple[int, Item]], shelf: Shelf, beat: Callable[[int], None]) -> Iterator[Part]:
         for number, item in run:

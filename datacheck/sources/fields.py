@@ -107,6 +107,16 @@ class FieldMap:
         """The parts of the file's one table: {name: (start, stop)}; {} where the schema declares none."""
         return parse_columns(self.schema.columns) if self.schema.columns else {}
 
+    def _wanted(self, name: str) -> bool:
+        declared = self.schema.fields.get(name)
+        return self._asked(name) and (self.everything if declared is None else not declared.absent)
+
+    @cached_property
+    def share(self) -> float:
+        """How much of the file's one table is read, 0 to 1: all of it is kept in memory with that."""
+        width = max((stop for _, stop in self.columns.values()), default=1)
+        return sum(stop - start for name, (start, stop) in self.columns.items() if self._wanted(name)) / width
+
     @cached_property
     def _sole(self) -> str | None:
         plain_ones = [n for n, s in self.declared.items() if s.at is None and s.file is None and not s.absent]
@@ -157,9 +167,8 @@ class FieldMap:
         """
         if self.columns:
             looks = [self.look(name) for name in self.columns]
-            return self._cut(
-                _only_table(container, prefix, None if None in looks else always, planar=self.level is not None)
-            )
+            look = None if None in looks else always
+            return self._cut(_only_table(container, prefix, look, planar=self.level is not None))
         values: Values = {}
         for field, spec, name in self.found(container, prefix, names):
             value = read_value(container, name, spec, field, self.look(field))
@@ -193,13 +202,11 @@ class FieldMap:
             shape = list(table.shape) if isinstance(table, np.ndarray | Peeked) else "no array"
             msg = f"columns: found {shape}, the schema declares [N, {width}] or fewer columns"
             raise FormatError(msg)
-        if self.level is not None and isinstance(table, np.ndarray):
+        if self.level is not None and isinstance(table, np.ndarray) and table.strides[0] != table.itemsize:
             table = np.ascontiguousarray(table.T).T  # one pass, and the columns are views that scans reduce fast
         values: Values = {}
         for name, (start, stop) in self.columns.items():
-            declared = self.schema.fields.get(name)
-            wanted = self.everything if declared is None else not declared.absent
-            if wanted and self._asked(name) and stop <= table.shape[1]:
+            if self._wanted(name) and stop <= table.shape[1]:
                 values[name] = part_of(table, start, stop)
                 if self.level is None:
                     values[name] = np.ascontiguousarray(values[name])
@@ -230,11 +237,8 @@ class FieldMap:
         """Yield (field, its declaration, one value for each record or None) of many parsed JSON objects."""
         for place in self.own:
             at = place.at
-            yield (
-                place.name,
-                place.spec,
-                [r.get(at) for r in records] if "/" not in at else [_dig(r, at) for r in records],
-            )
+            values = [r.get(at) for r in records] if "/" not in at else [_dig(r, at) for r in records]
+            yield place.name, place.spec, values
         if self.everything:
             taken = {place.at for place in self.own} | set(self.declared)
             for name in sorted({name for record in records for name in record} - taken):

@@ -31,15 +31,18 @@ class Opener:
     Args:
         root, roots: the data folder and the extra ones.
         whole: read files whole where their format allows; a scan of headers alone does not.
-        planar: give large tables with each column contiguous.
+        together: give large tables with each column contiguous, and so many bytes of alike ones behind one another in
+            memory; 0: give them as they are stored.
 
     Attributes:
         digests: of the files that were read whole, by listing path.
     """
 
-    def __init__(self, root: Path, roots: Mapping[str, Path], *, whole: bool, planar: bool = False) -> None:
-        self._root, self._roots, self._whole, self._planar = root, roots, whole, planar
+    def __init__(self, root: Path, roots: Mapping[str, Path], *, whole: bool, together: int = 0) -> None:
+        self._root, self._roots, self._whole, self._together = root, roots, whole, together
         self._base = os.fspath(root)
+        self._room: Array | None = None  # of the last tables; the first `_filled` rows are taken
+        self._filled = 0
         self.digests: dict[str, str] = {}
 
     def place(self, path: str) -> str:
@@ -57,15 +60,46 @@ class Opener:
         Raises:
             FormatError: it cannot be read, changed, or is damaged.
         """
-        place = self.place(path)
-        if self._planar and found.table is not None and nbytes >= _PLANAR_BYTES:
-            turned = _turned(place, nbytes, found)
+        if self._together and found.table is not None and nbytes >= _PLANAR_BYTES:
+            turned = self._turned(path, nbytes, found)
             if turned is not None:
-                self.digests[path] = turned[1]
-                return turned[0]
-        data = _read(place, nbytes)
+                return turned
+        return self._parsed(found, path, nbytes, hint)
+
+    def _parsed(self, found: Format, path: str, nbytes: int, hint: Hint | None) -> Container:
+        data = _read(self.place(path), nbytes)
         self.digests[path] = digest_bytes(data)
         return parse_container(found, data, hint)
+
+    def _turned(self, path: str, nbytes: int, found: Format) -> Container | None:
+        """Return the table of a file, each column contiguous; None for what is no plain table."""
+        assert found.table is not None
+        with _steady(self.place(path), nbytes) as file:
+            table = found.table(os.pread(file, HEAD_BYTES, 0), nbytes)
+            if table is None or not 1 < table.columns <= _MOST_COLUMNS:
+                return None
+            planes = self._behind(table)
+            digest = _read_planes(file, table, planes)
+        self._filled += table.rows
+        self.digests[path] = digest
+        return Turned({table.name: planes.T})
+
+    def _behind(self, table: Table) -> Array:
+        """Return room for the columns of a table behind those of the last one, so that a block needs no copy of them.
+
+        Shapes:
+            returns: any (columns, rows), each column contiguous
+
+        Notes:
+            A table unlike the one before gets room for itself alone: kept in turns they would take it many times.
+        """
+        room = self._room
+        alike = room is None or (room.dtype == table.dtype and len(room) == table.columns)
+        if room is None or not alike or room.shape[1] - self._filled < table.rows:
+            rows = self._together // (table.columns * table.dtype.itemsize) if alike else 0
+            room = np.empty((table.columns, max(rows, table.rows)), table.dtype)
+            self._room, self._filled = room, 0
+        return room[:, self._filled : self._filled + table.rows]
 
     def opened(self, path: str, hint: Hint) -> Container:
         """Open a companion, whatever its size.
@@ -79,7 +113,7 @@ class Opener:
         except OSError as error:
             raise FormatError((error.strerror or str(error)).lower()) from error
         found = self.takes(path, nbytes)
-        return open_container(Path(place), hint) if found is None else self.parsed(found, path, nbytes, hint)
+        return open_container(Path(place), hint) if found is None else self._parsed(found, path, nbytes, hint)
 
 
 @contextmanager
@@ -116,19 +150,8 @@ def _read(place: str, nbytes: int) -> bytes:
     return data
 
 
-def _turned(place: str, nbytes: int, found: Format) -> tuple[Container, str] | None:
-    """Return the table of a file, each column contiguous, and the file's digest; None for what is no plain table."""
-    assert found.table is not None
-    with _steady(place, nbytes) as file:
-        table = found.table(os.pread(file, HEAD_BYTES, 0), nbytes)
-        if table is None or not 1 < table.columns <= _MOST_COLUMNS:
-            return None
-        planes, digest = _planes(file, table)
-    return Turned({table.name: planes.T}), digest
-
-
-def _planes(file: int, table: Table) -> tuple[Array, str]:
-    """Return the columns of a table, and the digest of its file.
+def _read_planes(file: int, table: Table, planes: Array) -> str:
+    """Fill in the columns of a table, and return the digest of its file.
 
     Shapes:
         planes: any (columns, rows)
@@ -138,7 +161,6 @@ def _planes(file: int, table: Table) -> tuple[Array, str]:
     """
     digester = Digester()
     digester.update(os.read(file, table.start))
-    planes = np.empty((table.columns, table.rows), table.dtype)
     width = table.columns * table.dtype.itemsize
     step = max(1, _PIECE_BYTES // width)
     piece = np.empty((min(step, table.rows), table.columns), table.dtype)
@@ -153,4 +175,4 @@ def _planes(file: int, table: Table) -> tuple[Array, str]:
             got += more
         digester.update(view)
         planes[:, start : start + len(rows)] = rows.T
-    return planes, digester.hexdigest()
+    return digester.hexdigest()

@@ -358,6 +358,52 @@ def test_a_scan_turns_large_tables_while_it_reads_them(tmp_path, monkeypatch, dt
     assert source.digests == {"a.npy": digest_file(tmp_path / "a.npy")}
 
 
+def tables_of_a_scan(root, tables):
+    for number, table in enumerate(tables):
+        np.save(root / f"{number:02d}.npy", table)
+    spec = schema("*.npy", {"xyz": {}, "c": {}}, columns="xyz:3 c rest:4")
+    items = plan_work(spec, list_files(root, None)).items
+    blocks, unread = [], []
+    for part in open_source(spec, root, {}, level="numeric").read_all(items, lambda _: None):
+        (unread if isinstance(part, Unread) else blocks).append(part)
+    found = {int(key[:2]): block[i].fields for block in blocks for i, key in enumerate(block.keys)}
+    for number, fields in found.items():
+        np.testing.assert_array_equal(fields["xyz"], tables[number][:, :3])
+        np.testing.assert_array_equal(fields["c"], tables[number][:, 3])
+    return blocks, unread
+
+
+def test_large_tables_of_a_scan_lie_side_by_side_and_are_not_copied_into_their_block(tmp_path, monkeypatch):
+    from datacheck.sources import base, opening
+
+    monkeypatch.setattr(opening, "_PLANAR_BYTES", 1000)
+    monkeypatch.setattr(base, "BLOCK_BYTES", 32 * 600)  # rows of 32 bytes
+    real = opening.os.readv
+    broken = iter([False, False, True])  # the third table breaks off
+    monkeypatch.setattr(opening.os, "readv", lambda file, views: 0 if next(broken, False) else real(file, views))
+    rng = np.random.default_rng(0)
+    tables = [rng.normal(size=(rows, 8)).astype(np.float32) for rows in (100, 150, 200, 250, 300, 700)]
+    blocks, unread = tables_of_a_scan(tmp_path, tables)
+    assert [u.key for u in unread] == ["02.npy"]
+    assert [block.keys for block in blocks] == [["00.npy", "01.npy", "03.npy"], ["04.npy"], ["05.npy"]]
+    steps = [block.fields["xyz"].values.strides for block in blocks]
+    assert steps == [(4, 4 * 600), (4, 4 * 600), (4, 4 * 700)]  # a copy would be as long as its rows
+
+
+def test_tables_of_two_kinds_in_turn_take_no_more_room_than_they_have_rows(tmp_path, monkeypatch):
+    from datacheck.sources import opening
+
+    monkeypatch.setattr(opening, "_PLANAR_BYTES", 1000)
+    opener, room = opening.Opener(tmp_path, {}, whole=True, together=1 << 20), []
+    for number, dtype in enumerate(["f4", "f4", "f8", "f4", "f8", "f8", "f8"]):
+        np.save(tmp_path / f"{number}.npy", np.full((100, 8), number, dtype))
+        nbytes = (tmp_path / f"{number}.npy").stat().st_size
+        table = opener.parsed(opener.takes(f"{number}.npy", nbytes), f"{number}.npy", nbytes, None).read("array")
+        np.testing.assert_array_equal(table, np.full((100, 8), number))
+        room.append(table.base.nbytes)
+    assert room == [1 << 20, 1 << 20, 6400, 3200, 6400, 1 << 20, 1 << 20]
+
+
 @pytest.mark.parametrize("left", [0, 100])
 def test_a_table_that_is_written_while_it_is_turned_is_a_format_error(tmp_path, monkeypatch, left):
     from datacheck.sources import opening

@@ -27,10 +27,8 @@ def normals(column: Column, spec: FieldSpec) -> Columns:
     del spec
     if not is_numeric(column) or column.lengths is None or column.values.ndim != 2 or column.values.shape[1] != 3:
         return {}
-    xyz = column.values if column.values.dtype.kind == "f" else column.values.astype(np.float32)
-    if xyz.dtype.itemsize < 4:
-        xyz = xyz.astype(np.float32)
-    x, y, z = np.ascontiguousarray(xyz.T)
+    exact = column.values.dtype.kind == "f" and column.values.dtype.itemsize >= 4
+    x, y, z = column.planes if exact else column.planes.astype(np.float32)
     square = x * x + y * y + z * z
     counts = column.lengths
     count = int(counts.max(initial=0))
