@@ -57,6 +57,7 @@ def main(args: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _terminate)
     gc.set_threshold(100_000)  # imports leave no cycles; looking for them took a tenth of a short scan,
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # and as long took threads for which there is no work
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own one takes 2 MiB, and the kernel clears them
     code = run(args)
     gc.freeze()  # what is left goes with the process; Python would look through all of it once more
     sys.exit(code)
