@@ -68,18 +68,19 @@ def _keys(points: Array, edge: float) -> Array | None:
             return None
         sizes.append(int(top) + 1)
         room //= sizes[-1]
-    keys: Array = np.zeros(axes.shape[1], np.int32 if prod(sizes) < 1 << 31 else np.int64)
+    keys: Array = np.empty(axes.shape[1], np.int32 if prod(sizes) < 1 << 31 else np.int64)
     places, numbers = np.empty(_LONG, np.float64), np.empty(_LONG, keys.dtype)
     for start in range(0, len(keys), _LONG):
         part = keys[start : start + _LONG]
         place, number = places[: len(part)], numbers[: len(part)]
-        for axis, low, size in zip(axes, lows, sizes, strict=True):
+        for i, (axis, low, size) in enumerate(zip(axes, lows, sizes, strict=True)):
             place[:] = axis[start : start + _LONG]
             place -= low
             place /= edge
-            part *= size
-            np.copyto(number, place, casting="unsafe")  # not below 0, so cutting the fraction off is the floor
-            part += number
+            np.copyto(number if i else part, place, casting="unsafe")  # not below 0: without its fraction is the floor
+            if i:
+                part *= size
+                part += number
     return keys
 
 
@@ -261,7 +262,8 @@ def _hashed(keys: Array, odd: np.uint64, bits: int) -> Array:
     """Return so many bits of each key, stirred: intp (rows)."""
     plain = keys.view(f"u{keys.dtype.itemsize}")
     width = 8 * plain.dtype.itemsize
-    found: Array = (plain * plain.dtype.type(odd >> np.uint64(64 - width))) >> plain.dtype.type(width - bits)
+    found: Array = plain * plain.dtype.type(odd >> np.uint64(64 - width))
+    found >>= plain.dtype.type(width - bits)
     return found.astype(np.intp)
 
 

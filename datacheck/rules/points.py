@@ -12,8 +12,8 @@ from datacheck.sample import Column
 Array = np.ndarray[Any, Any]
 
 _ODD = tuple(np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93], dtype=np.uint64))
-_STRIP = 1 << 14  # points that stay in the cache of a core
-_MOST_KEPT = 1 << 22  # keys of more points would take too much memory: they are made again
+_STRIP = 1 << 15  # points that stay in the cache of a core
+_MOST_KEPT = 1 << 23  # keys of more points would take too much memory: they are made again
 _HALF, _OTHER = np.uint64(32), np.uint64(29)
 _CELLS = 1e5  # of a cloud's size: positions that float32 holds too coarsely are rounded to them
 _COARSE = 1e-6  # of a cloud's size: float32 must tell apart what is as far apart as this
@@ -115,19 +115,25 @@ def _keys32(xyz: Array) -> Array:
         returns: uint64 (rows)
     """
     keys = np.empty(xyz.shape[1], np.uint64)
-    pairs = keys.view(np.float32).reshape(-1, 2)  # two coordinates are one number without a cast
-    third, shifted = np.zeros((2, min(_STRIP, len(keys))), np.uint64)
+    other, shifted = np.empty((2, min(_STRIP, len(keys))), np.uint64)
+    plain = np.empty(len(other), np.float32)
     for start in range(0, len(keys), _STRIP):
         part = slice(start, start + _STRIP)
         key = keys[part]
-        z, high = third[: len(key)], shifted[: len(key)]
-        np.add(xyz[0, part], 0, out=pairs[part, 0])  # -0 + 0 is 0
-        np.add(xyz[1, part], 0, out=pairs[part, 1])
+        along, high, zeroed = other[: len(key)], shifted[: len(key)], plain[: len(key)]
+        bits = zeroed.view(np.uint32)
+        np.add(xyz[0, part], 0, out=zeroed)  # -0 + 0 is 0
+        key[:] = bits
+        np.add(xyz[1, part], 0, out=zeroed)
+        along[:] = bits
+        along <<= _HALF
+        key |= along
         key *= _ODD[0]
         key ^= np.right_shift(key, _HALF, out=high)  # a sum alone would not tell which coordinates belong together
-        np.add(xyz[2, part], 0, out=z.view(np.float32)[::2])
-        np.multiply(z, _ODD[1], out=high)
-        key += high
+        np.add(xyz[2, part], 0, out=zeroed)
+        along[:] = bits
+        along *= _ODD[1]
+        key += along
         key ^= np.right_shift(key, _OTHER, out=high)  # the same again would undo the first where z is 0
         key *= _ODD[2]
         key ^= np.right_shift(key, _HALF, out=high)

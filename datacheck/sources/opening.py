@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 WHOLE_BYTES = 64 << 20  # larger files are read piece by piece, or mapped
 _PLANAR_BYTES = 1 << 20  # tables from here on are turned while they are read
-_PIECE_BYTES = 1 << 18  # of a table, read and turned while they are in the cache of a core
+_PIECE_BYTES = 1 << 19  # of a table, read and turned while they are in the cache of a core
 _MOST_COLUMNS = 64
 
 

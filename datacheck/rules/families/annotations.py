@@ -103,10 +103,10 @@ def _first_differs(pairs: Crossed, classes: Array, top: Array, mixed: Array) -> 
     """Return how many mixed instances have another class at their first point than at most of them."""
     if not mixed.any():
         return 0
-    places = pairs.code // pairs.cells.shape[1]
-    rows = np.flatnonzero(mixed[places])[::-1]
+    width = pairs.cells.shape[1]
+    rows = np.flatnonzero(np.repeat(mixed, width).take(pairs.code))[::-1]
     first = np.zeros(len(mixed), np.int64)
-    first[places[rows]] = rows  # of several the last written stays: the lowest row
+    first[pairs.code[rows] // width] = rows  # of several the last written stays: the lowest row
     return int((classes[first[mixed]] != pairs.classes[top[mixed]]).sum())
 
 

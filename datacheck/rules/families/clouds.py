@@ -113,7 +113,7 @@ def _few_copies(keys: Array) -> bool:
     bits = (2 * len(keys)).bit_length()
     filled = np.zeros(1 << bits, bool)
     for start in range(0, len(keys), _STRIP):
-        filled[(keys[start : start + _STRIP] >> np.uint64(64 - bits)).astype(np.intp)] = True
+        filled[(keys[start : start + _STRIP] >> np.uint64(64 - bits)).view(np.int64)] = True
     distinct = -len(filled) * np.log1p(-np.count_nonzero(filled) / len(filled))
     return bool(len(keys) - distinct <= _FEW * len(keys))
 

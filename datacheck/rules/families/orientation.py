@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 
 OFF = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 _MOST = 4096  # points of a cloud whose second moments are taken
+_STRIP = 1 << 16  # normals that stay in the cache of a core
 _NEEDS = ("DC109", "DC122", "DC221")
 
 
@@ -28,12 +29,17 @@ def normals(column: Column, spec: FieldSpec) -> Columns:
     if not is_numeric(column) or column.lengths is None or column.values.ndim != 2 or column.values.shape[1] != 3:
         return {}
     exact = column.values.dtype.kind == "f" and column.values.dtype.itemsize >= 4
-    x, y, z = column.planes if exact else column.planes.astype(np.float32)
-    square = x * x + y * y + z * z
+    xyz = column.planes if exact else column.planes.astype(np.float32)
     counts = column.lengths
-    count = int(counts.max(initial=0))
     off = np.zeros((len(column), len(OFF)), np.int64)
-    if count and not ((1 - OFF[0]) ** 2 <= square.min() and square.max() <= (1 + OFF[0]) ** 2):  # mostly all is well
+    strips, low, high = [], (1 - OFF[0]) ** 2, (1 + OFF[0]) ** 2
+    fine = True  # mostly all is well
+    for start in range(0, xyz.shape[1], _STRIP):
+        x, y, z = xyz[:, start : start + _STRIP]
+        strips.append(x * x + y * y + z * z)
+        fine = fine and bool(low <= strips[-1].min() and strips[-1].max() <= high)
+    if not fine:
+        square = np.concatenate(strips)
         for place, limit in enumerate(OFF):
             wrong = ~((square >= (1 - limit) ** 2) & (square <= (1 + limit) ** 2))
             off[:, place] = reduced(np.add, wrong, counts)
