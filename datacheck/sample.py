@@ -76,8 +76,7 @@ class Container(ABC):
 
     def peek(self, name: str) -> tuple[tuple[int, ...], str]:
         """Return (shape, dtype) of one array from the header alone where the format can."""
-        value = np.asarray(self.read(name))
-        return value.shape, value.dtype.str
+        return (value := np.asarray(self.read(name))).shape, value.dtype.str
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         """Return rows [start, stop) of one array; formats that can leave the rest unread do so."""
@@ -230,8 +229,7 @@ class Column:
         if self.lengths is None:
             return Column(self.values[index], None, self.kind)
         parts = [self[int(i)] for i in index]
-        values = np.concatenate(parts) if parts else self.values[:0]
-        return Column(values, self.lengths[index], self.kind)
+        return Column(np.concatenate(parts) if parts else self.values[:0], self.lengths[index], self.kind)
 
     @staticmethod
     def of(samples: Sequence[Any]) -> Column:
