@@ -171,7 +171,7 @@ class Table:
     def as_wire(self) -> dict[str, Any]:
         """Return the table as JSON values and arrays (what `parallel.encode` takes)."""
         columns = {
-            name: [_packed(m.values.tolist()) if m.values.dtype.hasobject else m.values, m.present]
+            name: [_packed(m.values) if m.values.dtype.hasobject else m.values, m.present]
             for name, m in self.columns.items()
         }
         texts = {name: _packed(getattr(self, name)) for name in _TEXTS if name != "keys"}
@@ -212,23 +212,23 @@ def _picked(texts: Sequence[str], index: Array) -> Sequence[str]:
 
 
 def _objects(texts: Sequence[str]) -> Array:
-    words = np.array(texts.words if isinstance(texts, Texts) else texts, dtype=object)
     if not isinstance(texts, Texts):
-        return words
-    same = len(words) == 1 and len(texts) > 0
-    return np.broadcast_to(words, len(texts)) if same else words[texts.rows]
+        return np.array(texts, dtype=object)
+    words = np.array(texts.words, dtype=object)
+    return np.broadcast_to(words, len(texts)) if len(words) == 1 and len(texts) else words[texts.rows]
 
 
-def _packed(texts: Sequence[str]) -> list[Any]:
+def _packed(texts: Sequence[str] | Array) -> list[Any]:
     """Return texts as the different ones and a number for each row; as they are where most differ."""
+    if isinstance(texts, np.ndarray):
+        same = len(texts) > 0 and not texts.strides[0]  # one text for all
+        texts = Texts([texts[0]], np.zeros(len(texts), np.int32)) if same else texts.tolist()
     few = Texts.of(texts)
     return [list(texts), None] if 2 * len(few.words) > len(texts) else [list(few.words), few.rows]
 
 
 def _unpacked(texts: list[str], rows: Array | None, numbers: Array | None = None) -> Sequence[str]:
-    if rows is None:
-        return texts
-    return Texts(texts, rows) if numbers is None else Numbered(texts, rows, numbers)
+    return texts if rows is None else Texts(texts, rows) if numbers is None else Numbered(texts, rows, numbers)
 
 
 def concatenate(tables: Sequence[Table]) -> Table:

@@ -73,7 +73,7 @@ def _untidy(octets: Array, starts: Array, stops: Array) -> Array:
 
 def _other_spaces(octets: Array, data: bytes) -> Array:
     """Return at which bytes white space that is not ASCII begins: int64."""
-    if not len(octets) or octets.max() < 128:
+    if data.isascii():
         return np.zeros(0, np.int64)
     found = []
     for byte in _RARE_LEADS:

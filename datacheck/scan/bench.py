@@ -56,7 +56,7 @@ class Bench:
             if len(read) == len(block.fields)
             else replace(block, fields=read, unread=frozenset(block.fields.keys() - read))
         )
-        every = np.ones(len(block), bool)
+        every = np.broadcast_to(np.True_, len(block))
         like = (block.split, *((name, c.kind, c.peeked, _is_numeric(c)) for name, c, _ in fields))
         plan = self._plans.setdefault(like, {})
         for measure, function in self._measures:
@@ -89,7 +89,7 @@ class Bench:
         self.undeclared.update(name + NOT_READ if column.peeked else name for name, column in rest.items())
         spec = schema.fields.get(ANY, FieldSpec())
         columns: dict[str, Measured] = {}
-        every = np.ones(len(block), bool)
+        every = np.broadcast_to(np.True_, len(block))
         for measure, function in self._measures:
             if not measure.undeclared or measure.per == "sample" or spec.absent:
                 continue
@@ -171,7 +171,7 @@ def _checked(stat: str, values: Any, every: Array) -> Measured:
 
 def _objects(texts: list[str]) -> Array:
     if texts and texts.count(texts[0]) == len(texts):  # most columns of texts say the same of all samples
-        return np.full(len(texts), storable(texts[:1])[0], dtype=object)
+        return np.broadcast_to(np.array(storable(texts[:1]), dtype=object), len(texts))
     return np.array(storable(texts), dtype=object)
 
 

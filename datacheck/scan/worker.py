@@ -164,7 +164,7 @@ def _honest(table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[s
 def _slots(table: Table) -> set[tuple[str, str]]:
     """Return every (file, split) that some row is of."""
     files, splits = Texts.of(table.files), Texts.of(table.splits)
-    pairs = np.unique(files.rows * np.int64(max(1, len(splits.words))) + splits.rows)
+    pairs = np.flatnonzero(np.bincount(files.rows * np.int64(max(1, len(splits.words))) + splits.rows))
     return {(files.words[pair // len(splits.words)], splits.words[pair % len(splits.words)]) for pair in pairs.tolist()}
 
 
