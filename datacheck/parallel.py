@@ -21,7 +21,6 @@ from functools import partial
 from itertools import chain, islice
 from queue import SimpleQueue
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from datacheck import __version__
 from datacheck.child import PARSER, Child, Death, Limits, Program
@@ -70,8 +69,7 @@ def run_task(child: Child, function: str, task: dict[str, Json]) -> Outcome:
     return outcome
 
 
-_HERE = threading.local()  # of a thread of a Dask worker: a run and its child
-_RUNS: WeakKeyDictionary[Child, str] = WeakKeyDictionary()  # of all its threads
+_HERE = threading.local()
 
 
 def _on_worker(function: str, task: dict[str, Json], limits: Limits, program: Program, run: str) -> Outcome:
@@ -83,15 +81,7 @@ def _on_worker(function: str, task: dict[str, Json], limits: Limits, program: Pr
     """
     if getattr(_HERE, "run", "") != run:
         _HERE.run, _HERE.child = run, Child(limits, program)
-        _RUNS[_HERE.child] = run
     return run_task(_HERE.child, function, task)
-
-
-def _leave(run: str) -> None:
-    """End the children that a Dask worker has for this run: they hold the memory of their last shards."""
-    for child, of in list(_RUNS.items()):
-        if of == run:
-            child.close()
 
 
 def ordered_map(
@@ -189,9 +179,8 @@ def _on_dask(
                 key = f"datacheck-{run.keywords['run']}-{number:08d}"
                 waiting.append(client.submit(partial(run, task), key=key, pure=False))
             if not waiting:
-                break
+                return
             yield _result(client, waiting.popleft(), told)
-        _on_each(distributed, client, _leave, run.keywords["run"], _LOOK_S)
 
 
 def _threads(client: Any) -> dict[str, int] | None:
@@ -288,22 +277,16 @@ def _same_datacheck(distributed: Any, client: Any) -> None:
     Notes:
         A worker that is busy does not answer in time; its tasks look again (`numerics`).
     """
-    for address, future in _on_each(distributed, client, pkgutil.resolve_name, "datacheck:__version__", _CONNECT_S):
+    asked = {
+        address: client.submit(pkgutil.resolve_name, "datacheck:__version__", workers=[address], pure=False)
+        for address in _threads(client) or {}
+    }
+    with contextlib.suppress(TimeoutError):
+        distributed.wait(list(asked.values()), timeout=_CONNECT_S)
+    for address, future in sorted(asked.items()):
         if future.status == "finished" and future.result() == __version__:
             continue
         if future.status in {"finished", "error"}:
             has = f"datacheck {future.result()}" if future.status == "finished" else "no datacheck that can be imported"
             msg = f"the Dask worker {address} has {has}, not {__version__}. Give all workers the same environment."
             raise StorageError(msg)
-
-
-def _on_each(
-    distributed: Any, client: Any, function: Callable[[str], Any], argument: str, seconds: float
-) -> list[tuple[str, Any]]:
-    """Return what each worker makes of this, by its address; the future of one that is busy so long is not done."""
-    asked = {
-        address: client.submit(function, argument, workers=[address], pure=False) for address in _threads(client) or {}
-    }
-    with contextlib.suppress(TimeoutError):
-        distributed.wait(list(asked.values()), timeout=seconds)
-    return sorted(asked.items())

@@ -165,9 +165,6 @@ def test_a_worker_with_many_threads_mixes_nothing_up_and_each_run_has_children_o
     options = {"n_workers": 1, "threads_per_worker": 4, "processes": False, "dashboard_address": "127.0.0.1:0"}
     with distributed.LocalCluster(**options, silence_logs=50) as cluster:
         outcomes = [run(*([f"{n}"] for n in range(24)), scheduler=cluster.scheduler_address) for _ in range(2)]
-        for pid in {o.payloads[0]["pid"] for some in outcomes for o in some}:
-            with pytest.raises(ProcessLookupError):  # none keeps memory on a cluster that others use
-                os.kill(pid, 0)
     assert [[done(o) for o in some] for some in outcomes] == [[[f"{n}"] for n in range(24)]] * 2
     first, second = ({o.payloads[0]["pid"] for o in some} for some in outcomes)
     assert first.isdisjoint(second)  # an old child would still have the old modules of a user
