@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,22 +16,27 @@ Array = np.ndarray[Any, Any]
 
 _BINS = 1 << 16
 _MOST_CELLS = 1 << 24
-_STRIP = 1 << 14  # rows that are looked at together
+_STRIP = 1 << 15  # rows that are looked at together
 _FIRST = 1 << 10  # rows in which the first of each instance are looked for first
 
 
 def whole(values: Array) -> Array | None:
     """Return values as whole numbers, int32; None where one is none, or larger."""
     numbers = np.empty(values.shape, np.int32)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, len(values), _STRIP):
+            part = _whole(values[start : start + _STRIP])
+            if part is None:
+                return None
+            numbers[start : start + _STRIP] = part
+    return numbers
+
+
+def _whole(values: Array) -> Array | None:
     # as int32, as it is, where float16 would take large numbers for infinity, and uint32 -1 for 4,294,967,295
     back = values.dtype if values.dtype.kind == "f" and values.dtype.itemsize > 2 else np.dtype(np.int32)
-    with np.errstate(invalid="ignore", over="ignore"):
-        for start in range(0, len(values), _STRIP):  # there and back while it is in the cache of a core
-            part, number = values[start : start + _STRIP], numbers[start : start + _STRIP]
-            number[:] = part
-            if not (number.astype(back, copy=False) == part).all():
-                return None
-    return numbers
+    numbers = values.astype(np.int32)
+    return numbers if (numbers.astype(back, copy=False) == values).all() else None
 
 
 def distinct(column: Column) -> tuple[Array, Array, Array]:
@@ -122,20 +128,50 @@ def _keep_counts(pairs: Crossed, ids: Column, classes: Column | None, i: int) ->
 
 
 def _crossed(ids: Array, classes: Array | None) -> Crossed | None:
-    if classes is not None and len(classes) != len(ids):
+    values = [ids] if classes is None else [ids, classes]
+    if len(values[-1]) != len(ids):
         return None
-    numbers = whole(ids), None if classes is None else whole(classes)
-    first = _places(ids if numbers[0] is None else numbers[0], max(65_536, len(ids)))
-    second: tuple[Array, Array] | None = np.zeros(1, np.int64), np.zeros(1, np.int32)
-    if classes is not None:
-        second = _places(classes if numbers[1] is None else numbers[1], 4096)
-    if first is None or second is None or len(first[0]) * len(second[0]) > _MOST_CELLS:
-        return None
-    height, width = len(first[0]), max(1, len(second[0]))
-    code = (first[1] * width + second[1]).astype(np.intp)
+    rooms = max(65_536, len(ids)), 4096
+    spans = [span for v, room in zip(values, rooms, strict=False) if (span := _span(v, room)) is not None]
+    code = _code(values, spans) if len(spans) == len(values) else None
+    plain = code is not None or not any(whole(v) is None for v in values)
+    numbers = [np.arange(low, high + 1) for low, high in spans]
+    if code is None:
+        found = [places for v, room in zip(values, rooms, strict=False) if (places := _places(v, room)) is not None]
+        numbers = [known for known, _ in found]
+        if len(found) < len(values) or prod(map(len, numbers)) > _MOST_CELLS:
+            return None
+        code = np.zeros(len(ids), np.intp)
+        for known, which in found:
+            code *= max(1, len(known))
+            code += which
+    height, width = len(numbers[0]), 1 if classes is None else max(1, len(numbers[1]))
     cells = np.bincount(code, minlength=height * width).reshape(height, width)
-    plain = numbers[0] is not None and (classes is None or numbers[1] is not None)
-    return Crossed(first[0], second[0], cells, code, plain)
+    return Crossed(numbers[0], np.zeros(1, np.int64) if classes is None else numbers[1], cells, code, plain)
+
+
+def _span(values: Array, room: int) -> tuple[int, int] | None:
+    """Return the smallest and the largest value where they are less than `room` apart, and int32 holds them."""
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, np.inf)
+    return (int(low), int(high)) if high - low < room and max(-low, high) < 1 << 31 else None
+
+
+def _code(values: list[Array], spans: list[tuple[int, int]]) -> Array | None:
+    """Return of each point its place among all pairs of numbers within the spans; None where a number is not whole."""
+    if prod(high - low + 1 for low, high in spans) > _MOST_CELLS:
+        return None
+    code = np.empty(len(values[0]), np.intp)
+    with np.errstate(invalid="ignore", over="ignore"):
+        for start in range(0, len(code), _STRIP):
+            place: Any = 0
+            for v, (low, high) in zip(values, spans, strict=True):
+                number = _whole(v[start : start + _STRIP])
+                if number is None:
+                    return None
+                number -= low
+                place = number if v is values[0] else place * (high - low + 1) + number
+            code[start : start + _STRIP] = place
+    return code
 
 
 def _places(values: Array, room: int) -> tuple[Array, Array] | None:

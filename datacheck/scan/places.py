@@ -171,7 +171,8 @@ class Journal:
         """Keep one finished part: table, items, entries, undeclared; and more tables of the same items."""
         said = {"key": self._key, "tables": [part["table"], *more]}
         said |= {name: part[name] for name in ("items", "entries", "undeclared")}
-        fsops.write_file(self.folder / f"part-{self._number:08d}", encode(said), mode=0o666)
+        data = b"".join(encode(said))  # most of its pieces are a few bytes
+        fsops.write_file(self.folder / f"part-{self._number:08d}", data, mode=0o666)
         self._number += 1
 
     def clear(self) -> None:

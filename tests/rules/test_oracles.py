@@ -1,16 +1,19 @@
 """Fast measurements against the slow ones that they replaced: the same rows, bit for bit."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from datacheck.rules import histograms
 from datacheck.rules.families.clouds import repeats
 from datacheck.rules.families.instances import funnel
 from datacheck.rules.families.labels import labels
 from datacheck.rules.families.numbers import extent
-from datacheck.rules.histograms import distinct
+from datacheck.rules.histograms import crossed, distinct
 from datacheck.rules.measures import extremes, finite, in_classes, numbers, one_of, reduced
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
@@ -167,6 +170,41 @@ def test_distinct_numbers_come_back_whole(samples):
     found, often, lengths = distinct(Column.of([np.array(s, np.int64) for s in samples]))
     again = np.split(np.repeat(found, often), np.cumsum(reduced(np.add, often, lengths))[:-1])
     assert [sorted(part.tolist()) for part in again] == [sorted(s) for s in samples]
+
+
+LABELS = st.one_of(
+    st.integers(-3, 40), st.integers(-(2**31), 2**31), st.sampled_from([4095.0, 0.5, 65_535.0, 2.0**24, 2.0**61])
+)
+
+
+@given(st.lists(st.lists(st.tuples(LABELS, LABELS), max_size=20), min_size=1, max_size=3), st.booleans(), st.data())
+def test_pairs_of_labels_are_counted_as_one_by_one(samples, classless, data):
+    dtype = data.draw(st.sampled_from([np.float64, np.float32]))
+    ids, classes = (Column.of([np.array([p[k] for p in s], dtype) for s in samples]) for k in (0, 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(histograms, "_STRIP", 4)
+        found = [crossed(ids, None if classless else classes, i) for i in range(len(samples))]
+        numbers, often, lengths = distinct(ids)
+    for i, pairs in enumerate(found):
+        mine, other = ids[i], np.zeros(len(ids[i])) if classless else classes[i]
+        assert pairs is not None
+        assert pairs.whole == all(v == int(v) and -(2**31) <= v < 2**31 for v in [*mine, *other])
+        wanted = Counter(zip(map(int, mine), map(int, other), strict=True))
+        rows, columns = np.nonzero(pairs.cells)
+        cells = zip(pairs.ids[rows].tolist(), pairs.classes[columns].tolist(), pairs.cells[rows, columns], strict=True)
+        assert {(a, b): int(n) for a, b, n in cells} == dict(wanted)
+        assert [(int(pairs.ids[c // pairs.cells.shape[1]])) for c in pairs.code] == [int(v) for v in mine]
+    stops = np.cumsum(lengths)
+    for i, (start, stop) in enumerate(zip(stops - lengths, stops, strict=True)):
+        assert sorted(np.repeat(numbers[start:stop], often[start:stop]).tolist()) == sorted(ids[i].tolist())
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_pairs_with_a_number_that_is_none_are_not_counted(odd):
+    ids, classes = (Column.of([np.array(v), np.array([1.0])]) for v in ([1.0, odd], [2.0, 3.0]))
+    assert crossed(ids, classes, 0) is None
+    assert crossed(classes, ids, 0) is None
+    assert crossed(ids, classes, 1).cells.tolist() == [[1]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
