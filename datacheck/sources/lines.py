@@ -21,7 +21,7 @@ from datacheck.sources.records import grouped
 from datacheck.sources.values import check_written
 
 _CUT_BYTES = 16 << 20
-_LEAST_BYTES = 256 << 10  # are met before Arrow is loaded, which takes 0.1 s
+_LEAST_BYTES = 8 << 20  # of files are met before Arrow is loaded: to read so much without it takes as long
 _BULK_LINES = 1 << 14  # each block costs the same again; lines that are no Python objects are small
 
 
@@ -59,7 +59,7 @@ class LineSource(Source):
     """Samples that are lines; keys are ``sft.jsonl:000000000012``, counted from 0.
 
     Attributes:
-        met: bytes of lines so far.
+        met: bytes of files so far.
     """
 
     met = 0
@@ -141,6 +141,7 @@ class _Lines:
 
     def __init__(self, source: LineSource, item: Item, shelf: Shelf) -> None:
         self.seen = 0
+        source.met += item.nbytes
         self._source = source
         self._item = item
         self._fields, facts = source.way(item.split)
@@ -157,7 +158,6 @@ class _Lines:
         """Yield the blocks of some lines as they stand in a file, and each line that cannot be read."""
         for part in piece.cut(_BULK_LINES):
             numbers = range(part.number, part.number + part.count)
-            self._source.met += len(part.data)
             columns = self._bulk.columns(part.data, part.count) if self._source.met >= _LEAST_BYTES else None
             if columns is None:
                 yield from self.blocks(numbers, part.values())
