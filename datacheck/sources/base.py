@@ -27,6 +27,7 @@ from datacheck.table import Note
 
 BLOCK_BYTES = 64 << 20
 SCAN_BYTES = 4 << 20  # a scan goes over a block again and again: it should stay in the cache of a core
+COLUMN_BYTES = 6 << 20  # of large tables no cache holds one: so many bytes of each column that blocks cost little
 BLOCK_SAMPLES = 4096
 
 
@@ -115,11 +116,11 @@ class Source(ABC):
         self.passed: set[str] = set()
         self._fields = fields
         self._level = level
-        self._tables = level is not None and bool(schema.columns)
-        self._opener = Opener(root, roots, whole=level != "structure", together=BLOCK_BYTES if self._tables else 0)
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
         check_roots(self.schema, self.roots)
-        self.way("")
+        width = self.way("")[0].width
+        together = 0 if level is None else COLUMN_BYTES * width
+        self._opener = Opener(root, roots, whole=level != "structure", together=together)
 
     @property
     def digests(self) -> dict[str, str]:
@@ -146,7 +147,7 @@ class Source(ABC):
     def read(self, item: Item) -> Iterator[Block | Unread]:
         """Yield the item's samples as blocks of one signature, and those that cannot be made.
 
-        Blocks hold at most 64 MB (of a scan 4 MB unless they are tables) or 4,096 samples; every field of the schema
+        Blocks hold at most 64 MB (of a scan 4 MB, of tables 6 MB a column) or 4,096 samples; every field of the schema
         that the file has, by schema name.
 
         Raises:
@@ -172,9 +173,10 @@ class Source(ABC):
 
     def _most(self, split: str) -> int:
         """Return how many bytes of fields make a block."""
-        if self._tables:  # too large for a cache, alone or with others
-            return int(BLOCK_BYTES * self.way(split)[0].share)
-        return BLOCK_BYTES if self._level is None else SCAN_BYTES
+        fields = self.way(split)[0]
+        if self._level is None:
+            return BLOCK_BYTES
+        return COLUMN_BYTES * fields.width_read if fields.width else SCAN_BYTES
 
     def _each(self, run: Iterable[tuple[int, Item]], shelf: Shelf, beat: Callable[[int], None]) -> Iterator[Part]:
         for number, item in run:

@@ -73,10 +73,9 @@ class FieldMap:
         self.everything = not self.declared or ANY in schema.fields  # values that the schema does not list, too
         places = [place for name in sorted(self.declared) if (place := self._place(name)) is not None]
         self.companions = [place for place in places if place.file is not None]
-        columns = self.columns
         self.noted = [place for place in places if place.file is None and place.at.startswith(MARK)]
         taken = {place.name for place in self.noted}
-        self.own = [p for p in places if p.file is None and p.at not in columns and p.name not in taken]
+        self.own = [p for p in places if p.file is None and p.at not in self.columns and p.name not in taken]
 
     def _place(self, name: str) -> Place | None:
         spec = self.schema.fields[name]
@@ -112,10 +111,14 @@ class FieldMap:
         return self._asked(name) and (self.everything if declared is None else not declared.absent)
 
     @cached_property
-    def share(self) -> float:
-        """How much of the file's one table is read, 0 to 1: all of it is kept in memory with that."""
-        width = max((stop for _, stop in self.columns.values()), default=1)
-        return sum(stop - start for name, (start, stop) in self.columns.items() if self._wanted(name)) / width
+    def width(self) -> int:
+        """How many columns the file's one table has at most; 0 where the schema declares none."""
+        return max((stop for _, stop in self.columns.values()), default=0)
+
+    @cached_property
+    def width_read(self) -> int:
+        """How many of these columns are read."""
+        return sum(stop - start for name, (start, stop) in self.columns.items() if self._wanted(name))
 
     @cached_property
     def _sole(self) -> str | None:
@@ -127,8 +130,7 @@ class FieldMap:
         """What the schema expects of a file that does not describe itself."""
         if self.columns:
             dtypes = {s.dtype for n, s in self.declared.items() if n in self.columns}
-            dtype = next(iter(dtypes)) if len(dtypes) == 1 else None
-            return Hint(dtype or "", (max(stop for _, stop in self.columns.values()),))
+            return Hint((dtypes.pop() if len(dtypes) == 1 else None) or "", (self.width,))
         return self.own[0].hint if len(self.own) == 1 else Hint()
 
     # ------------------------------------------------------------------------------------------ one file
@@ -197,10 +199,9 @@ class FieldMap:
                 values[place.name] = value
 
     def _cut(self, table: Any) -> Values:
-        width = max(stop for _, stop in self.columns.values())
-        if not isinstance(table, np.ndarray | Peeked) or table.ndim != 2 or table.shape[1] > width:
+        if not isinstance(table, np.ndarray | Peeked) or table.ndim != 2 or table.shape[1] > self.width:
             shape = list(table.shape) if isinstance(table, np.ndarray | Peeked) else "no array"
-            msg = f"columns: found {shape}, the schema declares [N, {width}] or fewer columns"
+            msg = f"columns: found {shape}, the schema declares [N, {self.width}] or fewer columns"
             raise FormatError(msg)
         if self.level is not None and isinstance(table, np.ndarray) and table.strides[0] != table.itemsize:
             table = np.ascontiguousarray(table.T).T  # one pass, and the columns are views that scans reduce fast
@@ -346,13 +347,12 @@ class Shelf:
 
 
 def _inside(container: Container, at: str, place: Place) -> Any:
-    spec = place.spec
-    value = read_value(container, at, spec, "", place.look)
+    value = read_value(container, at, place.spec, "", place.look)
     head, _, rest = at.partition("/")
     if value is not None or not rest:
         return value
     outer = read_value(container, head, _JSON, "")  # one file for all samples: {"scene0000_00": {"objects": ...}}
-    return plain(_dig(outer, rest), spec) if isinstance(outer, dict) else None
+    return plain(_dig(outer, rest), place.spec) if isinstance(outer, dict) else None
 
 
 def _whole(container: Container, place: Place) -> Any:

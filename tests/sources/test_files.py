@@ -377,7 +377,7 @@ def test_large_tables_of_a_scan_lie_side_by_side_and_are_not_copied_into_their_b
     from datacheck.sources import base, opening
 
     monkeypatch.setattr(opening, "_PLANAR_BYTES", 1000)
-    monkeypatch.setattr(base, "BLOCK_BYTES", 32 * 600)  # rows of 32 bytes
+    monkeypatch.setattr(base, "COLUMN_BYTES", 4 * 600)
     real = opening.os.readv
     broken = iter([False, False, True])  # the third table breaks off
     monkeypatch.setattr(opening.os, "readv", lambda file, views: 0 if next(broken, False) else real(file, views))
