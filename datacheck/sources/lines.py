@@ -21,7 +21,7 @@ from datacheck.sources.records import grouped
 from datacheck.sources.values import check_written
 
 _CUT_BYTES = 16 << 20
-_LEAST_BYTES = 8 << 20  # of files are met before Arrow is loaded: to read so much without it takes as long
+_LEAST_BYTES = 4 << 20  # of files are met before Arrow is loaded: to read so much without it takes as long
 _BULK_LINES = 1 << 14  # each block costs the same again; lines that are no Python objects are small
 
 
