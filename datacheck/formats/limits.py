@@ -25,6 +25,7 @@ RATIO = 1100  # deflate cannot expand further than 1032:1
 _MAP_BYTES = 16 << 20  # larger arrays are mapped, not read
 DEPTH = 64
 _SILENCE = [("ignore", None, Warning, None, 0)]  # what warnings.simplefilter("ignore") puts in front
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")  # of an object in memory: two scans of one file say the same
 
 
 class foreign:  # noqa: N801  used as a context, a hundred times for a file: a generator takes thrice as long
@@ -53,7 +54,7 @@ class foreign:  # noqa: N801  used as a context, a hundred times for a file: a g
         said = error.args[0] if isinstance(error, KeyError) and error.args else error
         if isinstance(error, KeyError | IndexError) and not isinstance(said, str):  # a bare number
             said = f"the library that reads it fails ({type(error).__name__}: {said})"
-        reason = " ".join(str(said).split())[:300] or type(error).__name__
+        reason = _ADDRESS.sub("", " ".join(str(said).split()))[:300] or type(error).__name__
         msg = f"{self._what}: {reason}"
         raise FormatError(msg) from error
 

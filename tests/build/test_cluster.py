@@ -164,7 +164,7 @@ def test_when_the_scheduler_is_killed_the_same_command_goes_on(place):
 
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_given_up_and_changes_nothing_when_it_wakes(place):
-    with cluster(place, DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="2s") as dask:
+    with cluster(place, DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL="10s") as dask:
         build = start(place, "--scheduler", dask.address)
         child, _ = waiting(place, build, dask.workers)
         for pid in (child, dask.workers[0].pid):

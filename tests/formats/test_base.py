@@ -85,6 +85,7 @@ def test_knowing_the_formats_imports_no_heavy_library():
         ),
         (OSError("truncated file"), "x.h5: truncated file"),
         (MemoryError(), "x.h5: MemoryError"),
+        (ValueError("malformed node: <ast.Call object at 0x7f00aB12>"), "x.h5: malformed node: <ast.Call object>"),
     ],
 )
 def test_what_a_library_raises_becomes_a_sentence(error, told):
