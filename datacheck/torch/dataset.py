@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import mmap
 import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from multiprocessing.context import get_spawning_popen
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +20,8 @@ from datacheck.cache.stored import Verify
 from datacheck.cache.windows import WindowIndex
 from datacheck.errors import UsageError
 from datacheck.torch.collate import Batch, Column, Ragged, Row, collate_rows
+from datacheck.torch.epoch import SharedEpoch
+from datacheck.torch.order import unpack
 from datacheck.torch.resample import Items, Policy
 
 Array = np.ndarray[Any, Any]
@@ -55,8 +55,11 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     Notes:
         A substitute is a pure function of (seed, epoch, index): equal in every worker and on every rank. Samples
         that could not be made are never served. All arrays are writable copies. Text is str, JSON is parsed.
+        An index of our samplers says epoch and item in one number; a plain one is of the epoch of `set_epoch`.
         Fork and spawn safe; a pickled dataset opens its cache when it is first used.
     """
+
+    decodes_epoch = True  # samplers ask: an index may carry its epoch (`datacheck.torch.order.pack`)
 
     def __init__(
         self,
@@ -76,8 +79,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         self._path = choose_cache(path, split)
         self._transform, self._policy, self._seed, self._windows_asked = transform, on_invalid, int(seed), windows
         self._verify, self._io, self._shards = verify, io, (shards_in, shards_bytes)
-        # memory that forks share, so that persistent workers see set_epoch
-        self._epoch = torch.frombuffer(mmap.mmap(-1, 8), dtype=torch.int64)
+        self._epoch = SharedEpoch()
         self.fields = tuple(self.cache.fields) if fields is None else tuple(fields)
         unknown = [name for name in self.fields if name not in self.cache.fields]
         if unknown:
@@ -92,8 +94,6 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        if get_spawning_popen() is not None:  # on its way to a spawned worker: it shares by /dev/shm only
-            self._epoch.share_memory_()
         state = {name: value for name, value in self.__dict__.items() if name not in {"cache", "_items", "windows"}}
         return state | {"_verify": "touch" if self._verify == "full" else self._verify}
 
@@ -122,12 +122,12 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     @property
     def epoch(self) -> int:
-        """The epoch that substitutes are drawn for."""
-        return int(self._epoch.item())
+        """The epoch of plain indices; those of our samplers carry their own."""
+        return self._epoch.get()
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, in all workers too; call it before each epoch."""
-        self._epoch[0] = epoch
+        """Set the epoch of plain indices, in all workers too; call it before each epoch."""
+        self._epoch.set(epoch)
 
     def __getitem__(self, index: Any) -> Any:
         """Return one sample, or a collated batch where `index` is a list."""
@@ -143,7 +143,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             UsageError: a sample is invalid and ``on_invalid="raise"``.
             CorruptionError: what is stored is not what was written.
         """
-        batch = self._gather(self._served(self._checked(indices)))
+        batch = self._gather(self._served(*self._checked(indices)))
         if self._transform is None:
             return batch
         samples = (self._transform(dict(row)) for row in batch)
@@ -151,22 +151,23 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     def substituted(self, index: int) -> int:
         """Return the index that is served in the place of `index` in the present epoch; itself where it is valid."""
-        return int(self._served(self._checked([index]))[0])
+        return int(self._served(*self._checked([index]))[0])
 
     def key(self, index: int) -> str:
         """Return the key of the sample (episode) at `index`, before substitution."""
-        return self.cache.key(int(self._items.samples(self._checked([index]))[0]))
+        return self.cache.key(int(self._items.samples(self._checked([index])[1])[0]))
 
-    def _checked(self, indices: Sequence[int] | Array) -> Array:
-        numbers = sample_numbers(indices)
-        if len(numbers) and (numbers.min() < -len(self) or numbers.max() >= len(self)):
-            msg = f"index {numbers.min()} to {numbers.max()} of a dataset with {len(self)} items"
+    def _checked(self, indices: Sequence[int] | Array) -> tuple[Array, Array]:
+        """Return epoch and item of each index, int64 (indices) each."""
+        epochs, items = unpack(sample_numbers(indices), self.epoch)
+        if len(items) and (items.min() < -len(self) or items.max() >= len(self)):
+            msg = f"index {items.min()} to {items.max()} of a dataset with {len(self)} items"
             raise IndexError(msg)
-        return np.where(numbers < 0, numbers + len(self), numbers) if len(numbers) else numbers
+        return epochs, np.where(items < 0, items + len(self), items)
 
-    def _served(self, items: Array) -> Array:
+    def _served(self, epochs: Array, items: Array) -> Array:
         if self._policy == "resample":
-            return self._items.substituted(items, self.epoch)
+            return self._items.substituted(items, epochs)
         if self._policy == "skip":
             return items
         wrong = self._items.unusable(items)

@@ -89,12 +89,13 @@ class Items:
             return items[:0]
         return np.flatnonzero(~self._usable[self.samples(items)])
 
-    def substituted(self, items: Array, epoch: int) -> Array:
-        """Return the items that are served for `items` in an epoch."""
+    def substituted(self, items: Array, epochs: Array | int) -> Array:
+        """Return the items that are served for `items` in an epoch, or each in its own one."""
         wrong = self.unusable(items)
         if wrong.size:
+            of = np.broadcast_to(epochs, items.shape)[wrong].tolist()
             items = items.copy()
-            items[wrong] = [self._substitute(item, epoch) for item in items[wrong].tolist()]
+            items[wrong] = [self._substitute(*wanted) for wanted in zip(items[wrong].tolist(), of, strict=True)]
         return items
 
     def _substitute(self, item: int, epoch: int) -> int:

@@ -15,6 +15,7 @@ from datacheck.cache.codec import Codec
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
 from datacheck.torch import CachedDataset, Windows, collate_pad, collate_ragged
+from datacheck.torch.order import pack
 from tests.cache.make import make_cache
 
 SPECS = {
@@ -251,6 +252,29 @@ def test_persistent_workers_see_a_new_epoch(dirty, context):
         (batch,) = list(loader)
         assert batch["label"].tolist() == [data.substituted(i) for i in range(11)]
     del loader
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+def test_an_index_that_carries_its_epoch_is_of_that_epoch_in_any_worker(dirty, context):
+    data, other = CachedDataset(dirty, fields=["label"]), CachedDataset(dirty, fields=["label"])
+    expected = []
+    for epoch in (4, 9):
+        other.set_epoch(epoch)
+        expected.append([other.substituted(i) for i in range(11)])
+    data.set_epoch(1)
+    lists = [pack(epoch, np.arange(11)).tolist() for epoch in (4, 9)]
+    assert [data.substituted(i) for i in lists[1]] == expected[1]
+    assert [data.key(i) for i in lists[1]] == [data.key(i) for i in range(11)]
+    assert data[lists[0][:3] + lists[1][3:]]["label"].tolist() == expected[0][:3] + expected[1][3:]
+    loader = DataLoader(data, batch_sampler=lists, num_workers=1, multiprocessing_context=context)
+    assert [batch["label"].tolist() for batch in loader] == expected
+    with pytest.raises(IndexError, match="index 11 to 11 of a dataset with 11 items"):
+        data[int(pack(4, np.array(11)))]
+
+
+def test_an_epoch_that_is_none_is_refused(path):
+    with pytest.raises(UsageError, match="epoch=-1 is no whole number"):
+        CachedDataset(path).set_epoch(-1)
 
 
 def test_shared_memory_files_are_needed_for_spawned_workers_only(dirty, monkeypatch):
