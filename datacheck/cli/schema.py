@@ -17,10 +17,10 @@ def schema() -> None:
 def check(file: Path) -> None:
     """Check FILE: every fault with its line, what is allowed there, and what was probably meant."""
     from datacheck.finding import Verdict
+    from datacheck.judging.select import choose_rules
     from datacheck.rules import rules_for
     from datacheck.rules.base import counted
     from datacheck.scan import schema_for
-    from datacheck.scan.select import choose_rules
 
     found = schema_for(file, file)
     choices = choose_rules(found, rules_for(found))

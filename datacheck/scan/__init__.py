@@ -8,9 +8,9 @@ from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.finding import Progress
+from datacheck.judging.select import complaints
 from datacheck.rules import rules_for
 from datacheck.scan.runner import FailOn, Request, ScanRun, listed, run_scan
-from datacheck.scan.select import complaints
 from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import Schema
 from datacheck.sources import matches

@@ -13,6 +13,8 @@ import orjson
 
 from datacheck.errors import UsageError
 from datacheck.finding import Severity
+from datacheck.judging.judge import Judged, judge
+from datacheck.judging.select import choose_rules, measures_of, of_files
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Case, Measure, Rule, listed
@@ -21,11 +23,9 @@ from datacheck.scan import history, places, store
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import make
 from datacheck.scan.baseline import read as read_baseline
-from datacheck.scan.judge import Judged, judge
 from datacheck.scan.pairs import Remembering
 from datacheck.scan.reference import read_reference
 from datacheck.scan.runner import FailOn, ScanRun, publish
-from datacheck.scan.select import choose_rules, measures_of, of_files
 from datacheck.scan.state import Past, read_state
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema

@@ -12,6 +12,10 @@ import numpy as np
 
 from datacheck.digest import digest_bytes
 from datacheck.finding import Finding, Progress, Report, Tick, Verdict
+from datacheck.judging.bench import Bench
+from datacheck.judging.judge import Judged, judge
+from datacheck.judging.select import CONTRACT, NONDETERMINISM, Choice, choose_rules, measures_of, of_samples
+from datacheck.judging.served import served
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import counted
@@ -19,7 +23,6 @@ from datacheck.sample import Block
 from datacheck.scan import places
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import read as read_baseline
-from datacheck.scan.bench import Bench
 from datacheck.scan.contract import (
     Served,
     ask_again,
@@ -29,12 +32,10 @@ from datacheck.scan.contract import (
     of_index,
     of_length,
 )
-from datacheck.scan.judge import Judged, judge
-from datacheck.scan.loader import Answer, Loader, Shaper, read_all, served, whole_fields
+from datacheck.scan.loader import Answer, Loader, Shaper, read_all, whole_fields
 from datacheck.scan.passes import First, Passes, spread
 from datacheck.scan.reference import read_reference
 from datacheck.scan.runner import Request, ScanRun, publish, run_scan
-from datacheck.scan.select import CONTRACT, NONDETERMINISM, Choice, choose_rules, measures_of, of_samples
 from datacheck.scan.state import Past, Slots
 from datacheck.scan.summary import Facts, report_of
 from datacheck.scan.worker import checked_rows, unread_rows

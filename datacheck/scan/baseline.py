@@ -13,7 +13,7 @@ import orjson
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.finding import Finding, RuleVerdict, Severity, Verdict
-from datacheck.scan.judge import Judged
+from datacheck.judging.judge import Judged
 from datacheck.table import Table
 
 FORMAT = "datacheck.baseline/1"

@@ -13,10 +13,10 @@ from datacheck.cache.windows import Windows
 from datacheck.child import Death
 from datacheck.digest import digest64
 from datacheck.finding import Finding, Severity
-from datacheck.scan.judge import Judged
+from datacheck.judging.judge import Judged
+from datacheck.judging.select import CONTRACT
 from datacheck.scan.loader import Loader
 from datacheck.scan.runner import ScanRun
-from datacheck.scan.select import CONTRACT
 from datacheck.schema.model import Schema
 from datacheck.table import CHECKED, UNREADABLE, Note, Table
 

@@ -12,9 +12,9 @@ from datacheck import __version__
 from datacheck.digest import digest_value
 from datacheck.finding import Verdict
 from datacheck.formats.base import formats
+from datacheck.judging.select import Choice, variants
 from datacheck.rules.base import Measure
 from datacheck.sample import Depth
-from datacheck.scan.select import Choice, variants
 from datacheck.scan.state import Past, Slot, Slots
 from datacheck.schema.model import ANY, Schema
 from datacheck.schema.pixels import pixels

@@ -115,22 +115,6 @@ def _dead(death: Death) -> Answer:
 # ------------------------------------------------------------------------------------------ schema, samples
 
 
-def served(schema: Schema) -> Schema:
-    """Return the schema as it describes what a loader returns: without what only files have.
-
-    Notes:
-        Companion files, attributes, split keys and windows go; a group stays where samples can name it by a field.
-    """
-    data = schema.model_dump(exclude_unset=True, mode="json", exclude={"attrs", "splits", "windows"})
-    for fields in (data.get("fields", {}), *data.get("when", {}).values()):
-        for spec in fields.values():
-            spec.pop("file", None)
-    group = schema.samples.group
-    names = set() if group is None else set(parse(group, "samples.group", path=False).names)
-    data["samples"] = {"files": ["*"]} | ({"group": group} if names and names <= set(schema.fields) else {})
-    return Schema.model_validate(data)
-
-
 def whole_fields(schema: Schema) -> list[str]:
     """Return the names that the loader uses for fields which are one text or JSON value."""
     return sorted(spec.at or name for name, spec in schema.stored.items() if spec.is_text)

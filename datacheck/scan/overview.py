@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from datacheck.errors import UsageError
+from datacheck.judging.select import choose_rules, targets
 from datacheck.rules import catalogue, rules_for
 from datacheck.rules.base import Rule
 from datacheck.sample import Depth
-from datacheck.scan.select import choose_rules, targets
 from datacheck.schema.model import FieldSpec, Range, Schema
 from datacheck.schema.units import ROLES
 from datacheck.schema.values import meant

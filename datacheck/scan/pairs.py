@@ -13,15 +13,16 @@ from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from datacheck.digest import digest_value
 from datacheck.finding import Progress, Tick, noting
+from datacheck.judging.pairs import SecondRead
 from datacheck.parallel import Outcome, ordered_map
 from datacheck.rules import catalogue
-from datacheck.rules.base import Case, Pairs, Rule
+from datacheck.rules.base import Case, Rule
 from datacheck.sample import Sample
 from datacheck.scan.measuring import Job
 from datacheck.scan.state import Slot
@@ -32,32 +33,9 @@ from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
-MOST_PAIRS = 10_000
 TASK_BYTES = 64 << 20
 _FEW_TASKS = 4  # sooner done than a cluster has started
 _COMPARE = "datacheck.scan.pairs:compare_items"
-
-
-class SecondRead(Protocol):
-    """Reads the samples of pairs again and compares them: values by name, float64 (pairs), NaN where that failed."""
-
-    def __call__(self, rule: Rule, case: Case, split: str, rows: Rows, pairs: Array) -> Mapping[str, Array]:
-        """Return what `Rule.compare` says of each pair."""
-
-
-def second_read(rule: Rule, case: Case, split: str, rows: Rows, read: SecondRead) -> Case:
-    """Return the case with the pairs that a rule asks for.
-
-    Raises:
-        ValueError: the rule names no pairs of rows.
-    """
-    assert rule.pairs is not None
-    wanted = np.asarray(rule.pairs(rows, case), dtype=np.int64).reshape(-1, 2)[:MOST_PAIRS]
-    if len(wanted) and (wanted.min() < 0 or wanted.max() >= len(rows)):
-        msg = f"the rule asks for pair {wanted.max(axis=0).tolist()} of {len(rows)} rows"
-        raise ValueError(msg)
-    values = read(rule, case, split, rows, wanted) if len(wanted) else {}
-    return replace(case, pairs=Pairs(wanted[:, 0], wanted[:, 1], values))
 
 
 def gathered(count: int, found: Iterator[tuple[int, Mapping[str, float]]]) -> dict[str, Array]:

@@ -11,8 +11,8 @@ import numpy as np
 
 from datacheck.child import Death, Limits
 from datacheck.errors import UsageError
+from datacheck.judging.select import NONDETERMINISM
 from datacheck.scan.loader import Answer, How, Loader
-from datacheck.scan.select import NONDETERMINISM
 from datacheck.table import Note
 
 _TRIED = 48  # samples that are asked for again, one factor at a time

@@ -16,6 +16,8 @@ from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.finding import Progress, Report
 from datacheck.formats.base import formats
+from datacheck.judging.judge import Judged, judge
+from datacheck.judging.select import choose_rules, measures_of, of_files
 from datacheck.parallel import Limits
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
@@ -24,12 +26,10 @@ from datacheck.scan import history, places, store
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import read as read_baseline
 from datacheck.scan.gather import Gathered, anew, as_before
-from datacheck.scan.judge import Judged, judge
 from datacheck.scan.measuring import Job
 from datacheck.scan.pairs import Remembering, Rereader
 from datacheck.scan.reference import read_reference
 from datacheck.scan.samples import codes_digest, read_codes, table_bytes
-from datacheck.scan.select import choose_rules, measures_of, of_files
 from datacheck.scan.state import Past, last_finished, state_bytes
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema

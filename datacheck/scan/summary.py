@@ -13,9 +13,9 @@ import numpy as np
 
 from datacheck import __version__
 from datacheck.finding import Report, Verdict
+from datacheck.judging.bench import NOT_READ
+from datacheck.judging.judge import Judged
 from datacheck.sample import Depth
-from datacheck.scan.bench import NOT_READ
-from datacheck.scan.judge import Judged
 from datacheck.scan.state import Past
 from datacheck.schema.model import ANY, Schema
 from datacheck.schema.pixels import pixels

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError
+from datacheck.judging.bench import NOT_READ, Bench
 from datacheck.numbered import storable, storable_keys
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
 from datacheck.sample import Block, Origins
-from datacheck.scan.bench import NOT_READ, Bench
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread

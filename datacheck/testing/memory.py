@@ -9,13 +9,13 @@ import numpy as np
 
 from datacheck.errors import DatacheckError
 from datacheck.finding import Verdict
+from datacheck.judging.bench import Bench
+from datacheck.judging.judge import Judged, judge
+from datacheck.judging.select import choose_rules, measures_of
 from datacheck.rules import rules_for
 from datacheck.rules.base import Case, Rule
 from datacheck.sample import Piece, Sample, stack
-from datacheck.scan.bench import Bench
-from datacheck.scan.judge import Judged, judge
 from datacheck.scan.pairs import gathered
-from datacheck.scan.select import choose_rules, measures_of
 from datacheck.schema.model import Schema
 from datacheck.table import CHECKED, Note, Rows, Table, concatenate
 

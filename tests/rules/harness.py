@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 import yaml
 
+from datacheck.judging.bench import Bench
+from datacheck.judging.judge import Judged, judge
+from datacheck.judging.select import choose_rules, measures_of
 from datacheck.rules import catalogue
 from datacheck.sample import Origin, Piece, stack
-from datacheck.scan.bench import Bench
-from datacheck.scan.judge import Judged, judge
-from datacheck.scan.select import choose_rules, measures_of
 from datacheck.schema.model import Schema
 from datacheck.table import CHECKED, UNREADABLE, Note, Table, concatenate
 from datacheck.testing.memory import Reader

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from datacheck.judging.select import choose_rules, measures_of
 from datacheck.rules import catalogue
 from datacheck.rules.measures import bones, components, finite, numbers, place, quantile, reduced, turn
 from datacheck.rules.skeletons import SKELETONS
 from datacheck.sample import Column, Origin, Piece
-from datacheck.scan.select import choose_rules, measures_of
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import hand, measured, schema_of
 

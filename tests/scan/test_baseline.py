@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from datacheck.errors import UsageError
 from datacheck.finding import Finding, Level, Severity, Verdict
+from datacheck.judging.judge import Judged
 from datacheck.scan import Request, baseline, run_scan
-from datacheck.scan.judge import Judged
 from datacheck.schema.load import parse_schema
 from datacheck.table import Texts
 from tests.scan.conftest import make_table

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from datacheck.finding import Cause, Failure, Finding, Level, Report, RuleVerdict, Severity, Verdict
+from datacheck.judging.judge import judge
+from datacheck.judging.select import Choice
 from datacheck.report.text import report_lines
 from datacheck.scan.bounds import bounded
-from datacheck.scan.judge import judge
 from datacheck.scan.samples import table_bytes
-from datacheck.scan.select import Choice
 from datacheck.scan.state import Past, Slots
 from datacheck.scan.store import dump_json, result
 from datacheck.scan.summary import Facts, report_of

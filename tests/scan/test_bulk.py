@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from datacheck.formats import jsonl
+from datacheck.judging.bench import Bench
+from datacheck.judging.select import choose_rules, measures_of
 from datacheck.rules import rules_for
 from datacheck.sample import Block, Origin
-from datacheck.scan.bench import Bench
-from datacheck.scan.select import choose_rules, measures_of
 from datacheck.scan.worker import checked_rows, measure_items
 from datacheck.schema.load import parse_schema
 from datacheck.sources import Item, bulk

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from datacheck.errors import UsageError
+from datacheck.judging.select import choose_rules, measures_of
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
 from datacheck.scan import Request, history, places, run_scan
-from datacheck.scan.select import choose_rules, measures_of
 from datacheck.scan.state import Past, Slots
 from datacheck.schema.load import parse_schema
 from datacheck.sources.base import Item

@@ -6,12 +6,12 @@ import pytest
 from PIL import Image
 
 from datacheck.formats.hdf5 import _Hdf5
+from datacheck.judging.select import choose_rules, measures_of
 from datacheck.rules import catalogue
 from datacheck.rules.base import Measure
 from datacheck.sample import DEPTHS
 from datacheck.scan import Request, run_scan
 from datacheck.scan.history import measured_key
-from datacheck.scan.select import choose_rules, measures_of
 from tests.scan.conftest import make_rule, make_schema
 
 FILM = {

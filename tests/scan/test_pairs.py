@@ -7,12 +7,13 @@ import pytest
 
 from datacheck.errors import UsageError
 from datacheck.finding import Failure, Verdict
+from datacheck.judging.judge import judge
+from datacheck.judging.pairs import MOST_PAIRS, second_read
+from datacheck.judging.select import choose_rules
 from datacheck.rules.base import Case
 from datacheck.scan import Request, pairs, run_scan
-from datacheck.scan.judge import judge
 from datacheck.scan.measuring import Job
-from datacheck.scan.pairs import MOST_PAIRS, Rereader, compare_items, second_read
-from datacheck.scan.select import choose_rules
+from datacheck.scan.pairs import Rereader, compare_items
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import Item
 from tests.scan.conftest import make_rule, make_schema, make_table

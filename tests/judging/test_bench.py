@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from datacheck.judging.bench import Bench
 from datacheck.rules.base import Measure
 from datacheck.sample import Origin, Piece, stack
-from datacheck.scan.bench import Bench
 from datacheck.table import Measured
 from tests.scan.conftest import make_schema
 

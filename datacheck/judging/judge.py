@@ -12,10 +12,10 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.finding import Failure, Finding, RuleVerdict, Severity, Verdict
+from datacheck.judging.pairs import SecondRead, second_read
+from datacheck.judging.reference import Reference
+from datacheck.judging.select import Choice, in_order_of_need, targets
 from datacheck.rules.base import Case, Skip, Told
-from datacheck.scan.pairs import SecondRead, second_read
-from datacheck.scan.reference import Reference
-from datacheck.scan.select import Choice, in_order_of_need, targets
 from datacheck.schema.model import ANY, Schema
 from datacheck.table import CHECKED, Note, Table, Texts
 

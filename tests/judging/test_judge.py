@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from datacheck.errors import UsageError
 from datacheck.finding import Failure, Severity, Verdict
+from datacheck.judging.judge import judge
+from datacheck.judging.select import choose_rules
 from datacheck.rules.base import Skip
-from datacheck.scan.judge import judge
-from datacheck.scan.select import choose_rules
 from datacheck.table import Note
 from tests.scan.conftest import above, make_rule, make_schema, make_table
 
