@@ -205,26 +205,33 @@ class Cache:
         return self._rows(layout.field_path(field), dim, self._numbers(indices))
 
     def gather_steps(
-        self, field: str, indices: Indices, first: Array, counts: Array, length: int, fill: Literal["edge", "zero"]
+        self, field: str, indices: Indices, at: Array, offsets: Array, fill: Literal["edge", "zero"]
     ) -> Array:
-        """Return steps [first, first + counts) of a ragged field of samples, filled up to `length`.
+        """Return steps at[i] + offsets of a ragged field of samples; what lies outside of one is filled.
 
         Shapes:
-            indices, first, counts: int64 (samples); 1 <= counts <= length
-            returns: (samples, length, *item)
+            indices, at: int64 (samples), each `at` a step of its sample
+            offsets: int64 (steps)
+            returns: (samples, steps, *item)
+
+        Args:
+            fill: "edge": by the nearest step that there is; "zero": by zeros.
 
         Raises:
             UsageError: no such field, or it is not ragged.
-            CorruptionError: what is stored is not what was written, or steps are asked for that are not there.
+            CorruptionError: what is stored is not what was written, or a step is asked for that is not there.
         """
         dim, array = self._dim(field), self._arrays[layout.field_path(field)]
         start, size = self._row_table(dim, self._numbers(indices))
-        if (first < 0).any() or (first + counts > size).any():
+        if (at < 0).any() or (at >= size).any():
             self._place.fail(f"rows/{dim}: an episode is shorter than it was")
-        out = np.empty((len(start), length, *array.grid.item), array.dtype)
-        array.spans(start + first, counts, out.reshape(-1, *array.grid.item), np.arange(len(start)) * length)
-        for i in np.flatnonzero(counts < length).tolist():
-            out[i, counts[i] :] = out[i, counts[i] - 1] if fill == "edge" else 0
+        asked = at[:, None] + offsets
+        steps = np.clip(asked, 0, size[:, None] - 1)
+        out = np.empty((*asked.shape, *array.grid.item), array.dtype)
+        array.check_bounds(start, size)
+        array.take((start[:, None] + steps).reshape(-1), out.reshape(-1, *array.grid.item))
+        if fill == "zero":
+            out[steps != asked] = 0
         return out
 
     def texts(self, field: str, indices: Indices) -> list[Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -14,38 +15,62 @@ Array = np.ndarray[Any, Any]
 Pad = Literal["none", "edge", "zero"]
 Short = Literal["drop", "pad", "raise"]
 
+_FARTHEST = 1 << 31  # steps
+_TOLERANCE = 1e-4  # seconds, as LeRobot's
+
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How episodes are cut.
+    """How episodes are cut: an item is a step of an episode, and what is served are the steps around it.
 
     Args:
-        length: steps of a window, 1 or more.
-        stride: steps between the starts of two windows, 1 or more.
-        pad: "none": a window ends within its episode; "edge", "zero": windows start at every stride up to the last
-            step and are filled up with the last step, or zeros.
-        short: what becomes of episodes of fewer steps than `length`: left out, padded ("edge" where `pad` is
-            "none"), refused.
+        length: steps of a window from its item's step on, 1 or more; None: that one step, without an axis of time.
+        stride: steps between the items of an episode, 1 or more.
+        pad: "none": a window lies within its episode; "edge", "zero": every stride-th step is an item, and what
+            lies outside the episode is its nearest step, or zeros. None: "edge" where there are deltas, else "none".
+        short: what becomes of episodes of fewer steps than a window (with padding: than `length`): left out, padded
+            to one window ("edge" where `pad` is "none"), refused.
         dim: the ragged dimension that is time.
+        history: steps before the item's step that are served too, 0 or more.
+        delta_indices: by field: the steps to serve, counted from the item's, in the place of history and length.
+        delta_timestamps: the same in seconds; each a multiple of 1/fps, to within 0.1 ms.
+        fps: steps per second; needed for `delta_timestamps`.
 
     Raises:
         UsageError: a value is not one of these.
+
+    Reference:
+        LeRobot's ``delta_timestamps``; robomimic's ``seq_length`` is `length`, its ``frame_stack`` is history + 1, its
+        padding is "edge".
     """
 
-    length: int
+    length: int | None = None
     stride: int = 1
-    pad: Pad = "none"
+    pad: Pad | None = None
     short: Short = "drop"
     dim: str = "T"
+    history: int = 0
+    delta_indices: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    delta_timestamps: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    fps: float | None = None
 
     def __post_init__(self) -> None:
-        if self.length < 1 or self.stride < 1:
+        length = 1 if self.length is None else self.length
+        if length < 1 or self.stride < 1:
             msg = f"windows: length {self.length}, stride {self.stride}; both must be 1 or more"
             raise UsageError(msg)
+        if self.history < 0 or (self.history and self.length is None):
+            msg = f"windows: history {self.history}, length {self.length}; a history is 0 or more and needs a length"
+            raise UsageError(msg)
+        if self.pad is None:
+            object.__setattr__(self, "pad", "edge" if self.delta_indices or self.delta_timestamps else "none")
         for name, known in (("pad", get_args(Pad)), ("short", get_args(Short))):
             if getattr(self, name) not in known:
                 msg = f"windows: {name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
                 raise UsageError(msg)
+        if max(length, self.stride, self.history, *(abs(i) for some in self.deltas.values() for i in some)) > _FARTHEST:
+            msg = f"windows: no step is more than {_FARTHEST:,} steps away"
+            raise UsageError(msg)
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Windows:
@@ -54,8 +79,55 @@ class Windows:
 
     @property
     def fill(self) -> Literal["edge", "zero"]:
-        """What stands behind the end of an episode."""
+        """What stands outside of an episode."""
         return "zero" if self.pad == "zero" else "edge"
+
+    @property
+    def deltas(self) -> dict[str, list[int]]:
+        """By field: the steps to serve, counted from the item's; those in seconds made steps.
+
+        Raises:
+            UsageError: a field has none, or twice, or they are no steps.
+        """
+        found = {name: [_whole(name, step) for step in steps] for name, steps in self.delta_indices.items()}
+        for name, seconds in self.delta_timestamps.items():
+            if name in found:
+                msg = f"windows: {name} has delta_indices and delta_timestamps; give one of them"
+                raise UsageError(msg)
+            found[name] = [self._step(name, second) for second in seconds]
+        for name, steps in found.items():
+            if not steps:
+                msg = f"windows: no step of {name} is asked for; leave the field out with fields=[...]"
+                raise UsageError(msg)
+        return found
+
+    def _step(self, name: str, second: float) -> int:
+        if self.fps is None or not 0 < self.fps < math.inf:
+            msg = f"windows: delta_timestamps need fps, the steps per second of the episodes; it is {self.fps}"
+            raise UsageError(msg)
+        if not math.isfinite(second) or abs(second * self.fps - round(second * self.fps)) > _TOLERANCE * self.fps:
+            msg = f"windows: {name}: {second} s is no multiple of 1/{self.fps:g} s"
+            raise UsageError(msg)
+        return round(second * self.fps)
+
+    def offsets(self, name: str) -> Array | None:
+        """Return the steps of a field that are served, counted from the item's; None: that step, without an axis."""
+        steps = self.deltas.get(name)
+        if steps is not None:
+            return np.array(steps, dtype=np.int64)
+        return None if self.length is None else np.arange(-self.history, self.length)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The farthest steps before and behind an item's own, 0 or more each."""
+        asked = [step for steps in self.deltas.values() for step in steps]
+        return max(self.history, *(-step for step in asked), 0), max((self.length or 1) - 1, *asked, 0)
+
+    @property
+    def least(self) -> int:
+        """How many steps an episode has that is not short."""
+        before, behind = self.extent
+        return before + 1 + behind if self.pad == "none" else self.length or 1
 
     def counts(self, lengths: Array) -> Array:
         """Return how many windows each episode has.
@@ -64,15 +136,22 @@ class Windows:
             lengths: int64 (episodes) [steps]
             returns: int64 (episodes)
         """
-        last = lengths - 1 if self.pad != "none" else np.maximum(lengths - self.length, 0)
+        last = lengths - 1 if self.pad != "none" else np.maximum(lengths - self.least, 0)
         counts = last // self.stride + 1
         if self.short != "pad":
-            counts = np.where(lengths < self.length, 0, counts)
+            counts = np.where(lengths < self.least, 0, counts)
         return np.where(lengths > 0, counts, 0).astype(np.int64)
 
 
+def _whole(name: str, step: Any) -> int:
+    if isinstance(step, bool) or not isinstance(step, int | np.integer):
+        msg = f"windows: {name}: delta_indices are whole numbers of steps, not {step!r}"
+        raise UsageError(msg)
+    return int(step)
+
+
 class WindowIndex:
-    """The windows of all episodes in order: episode by episode, start by start.
+    """The windows of all episodes in order: episode by episode, step by step.
 
     Shapes:
         lengths: int64 (episodes) [steps]
@@ -92,12 +171,13 @@ class WindowIndex:
     """
 
     def __init__(self, windows: Windows, lengths: Array, usable: Array, *, skip: bool = False) -> None:
-        self.windows, self._lengths = windows, lengths
-        short = np.flatnonzero((lengths < windows.length) & usable)
+        self.windows, self._lengths, self._least = windows, lengths, windows.least
+        self._before = windows.extent[0] if windows.pad == "none" else 0
+        short = np.flatnonzero((lengths < self._least) & usable)
         if windows.short == "raise" and short.size:
             shown = ", ".join(f"{i} ({lengths[i]} steps)" for i in short[:5].tolist())
             msg = (
-                f"windows of {windows.length} steps: {short.size} episodes are shorter: {shown}. "
+                f"windows of {self._least} steps: {short.size} episodes are shorter: {shown}. "
                 f"Use short='pad' or short='drop', or shorter windows."
             )
             raise UsageError(msg)
@@ -108,17 +188,25 @@ class WindowIndex:
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    def locate(self, items: Array) -> tuple[Array, Array, Array]:
-        """Return episode, first step and number of real (not padded) steps of windows.
+    def locate(self, items: Array) -> tuple[Array, Array]:
+        """Return the episode of each item, and the step of it.
 
         Shapes:
             items: int64 (items), each in [0, len)
-            returns: int64 (items), int64 (items) [steps], int64 (items) [steps]
+            returns: int64 (items), int64 (items) [steps]
+
+        Notes:
+            Without padding the first item of an episode is the first step that has its whole history; in a short
+            episode that has none, the last step.
         """
         episodes = np.searchsorted(self._ends, items, side="right")
         before = np.where(episodes > 0, self._ends[episodes - 1], 0)
-        first = (items - before) * self.windows.stride
-        return episodes, first, np.minimum(self.windows.length, self._lengths[episodes] - first)
+        at = (items - before) * self.windows.stride + self._before
+        return episodes, np.minimum(at, self._lengths[episodes] - 1) if self._before else at
+
+    def lengths(self, episodes: Array) -> Array:
+        """Return the steps of episodes, int64 (episodes)."""
+        return self._lengths[episodes]
 
     def longest(self, usable: Array) -> int:
         """Return the steps of the longest usable episode."""

@@ -31,8 +31,9 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     """Samples of a cache as dicts of tensors, for a plain ``DataLoader``.
 
     Shapes:
-        a fixed field: (*item); a ragged one: (rows, *item); in window mode its steps: (length, *item)
-        <name>_is_pad: bool (length), in window mode: the steps that are not the episode's
+        a fixed field: (*item); a ragged one: (rows, *item); in window mode its steps: (steps, *item), or that of the
+        item: (*item)
+        <name>_is_pad: bool (steps), in window mode: the steps that are not the episode's
         <name>_is_present: bool (), of an optional field; text is "" and a value NaN or 0 where it is absent
 
     Args:
@@ -85,7 +86,18 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         if unknown:
             msg = f"{self._path}: no field {', '.join(unknown)}; there are {', '.join(self.cache.fields)}"
             raise UsageError(msg)
+        self._check_deltas()
         self._length = len(self._items)
+
+    def _check_deltas(self) -> None:
+        if self.windows is None:
+            return
+        dim = self.windows.dim
+        wrong = [name for name in self.windows.deltas if name not in self.fields or self.cache.fields[name].dim != dim]
+        if wrong:
+            there = ", ".join(name for name in self.fields if self.cache.fields[name].dim == dim) or "none"
+            msg = f"{self._path}: windows: no field {', '.join(wrong)} along {dim} is served; there is {there}"
+            raise UsageError(msg)
 
     def __len__(self) -> int:
         return self._length
@@ -189,10 +201,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             elif spec.dim is None:
                 columns[name] = torch.from_numpy(cache.gather(name, samples))
             elif windows is not None and spec.dim == windows.dim:
-                first, counts = self._items.steps(items)
-                steps = cache.gather_steps(name, samples, first, counts, windows.length, windows.fill)
-                columns[name] = torch.from_numpy(steps)
-                columns[f"{name}_is_pad"] = torch.from_numpy(np.arange(windows.length) >= counts[:, None])
+                columns |= self._window(name, windows, items)
             else:
                 values, lengths = cache.gather_ragged(name, samples)
                 columns[name] = Ragged(torch.from_numpy(values), np.cumsum(lengths).tolist())
@@ -200,3 +209,15 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             if present is not None:
                 columns[f"{name}_is_present"] = torch.from_numpy(present)
         return Batch(columns, len(items))
+
+    def _window(self, name: str, windows: Windows, items: Array) -> dict[str, Column]:
+        """Return the steps of a field, and which of them are not the episode's; one step has no axis of time."""
+        at, size = self._items.steps(items)
+        offsets = windows.offsets(name)
+        asked = np.zeros(1, np.int64) if offsets is None else offsets
+        values = self.cache.gather_steps(name, self._items.samples(items), at, asked, windows.fill)
+        if offsets is None:
+            return {name: torch.from_numpy(values[:, 0])}
+        steps = at[:, None] + offsets
+        is_pad = (steps < 0) | (steps >= size[:, None])
+        return {name: torch.from_numpy(values), f"{name}_is_pad": torch.from_numpy(is_pad)}

@@ -58,7 +58,7 @@ class Items:
         if self._count == 0 and windows is not None:
             cut = windows.windows
             msg = (
-                f"no window: none of the {samples:,} valid episodes has {cut.length} steps; the longest has "
+                f"no window: none of the {samples:,} valid episodes has {cut.least} steps; the longest has "
                 f"{windows.longest(usable)}. Pad short episodes (short='pad') or use shorter windows."
             )
             raise UsageError(msg)
@@ -77,11 +77,12 @@ class Items:
         return items if self._kept is None else self._kept[items]
 
     def steps(self, items: Array) -> tuple[Array, Array]:
-        """Return first step and number of real steps of each window, int64 (items) each."""
+        """Return the step of each item, and how many its episode has, int64 (items) each."""
         if self._windows is None:
             msg = "items are whole samples"
             raise UsageError(msg)
-        return self._windows.locate(items)[1:]
+        episodes, at = self._windows.locate(items)
+        return at, self._windows.lengths(episodes)
 
     def unusable(self, items: Array) -> Array:
         """Return the positions in `items` whose sample must not be served."""

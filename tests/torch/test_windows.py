@@ -1,0 +1,222 @@
+"""Windows hold the steps that a loop over whole episodes finds; many of them cost nothing."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.cache.codec import Codec
+from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec
+from datacheck.torch import CachedDataset, Windows
+from tests.cache.make import make_cache
+
+LENGTHS = [5, 0, 1, 8, 2, 13]
+SPECS = {"action": ArraySpec("float32", (2,), "T"), "step": ArraySpec("int64", (), "T"), "task": ArraySpec("int64")}
+
+
+def episodes(lengths):
+    rng = np.random.default_rng(3)
+    return [
+        {"action": rng.random((n, 2), np.float32), "step": 1000 * e + np.arange(n) + 1, "task": np.int64(e)}
+        for e, n in enumerate(lengths)
+    ]
+
+
+WRITTEN = episodes(LENGTHS)
+
+
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory):
+    """The episodes mapped, and compressed."""
+    folder = tmp_path_factory.mktemp("episodes")
+    return [make_cache(folder / str(i), SPECS, WRITTEN, k=2, codec=c) for i, c in enumerate([Codec(), Codec("zstd")])]
+
+
+def items_by_hand(cut, before, behind):
+    """Every item as (episode, step): the definition, written as loops."""
+    for episode, n in enumerate(LENGTHS):
+        least = before + 1 + behind if cut.pad == "none" else cut.length or 1
+        if n == 0 or (n < least and cut.short == "drop"):
+            continue
+        if cut.pad != "none":
+            steps = range(0, n, cut.stride)
+        elif n < least:
+            steps = [min(before, n - 1)]
+        else:
+            steps = [t for t in range(before, n, cut.stride) if t + behind < n]
+        yield from ((episode, step) for step in steps)
+
+
+def served_by_hand(episode, step, offsets, pad):
+    """Values and is_pad of one field around a step, one by one."""
+    values, outside = [], []
+    for offset in offsets:
+        wanted = step + offset
+        outside.append(not 0 <= wanted < len(episode))
+        value = episode[min(max(wanted, 0), len(episode) - 1)]
+        values.append(np.zeros_like(value) if outside[-1] and pad == "zero" else value)
+    return np.stack(values), outside
+
+
+offsets = st.lists(st.integers(-15, 15), min_size=1, max_size=5)
+
+
+@given(
+    st.one_of(st.none(), st.integers(1, 6)),
+    st.integers(1, 4),
+    st.sampled_from(["none", "edge", "zero", None]),
+    st.sampled_from(["drop", "pad"]),
+    st.integers(0, 3),
+    st.one_of(st.none(), offsets),
+    st.one_of(st.none(), offsets),
+    st.booleans(),
+)
+def test_windows_are_those_of_a_loop_over_whole_episodes(
+    caches, length, stride, pad, short, history, action, step, packed
+):
+    deltas = {name: some for name, some in (("action", action), ("step", step)) if some is not None}
+    history = 0 if length is None else history
+    cut = Windows(length, stride, pad, short, history=history, delta_indices=deltas)
+    assert cut.pad == (pad or ("edge" if deltas else "none"))
+    of_length = list(range(-history, length)) if length else None
+    chosen = {name: deltas.get(name, of_length) for name in ("action", "step")}
+    farthest = [0, -history, (length or 1) - 1, *itertools.chain(*deltas.values())]
+    expected = list(items_by_hand(cut, -min(farthest), max(farthest)))
+    if not expected:
+        with pytest.raises(UsageError, match=rf"none of the 6 valid episodes has {cut.least} steps"):
+            CachedDataset(caches[packed], windows=cut)
+        return
+    data = CachedDataset(caches[packed], windows=cut)
+    assert len(data) == len(expected)
+    batch = data[list(range(len(data)))[::-1]]
+    for place, (episode, at) in enumerate(expected[::-1]):
+        assert batch["task"][place] == episode  # the index asked is the index served
+        for name, around in chosen.items():
+            if around is None:
+                np.testing.assert_array_equal(batch[name][place].numpy(), WRITTEN[episode][name][at])
+                assert f"{name}_is_pad" not in batch
+                continue
+            values, is_pad = served_by_hand(WRITTEN[episode][name], at, around, cut.pad)
+            np.testing.assert_array_equal(batch[name][place].numpy(), values)
+            assert batch[f"{name}_is_pad"][place].tolist() == is_pad
+
+
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize(("frame_stack", "seq_length"), [(1, 1), (1, 4), (3, 1), (2, 3)])
+def test_history_and_length_are_the_frame_stack_and_seq_length_of_robomimic(caches, frame_stack, seq_length, padded):
+    """SequenceDataset: n - (frame_stack - 1) - (seq_length - 1) items of an episode, or n padded with the edge."""
+    how = {"pad": "edge", "short": "pad"} if padded else {"pad": "none", "short": "drop"}
+    cut = Windows(seq_length, history=frame_stack - 1, **how)
+    data = CachedDataset(caches[0], windows=cut)
+    expected, real = [], []
+    for demo in WRITTEN:
+        n = len(demo["step"])
+        for index in range(n if padded else n - (frame_stack - 1) - (seq_length - 1)):
+            at = index if padded else index + frame_stack - 1
+            begin, end = max(0, at - (frame_stack - 1)), min(n, at + seq_length)
+            pad = (max(0, frame_stack - 1 - at), max(0, at + seq_length - n))
+            expected.append(np.pad(demo["step"][begin:end], pad, mode="edge"))
+            real.append(np.pad(np.ones(end - begin, bool), pad))
+    batch = data[list(range(len(data)))]
+    np.testing.assert_array_equal(batch["step"].numpy(), np.stack(expected))
+    np.testing.assert_array_equal(~batch["step_is_pad"].numpy(), np.stack(real))
+
+
+def test_delta_timestamps_are_those_of_lerobot(caches):
+    """Seconds times fps, clamped to the episode, <key>_is_pad beside them; other fields are the frame alone."""
+    cut = Windows(delta_timestamps={"action": [-0.2, 0, 0.1]}, fps=10)
+    data = CachedDataset(caches[0], windows=cut)
+    assert len(data) == sum(LENGTHS)
+    first, last = data[0], data[4]
+    np.testing.assert_array_equal(first["action"].numpy(), WRITTEN[0]["action"][[0, 0, 1]])
+    assert first["action_is_pad"].tolist() == [True, False, False]
+    np.testing.assert_array_equal(last["action"].numpy(), WRITTEN[0]["action"][[2, 4, 4]])
+    assert last["action_is_pad"].tolist() == [False, False, True]
+    assert (int(last["step"]), last["step"].shape) == (5, ())
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"delta_timestamps": {"action": [0.15]}, "fps": 10}, r"0\.15 s is no multiple of 1/10 s"),
+        ({"delta_timestamps": {"action": [0.1]}}, "need fps"),
+        ({"delta_timestamps": {"action": [float("nan")]}, "fps": 10}, "no multiple"),
+        ({"delta_indices": {"action": [0.5]}}, "whole numbers of steps"),
+        ({"delta_indices": {"action": []}}, "no step of action"),
+        ({"delta_indices": {"action": [0]}, "delta_timestamps": {"action": [0]}, "fps": 1}, "give one of them"),
+        ({"delta_indices": {"action": [1 << 40]}}, "steps away"),
+        ({"history": 2}, "needs a length"),
+        ({"length": 2, "history": -1}, "0 or more"),
+    ],
+)
+def test_wrong_deltas_are_refused(said, message):
+    with pytest.raises(UsageError, match=message):
+        Windows(**said)
+
+
+def test_deltas_of_fields_that_are_not_served_are_refused(caches):
+    for name in ("reward", "task"):
+        with pytest.raises(UsageError, match=rf"no field {name} along T is served; there is action, step"):
+            CachedDataset(caches[0], windows=Windows(delta_indices={name: [0]}))
+    with pytest.raises(UsageError, match="there is action"):
+        CachedDataset(caches[0], fields=["action"], windows=Windows(delta_indices={"step": [0]}))
+
+
+_WORKER = """
+import sys
+from torch.utils.data import DataLoader, Dataset
+from datacheck.torch import CachedDataset, Windows
+
+def pss():
+    # KiB of everything that is mapped but the data
+    kib, counted = 0, True
+    with open("/proc/self/smaps") as file:
+        for line in file:
+            head = line.split()
+            if not head[0].endswith(":"):
+                counted = not line.rstrip().partition("/")[2].startswith(sys.argv[1][1:])
+            elif head[0] == "Pss:" and counted:
+                kib += int(head[1])
+    return kib
+
+class Asking(Dataset):
+    def __init__(self, data):
+        self.data, self.first = data, None
+    def __len__(self):
+        return len(self.data)
+    def __getitems__(self, items):
+        if self.first is None:
+            self.first = pss()
+        self.data.__getitems__(items)
+        return [pss() - self.first]
+
+data = CachedDataset(sys.argv[1], windows=Windows(8), fields=["step"])
+loader = DataLoader(
+    Asking(data), batch_size=1000, shuffle=True, num_workers=1, collate_fn=list, multiprocessing_context=sys.argv[2]
+)
+if __name__ == "__main__":
+    grown = [some[0] for some, _ in zip(loader, range(100))]
+    print(len(data), max(grown))
+"""
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_ten_million_windows_cost_less_than_ten_megabytes_of_a_worker(tmp_path, start):
+    count, steps = 20_000, 507
+    zeros = np.zeros(steps, np.int8)
+    make_cache(tmp_path / "data", {"step": ArraySpec("int8", (), "T")}, [{"step": zeros}] * count, k=4096)
+    script = tmp_path / "worker.py"
+    script.write_text(_WORKER)
+    run = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "data"), start], capture_output=True, text=True, check=True
+    )
+    windows, grown = map(int, run.stdout.split())
+    assert windows == 10_000_000
+    assert grown < 10 * 1024
