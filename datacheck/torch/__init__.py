@@ -11,6 +11,8 @@ from datacheck.registry import require, resolve
 
 _HOME = {
     "CachedDataset": "datacheck.torch.dataset",
+    "Mix": "datacheck.torch.mix",
+    "Sampler": "datacheck.torch.sampler",
     "Windows": "datacheck.cache.windows",
     "collate_pad": "datacheck.torch.collate",
     "collate_ragged": "datacheck.torch.collate",

@@ -18,11 +18,13 @@ from datacheck.cache.indices import sample_numbers
 from datacheck.cache.reader import Io
 from datacheck.cache.stored import Verify
 from datacheck.cache.windows import WindowIndex
+from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import UsageError
 from datacheck.torch.collate import Batch, Column, Ragged, Row, collate_rows
 from datacheck.torch.epoch import SharedEpoch
 from datacheck.torch.order import unpack
 from datacheck.torch.resample import Items, Policy
+from datacheck.torch.sampler import Sampler
 
 Array = np.ndarray[Any, Any]
 
@@ -160,6 +162,35 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             return batch
         samples = (self._transform(dict(row)) for row in batch)
         return [Row(sample, batch.kinds) if type(sample) is dict else sample for sample in samples]
+
+    def sampler(self, batch_size: int, *, shuffle: bool = True, seed: int | None = None, **options: Any) -> Sampler:
+        """Return batches of indices for ``DataLoader(dataset, batch_sampler=...)``.
+
+        Args:
+            batch_size: samples of a batch of one rank.
+            shuffle: in another order each epoch.
+            seed: of the order; the dataset's where it is None.
+            options: see `Sampler`.
+        """
+        return Sampler(self, batch_size, shuffle=shuffle, seed=self._seed if seed is None else seed, **options)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of what each index stands for: content, validity, windows, policy, seed of the substitutes."""
+        usable = digest_bytes(np.packbits(self.cache.usable).tobytes())
+        cut = self.windows
+        windows = cut and [cut.length, cut.stride, cut.pad, cut.short, cut.dim, cut.history, cut.deltas]
+        return digest_value([self.cache.manifest.content_root, usable, windows, self._policy, self._seed])
+
+    def shard_starts(self) -> Array:
+        """Return the first item of each shard of the cache that has any, int64 (shards)."""
+        wanted = np.arange(0, len(self.cache), self.cache.root.shard_samples)
+        first, last = np.zeros_like(wanted), np.full_like(wanted, len(self))
+        while (searched := first < last).any():  # items are in the order of samples
+            middle = (first + last) // 2
+            before = searched & (self._items.samples(np.minimum(middle, len(self) - 1)) < wanted)
+            first, last = np.where(before, middle + 1, first), np.where(searched & ~before, middle, last)
+        return np.unique(first[first < len(self)])
 
     def substituted(self, index: int) -> int:
         """Return the index that is served in the place of `index` in the present epoch; itself where it is valid."""

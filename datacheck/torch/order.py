@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+import struct
+from typing import Any, TypeAlias
 
 import numpy as np
+import xxhash
 
+from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import UsageError
 
 Array = np.ndarray[Any, Any]
+Key: TypeAlias = tuple[int, int, int, int]  # seed, epoch, purpose, number
 
 _ITEM_BITS = 40
 MAX_ITEMS = 1 << _ITEM_BITS
 MAX_EPOCH = (1 << (63 - _ITEM_BITS)) - 2
+
+_ROUNDS = 16  # even; with 8 or fewer, orders of 5 to 16 items are visibly not uniform
+_ITEMS, _BLOCKS, _POOLS, _DRAWS, MIX = range(5)  # purposes of keys; those from MIX on are of a mix
+_KEY = struct.Struct("<QQQQQ")
+_U = np.uint64
 
 
 def whole_number(name: str, value: Any, least: int = 0, most: int = MAX_EPOCH) -> int:
@@ -59,3 +68,186 @@ def unpack(numbers: Array, epoch: int) -> tuple[Array, Array]:
     packed = numbers >= MAX_ITEMS
     epochs = np.where(packed, (numbers >> _ITEM_BITS) - 1, epoch)
     return epochs, np.where(packed, numbers & (MAX_ITEMS - 1), numbers)
+
+
+# ------------------------------------------------------------------------------------------ random numbers
+
+
+def _keys(key: Key, count: int) -> Array:
+    """Return `count` words of 64 random bits that belong to `key`."""
+    return np.array([xxhash.xxh3_64_intdigest(_KEY.pack(*key, number)) for number in range(count)], dtype=np.uint64)
+
+
+def _mixed(words: Array, key: Any) -> Array:
+    """Return 64 random bits that belong to each (word, key): the finalizer of SplitMix64."""
+    words = words ^ key
+    words = (words ^ (words >> _U(30))) * _U(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> _U(27))) * _U(0x94D049BB133111EB)
+    mixed: Array = words ^ (words >> _U(31))
+    return mixed
+
+
+def permuted(numbers: Array, n: int, key: Key) -> Array:
+    """Return each of `numbers` under the permutation of [0, n) that belongs to `key`.
+
+    Shapes:
+        numbers: int64 (numbers), each in [0, n)
+        returns: int64 (numbers)
+
+    Notes:
+        A Feistel network over the bits of n - 1, halves that differ by at most one bit; what falls behind n is put
+        through it again (cycle walking), less than once a number on average.
+
+    Reference:
+        Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002.
+    """
+    bits = (n - 1).bit_length()
+    low = _U(bits // 2)
+    masks = (_U((1 << (bits - bits // 2)) - 1), _U((1 << (bits // 2)) - 1))
+    keys = _keys(key, _ROUNDS)
+    words = numbers.astype(np.uint64)
+    walking = np.arange(len(words))
+    while walking.size:
+        upper, lower = words[walking] >> low, words[walking] & masks[1]
+        for number in range(0, _ROUNDS, 2):
+            upper ^= _mixed(lower, keys[number]) & masks[0]
+            lower ^= _mixed(upper, keys[number + 1]) & masks[1]
+        words[walking] = found = upper << low | lower
+        walking = walking[found >= n]
+    return words.astype(np.int64)
+
+
+# ------------------------------------------------------------------------------------------ the order
+
+
+class Order:
+    """The order of a dataset's items: (epoch, position) -> item.
+
+    Shapes:
+        blocks: int64 (blocks); weights: float64 (items)
+
+    Args:
+        n: number of items, 1 to 2**40 - 1.
+        seed: 0 or more.
+        shuffle: False: position is item.
+        blocks: shuffle `pool` blocks at a time: the first item of each block, or how many items make one.
+        pool: how many blocks are shuffled together, 1 or more.
+        weights: how often each item is drawn, with replacement; any scale, 0 is never.
+        samples: positions of an epoch, where there are weights; as many as items where it is None.
+
+    Raises:
+        UsageError: a value is out of range, or two of them exclude each other.
+
+    Notes:
+        A pure function, equal in every process. Memory: nothing; of blocks, 32 bytes a block; of weights, 8 bytes an
+        item. Without weights every item has exactly one position, any with equal probability. With blocks, two items
+        of one block are neighbours about n / (items of a pool) times as often as in a full shuffle.
+    """
+
+    def __init__(
+        self, n: int, seed: int, *, shuffle: bool = True, blocks: Array | int | None = None, pool: int = 16,
+        weights: Any = None, samples: int | None = None,
+    ) -> None:  # fmt: skip
+        self.n = whole_number("items", n, 1, MAX_ITEMS - 1)
+        self.seed = whole_number("seed", seed, 0, (1 << 63) - 1)
+        self.shuffle, self.pool = shuffle, whole_number("pool", pool, 1, MAX_ITEMS)
+        for name, given in (("blocks", blocks), ("weights", weights)):
+            if given is not None and not shuffle:
+                msg = f"{name} say how to shuffle; shuffle=False keeps the order of the items"
+                raise UsageError(msg)
+        if blocks is not None and weights is not None:
+            msg = "blocks and weights exclude each other: a draw by weight has no neighbours"
+            raise UsageError(msg)
+        if samples is not None and weights is None:
+            msg = f"samples={samples!r} is for weights; without them an epoch has each of the {n:,} items once"
+            raise UsageError(msg)
+        self._starts = None if blocks is None else _starts(blocks, self.n)
+        self._sums = None if weights is None else _sums(weights, self.n)
+        self._length = self.n if samples is None else whole_number("samples", samples, 1, MAX_ITEMS - 1)
+        self._last: tuple[int, Array, Array] | None = None  # epoch, its order of blocks, where each ends
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def digest(self) -> str:
+        """Digest of the parameters: equal orders have equal ones."""
+        said: dict[str, Any] = {"n": self.n, "seed": self.seed, "shuffle": self.shuffle, "samples": self._length}
+        for name, array in (("blocks", self._starts), ("weights", self._sums)):
+            if array is not None:
+                said[name] = digest_bytes(np.ascontiguousarray(array).tobytes())
+        return digest_value(said if self._starts is None else said | {"pool": self.pool})
+
+    def items(self, epoch: int, positions: Array) -> Array:
+        """Return the items at positions of an epoch.
+
+        Shapes:
+            positions: int64 (positions), each in [0, len)
+            returns: int64 (positions)
+        """
+        epoch = whole_number("epoch", epoch)
+        if self._sums is not None:
+            return self._drawn(self._sums, epoch, positions)
+        if not self.shuffle:
+            return positions
+        if self._starts is None:
+            return permuted(positions, self.n, (self.seed, epoch, _ITEMS, 0))
+        return self._blocked(self._starts, epoch, positions)
+
+    def _drawn(self, sums: Array, epoch: int, positions: Array) -> Array:
+        first, second = _keys((self.seed, epoch, _DRAWS, 0), 2)
+        uniform = (_mixed(_mixed(positions.astype(np.uint64), first), second) >> _U(11)) * 2.0**-53
+        # a product may be rounded up to the whole sum, where no item is
+        drawn: Array = np.searchsorted(sums, np.minimum(uniform * sums[-1], np.nextafter(sums[-1], 0)), side="right")
+        return drawn
+
+    def _blocked(self, starts: Array, epoch: int, positions: Array) -> Array:
+        if self._last is None or self._last[0] != epoch:
+            blocks = permuted(np.arange(len(starts)), len(starts), (self.seed, epoch, _BLOCKS, 0))
+            self._last = (epoch, blocks, np.cumsum(np.diff(starts, append=self.n)[blocks]))
+        _, blocks, ends = self._last
+        # an epoch begins anywhere: otherwise the items of a short block would favour its end
+        first = int(permuted(np.zeros(1, np.int64), self.n, (self.seed, epoch, _BLOCKS, 1))[0])
+        positions = (positions + first) % self.n
+        pool_ends = np.append(ends[self.pool - 1 : -1 : self.pool], self.n)
+        pools = np.searchsorted(pool_ends, positions, side="right")
+        places = np.empty_like(positions)
+        for pool in np.unique(pools).tolist():
+            of = np.flatnonzero(pools == pool)
+            start = int(pool_ends[pool - 1]) if pool else 0
+            size = int(pool_ends[pool]) - start
+            places[of] = start + permuted(positions[of] - start, size, (self.seed, epoch, _POOLS, pool))
+        slots = np.searchsorted(ends, places, side="right")
+        before = np.where(slots > 0, ends[slots - 1], 0)
+        items: Array = starts[blocks[slots]] + places - before
+        return items
+
+
+def _starts(blocks: Array | int, n: int) -> Array:
+    if not isinstance(blocks, np.ndarray):
+        return np.arange(0, n, whole_number("block", blocks, 1, MAX_ITEMS))
+    if not len(blocks) or blocks[0] != 0 or blocks[-1] >= n or (np.diff(blocks) <= 0).any():
+        msg = f"blocks: first items of blocks rise from 0 to below {n}"
+        raise UsageError(msg)
+    return blocks.astype(np.int64)
+
+
+def _sums(weights: Any, n: int) -> Array:
+    try:
+        array = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        msg = f"weights: {error}; one number per item is wanted"
+        raise UsageError(msg) from error
+    if array.shape != (n,):
+        msg = f"weights of shape {array.shape}; one per item is wanted: ({n},)"
+        raise UsageError(msg)
+    wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+    if wrong.size:
+        msg = f"weights: {wrong.size} are negative or not finite, the first at item {wrong[0]}: {array[wrong[0]]}"
+        raise UsageError(msg)
+    largest = array.max()
+    if largest == 0:
+        msg = f"weights: all {n} are 0, so nothing can be drawn"
+        raise UsageError(msg)
+    sums: Array = np.cumsum(array / largest)
+    return sums

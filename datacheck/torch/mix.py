@@ -1,0 +1,191 @@
+"""Several datasets as one: which item of which dataset item i of an epoch is, by arithmetic."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence, Sized
+from fractions import Fraction
+from typing import Any, Literal, get_args
+
+import numpy as np
+from torch.utils.data import Dataset
+
+from datacheck.cache.indices import sample_numbers
+from datacheck.digest import digest_value
+from datacheck.errors import UsageError
+from datacheck.torch.epoch import SharedEpoch
+from datacheck.torch.order import MAX_ITEMS, MIX, Array, pack, permuted, unpack, whole_number
+
+Stop = Literal["first_exhausted", "all_exhausted"]
+
+
+class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
+    """Several map-style datasets mixed in fixed shares.
+
+    Args:
+        datasets: one or more; each sample comes from one of them as it is.
+        weights: the share of each, any scale, above 0; None: as many items as each has, so that each item comes once.
+        seed: of the mixing, 0 or more.
+        stop: "first_exhausted": an epoch ends when the first dataset has been served whole; "all_exhausted": when all
+            have been, and smaller ones more often than once.
+
+    Raises:
+        UsageError: a dataset is empty; weights are not one per dataset, or not above 0; `stop` is unknown.
+
+    Notes:
+        Item i is a pure function of (seed, epoch, i). An epoch has exactly the shares, rounded to whole items, in mixed
+        order. What is not served whole has other items each epoch; what comes several times has each item as often as
+        any other, or once more. Weights count as the decimal numbers that they are written as.
+    """
+
+    decodes_epoch = True
+
+    def __init__(
+        self, datasets: Sequence[Sized], *, weights: Sequence[float] | None = None, seed: int = 0,
+        stop: Stop = "first_exhausted",
+    ) -> None:  # fmt: skip
+        self.datasets: tuple[Any, ...] = tuple(datasets)
+        self._lengths = [len(dataset) for dataset in self.datasets]
+        if not self.datasets or 0 in self._lengths:
+            msg = f"a mix of datasets with {', '.join(map(str, self._lengths)) or 'no'} items; each needs one or more"
+            raise UsageError(msg)
+        if stop not in get_args(Stop):
+            msg = f"stop={stop!r} is not one of {', '.join(get_args(Stop))}"
+            raise UsageError(msg)
+        self._seed = whole_number("seed", seed, 0, (1 << 63) - 1)
+        self._counts = _counts(self._lengths, _shares(weights, self._lengths), stop)
+        self._length = whole_number("items of an epoch", sum(self._counts), 1, MAX_ITEMS - 1)
+        self._ends = np.cumsum(self._counts)
+        self._epoch = SharedEpoch()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        return (
+            f"<Mix of {len(self.datasets)}: {len(self):,} items, {', '.join(f'{n:,}' for n in self._counts)} of each>"
+        )
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of plain indices; those of our samplers carry their own."""
+        return self._epoch.get()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of plain indices, in all workers and all datasets; call it before each epoch."""
+        self._epoch.set(epoch)
+        for dataset in self.datasets:
+            tell = getattr(dataset, "set_epoch", None)
+            if callable(tell):
+                tell(epoch)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what each index stands for."""
+        parts = [getattr(dataset, "fingerprint", None) or len(dataset) for dataset in self.datasets]
+        return digest_value([parts, self._counts, self._seed])
+
+    def locate(self, indices: Sequence[int] | Array) -> tuple[Array, Array, Array]:
+        """Return epoch, dataset and item in that dataset of each index, int64 (indices) each.
+
+        Raises:
+            IndexError: an index is out of range.
+        """
+        epochs, items = unpack(sample_numbers(indices), self.epoch)
+        if len(items) and (items.min() < -len(self) or items.max() >= len(self)):
+            msg = f"index {items.min()} to {items.max()} of a mix with {len(self)} items"
+            raise IndexError(msg)
+        items = np.where(items < 0, items + len(self), items)
+        of, found = np.empty_like(items), np.empty_like(items)
+        for epoch in np.unique(epochs).tolist():
+            here = np.flatnonzero(epochs == epoch)
+            of[here], found[here] = self._placed(epoch, items[here])
+        return epochs, of, found
+
+    def _placed(self, epoch: int, items: Array) -> tuple[Array, Array]:
+        places = permuted(items, len(self), (self._seed, epoch, MIX, 0))
+        of = np.searchsorted(self._ends, places, side="right")
+        found = np.empty_like(items)
+        for number in np.unique(of).tolist():
+            here = np.flatnonzero(of == number)
+            nth = places[here] - (int(self._ends[number]) - self._counts[number])
+            rounds, within = np.divmod(nth, self._lengths[number])
+            for again in np.unique(rounds).tolist():  # each round is in an order of its own
+                at = np.flatnonzero(rounds == again)
+                key = (self._seed, epoch, MIX + 1 + number, again)
+                found[here[at]] = permuted(within[at], self._lengths[number], key)
+        return of, found
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return one sample."""
+        return self.__getitems__([operator.index(index)])[0]
+
+    def __getitems__(self, indices: Sequence[int] | Array) -> list[Any]:
+        """Return the samples at `indices`, in that order, each dataset asked once per epoch.
+
+        Raises:
+            IndexError: an index is out of range.
+            UsageError: dicts of two datasets have different fields, so that no collate could join them.
+        """
+        epochs, of, items = self.locate(indices)
+        samples: list[Any] = [None] * len(items)
+        for number in np.unique(of).tolist():
+            dataset = self.datasets[number]
+            for epoch in np.unique(epochs[of == number]).tolist():
+                here = np.flatnonzero((of == number) & (epochs == epoch))
+                asked = pack(epoch, items[here]) if getattr(dataset, "decodes_epoch", False) else items[here]
+                for place, sample in zip(here.tolist(), _asked(dataset, asked.tolist()), strict=True):
+                    samples[place] = sample
+        self._check_fields(of, samples)
+        return samples
+
+    def _check_fields(self, of: Array, samples: list[Any]) -> None:
+        numbers, first = np.unique(of, return_index=True)
+        found = {
+            number: set(samples[at])
+            for number, at in zip(numbers.tolist(), first.tolist(), strict=True)
+            if isinstance(samples[at], Mapping)
+        }
+        for number, fields in found.items():
+            other = min(found)
+            if fields != found[other]:
+                differing = ", ".join(sorted(map(str, fields ^ found[other])))
+                msg = (
+                    f"datasets {other} and {number} of a mix have different fields: only one has {differing}. "
+                    f"Choose common ones (fields=[...]), or bring them in line with transform=."
+                )
+                raise UsageError(msg)
+
+
+def _asked(dataset: Any, indices: list[int]) -> Any:
+    gather = getattr(dataset, "__getitems__", None)
+    return [dataset[index] for index in indices] if gather is None else gather(indices)
+
+
+def _shares(weights: Sequence[float] | None, lengths: list[int]) -> list[Fraction]:
+    if weights is None:
+        return [Fraction(n, sum(lengths)) for n in lengths]
+    said = [str(weight) for weight in np.asarray(weights).ravel().tolist()]
+    if len(said) != len(lengths):
+        msg = f"{len(said)} weights for {len(lengths)} datasets; one each is wanted"
+        raise UsageError(msg)
+    try:
+        exact = [Fraction(weight) for weight in said]
+    except ValueError:  # NaN, infinite, text
+        exact = [Fraction(0)]
+    if min(exact) <= 0:
+        msg = f"weights {', '.join(said)}; each is above 0: leave a dataset out that is never to be served"
+        raise UsageError(msg)
+    return [weight / sum(exact) for weight in exact]
+
+
+def _counts(lengths: list[int], shares: list[Fraction], stop: Stop) -> list[int]:
+    """Return how many items of each dataset an epoch has: the shares of it, by largest remainder."""
+    needed = [n / share for n, share in zip(lengths, shares, strict=True)]
+    whole = int(min(needed)) if stop == "first_exhausted" else -int(-max(needed) // 1)
+    exact = [share * whole for share in shares]
+    counts = [int(count) for count in exact]
+    by_rest = sorted(range(len(exact)), key=lambda number: counts[number] - exact[number])
+    for number in by_rest[: whole - sum(counts)]:
+        counts[number] += 1
+    return counts

@@ -1,0 +1,277 @@
+"""Batches of indices for a plain DataLoader: one order for all ranks and workers, resumed at any step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sized
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch.utils.data import Sampler as TorchSampler
+
+from datacheck.digest import digest_value
+from datacheck.errors import UsageError
+from datacheck.torch.order import Array, Order, pack, whole_number
+
+VERSION = 1  # of the state
+_AHEAD = 8192  # positions that are put in order at once: one by one costs a hundred times as much
+
+
+@dataclass
+class _Pass:
+    """One way through an epoch.
+
+    Args:
+        epoch: which.
+        start: positions that were consumed before it.
+        batches: global batches handed out.
+    """
+
+    epoch: int
+    start: int
+    batches: int = 0
+
+
+class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untyped here
+    """Batches of indices: ``DataLoader(dataset, batch_sampler=Sampler(dataset, batch_size))``.
+
+    Args:
+        dataset: what is indexed; one that decodes epochs (`CachedDataset`, `Mix`) gets them in each index.
+        batch_size: samples of a batch of one rank, 1 or more.
+        shuffle: False: in the order of the items, each epoch.
+        seed: 0 or more.
+        drop_last: leave the positions out that fill no global batch; otherwise the last one is filled up from the
+            beginning of the same epoch, so that every batch of every rank is full.
+        block: shuffle blocks, not samples: "shard" of the cache, or how many items make one.
+        pool: how many blocks are shuffled together.
+        weights: how often each item is drawn, with replacement (items); any scale, 0 is never.
+        samples: positions of an epoch, where there are weights; as many as items where it is None.
+        rank, world_size: where None, as torch.distributed says when it is asked for batches, else 0 and 1.
+
+    Raises:
+        UsageError: a value is out of range, two of them exclude each other, or there is no whole batch to drop to.
+
+    Notes:
+        A global batch is batch_size * world_size positions of the epoch; rank r has the r-th part. Order and batches
+        depend on (seed, epoch, position) only: with a constant global batch, world size and workers change nothing.
+        Each ``iter()`` is an epoch: the one that was set or loaded, else the next. All ranks get equally many batches.
+    """
+
+    def __init__(
+        self, dataset: Sized, batch_size: int, *, shuffle: bool = True, seed: int = 0, drop_last: bool = False,
+        block: int | Literal["shard"] | None = None, pool: int = 16, weights: Any = None, samples: int | None = None,
+        rank: int | None = None, world_size: int | None = None,
+    ) -> None:  # fmt: skip
+        self.batch_size, self.drop_last = whole_number("batch_size", batch_size, 1), drop_last
+        if (rank is None) != (world_size is None):
+            msg = f"rank={rank!r}, world_size={world_size!r}: give both or none"
+            raise UsageError(msg)
+        if rank is not None and world_size is not None:
+            whole_number("rank", rank, 0, whole_number("world_size", world_size, 1) - 1)
+        self._placed = None if rank is None or world_size is None else (rank, world_size)
+        self._dataset, self._packed = dataset, bool(getattr(dataset, "decodes_epoch", False))
+        blocks = _shards(dataset) if block == "shard" else block
+        self.order = Order(
+            len(dataset), seed, shuffle=shuffle, blocks=blocks, pool=pool, weights=weights, samples=samples
+        )
+        self._pass = _Pass(0, 0)
+        if not len(self):
+            msg = (
+                f"{len(self.order):,} samples are fewer than a global batch ({self.batch_size:,} on each of "
+                f"{self.world_size} ranks), and drop_last=True leaves nothing"
+            )
+            raise UsageError(msg)
+
+    # ------------------------------------------------------------------------------------------ shape
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+        if self._placed is not None:
+            return self._placed[1]
+        return int(torch.distributed.get_world_size()) if _distributed() else 1
+
+    @property
+    def rank(self) -> int:
+        """Which of them this is."""
+        if self._placed is not None:
+            return self._placed[0]
+        return int(torch.distributed.get_rank()) if _distributed() else 0
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of a batch of all ranks together."""
+        return self.batch_size * self.world_size
+
+    def __len__(self) -> int:
+        """Return the batches of a whole epoch, the same on every rank."""
+        return self._left(0)
+
+    @property
+    def repeated(self) -> int:
+        """How many positions of an epoch's last global batch are repeated to fill it."""
+        return 0 if self.drop_last else len(self) * self.global_batch - len(self.order)
+
+    @property
+    def dropped(self) -> int:
+        """How many positions of an epoch are left out."""
+        return len(self.order) % self.global_batch if self.drop_last else 0
+
+    def __repr__(self) -> str:
+        last = f"{self.dropped} left out" if self.drop_last else f"{self.repeated} repeated in the last"
+        return (
+            f"<Sampler {len(self.order):,} samples, {len(self):,} batches of {self.batch_size} on each of "
+            f"{self.world_size} ranks, {last}>"
+        )
+
+    def _left(self, consumed: int) -> int:
+        left = len(self.order) - consumed
+        return left // self.global_batch if self.drop_last else -(-left // self.global_batch)
+
+    # ------------------------------------------------------------------------------------------ epochs
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the pass that was begun last, or that the next one is of, if none was."""
+        return self._pass.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next pass be of `epoch`; where a state of that epoch was just loaded, the rest of it.
+
+        Raises:
+            UsageError: it is no whole number of 0 or more.
+        """
+        epoch = whole_number("epoch", epoch)
+        if epoch != self._pass.epoch or self._pass.batches:
+            self._begin(_Pass(epoch, 0))
+        else:
+            self._begin(self._pass)
+
+    def _begin(self, new: _Pass) -> None:
+        self._pass = new
+        tell = getattr(self._dataset, "set_epoch", None)
+        if callable(tell):
+            tell(new.epoch)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Begin a pass; batches are those of this rank."""
+        last = self._pass
+        # a DataLoader with workers calls this twice before it takes a batch: what handed out nothing is begun anew
+        self._begin(_Pass(last.epoch + 1, 0) if last.batches else _Pass(last.epoch, last.start))
+        return self._batches(self._pass)
+
+    def _batches(self, of: _Pass) -> Iterator[list[int]]:
+        size, rank, whole = self.batch_size, self.rank, self.global_batch
+        left = self._left(of.start)
+        step = max(1, _AHEAD // size)
+        for first in range(0, left, step):
+            numbers = np.arange(first, min(first + step, left))
+            positions = of.start + numbers[:, None] * whole + (rank * size + np.arange(size))
+            items = self.order.items(of.epoch, positions.reshape(-1) % len(self.order))
+            indices = pack(of.epoch, items) if self._packed else items
+            for batch in indices.reshape(-1, size).tolist():
+                of.batches += 1
+                yield batch
+
+    @property
+    def sampler(self) -> IndexSampler:
+        """The same indices one by one: ``DataLoader(dataset, batch_size=..., sampler=batches.sampler)``."""
+        return IndexSampler(self)
+
+    # ------------------------------------------------------------------------------------------ state
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what is served and of the order's parameters; batch, ranks and `drop_last` are not among them."""
+        data = getattr(self._dataset, "fingerprint", None)
+        data = digest_value({"items": len(self._dataset)}) if data is None else data
+        return f"{data[:16]}-{self.order.digest[:16]}"
+
+    def state_dict(self, batches: int | None = None) -> dict[str, Any]:
+        """Return where the loop is: epoch, samples consumed by all ranks, seed, fingerprint.
+
+        Args:
+            batches: how many batches the loop has had since this pass over the loader began. None: as many as were
+                handed out, which is true with ``num_workers=0``; workers fetch ahead, and what they have fetched is
+                lost where `batches` does not say so.
+
+        Raises:
+            UsageError: `batches` is more than were handed out.
+        """
+        now = self._pass
+        had = now.batches if batches is None else whole_number("batches", batches, 0, now.batches)
+        consumed = now.start + had * self.global_batch
+        ended = self._left(consumed) <= 0
+        where = {"epoch": now.epoch + 1, "consumed": 0} if ended else {"epoch": now.epoch, "consumed": consumed}
+        return {"version": VERSION, **where, "seed": self.order.seed, "fingerprint": self.fingerprint}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state says; the next pass is the rest of that epoch, and later ones are whole.
+
+        Args:
+            state: of `state_dict`, also of another batch size or number of ranks: the order goes on at its position.
+
+        Raises:
+            UsageError: it is of another version, seed, cache or order, or no state; nothing has changed then.
+        """
+        names = {"version", "epoch", "consumed", "seed", "fingerprint"}
+        if not isinstance(state, Mapping) or "version" not in state:
+            msg = "this is no state of a Sampler; it has version, epoch, consumed, seed, fingerprint"
+            raise UsageError(msg)
+        if state["version"] != VERSION:
+            msg = f"a state of version {state['version']!r}; this datacheck reads version {VERSION}"
+            raise UsageError(msg)
+        if set(state) != names:
+            msg = f"a state of a Sampler has {', '.join(sorted(names))}; this one has {', '.join(map(str, state))}"
+            raise UsageError(msg)
+        if state["seed"] != self.order.seed:
+            msg = f"a state of seed {state['seed']!r}; this sampler has seed {self.order.seed}"
+            raise UsageError(msg)
+        self._check_fingerprint(state["fingerprint"])
+        epoch = whole_number("epoch", state["epoch"])
+        consumed = whole_number("consumed", state["consumed"], 0, len(self.order) - 1)
+        self._begin(_Pass(epoch, consumed) if self._left(consumed) > 0 else _Pass(epoch + 1, 0))
+
+    def _check_fingerprint(self, theirs: Any) -> None:
+        ours = self.fingerprint
+        if theirs == ours:
+            return
+        data = str(theirs).partition("-")[0] != ours.partition("-")[0]
+        what = (
+            "another cache, other windows or another policy for invalid samples"
+            if data
+            else "another order: shuffle, block, pool, weights or samples differ"
+        )
+        msg = f"a state of {what} ({theirs}; here it is {ours}). Open what the state was saved with, or begin anew."
+        raise UsageError(msg)
+
+
+class IndexSampler(TorchSampler[int]):  # type: ignore[misc]
+    """The indices of a `Sampler` one by one; `set_epoch` is its."""
+
+    def __init__(self, batches: Sampler) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches) * self._batches.batch_size
+
+    def __iter__(self) -> Iterator[int]:
+        return (index for batch in self._batches for index in batch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next pass be of `epoch`."""
+        self._batches.set_epoch(epoch)
+
+
+def _distributed() -> bool:
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
+def _shards(dataset: Any) -> Array:
+    starts = getattr(dataset, "shard_starts", None)
+    if starts is None:
+        msg = f"block='shard': {type(dataset).__name__} has no shards; say how many items make a block"
+        raise UsageError(msg)
+    found: Array = starts()
+    return found
