@@ -189,24 +189,30 @@ class Cache:
             raise UsageError(msg)
         return self._arrays[layout.field_path(field)].take(self._numbers(indices), out)
 
-    def gather_ragged(self, field: str, indices: Indices) -> tuple[Array, Array]:
+    def gather_ragged(self, field: str, indices: Indices, out: Array | None = None) -> tuple[Array, Array]:
         """Return a ragged field of samples, one behind the other.
 
         Shapes:
             indices: int (samples)
             returns: values (rows, *item) and lengths int64 (samples) [rows]
 
+        Args:
+            field: name of a field with a ragged dimension.
+            indices: sample numbers, in any order, repeats allowed.
+            out: where to, of the field's dtype and so many rows (see `lengths`), C-contiguous; made where it is None.
+
         Raises:
-            UsageError: no such field, or it is not ragged.
+            UsageError: no such field, it is not ragged, or `out` has other rows.
             IndexError: a sample number is out of range.
             CorruptionError: what is stored is not what was written.
         """
         dim = self._dim(field)
-        return self._rows(layout.field_path(field), dim, self._numbers(indices))
+        return self._rows(layout.field_path(field), dim, self._numbers(indices), out)
 
     def gather_steps(
-        self, field: str, indices: Indices, at: Array, offsets: Array, fill: Literal["edge", "zero"]
-    ) -> Array:
+        self, field: str, indices: Indices, at: Array, offsets: Array, fill: Literal["edge", "zero"],
+        out: Array | None = None,
+    ) -> Array:  # fmt: skip
         """Return steps at[i] + offsets of a ragged field of samples; what lies outside of one is filled.
 
         Shapes:
@@ -215,10 +221,14 @@ class Cache:
             returns: (samples, steps, *item)
 
         Args:
+            field: name of a field with a ragged dimension.
+            indices, at: which step of which samples.
+            offsets: of the wanted steps from there.
             fill: "edge": by the nearest step that there is; "zero": by zeros.
+            out: where to, of the field's dtype, C-contiguous; made where it is None.
 
         Raises:
-            UsageError: no such field, or it is not ragged.
+            UsageError: no such field, it is not ragged, or `out` has another shape.
             CorruptionError: what is stored is not what was written, or a step is asked for that is not there.
         """
         dim, array = self._dim(field), self._arrays[layout.field_path(field)]
@@ -227,7 +237,7 @@ class Cache:
             self._place.fail(f"rows/{dim}: an episode is shorter than it was")
         asked = at[:, None] + offsets
         steps = np.clip(asked, 0, size[:, None] - 1)
-        out = np.empty((*asked.shape, *array.grid.item), array.dtype)
+        out = array.room(out, asked.shape)
         array.check_bounds(start, size)
         array.take((start[:, None] + steps).reshape(-1), out.reshape(-1, *array.grid.item))
         if fill == "zero":
@@ -364,12 +374,12 @@ class Cache:
         start, length = (self._arrays[layout.rows_path(dim, what)].take(numbers) for what in ("start", "length"))
         return start, length
 
-    def _rows(self, path: str, dim: str, numbers: Array) -> tuple[Array, Array]:
+    def _rows(self, path: str, dim: str, numbers: Array, out: Array | None = None) -> tuple[Array, Array]:
         array = self._arrays[path]
         start, length = self._row_table(dim, numbers)
         array.check_bounds(start, length)
         ends = np.cumsum(length)
-        values = np.empty((int(ends[-1]) if len(ends) else 0, *array.grid.item), array.dtype)
+        values = array.room(out, (int(ends[-1]) if len(ends) else 0,))
         first = runs(start, length, array.grid.shard)
         at = ends - length
         array.spans(start[first], np.add.reduceat(length, first) if first.size else length, values, at[first])

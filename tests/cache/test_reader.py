@@ -164,8 +164,37 @@ def test_rows_side_by_side_are_read_at_once(made, monkeypatch):
         calls.clear()
         assert cache.gather("cloud", list(asked)).tobytes() == expected[list(asked)].tobytes()
         assert len(calls) == count
-    with pytest.raises(ValueError, match="C-contiguous"):
+    with pytest.raises(UsageError, match="contiguous"):
         cache.gather("cloud", [1], np.empty((1, 2048), np.float32)[:, ::2])
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+@pytest.mark.parametrize("verify", ["manifest", "always"])
+def test_rows_go_where_the_caller_says(made, io, verify):
+    folder, samples = made
+    cache, asked = open_cache(folder, io=io, verify=verify), [7, 0, 9, 9]
+    fixed = np.full((4, *samples[0]["cloud"].shape), -1, np.float32)
+    assert cache.gather("cloud", asked, fixed) is fixed
+    np.testing.assert_array_equal(fixed, np.array([samples[i]["cloud"] for i in asked]))
+    expected = np.concatenate([samples[i]["points"] for i in asked])
+    ragged = np.full_like(expected, -1)
+    values, lengths = cache.gather_ragged("points", asked, ragged)
+    assert values is ragged
+    assert lengths.tolist() == [len(samples[i]["points"]) for i in asked]
+    np.testing.assert_array_equal(ragged, expected)
+    full = [i for i, s in enumerate(samples) if len(s["points"])][:2]
+    steps, zeros = np.full((2, 3, *expected.shape[1:]), -1, expected.dtype), np.zeros(2, np.int64)
+    assert cache.gather_steps("points", full, zeros, np.array([-2, -1, 0]), "edge", steps) is steps
+    np.testing.assert_array_equal(steps, np.stack([samples[i]["points"][[0, 0, 0]] for i in full]))
+
+
+def test_memory_of_another_shape_or_dtype_is_refused(made):
+    folder, samples = made
+    cache, rows = open_cache(folder), len(samples[1]["points"])
+    with pytest.raises(UsageError, match=r"fields/points: out is .* is wanted"):
+        cache.gather_ragged("points", [1], np.empty((rows + 1, *samples[1]["points"].shape[1:]), np.float32))
+    with pytest.raises(UsageError, match=r"fields/cloud: out is float64 "):
+        cache.gather("cloud", [1], np.empty((1, *samples[1]["cloud"].shape)))
 
 
 def test_gathered_arrays_are_writable_copies(made):
