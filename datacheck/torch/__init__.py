@@ -11,6 +11,7 @@ from datacheck.registry import require, resolve
 
 _HOME = {
     "CachedDataset": "datacheck.torch.dataset",
+    "CachedLoader": "datacheck.torch.loader",
     "Mix": "datacheck.torch.mix",
     "Sampler": "datacheck.torch.sampler",
     "Windows": "datacheck.cache.windows",

@@ -20,6 +20,7 @@ from datacheck.cache.stored import Verify
 from datacheck.cache.windows import WindowIndex
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import UsageError
+from datacheck.torch.buffers import Buffers, Memory
 from datacheck.torch.collate import Batch, Column, Ragged, Row, collate_rows
 from datacheck.torch.epoch import SharedEpoch
 from datacheck.torch.order import unpack
@@ -57,7 +58,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     Notes:
         A substitute is a pure function of (seed, epoch, index): equal in every worker and on every rank. Samples
-        that could not be made are never served. All arrays are writable copies. Text is str, JSON is parsed.
+        that could not be made are never served. All arrays are writable copies, whose memory is used again when nothing
+        refers to it any more. Text is str, JSON is parsed.
         An index of our samplers says epoch and item in one number; a plain one is of the epoch of `set_epoch`.
         Fork and spawn safe; a pickled dataset opens its cache when it is first used.
     """
@@ -108,7 +110,11 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in self.__dict__.items() if name not in {"cache", "_items", "windows"}}
+        state = {
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in {"cache", "_items", "windows", "_buffers"}
+        }
         return state | {"_verify": "touch" if self._verify == "full" else self._verify}
 
     @cached_property
@@ -134,6 +140,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             index = WindowIndex(self.windows, lengths, usable, skip=self._policy == "skip")
         return Items(usable, self._policy, self._seed, index)
 
+    @cached_property
+    def _buffers(self) -> Buffers:
+        return Buffers()
+
     @property
     def epoch(self) -> int:
         """The epoch of plain indices; those of our samplers carry their own."""
@@ -157,7 +167,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             UsageError: a sample is invalid and ``on_invalid="raise"``.
             CorruptionError: what is stored is not what was written.
         """
-        batch = self._gather(self._served(*self._checked(indices)))
+        batch = self.gather(indices, self._buffers.empty)
         if self._transform is None:
             return batch
         samples = (self._transform(dict(row)) for row in batch)
@@ -192,6 +202,24 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             first, last = np.where(before, middle + 1, first), np.where(searched & ~before, middle, last)
         return np.unique(first[first < len(self)])
 
+    @property
+    def transforms(self) -> bool:
+        """Whether samples go through a transform."""
+        return self._transform is not None
+
+    def open(self) -> None:
+        """Open the cache now and not with the first sample, for instance before threads share the dataset."""
+        self._items  # noqa: B018
+
+    def gather(self, indices: Sequence[int] | Array, memory: Memory) -> Batch:
+        """Return the samples at `indices` as `__getitems__` does, before the transform, in memory of the caller's.
+
+        Args:
+            indices: as of a list index.
+            memory: called with a field's name, shape and dtype; returns a contiguous tensor in main memory.
+        """
+        return self._gather(self._served(*self._checked(indices)), memory)
+
     def substituted(self, index: int) -> int:
         """Return the index that is served in the place of `index` in the present epoch; itself where it is valid."""
         return int(self._served(*self._checked([index]))[0])
@@ -222,7 +250,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             raise UsageError(msg)
         return items
 
-    def _gather(self, items: Array) -> Batch:
+    def _gather(self, items: Array, memory: Memory) -> Batch:
         samples, cache, windows = self._items.samples(items), self.cache, self.windows
         columns: dict[str, Column] = {}
         for name in self.fields:
@@ -230,25 +258,30 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             if spec.kind != "array":
                 columns[name] = cache.texts(name, samples)
             elif spec.dim is None:
-                columns[name] = torch.from_numpy(cache.gather(name, samples))
+                columns[name] = out = memory(name, (len(items), *spec.item), spec.dtype)
+                cache.gather(name, samples, out.numpy())
             elif windows is not None and spec.dim == windows.dim:
-                columns |= self._window(name, windows, items)
+                columns |= self._window(name, windows, items, memory)
             else:
-                values, lengths = cache.gather_ragged(name, samples)
-                columns[name] = Ragged(torch.from_numpy(values), np.cumsum(lengths).tolist())
+                ends = np.cumsum(cache.lengths(spec.dim, samples)).tolist()
+                out = memory(name, (ends[-1] if ends else 0, *spec.item), spec.dtype)
+                cache.gather_ragged(name, samples, out.numpy())
+                columns[name] = Ragged(out, ends)
             present = cache.present(name, samples) if spec.optional else None
             if present is not None:
                 columns[f"{name}_is_present"] = torch.from_numpy(present)
         return Batch(columns, len(items))
 
-    def _window(self, name: str, windows: Windows, items: Array) -> dict[str, Column]:
+    def _window(self, name: str, windows: Windows, items: Array, memory: Memory) -> dict[str, Column]:
         """Return the steps of a field, and which of them are not the episode's; one step has no axis of time."""
         at, size = self._items.steps(items)
         offsets = windows.offsets(name)
         asked = np.zeros(1, np.int64) if offsets is None else offsets
-        values = self.cache.gather_steps(name, self._items.samples(items), at, asked, windows.fill)
+        spec, samples = self.cache.fields[name], self._items.samples(items)
+        out = memory(name, (len(items), len(asked), *spec.item), spec.dtype)
+        self.cache.gather_steps(name, samples, at, asked, windows.fill, out.numpy())
         if offsets is None:
-            return {name: torch.from_numpy(values[:, 0])}
+            return {name: out[:, 0]}
         steps = at[:, None] + offsets
         is_pad = (steps < 0) | (steps >= size[:, None])
-        return {name: torch.from_numpy(values), f"{name}_is_pad": torch.from_numpy(is_pad)}
+        return {name: out, f"{name}_is_pad": torch.from_numpy(is_pad)}

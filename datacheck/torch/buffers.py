@@ -1,0 +1,76 @@
+"""Memory of batches, used again when nothing refers to a batch any more: fresh memory costs as much as the copy."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+Array = np.ndarray[Any, Any]
+Memory: TypeAlias = Callable[[str, tuple[int, ...], str], torch.Tensor]
+
+_LEAST = 1 << 18  # bytes; below, malloc has them at hand
+_ROOM = 1.125  # ragged batches differ: the next is a little larger
+
+
+class _Lent:
+    """Bytes that go home when nothing looks at them any more."""
+
+    def __init__(self, memory: Array, home: deque[Array]) -> None:
+        self._memory, self._home = memory, home
+        self.__array_interface__ = memory.__array_interface__
+
+    def __del__(self) -> None:
+        self._home.append(self._memory)  # pushes the oldest out
+
+
+class Buffers:
+    """Memory for tensors, by field.
+
+    Args:
+        spare: how much is kept of each field while nothing refers to it.
+
+    Notes:
+        A tensor is the caller's for as long as it, a view of it or an array of it is referred to. Threads may share
+        this. Memory that was lent out outlives it.
+    """
+
+    def __init__(self, spare: int = 1) -> None:
+        self._spare = spare
+        self._free: dict[str, deque[Array]] = {}
+
+    def empty(self, name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+        """Return a contiguous tensor of that NumPy dtype that holds anything."""
+        wanted = prod(shape) * np.dtype(dtype).itemsize
+        if wanted < _LEAST:
+            return torch.from_numpy(np.empty(shape, dtype))
+        home = self._free.setdefault(name, deque(maxlen=self._spare))
+        memory = _taken(home, wanted)
+        if memory is None:
+            memory = np.empty(int(wanted * _ROOM), np.uint8)
+        lent: Array = np.asarray(_Lent(memory, home))
+        return torch.from_numpy(lent[:wanted].view(dtype).reshape(shape))
+
+
+def _taken(home: deque[Array], wanted: int) -> Array | None:
+    """Return spare memory that fits: one sample must not hold the memory of a batch."""
+    try:
+        memory = home.pop()
+    except IndexError:
+        return None
+    if wanted <= memory.size <= 2 * wanted:
+        return memory
+    if memory.size > wanted:
+        home.append(memory)
+    return None
+
+
+def pinned(name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    """Return a pinned tensor; PyTorch uses its memory again when it is free and copies from it have ended."""
+    del name
+    kind = torch.from_numpy(np.empty(0, dtype)).dtype
+    return torch.empty(shape, dtype=kind, pin_memory=True)

@@ -1,0 +1,232 @@
+"""CachedLoader: batches without worker processes, gathered by threads ahead of the loop."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch.utils.data import default_collate
+
+from datacheck.errors import UsageError
+from datacheck.torch.buffers import Buffers, Memory, pinned
+from datacheck.torch.dataset import CachedDataset
+from datacheck.torch.order import whole_number
+from datacheck.torch.sampler import Sampler
+
+Collate = Callable[[Any], Any]
+
+
+class CachedLoader:
+    """The batches of a dataset, in order, made by threads while the loop works.
+
+    Args:
+        dataset: a `CachedDataset`, or any map-style dataset that threads may ask.
+        batch_size, shuffle, seed, drop_last: of a `Sampler`; the last batch is full or left out.
+        batch_sampler: instead of these: any iterable of lists of indices.
+        collate_fn: makes a batch of samples, in the thread; as a DataLoader's.
+        threads: how many gather at once; None: as many as processors, 4 at most.
+        ahead: batches that are made before they are asked for, 1 or more.
+        device: where batches go: "cuda" or "cuda:1"; None: they stay in main memory.
+
+    Raises:
+        UsageError: options exclude each other or are out of range; the device is not there.
+
+    Notes:
+        A batch is the caller's for as long as anything refers to a tensor of it; then its memory is used for another.
+        With a device, memory is pinned and the next batch is copied on a stream of its own while the loop computes.
+        Each ``iter()`` begins a pass; ``break``, an exception, `close` and the collector end its threads. A transform
+        runs in several threads at once. An error of a batch is raised in its place, after the batches before it.
+    """
+
+    def __init__(
+        self, dataset: Any, batch_size: int | None = None, *, shuffle: bool | None = None, seed: int | None = None,
+        drop_last: bool | None = None, batch_sampler: Iterable[Sequence[int]] | None = None,
+        collate_fn: Collate | None = None, threads: int | None = None, ahead: int = 2,
+        device: str | torch.device | None = None,
+    ) -> None:  # fmt: skip
+        said = {"batch_size": batch_size, "shuffle": shuffle, "seed": seed, "drop_last": drop_last}
+        given = {name: value for name, value in said.items() if value is not None}
+        if batch_sampler is not None and given:
+            msg = f"batch_sampler says which samples make a batch: leave {', '.join(given)} out"
+            raise UsageError(msg)
+        self.dataset = dataset
+        self.batch_sampler = _sampler(dataset, given) if batch_sampler is None else batch_sampler
+        self._collate = collate_fn or default_collate
+        threads = min(4, os.cpu_count() or 1) if threads is None else threads
+        self._threads = whole_number("threads", threads, 1, 1024)
+        self._ahead = whole_number("ahead", ahead, 1, 1024)
+        self._device = None if device is None else _cuda(device)
+        self._buffers = Buffers(spare=self._ahead + 1)
+        self._passes: weakref.WeakSet[Generator[Any]] = weakref.WeakSet()
+        self._had = 0
+
+    def __len__(self) -> int:
+        length: int = len(self.batch_sampler)  # type: ignore[arg-type]  # TypeError where it has none, as a DataLoader's
+        return length
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a pass; batches come in the order of the sampler."""
+        self._had = 0
+        batches = self._gathered(iter(self.batch_sampler))
+        whole = batches if self._device is None else _on_device(batches, self._device)
+        counted = self._counted(whole)
+        self._passes.add(counted)
+        return counted
+
+    def __enter__(self) -> CachedLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all passes and their threads; the loader can be iterated again."""
+        for one in list(self._passes):
+            one.close()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the sampler and of the dataset, where they have one."""
+        for one in (self.batch_sampler, self.dataset):
+            if callable(tell := getattr(one, "set_epoch", None)):
+                tell(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the sampler's state after the batches that the loop has had; what was made ahead does not count.
+
+        Raises:
+            UsageError: the sampler has no state.
+        """
+        state: dict[str, Any] = self._stateful("state_dict")(batches=self._had)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state says, with the next pass.
+
+        Raises:
+            UsageError: the sampler has no state, or it refuses this one.
+        """
+        self._stateful("load_state_dict")(state)
+        self._had = 0
+
+    def _stateful(self, name: str) -> Callable[..., Any]:
+        call = getattr(self.batch_sampler, name, None)
+        if not callable(call):
+            msg = f"{type(self.batch_sampler).__name__} has no {name}; a Sampler of datacheck.torch has"
+            raise UsageError(msg)
+        found: Callable[..., Any] = call
+        return found
+
+    # ------------------------------------------------------------------------------------------ a pass
+
+    def _counted(self, batches: Generator[Any]) -> Generator[Any]:
+        try:
+            for batch in batches:
+                self._had += 1
+                held = [batch]
+                del batch
+                yield held.pop()  # nothing here refers to what the loop has
+        finally:
+            batches.close()
+
+    def _gathered(self, indices: Iterator[Sequence[int]]) -> Generator[Any]:
+        """Yield collated batches in order, each made by one of the threads."""
+        make = self._maker()
+        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="datacheck-loader")
+        waiting: deque[Future[Any]] = deque()
+        try:
+            for asked in indices:
+                waiting.append(pool.submit(make, asked))
+                if len(waiting) > self._ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            waiting.clear()
+            pool.shutdown(cancel_futures=True)
+
+    def _maker(self) -> Callable[[Sequence[int]], Any]:
+        dataset, collate = self.dataset, self._collate
+        if type(dataset) is CachedDataset and not dataset.transforms:
+            memory: Memory = self._buffers.empty if self._device is None else pinned
+            dataset.open()  # once, and not by each thread
+            return lambda asked: collate(dataset.gather(asked, memory))
+        if callable(together := getattr(dataset, "__getitems__", None)):
+            return lambda asked: collate(together(asked))
+        return lambda asked: collate([dataset[index] for index in asked])
+
+
+def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:
+    return Sampler(dataset, **({"batch_size": 1, "shuffle": False} | given))
+
+
+# ------------------------------------------------------------------------------------------ to a device
+
+
+def _cuda(device: str | torch.device) -> torch.device:
+    try:
+        asked = torch.device(device)
+    except RuntimeError as error:
+        msg = f"device={device!r} is no device of PyTorch: 'cuda', 'cuda:1', or None for main memory"
+        raise UsageError(msg) from error
+    if asked.type != "cuda":
+        msg = f"device={device!r}: batches are copied to 'cuda' devices; None leaves them in main memory"
+        raise UsageError(msg)
+    count = torch.cuda.device_count()
+    if (asked.index or 0) >= count:
+        msg = f"device={device!r}: PyTorch {torch.__version__} sees {count} CUDA devices here"
+        raise UsageError(msg)
+    return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
+
+
+def _on_device(batches: Generator[Any], device: torch.device) -> Generator[Any]:
+    """Yield batches on `device`; the next is being copied when one is yielded."""
+    stream = torch.cuda.Stream(device)
+    next_one: tuple[Any, torch.cuda.Event] | None = None
+    try:
+        for batch in batches:
+            last, next_one = next_one, _copied(batch, device, stream)
+            if last is not None:
+                yield _ready(*last, device)
+        if next_one is not None:
+            yield _ready(*next_one, device)
+    finally:
+        batches.close()
+
+
+def _copied(batch: Any, device: torch.device, stream: torch.cuda.Stream) -> tuple[Any, torch.cuda.Event]:
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        source = tensor if tensor.is_pinned() else tensor.pin_memory()
+        return source.to(device, non_blocking=True)
+
+    with torch.cuda.stream(stream):
+        return _mapped(batch, move), stream.record_event()
+
+
+def _ready(batch: Any, copied: torch.cuda.Event, device: torch.device) -> Any:
+    """Let the loop's stream wait for the copy, and its memory for the loop's stream."""
+    current = torch.cuda.current_stream(device)
+    current.wait_event(copied)
+
+    def used(tensor: torch.Tensor) -> torch.Tensor:
+        tensor.record_stream(current)
+        return tensor
+
+    return _mapped(batch, used)
+
+
+def _mapped(batch: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Return a batch with each tensor changed, in dicts, lists and tuples at any depth."""
+    if isinstance(batch, torch.Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return {name: _mapped(value, change) for name, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(_mapped(value, change) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(_mapped(value, change) for value in batch)
+    return batch

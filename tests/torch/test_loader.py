@@ -1,0 +1,252 @@
+"""CachedLoader: same batches as a DataLoader, in order, memory that is safe, and no thread left behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from datacheck.errors import CorruptionError, UsageError
+from datacheck.sample import ArraySpec
+from datacheck.torch import CachedDataset, CachedLoader, collate_ragged
+from datacheck.torch.buffers import Buffers
+from tests.cache.make import make_cache
+
+SPECS = {"cloud": ArraySpec("float32", (16384,)), "points": ArraySpec("float32", (3,), "P"), "id": ArraySpec("int64")}
+COUNT = 37
+BATCHES = [list(range(first, min(first + 8, COUNT)))[::-1] for first in range(0, COUNT, 8)]
+gpu = pytest.mark.gpu
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    rng = np.random.default_rng(5)
+    samples = [
+        {"cloud": np.full(16384, i, np.float32), "points": rng.random((i % 5, 3), np.float32), "id": np.int64(i)}
+        for i in range(COUNT)
+    ]
+    return make_cache(tmp_path_factory.mktemp("loader"), SPECS, samples)
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("datacheck-loader")]
+
+
+def same(left, right):
+    assert left.keys() == right.keys()
+    for name in left:
+        torch.testing.assert_close(left[name], right[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("verify", ["manifest", "touch", "always"])
+def test_batches_are_those_of_a_data_loader_in_order_twice(folder, workers, verify):
+    data = CachedDataset(folder, verify=verify)
+    expected = list(DataLoader(data, batch_sampler=BATCHES, collate_fn=collate_ragged))
+    loader = CachedLoader(data, batch_sampler=BATCHES, collate_fn=collate_ragged, threads=workers, ahead=3)
+    assert len(loader) == len(BATCHES)
+    for _ in range(2):
+        found = list(loader)  # all are held at once: none may be overwritten
+        assert len(found) == len(expected)
+        for left, right in zip(found, expected, strict=True):
+            same(left, right)
+    assert not threads()
+
+
+def test_memory_of_a_batch_is_used_again_only_when_nothing_refers_to_it(folder):
+    loader = CachedLoader(CachedDataset(folder, fields=["cloud"]), batch_sampler=[[i % COUNT] * 8 for i in range(60)])
+    views, places = [], set()
+    for i, batch in enumerate(loader):
+        assert batch["cloud"].unique().tolist() == [i % COUNT]
+        places.add(batch["cloud"].data_ptr())
+        if i % 20 == 7:
+            views.append((i, batch["cloud"].numpy()[3]))  # an array of a part keeps the whole
+    assert all((view == i % COUNT).all() for i, view in views)
+    assert len(places) < 15
+
+
+def test_a_small_sample_does_not_hold_the_memory_of_a_batch():
+    buffers = Buffers()
+    first = buffers.empty("a", (1000, 1000), "float32")
+    place = first.data_ptr()
+    del first
+    small = buffers.empty("a", (100, 1000), "float32")
+    assert small.data_ptr() != place
+    again = buffers.empty("a", (900, 1000), "float32")
+    assert again.data_ptr() == place
+    assert buffers.empty("a", (900, 1000), "float32").data_ptr() != place
+
+
+def test_break_exception_close_and_collection_end_the_threads(folder):
+    data = CachedDataset(folder, fields=["id"])
+    endless = CachedLoader(data, batch_sampler=[[i % COUNT] for i in range(10_000)], threads=3)
+    for batch in endless:
+        assert threads()
+        assert batch["id"].tolist() == [0]
+        break
+    assert not threads()
+    with pytest.raises(RuntimeError, match="of the loop"):
+        raise_in(endless)
+    gc.collect()
+    assert not threads()
+    one, other = iter(endless), iter(endless)
+    assert next(one)["id"].tolist() == next(other)["id"].tolist() == [0]
+    endless.close()
+    assert not threads()
+    with pytest.raises(StopIteration):
+        next(one)
+    held = iter(CachedLoader(data, batch_sampler=[[i % COUNT] for i in range(10_000)]))
+    next(held)
+    assert threads()
+    del held
+    gc.collect()
+    assert not threads()
+    with endless as loader:
+        next(iter_kept := iter(loader))
+    assert not threads()
+    del iter_kept
+
+
+def raise_in(loader):
+    for _ in loader:
+        msg = "of the loop"
+        raise RuntimeError(msg)
+
+
+class Slow:
+    """Earlier items take longer."""
+
+    def __getitem__(self, index):
+        time.sleep(0.02 if index % 4 == 0 else 0)
+        if index == 9:
+            msg = "item 9"
+            raise KeyError(msg)
+        return {"at": index}
+
+
+def test_an_error_comes_in_its_place_after_the_batches_before_it():
+    loader, found = CachedLoader(Slow(), batch_sampler=[[i] for i in range(30)], threads=4, ahead=8), []
+    with pytest.raises(KeyError, match="item 9"):
+        found.extend(batch["at"].item() for batch in loader)
+    assert found == list(range(9))
+    gc.collect()
+    assert not threads()
+
+
+def test_damage_is_raised(tmp_path):
+    folder = make_cache(tmp_path, {"cloud": SPECS["cloud"]}, [{"cloud": np.zeros(16384, np.float32)}] * 8)
+    file = folder / "fields/cloud/c.1.0"
+    raw = bytearray(file.read_bytes())
+    raw[100] ^= 1
+    file.write_bytes(raw)
+    loader = CachedLoader(CachedDataset(folder), batch_sampler=[[0, 1], [2, 3], [4, 5]])
+    passing = iter(loader)
+    assert [len(next(passing)["cloud"]) for _ in "ab"] == [2, 2]
+    with pytest.raises(CorruptionError, match="sample/000004"):
+        next(passing)
+
+
+def test_a_transform_and_other_datasets_are_served_too(folder):
+    def doubled(sample):
+        return {"id": sample["id"] * 2}
+
+    loader = CachedLoader(CachedDataset(folder, transform=doubled), batch_sampler=[[3, 1], [2]])
+    assert [batch["id"].tolist() for batch in loader] == [[6, 2], [4]]
+
+
+class Counting:
+    """A sampler with a state."""
+
+    def __init__(self):
+        self.loaded = self.epoch = None
+
+    def __iter__(self):
+        yield from ([i] for i in range(20))
+
+    def state_dict(self, batches):
+        return {"batches": batches}
+
+    def load_state_dict(self, state):
+        self.loaded = state
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+
+def test_the_state_counts_what_the_loop_has_had(folder):
+    sampler, data = Counting(), CachedDataset(folder, fields=["id"])
+    loader = CachedLoader(data, batch_sampler=sampler, ahead=5)
+    assert loader.state_dict() == {"batches": 0}
+    for had, _ in enumerate(loader, start=1):
+        assert loader.state_dict() == {"batches": had}
+        if had == 7:
+            break
+    loader.load_state_dict({"batches": 7})
+    assert sampler.loaded == {"batches": 7}
+    loader.set_epoch(4)
+    assert sampler.epoch == data.epoch == 4
+    with pytest.raises(UsageError, match="list has no state_dict"):
+        CachedLoader(data, batch_sampler=[[0]]).state_dict()
+
+
+def test_an_epoch_goes_on_where_another_loader_was_stopped(folder):
+    def loader():
+        return CachedLoader(CachedDataset(folder, fields=["id"]), 4, shuffle=True, seed=3, ahead=3)
+
+    whole = [batch["id"].tolist() for batch in loader()]
+    assert sorted([i for batch in whole for i in batch][:COUNT]) == list(range(COUNT))
+    for stop in range(1, len(whole)):
+        first, second = loader(), loader()
+        passing = iter(first)
+        assert [next(passing)["id"].tolist() for _ in range(stop)] == whole[:stop]
+        second.load_state_dict(first.state_dict())
+        first.close()
+        assert [batch["id"].tolist() for batch in second] == whole[stop:]
+
+
+def test_requests_that_are_wrong_are_refused(folder):
+    data = CachedDataset(folder)
+    with pytest.raises(UsageError, match="leave batch_size, shuffle out"):
+        CachedLoader(data, 4, shuffle=True, batch_sampler=[[0]])
+    for wrong in ({"threads": 0}, {"ahead": 0}):
+        with pytest.raises(UsageError, match="is no whole number from 1"):
+            CachedLoader(data, batch_sampler=[[0]], **wrong)
+    for device, said in (("cpu", "None leaves them in main memory"), ("cuda:99", "CUDA devices here"), ("x", "is no")):
+        with pytest.raises(UsageError, match=said):
+            CachedLoader(data, batch_sampler=[[0]], device=device)
+
+
+@gpu
+@needs_cuda
+def test_batches_on_a_device_are_those_of_a_data_loader(folder):
+    data = CachedDataset(folder)
+    expected = list(DataLoader(data, batch_sampler=BATCHES, collate_fn=collate_ragged))
+    loader = CachedLoader(data, batch_sampler=BATCHES, collate_fn=collate_ragged, device="cuda")
+    for _ in range(20):
+        for left, right in zip(loader, expected, strict=True):
+            assert all(value.is_cuda for value in left.values())
+            same({name: value.cpu() for name, value in left.items()}, right)
+
+
+@gpu
+@needs_cuda
+def test_copies_overlap_with_work_on_the_device(folder):
+    """In a timeline of the device, copies from pinned memory run while kernels of the loop do."""
+    data, busy = CachedDataset(folder, fields=["cloud"]), torch.ones(4096, 4096, device="cuda")
+    loader = CachedLoader(data, batch_sampler=[list(range(32))] * 20, device="cuda")
+    activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities) as profiler:
+        for _ in loader:
+            busy @ busy
+        torch.cuda.synchronize()
+    found = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    copies = [event.time_range for event in found if "HtoD" in event.name]
+    kernels = [event.time_range for event in found if "gemm" in event.name.lower()]
+    assert all("Pinned" in event.name for event in found if "HtoD" in event.name)
+    assert any(c.start < k.end and k.start < c.end for c in copies for k in kernels)
