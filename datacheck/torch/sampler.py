@@ -70,6 +70,9 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         if rank is not None and world_size is not None:
             whole_number("rank", rank, 0, whole_number("world_size", world_size, 1) - 1)
         self._placed = None if rank is None or world_size is None else (rank, world_size)
+        if not hasattr(dataset, "__len__"):
+            msg = f"{type(dataset).__name__} has no length; an order needs a map-style dataset"
+            raise UsageError(msg)
         self._dataset, self._packed = dataset, bool(getattr(dataset, "decodes_epoch", False))
         blocks = _shards(dataset) if block == "shard" else block
         self.order = Order(

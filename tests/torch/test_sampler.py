@@ -294,6 +294,21 @@ def test_a_state_of_anything_else_is_refused_and_changes_nothing(path, tmp_path)
         CachedDataset(moved).sampler(4).load_state_dict(state)
 
 
+def test_a_state_belongs_to_one_way_of_cutting_windows(tmp_path):
+    steps = [{"x": np.zeros(n, np.int8)} for n in (9, 5, 7)]
+    make_cache(tmp_path, {"x": ArraySpec("int8", (), "T")}, steps)
+    cut = Windows(delta_indices={"x": range(2)}, stride=2)
+    batches = CachedDataset(tmp_path, windows=cut).sampler(2)
+    next(iter(batches))
+    state = json.loads(json.dumps(batches.state_dict()))
+    same = CachedDataset(tmp_path, windows=Windows(delta_timestamps={"x": [0, 0.1]}, stride=2, fps=10)).sampler(2)
+    same.load_state_dict(state)
+    assert same.state_dict() == state
+    for other in (Windows(delta_indices={"x": [0, 2]}, stride=2), Windows(2, stride=2, pad="edge"), False):
+        with pytest.raises(UsageError, match="another cache, other windows"):
+            CachedDataset(tmp_path, windows=other).sampler(2).load_state_dict(state)
+
+
 # ------------------------------------------------------------------------------------------ parameters
 
 
@@ -341,6 +356,8 @@ def test_bad_parameters_are_refused_in_words(options, said):
         Sampler(range(10), **({"batch_size": 2} | options))
     with pytest.raises(UsageError, match="items=0"):
         Sampler([], 2)
+    with pytest.raises(UsageError, match="generator has no length; an order needs a map-style dataset"):
+        Sampler((i for i in range(3)), 2)
 
 
 def of_rank(rank, port, results):
