@@ -91,6 +91,7 @@ class CachedLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler and of the dataset, where they have one."""
+        self._had = 0
         for one in (self.batch_sampler, self.dataset):
             if callable(tell := getattr(one, "set_epoch", None)):
                 tell(epoch)

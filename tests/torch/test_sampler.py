@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
-from datacheck.torch import CachedDataset, Sampler, Windows
+from datacheck.torch import CachedDataset, CachedLoader, Sampler, Windows
 from datacheck.torch.order import unpack
 from tests.cache.make import make_cache
 
@@ -392,3 +392,11 @@ def test_what_is_put_in_order_at_once_does_not_show(n, size):
     batches = list(Sampler(range(n), size, shuffle=False))
     assert [i for batch in batches for i in batch][:n] == list(range(n))
     assert {len(batch) for batch in batches} == {size}
+
+
+def test_a_new_epoch_of_a_loader_has_a_state_before_its_first_batch(path):
+    loader = CachedLoader(CachedDataset(path), batch_size=4)
+    assert len(list(loader)) == 6
+    loader.set_epoch(5)
+    state = loader.state_dict()
+    assert (state["epoch"], state["consumed"]) == (5, 0)
