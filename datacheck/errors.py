@@ -77,3 +77,13 @@ class FormatError(DatacheckError):
     def __init__(self, message: str, code: str = "DC101") -> None:
         super().__init__(message)
         self.code = code
+
+
+class BudgetExceededError(DatacheckError):
+    """More samples failed while a model was trained than was allowed; the message lists them."""
+
+    exit_code = 1
+
+
+class InvalidSample(Exception):  # noqa: N818  raised by users, who say a word and mean no error of ours
+    """Raise it in a transform: this sample cannot be used, take another one. The text is the reason that is counted."""

@@ -10,9 +10,12 @@ from typing import Any
 from datacheck.registry import require, resolve
 
 _HOME = {
+    "Budget": "datacheck.torch.budget",
     "CachedDataset": "datacheck.torch.dataset",
     "CachedLoader": "datacheck.torch.loader",
+    "InvalidSample": "datacheck.errors",
     "Mix": "datacheck.torch.mix",
+    "ResamplingDataset": "datacheck.torch.wrap",
     "Sampler": "datacheck.torch.sampler",
     "Windows": "datacheck.cache.windows",
     "collate_pad": "datacheck.torch.collate",

@@ -20,14 +20,17 @@ from datacheck.cache.stored import Verify
 from datacheck.cache.windows import WindowIndex
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import UsageError
+from datacheck.torch.budget import Budget
 from datacheck.torch.buffers import Buffers, Memory
 from datacheck.torch.collate import Batch, Column, Ragged, Row, collate_rows
 from datacheck.torch.epoch import SharedEpoch
 from datacheck.torch.order import unpack
-from datacheck.torch.resample import Items, Policy
+from datacheck.torch.resample import Attempts, Items, Policy, takes_random
 from datacheck.torch.sampler import Sampler
 
 Array = np.ndarray[Any, Any]
+
+_OF_A_PROCESS = {"cache", "windows", "_items", "_attempts", "_buffers"}  # made anew where a dataset arrives
 
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
@@ -43,23 +46,27 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         path: the cache, or a folder above it that holds no other finished cache (of that split); a URL of either.
         split: the split, where the folder holds several.
         fields: names of the fields to serve, in that order; all where it is None.
-        transform: called with each sample (a dict of tensors of its own) in the process that loads it.
+        transform: called with each sample (a dict of tensors of its own) in the process that loads it; where it has a
+            parameter `rng` also with a NumPy generator that belongs to (seed, epoch, index).
         on_invalid: what becomes of samples with an error finding. "resample": a valid sample takes the place; "skip":
-            they are not counted; "raise": asking for one is an error.
-        seed: of the substitutes.
+            they are not counted; "raise": asking for one is an error; "keep": they are served.
+        seed: of the substitutes and of `rng`.
         verify: "manifest", "touch" (each chunk the first time it is read), "always", "full" (everything now).
         windows: how to cut episodes; None: as the cache says; False: serve whole episodes.
         io: "mmap", "pread" or "auto" (maps on local file systems).
         shards_in, shards_bytes: of a URL: where whole shards are kept, and how many bytes (see `open_cache`).
+        catch: exceptions of the transform, beside `InvalidSample`, that say that a sample cannot be used.
+        budget: how many samples may fail in the transform; what has failed is counted there. `Budget()` where None.
 
     Raises:
         UsageError: no such cache, field or option; no valid sample, or no window, to serve.
         CorruptionError: at construction or when a sample is read: what is stored is not what was written.
 
     Notes:
-        A substitute is a pure function of (seed, epoch, index): equal in every worker and on every rank. Samples
-        that could not be made are never served. All arrays are writable copies, whose memory is used again when nothing
-        refers to it any more. Text is str, JSON is parsed.
+        A substitute is a pure function of (seed, epoch, index): equal in every worker and on every rank. So is the
+        next one, where the transform refuses a sample (not with "raise"). Samples that could not be made are never
+        served. All arrays are writable copies, whose memory is used again when nothing refers to it any more. Text is
+        str, JSON is parsed.
         An index of our samplers says epoch and item in one number; a plain one is of the epoch of `set_epoch`.
         Fork and spawn safe; a pickled dataset opens its cache when it is first used.
     """
@@ -80,18 +87,22 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         io: Io = "auto",
         shards_in: str | Path | None = None,
         shards_bytes: float | None = None,
+        catch: Sequence[type[Exception]] = (),
+        budget: Budget | None = None,
     ) -> None:
         self._path = choose_cache(path, split)
         self._transform, self._policy, self._seed, self._windows_asked = transform, on_invalid, int(seed), windows
         self._verify, self._io, self._shards = verify, io, (shards_in, shards_bytes)
         self._epoch = SharedEpoch()
+        self._catch, self._random = tuple(catch), transform is not None and takes_random(transform)
+        self.budget = Budget() if budget is None else budget
         self.fields = tuple(self.cache.fields) if fields is None else tuple(fields)
         unknown = [name for name in self.fields if name not in self.cache.fields]
         if unknown:
             msg = f"{self._path}: no field {', '.join(unknown)}; there are {', '.join(self.cache.fields)}"
             raise UsageError(msg)
         self._check_deltas()
-        self._length = len(self._items)
+        self._length = len(self._attempts.items)
 
     def _check_deltas(self) -> None:
         if self.windows is None:
@@ -110,11 +121,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return f"<CachedDataset {self._path}: {len(self):,} items of {', '.join(self.fields)}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {
-            name: value
-            for name, value in self.__dict__.items()
-            if name not in {"cache", "_items", "windows", "_buffers"}
-        }
+        state = {name: value for name, value in self.__dict__.items() if name not in _OF_A_PROCESS}
         return state | {"_verify": "touch" if self._verify == "full" else self._verify}
 
     @cached_property
@@ -134,7 +141,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     @cached_property
     def _items(self) -> Items:
         index = None
-        usable = self.cache.usable
+        usable = self.cache.made if self._policy == "keep" else self.cache.usable
         if self.windows is not None:
             lengths = self.cache.lengths(self.windows.dim)
             index = WindowIndex(self.windows, lengths, usable, skip=self._policy == "skip")
@@ -143,6 +150,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     @cached_property
     def _buffers(self) -> Buffers:
         return Buffers()
+
+    @cached_property
+    def _attempts(self) -> Attempts:
+        return Attempts(self._items, self._policy, self._catch, self.budget)
 
     @property
     def epoch(self) -> int:
@@ -166,12 +177,24 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             IndexError: an index is out of range.
             UsageError: a sample is invalid and ``on_invalid="raise"``.
             CorruptionError: what is stored is not what was written.
+            BudgetExceededError: the transform refused too many samples.
         """
-        batch = self.gather(indices, self._buffers.empty)
         if self._transform is None:
-            return batch
-        samples = (self._transform(dict(row)) for row in batch)
-        return [Row(sample, batch.kinds) if type(sample) is dict else sample for sample in samples]
+            return self.gather(indices, self._buffers.empty)
+        epochs, items = self._checked(indices)
+        served = self._served(epochs, items)
+        batch = self._gather(served, self._buffers.empty)
+
+        def make(place: int, candidate: int, attempt: int) -> Any:
+            row = batch[place] if attempt == 0 else self._gather(np.array([candidate]), self._buffers.empty)[0]
+            return self._transformed(row, int(items[place]), int(epochs[place]), attempt)
+
+        return self._attempts.served(epochs, items, served, make, self.key)
+
+    def _transformed(self, row: Row, item: int, epoch: int, attempt: int) -> Any:
+        random = {"rng": self._items.random(item, epoch, attempt)} if self._random else {}
+        sample = self._transform(dict(row), **random)  # type: ignore[misc]  # called where there is one
+        return Row(sample, row.kinds) if type(sample) is dict else sample
 
     def sampler(self, batch_size: int, *, shuffle: bool = True, seed: int | None = None, **options: Any) -> Sampler:
         """Return batches of indices for ``DataLoader(dataset, batch_sampler=...)``.
@@ -237,8 +260,11 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return epochs, np.where(items < 0, items + len(self), items)
 
     def _served(self, epochs: Array, items: Array) -> Array:
-        if self._policy == "resample":
-            return self._items.substituted(items, epochs)
+        if self._policy in {"resample", "keep"}:
+            served = self._items.substituted(items, epochs)
+            if served is not items:
+                self.budget.replace(int(np.count_nonzero(served != items)))
+            return served
         if self._policy == "skip":
             return items
         wrong = self._items.unusable(items)

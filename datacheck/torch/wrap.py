@@ -1,0 +1,219 @@
+"""Any map-style dataset with the substitutes of a cached one."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import torch
+from torch.utils.data import Dataset
+
+from datacheck.cache.indices import sample_numbers
+from datacheck.digest import digest_bytes, digest_value
+from datacheck.errors import InvalidSample, UsageError
+from datacheck.torch.budget import Budget
+from datacheck.torch.epoch import SharedEpoch
+from datacheck.torch.order import pack, unpack
+from datacheck.torch.resample import Attempts, Items, Policy
+
+Array = np.ndarray[Any, Any]
+Keys = Sequence[str] | Callable[[int], str]
+
+
+class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
+    """A map-style dataset whose broken samples are replaced, equally in every worker and on every rank.
+
+    Args:
+        dataset: has ``__len__`` and ``__getitem__``, and perhaps ``__getitems__``.
+        is_valid: called with each sample that was loaded; where it is false another one takes the place.
+        valid: what is known beforehand: the ``valid.json`` of a scan, the folder of that scan, or one bool per index.
+        keys: the scan's key of each index, in order, or a function of the index; needed with a ``valid.json``.
+        on_invalid: what becomes of samples that are known to be invalid: "resample", "skip", "raise" or "keep" (see
+            `CachedDataset`). One that fails is replaced, except with "raise".
+        seed: of the substitutes.
+        catch: exceptions, beside `InvalidSample`, that say that a sample cannot be used.
+        budget: how many samples may fail; what has failed is counted there. `Budget()` where None.
+
+    Raises:
+        UsageError: an option is unknown, no sample is valid, or no key is one of that scan.
+
+    Notes:
+        A substitute depends on (seed, epoch, index) and on what fails; that must depend on the sample alone. An index
+        of our samplers says epoch and item in one number; a plain one is of the epoch of `set_epoch`.
+    """
+
+    decodes_epoch = True
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        is_valid: Callable[[Any], Any] | None = None,
+        valid: str | Path | Sequence[bool] | Array | None = None,
+        keys: Keys | None = None,
+        on_invalid: Policy = "resample",
+        seed: int = 0,
+        catch: Sequence[type[Exception]] = (),
+        budget: Budget | None = None,
+    ) -> None:
+        self._dataset, self._is_valid, self._policy, self._seed = dataset, is_valid, on_invalid, int(seed)
+        self._keys, self._epoch = keys, SharedEpoch()
+        self.budget = Budget() if budget is None else budget
+        self.known = _known(len(dataset), valid, keys)
+        usable = np.ones_like(self.known) if on_invalid == "keep" else self.known
+        self._items = Items(usable, on_invalid, self._seed)
+        self._attempts = Attempts(self._items, on_invalid, catch, self.budget)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return f"<ResamplingDataset of {len(self):,} items of {self._dataset!r}>"
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of what each index stands for: what is known of the samples, policy and seed, the dataset's own."""
+        own = getattr(self._dataset, "fingerprint", len(self._dataset))
+        return digest_value([own, digest_bytes(np.packbits(self.known).tobytes()), self._policy, self._seed])
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of plain indices; those of our samplers carry their own."""
+        return self._epoch.get()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of plain indices, in all workers too, and that of the dataset where it has one."""
+        self._epoch.set(epoch)
+        if hasattr(self._dataset, "set_epoch"):
+            self._dataset.set_epoch(epoch)
+
+    def key(self, index: int) -> str:
+        """Return the key of the sample at `index`, before substitution; its number in the dataset without keys."""
+        _, items = self._checked([index])
+        number = int(self._items.samples(items)[0])
+        if self._keys is None:
+            return str(number)
+        return self._keys(number) if callable(self._keys) else self._keys[number]
+
+    def substituted(self, index: int) -> int:
+        """Return the index that is asked for first in the place of `index`; itself where it is known to be valid."""
+        return int(self._first(*self._checked([index]))[0])
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return one sample, or a list of samples where `index` is a list."""
+        if isinstance(index, list | tuple | np.ndarray) or (isinstance(index, torch.Tensor) and index.ndim):
+            return self.__getitems__(index)
+        return self.__getitems__([operator.index(index)])[0]
+
+    def __getitems__(self, indices: Sequence[int] | Array) -> Any:
+        """Return the samples at `indices`, in that order.
+
+        Raises:
+            IndexError: an index is out of range.
+            UsageError: a sample is invalid and ``on_invalid="raise"``.
+            BudgetExceededError: too many samples failed.
+        """
+        epochs, items = self._checked(indices)
+        first = self._first(epochs, items)
+        batch = self._together(epochs, first)
+        if batch is not None and self._is_valid is None:
+            self.budget.serve(int(epochs.max(initial=0)), len(items))
+            return batch
+
+        def make(place: int, candidate: int, attempt: int) -> Any:
+            if attempt == 0 and batch is not None:
+                sample = batch[place]
+            else:
+                sample = self._dataset[self._numbers(epochs[place : place + 1], np.array([candidate]))[0]]
+            if self._is_valid is not None and not self._is_valid(sample):
+                msg = "is_valid said no"
+                raise InvalidSample(msg)
+            return sample
+
+        return self._attempts.served(epochs, items, first, make, self.key)
+
+    def _checked(self, indices: Sequence[int] | Array) -> tuple[Array, Array]:
+        epochs, items = unpack(sample_numbers(indices), self.epoch)
+        if len(items) and (items.min() < -len(self) or items.max() >= len(self)):
+            msg = f"index {items.min()} to {items.max()} of a dataset with {len(self)} items"
+            raise IndexError(msg)
+        return epochs, np.where(items < 0, items + len(self), items)
+
+    def _first(self, epochs: Array, items: Array) -> Array:
+        if self._policy == "raise":
+            wrong = self._items.unusable(items)
+            if wrong.size:
+                msg = f"item {items[wrong[0]]}, {self.key(int(items[wrong[0]]))}, is known to be invalid"
+                raise UsageError(msg)
+            return items
+        first = self._items.substituted(items, epochs)
+        if first is not items:
+            self.budget.replace(int(np.count_nonzero(first != items)))
+        return first
+
+    def _numbers(self, epochs: Array, items: Array) -> list[int]:
+        """Return what the dataset is asked: its own indices, with the epoch where it knows what that is."""
+        numbers: list[int] = self._items.samples(items).tolist()
+        if not getattr(self._dataset, "decodes_epoch", False):
+            return numbers
+        return [int(pack(of, np.array(n))) for of, n in zip(epochs.tolist(), numbers, strict=True)]
+
+    def _together(self, epochs: Array, items: Array) -> Any:
+        """Return a batch from ``__getitems__``; None where there is none, or where one of its samples failed."""
+        fetch = getattr(self._dataset, "__getitems__", None)
+        if fetch is None:
+            return None
+        try:
+            batch = fetch(self._numbers(epochs, items))
+        except self._attempts.catch:
+            return None  # which one it was is found one by one
+        if len(batch) != len(items):
+            msg = f"{type(self._dataset).__name__}.__getitems__ returned {len(batch)} samples for {len(items)} indices"
+            raise UsageError(msg)
+        return batch
+
+
+def _known(count: int, valid: str | Path | Sequence[bool] | Array | None, keys: Keys | None) -> Array:
+    """Return which samples are not known to be invalid, bool (samples)."""
+    if valid is None:
+        return np.ones(count, bool)
+    if not isinstance(valid, str | Path):
+        known = np.asarray(valid)
+        if known.dtype != bool or known.shape != (count,):
+            msg = f"valid: {known.dtype} {known.shape}; needed is one bool for each of the {count} samples"
+            raise UsageError(msg)
+        return known
+    path = Path(valid) / "valid.json" if Path(valid).is_dir() else Path(valid)
+    excluded = _excluded(path)
+    if keys is None:
+        msg = f"{path}: say which key each index has: keys=[...], or a function of the index"
+        raise UsageError(msg)
+    named = [keys(i) for i in range(count)] if callable(keys) else list(keys)
+    if len(named) != count:
+        msg = f"{len(named)} keys for {count} samples"
+        raise UsageError(msg)
+    known = np.array([key not in excluded for key in named], dtype=bool)
+    if excluded and known.all():
+        msg = (
+            f"{path}: none of its {len(excluded)} excluded samples is in this dataset; they are named like "
+            f"{next(iter(excluded))!r}, these like {named[0]!r}. Where none is meant to be, leave valid= out"
+        )
+        raise UsageError(msg)
+    return known
+
+
+def _excluded(path: Path) -> dict[str, Any]:
+    try:
+        said = orjson.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        msg = f"{path}: cannot be read: {error}"
+        raise UsageError(msg) from error
+    excluded = said.get("excluded") if isinstance(said, dict) else None
+    if not isinstance(excluded, dict) or said.get("format") != "datacheck.valid/1":
+        msg = f"{path}: no valid.json of a scan"
+        raise UsageError(msg)
+    return excluded
