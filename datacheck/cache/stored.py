@@ -362,7 +362,7 @@ class StoredArray:
         numbers = np.unique(chunks) if served is None else chunks
         found = digests64(map(self.rows.chunk, numbers.tolist()) if served is None else list(served))
         wrong = np.flatnonzero(found != self.expected[numbers])
-        for i in wrong[numbers[wrong].argsort()].tolist():  # the first one is named
+        for i in wrong[numbers[wrong].argsort(kind="stable")].tolist():  # the first one is named
             self._place.fail(str(self.blame(int(numbers[i]), int(found[i]))))
         self.seen[numbers] = 1
 
