@@ -152,7 +152,7 @@ def _crossed(ids: Array, classes: Array | None) -> Crossed | None:
 
 def _span(values: Array, room: int) -> tuple[int, int] | None:
     """Return the smallest and the largest value where they are less than `room` apart, and int32 holds them."""
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, np.inf)
+    low, high = (values.min().item(), values.max().item()) if len(values) else (0.0, np.inf)
     return (int(low), int(high)) if high - low < room and max(-low, high) < 1 << 31 else None
 
 
@@ -182,7 +182,7 @@ def _places(values: Array, room: int) -> tuple[Array, Array] | None:
     """
     if len(values) == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int32)
-    low, high = float(values.min()), float(values.max())
+    low, high = values.min().item(), values.max().item()  # as they are: float64 rounds large whole numbers
     if not (np.isfinite(low) and np.isfinite(high)) or max(-low, high) > 2.0**62:
         return None
     numbers = values if values.dtype == np.int32 else values.astype(np.int64)

@@ -119,7 +119,7 @@ class Source(ABC):
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
         check_roots(self.schema, self.roots)
         width = self.way("")[0].width
-        together = 0 if level is None else COLUMN_BYTES * width
+        together = COLUMN_BYTES if width and level is not None else 0
         self._opener = Opener(root, roots, whole=level != "structure", together=together)
 
     @property

@@ -31,8 +31,8 @@ class Opener:
     Args:
         root, roots: the data folder and the extra ones.
         whole: read files whole where their format allows; a scan of headers alone does not.
-        together: give large tables with each column contiguous, and so many bytes of alike ones behind one another in
-            memory; 0: give them as they are stored.
+        together: give large tables with each column contiguous, and of alike ones so many bytes of a column behind one
+            another in memory; 0: give them as they are stored.
 
     Attributes:
         digests: of the files that were read whole, by listing path.
@@ -96,7 +96,7 @@ class Opener:
         room = self._room
         alike = room is None or (room.dtype == table.dtype and len(room) == table.columns)
         if room is None or not alike or room.shape[1] - self._filled < table.rows:
-            rows = self._together // (table.columns * table.dtype.itemsize) if alike else 0
+            rows = self._together // table.dtype.itemsize if alike else 0
             room = np.empty((table.columns, max(rows, table.rows)), table.dtype)
             self._room, self._filled = room, 0
         return room[:, self._filled : self._filled + table.rows]

@@ -200,6 +200,16 @@ def test_pairs_of_labels_are_counted_as_one_by_one(samples, classless, data):
         assert sorted(np.repeat(numbers[start:stop], often[start:stop]).tolist()) == sorted(ids[i].tolist())
 
 
+@pytest.mark.parametrize("far", [2**53, -(2**60), 2**62 - 2])
+def test_pairs_of_numbers_that_float64_cannot_tell_apart_are_counted(far):
+    large, small = Column.of([np.array([far, far + 1, far + 1])]), Column.of([np.array([7, 7, 8])])
+    by_id, by_class = crossed(large, small, 0), crossed(small, large, 0)
+    assert by_id.ids.tolist() == by_class.classes.tolist() == [far, far + 1]
+    assert by_id.cells.tolist() == [[1, 0], [1, 1]]
+    assert by_class.cells.tolist() == [[1, 1], [0, 1]]
+    assert not by_id.whole
+
+
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 def test_pairs_with_a_number_that_is_none_are_not_counted(odd):
     ids, classes = (Column.of([np.array(v), np.array([1.0])]) for v in ([1.0, odd], [2.0, 3.0]))
