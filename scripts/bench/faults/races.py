@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -129,7 +130,8 @@ class Round:
             if self.rng.random() < 0.3:
                 left_by_a_kill(self.one, out, self.rng)
             started = [self._start(Path(name), i, out) for i in range(BUILDERS)]
-            watching = [forked(lambda: reader(self.one, out, ended), Path(name, "said reader"))] * self.reads
+            watches = partial(reader, self.one, out, ended)
+            watching = [forked(watches, Path(name, "said reader")) for _ in range(self.reads)]
             victim = self._killed(started) if self.kills else 0
             codes = {process: os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) for process in started}
             ended.write_text("")
