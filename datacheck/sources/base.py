@@ -28,6 +28,7 @@ from datacheck.table import Note
 BLOCK_BYTES = 64 << 20
 SCAN_BYTES = 4 << 20  # a scan goes over a block again and again: it should stay in the cache of a core
 COLUMN_BYTES = 6 << 20  # of large tables no cache holds one: so many bytes of each column that blocks cost little
+TABLE_BYTES = 128 << 20  # however many columns a table has
 BLOCK_SAMPLES = 4096
 
 
@@ -147,8 +148,8 @@ class Source(ABC):
     def read(self, item: Item) -> Iterator[Block | Unread]:
         """Yield the item's samples as blocks of one signature, and those that cannot be made.
 
-        Blocks hold at most 64 MB (of a scan 4 MB, of tables 6 MB a column) or 4,096 samples; every field of the schema
-        that the file has, by schema name.
+        Blocks hold at most 64 MB (of a scan 4 MB, of tables 6 MB a column and 128 MB in all) or 4,096 samples; every
+        field of the schema that the file has, by schema name.
 
         Raises:
             FormatError: the file as a whole cannot be read.
@@ -173,10 +174,9 @@ class Source(ABC):
 
     def _most(self, split: str) -> int:
         """Return how many bytes of fields make a block."""
-        fields = self.way(split)[0]
         if self._level is None:
             return BLOCK_BYTES
-        return COLUMN_BYTES * fields.width_read if fields.width else SCAN_BYTES
+        return min(COLUMN_BYTES * self.way(split)[0].width_read, TABLE_BYTES) or SCAN_BYTES
 
     def _each(self, run: Iterable[tuple[int, Item]], shelf: Shelf, beat: Callable[[int], None]) -> Iterator[Part]:
         for number, item in run:

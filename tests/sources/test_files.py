@@ -391,6 +391,20 @@ def test_large_tables_of_a_scan_lie_side_by_side_and_are_not_copied_into_their_b
     assert steps == [(4, 4 * 600), (4, 4 * 600), (4, 4 * 700)]  # a copy would be as long as its rows
 
 
+@pytest.mark.parametrize(("most", "blocks"), [(1 << 20, [2, 2]), (4000, [1, 1, 1, 1])])
+def test_a_table_of_many_columns_makes_no_block_of_any_size(tmp_path, monkeypatch, most, blocks):
+    from datacheck.sources import base
+
+    monkeypatch.setattr(base, "COLUMN_BYTES", 100)  # 10,000 bytes of 100 columns: two tables
+    monkeypatch.setattr(base, "TABLE_BYTES", most)
+    for number in range(4):
+        np.savez(tmp_path / f"{number}.npz", np.full((10, 100), number, np.float32))
+    spec = schema("*.npz", {"a": {}, "b": {}}, columns="a:50 b:50")
+    items = plan_work(spec, list_files(tmp_path, None)).items
+    found = open_source(spec, tmp_path, {}, level="numeric").read_all(items, lambda _: None)
+    assert [len(block.keys) for block in found] == blocks
+
+
 def test_tables_of_two_kinds_in_turn_take_no_more_room_than_they_have_rows(tmp_path, monkeypatch):
     from datacheck.sources import opening
 
