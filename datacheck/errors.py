@@ -66,6 +66,16 @@ class EvictedError(CorruptionError):
     """A cache was removed while it was being read."""
 
 
+class BatchError(DatacheckError):
+    """A batch breaks the promises of the schema, on whichever rank; the same error on all of them."""
+
+    exit_code = 1
+
+
+class IncompleteError(DatacheckError):
+    """The results of an evaluation are not one per sample; the same error on all ranks."""
+
+
 class FormatError(DatacheckError):
     """Bytes of a source file are damaged or refused; the scanner records it for that sample and goes on.
 

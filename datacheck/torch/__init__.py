@@ -13,6 +13,7 @@ _HOME = {
     "Budget": "datacheck.torch.budget",
     "CachedDataset": "datacheck.torch.dataset",
     "CachedLoader": "datacheck.torch.loader",
+    "EvalSampler": "datacheck.torch.evaluation",
     "InvalidSample": "datacheck.errors",
     "Mix": "datacheck.torch.mix",
     "ResamplingDataset": "datacheck.torch.wrap",
@@ -20,6 +21,12 @@ _HOME = {
     "Windows": "datacheck.cache.windows",
     "collate_pad": "datacheck.torch.collate",
     "collate_ragged": "datacheck.torch.collate",
+    "gather": "datacheck.torch.evaluation",
+    "probe_centering": "datacheck.torch.probes",
+    "probe_constant_metric": "datacheck.torch.probes",
+    "probe_coverage": "datacheck.torch.probes",
+    "probe_label_shift": "datacheck.torch.probes",
+    "probe_units": "datacheck.torch.probes",
 }
 
 __all__ = sorted(_HOME)

@@ -1,0 +1,162 @@
+"""Evaluation over ranks: each sample on one rank only, and all results in dataset order on every rank."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed
+from torch.utils.data import Sampler
+
+from datacheck.errors import IncompleteError, UsageError
+from datacheck.torch.order import MAX_ITEMS, whole_number
+
+Array = np.ndarray[Any, Any]
+
+_LISTED = 10
+
+
+def placed(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
+    """Return rank and number of ranks: those given, else those of the process group, else 0 of 1.
+
+    Raises:
+        UsageError: they are no such numbers.
+    """
+    running = distributed.is_available() and distributed.is_initialized()
+    if (rank is None) != (world_size is None):
+        msg = f"rank={rank} and world_size={world_size}: give both or neither"
+        raise UsageError(msg)
+    if rank is None or world_size is None:
+        return (distributed.get_rank(), distributed.get_world_size()) if running else (0, 1)
+    world_size = whole_number("world_size", world_size, least=1)
+    return whole_number("rank", rank, most=world_size - 1), world_size
+
+
+class EvalSampler(Sampler[int]):  # type: ignore[misc]  # torch is untyped here
+    """The indices that this rank evaluates: no sample on two ranks, none left out, none repeated.
+
+    Args:
+        dataset: what is evaluated, or its length.
+        rank, world_size: default: those of ``torch.distributed`` where it is initialised, else 0 of 1.
+
+    Raises:
+        UsageError: they are no such numbers.
+
+    Notes:
+        Rank r has the r-th of equal stretches, in order; lengths differ by one at most, and may be 0. So ranks may have
+        different numbers of batches: call the bare module (``ddp.module``), for DDP may wait for the others in forward.
+    """
+
+    def __init__(self, dataset: Sized | int, *, rank: int | None = None, world_size: int | None = None) -> None:
+        size = whole_number("dataset", len(dataset) if isinstance(dataset, Sized) else dataset, most=MAX_ITEMS)
+        rank, world_size = placed(rank, world_size)
+        self._mine = range(size * rank // world_size, size * (rank + 1) // world_size)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._mine)
+
+    def __len__(self) -> int:
+        return len(self._mine)
+
+
+def gather(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int, *, group: Any = None) -> list[Any]:
+    """Return the results of all ranks, one per sample, in dataset order, on every rank.
+
+    Args:
+        samples: this rank's results by index; pairs, or a mapping: ``zip(sampler, results, strict=True)``. A result is
+            whatever can be pickled; tensors arrive in main memory.
+        size: length of the dataset.
+        group: the process group; default: the one that is initialised, on gloo or NCCL; without one there is one rank.
+
+    Raises:
+        IncompleteError: a sample is missing or there twice, an index is outside, or a rank could not send its results;
+            the same error on every rank.
+
+    Notes:
+        Every rank calls it, also one without results. Ranks may have any number of them, of any size. NCCL sends
+        from the memory of the current device: call ``torch.cuda.set_device`` before.
+    """
+    sent = _packed(samples, size)
+    running = distributed.is_available() and distributed.is_initialized()
+    everyone: list[Any] = [sent]
+    if running and distributed.get_world_size(group) > 1:
+        everyone = [None] * distributed.get_world_size(group)
+        distributed.all_gather_object(everyone, sent, group=group)
+    if failed := [f"rank {rank}: {said['error']}" for rank, said in enumerate(everyone) if said["error"]]:
+        raise IncompleteError("; ".join(failed))
+    if len({said["size"] for said in everyone}) > 1:
+        sizes = ", ".join(f"{said['size']:,} on rank {rank}" for rank, said in enumerate(everyone))
+        msg = f"the ranks do not evaluate one dataset: its length is {sizes}"
+        raise IncompleteError(msg)
+    _check([said["indices"] for said in everyone], size)
+    results: list[Any] = [None] * size
+    for said in everyone:
+        for index, result in zip(said["indices"].tolist(), pickle.loads(said["results"]), strict=True):  # noqa: S301  from our own ranks
+            results[index] = result
+    return results
+
+
+def _packed(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int) -> dict[str, Any]:
+    """Return what this rank sends; a failure is sent too, for the others already wait."""
+    try:
+        whole_number("size", size, most=MAX_ITEMS)
+        pairs = list(samples.items() if isinstance(samples, Mapping) else samples)
+        indices = np.array([whole_number("index", index, -(2**62), 2**62) for index, _ in pairs], dtype=np.int64)
+        results = pickle.dumps([_at_home(result) for _, result in pairs], protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001  whatever a user's iterator or object raises
+        return {"error": f"{type(error).__name__}: {error}", "size": size}
+    return {"error": "", "size": size, "indices": indices, "results": results}
+
+
+def _at_home(value: Any) -> Any:
+    """Return a result with its tensors as copies in main memory: a view would be sent with all that it is a view of."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone()
+    if isinstance(value, dict):
+        return {name: _at_home(item) for name, item in value.items()}
+    if type(value) in {list, tuple}:
+        return type(value)(_at_home(item) for item in value)
+    return value
+
+
+def _check(indices: list[Array], size: int) -> None:
+    """Raise unless each of [0, size) is there once.
+
+    Raises:
+        IncompleteError: it lists what is missing, doubled or outside.
+    """
+    every = np.concatenate(indices)
+    outside = np.unique(every[(every < 0) | (every >= size)])
+    counts = np.bincount(every[(every >= 0) & (every < size)], minlength=size)
+    missing, doubled = np.flatnonzero(counts == 0), np.flatnonzero(counts > 1)
+    if not (len(outside) or len(missing) or len(doubled)):
+        return
+    found = [f"{len(missing):,} missing: {_listed(*_stretches(missing))}"] if len(missing) else []
+    if len(doubled):
+        ranks = np.repeat(np.arange(len(indices)), [len(some) for some in indices])
+        twice = [f"{i} (ranks {', '.join(map(str, ranks[every == i]))})" for i in doubled[:_LISTED].tolist()]
+        found.append(f"{len(doubled):,} doubled: {_listed(twice, len(doubled))}")
+    if len(outside):
+        words = [str(index) for index in outside[:_LISTED].tolist()]
+        found.append(f"{len(outside):,} outside the dataset: {_listed(words, len(outside))}")
+    per_rank = ", ".join(f"{len(some):,}" for some in indices)
+    msg = (
+        f"results are not one per sample of {size:,}: {'; '.join(found)}. The ranks sent {per_rank}. "
+        "Evaluate with EvalSampler, and give each result the index of its sample."
+    )
+    raise IncompleteError(msg)
+
+
+def _stretches(numbers: Array) -> tuple[list[str], int]:
+    """Return the first runs of neighbours in words, and how many runs there are."""
+    ends = np.append(np.flatnonzero(np.diff(numbers) != 1), len(numbers) - 1)
+    starts = np.append(0, ends[:-1] + 1)
+    runs = zip(numbers[starts[:_LISTED]].tolist(), numbers[ends[:_LISTED]].tolist(), strict=True)
+    return [f"{first}" if first == last else f"{first} to {last}" for first, last in runs], len(ends)
+
+
+def _listed(words: list[str], count: int) -> str:
+    return ", ".join(words[:_LISTED]) + (f" and {count - _LISTED:,} more" if count > _LISTED else "")

@@ -1,0 +1,391 @@
+"""Probes for what no file can show: labels off by one, another unit or centre, an evaluation that stands still.
+
+Each takes what a training loop holds (tensors on any device, arrays, lists) and returns a small record, printed as one
+sentence. A fault is claimed only where the figures leave no other reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.torch.order import MAX_ITEMS, unpack, whole_number
+
+Array = np.ndarray[Any, Any]
+
+LEAST_TOKENS = 32
+LEAST_SAMPLES = 8
+
+_NUMBERS_AT_ONCE = 2**22  # of logits: all in double precision would be many times what a loop holds
+_NAN = float("nan")
+_UNITS = {
+    "10 (centimetres and millimetres)": 10.0,
+    "25.4 (inches and millimetres)": 25.4,
+    "39.4 (inches and metres)": 1 / 0.0254,
+    "57.3 (radians and degrees)": 180 / np.pi,
+    "100 (metres and centimetres)": 100.0,
+    "1000 (metres and millimetres)": 1000.0,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What a probe says.
+
+    Args:
+        ok: no fault is claimed.
+        sure: there was enough to look at.
+        verdict: one sentence, which is what is printed.
+    """
+
+    verdict: str
+    ok: bool = True
+    sure: bool = True
+
+    def __str__(self) -> str:
+        return self.verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coverage(Probe):
+    """Which samples an evaluation has seen; ok: each exactly once.
+
+    Args:
+        seen, missing, doubled: samples of the dataset; outside: indices that are none of its.
+    """
+
+    seen: int
+    missing: int
+    doubled: int
+    outside: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantMetric(Probe):
+    """Whether a metric stands still.
+
+    Args:
+        value: the last one.
+        repeats: how many values at the end are that one.
+    """
+
+    value: float
+    repeats: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelShift(Probe):
+    """Which lag between logits and ids the loss fits.
+
+    Args:
+        best, expected: lags; at lag 1 the logits of a position predict the next id.
+        losses: mean cross-entropy [nat] by lag, over the same positions.
+        tokens: how many positions that are.
+    """
+
+    best: int
+    expected: int
+    losses: dict[int, float]
+    tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Centering(Probe):
+    """Whether predictions and ground truth have their origin at the same place of the body.
+
+    Args:
+        pred, gt: what each is centred on: "joint 0", "mean" or "" (nothing).
+        offset: median distance between the means of prediction and truth, in sizes of the truth.
+        samples: how many were looked at.
+    """
+
+    pred: str
+    gt: str
+    offset: float
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Units(Probe):
+    """Whether predictions and ground truth are in the same unit.
+
+    Args:
+        ratio: size of the predictions over that of the truth.
+        correlation: of both, about their means.
+        samples: how many were looked at.
+    """
+
+    ratio: float
+    correlation: float
+    samples: int
+
+
+def _array(value: Any) -> Array:
+    if hasattr(value, "detach"):  # a tensor, on whatever device
+        value = value.detach().cpu()
+        return np.asarray(value.double() if value.is_floating_point() else value)
+    if isinstance(value, list | tuple):
+        value = [_array(one) if hasattr(one, "detach") else one for one in value]
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        msg = f"this makes no array: {error}"
+        raise UsageError(msg) from error
+
+
+def _both(pred: Any, gt: Any) -> tuple[Array, Array]:
+    """Return the finite samples of both as float64 (samples, ...)."""
+    first, second = _array(pred).astype(np.float64), _array(gt).astype(np.float64)
+    if first.shape != second.shape or first.ndim == 0 or 0 in first.shape[1:]:
+        msg = f"pred has shape {list(first.shape)}, gt {list(second.shape)}; both are (samples, ...) and equal"
+        raise UsageError(msg)
+    axes = tuple(range(1, first.ndim))
+    finite = np.isfinite(first).all(axis=axes) & np.isfinite(second).all(axis=axes)
+    return first[finite], second[finite]
+
+
+# ------------------------------------------------------------------------------------------ evaluation
+
+
+def probe_coverage(indices: Iterable[int], n: int) -> Coverage:
+    """Tell whether an evaluation has seen each of n samples exactly once.
+
+    Args:
+        indices: those that were evaluated, of all ranks; with their epoch in them, as samplers give them, or plain.
+        n: length of the dataset.
+
+    Raises:
+        UsageError: these are no indices.
+    """
+    n = whole_number("n", n, 0, MAX_ITEMS)
+    found = _array(indices if hasattr(indices, "__array__") else list(indices)).reshape(-1)
+    if found.size and found.dtype.kind not in "iu":
+        msg = f"indices are whole numbers; found {found.dtype}"
+        raise UsageError(msg)
+    _, found = unpack(found.astype(np.int64), 0)
+    inside = found[(found >= 0) & (found < n)]
+    counts = np.bincount(inside, minlength=n)
+    seen, doubled = int(np.count_nonzero(counts)), int(np.count_nonzero(counts > 1))
+    missing, outside = n - seen, len(found) - len(inside)
+    ok, verdict = not (missing or doubled or outside), f"Each of {n:,} samples was seen exactly once."
+    if not ok:
+        parts = [f"{seen:,} of {n:,} samples were seen{_pattern(np.flatnonzero(counts), n)}"]
+        parts += [f"{doubled:,} more than once"] if doubled else []
+        parts += [f"{outside:,} indices are outside the dataset"] if outside else []
+        verdict = "; ".join(parts) + "."
+    return Coverage(seen=seen, missing=missing, doubled=doubled, outside=outside, verdict=verdict, ok=ok)
+
+
+def _pattern(seen: Array, n: int) -> str:
+    steps = np.unique(np.diff(seen))
+    if len(seen) == n or len(steps) != 1:
+        return ""
+    if steps[0] == 1:
+        return f" (only {seen[0]:,} to {seen[-1]:,}: the share of one rank?)"
+    return f" (every {steps[0]}th from {seen[0]:,} on: the share of one rank of {steps[0]}?)"
+
+
+def probe_constant_metric(history: Sequence[float], least: int = 5) -> ConstantMetric:
+    """Tell whether a metric has stopped to change at all, as when the same few samples are evaluated for ever.
+
+    Args:
+        history: one value per evaluation, oldest first.
+        least: how many equal values at the end are a fault, 2 or more.
+
+    Raises:
+        UsageError: `least` is out of range.
+
+    Notes:
+        Equal means to 1e-9 of the value. A metric that stays at 0, 1 or 100 may have reached its bound, and NaN is
+        another fault: neither is claimed. One that counts over few samples may repeat itself: take a larger `least`.
+    """
+    least = whole_number("least", least, 2)
+    values = _array(history).astype(np.float64).reshape(-1)
+    last = float(values[-1]) if values.size else _NAN
+    if not np.isfinite(last):
+        said = f"The last value is {last}, which tells nothing." if values.size else "No value yet."
+        return ConstantMetric(value=last, repeats=0, verdict=said, sure=False)
+    other = np.flatnonzero(~(np.abs(values - last) <= 1e-9 * abs(last)))
+    repeats = len(values) - (int(other[-1]) + 1 if other.size else 0)
+    ok, sure = True, len(values) >= least
+    if repeats < least:
+        said = f"No sign of standing still: {last:g} stands for {repeats} of {len(values)} values."
+    elif last in {0.0, 1.0, 100.0}:
+        said, sure = f"It stays at {last:g} for {repeats} values, which may be its bound.", False
+    else:
+        said = f"{repeats} evaluations in a row gave {last:g}: weights or evaluated samples do not change."
+        ok = False
+    return ConstantMetric(value=last, repeats=repeats, verdict=said, ok=ok, sure=sure)
+
+
+# ------------------------------------------------------------------------------------------ language models
+
+
+def probe_label_shift(
+    logits: Any, ids: Any, *, expected: int = 1, ignore: int = -100, lags: Sequence[int] = (-1, 0, 1, 2, 3)
+) -> LabelShift:
+    """Tell which lag the loss fits: whether labels are shifted once too often, or not at all.
+
+    Shapes:
+        logits: float (batch, positions, vocabulary) or (positions, vocabulary)
+        ids: int (batch, positions) or (positions): the labels as they meet the logits
+
+    Args:
+        expected: the lag that the loss uses; 1: the logits of a position predict the next id; 0: ids are shifted
+            already.
+        ignore: the id that is no label.
+        lags: those that are tried.
+
+    Raises:
+        UsageError: shapes do not fit.
+
+    Notes:
+        All lags are compared on the same positions. Another lag is a fault where its loss is lower by 0.1 nat and by
+        four standard errors of the paired difference, over 32 positions or more. Positions with NaN are left out.
+    """
+    scores, labels = logits if hasattr(logits, "shape") else _array(logits), _array(ids)
+    if len(scores.shape) == labels.ndim + 1 == 2:
+        scores, labels = scores[None], labels[None]
+    if len(scores.shape) != 3 or labels.shape != tuple(scores.shape[:2]) or labels.dtype.kind not in "iu":
+        msg = (
+            f"logits are (batch, positions, vocabulary), ids whole numbers (batch, positions); "
+            f"found {list(scores.shape)} and {labels.dtype} {list(labels.shape)}"
+        )
+        raise UsageError(msg)
+    tried = sorted({whole_number("lag", lag, -(2**31), 2**31) for lag in (*lags, expected)})
+    losses = _losses(scores, labels, tried, ignore)
+    count = losses.shape[1]
+    if count < LEAST_TOKENS:
+        few = f"Cannot tell: only {count} positions have a label at every lag, of {LEAST_TOKENS} that are needed."
+        return LabelShift(best=expected, expected=expected, losses={}, tokens=count, verdict=few, sure=False)
+    means = {lag: float(loss.mean()) for lag, loss in zip(tried, losses, strict=True)}
+    best = min(tried, key=lambda lag: (means[lag], abs(lag - expected)))
+    gain = losses[tried.index(expected)] - losses[tried.index(best)]
+    ok = not gain.mean() > max(0.1, 4 * gain.std() / np.sqrt(count))
+    said = f"lag {best} ({means[best]:.2f} nat)"
+    verdict = f"No lag fits better than lag {expected}; best {said}."
+    if not ok:
+        off = best - expected
+        verdict = f"The loss fits {said}, not lag {expected} ({means[expected]:.2f} nat): labels are off by {off:+d}."
+    return LabelShift(best=best, expected=expected, losses=means, tokens=count, verdict=verdict, ok=ok)
+
+
+@np.errstate(all="ignore")
+def _losses(scores: Any, labels: Array, lags: Sequence[int], ignore: int) -> Array:
+    """Return the cross-entropy by lag, float64 (lags, positions), of positions that have a finite one at every lag."""
+    batch, length, vocabulary = scores.shape
+    targets = np.full((len(lags), batch, length), -1, np.int64)
+    for row, lag in zip(targets, lags, strict=True):
+        here = np.arange(max(0, -lag), max(0, length - max(0, lag)))
+        row[:, here] = np.where(labels[:, here + lag] == ignore, -1, labels[:, here + lag])
+    targets = targets.reshape(len(lags), -1)
+    known = ((targets >= 0) & (targets < vocabulary)).all(axis=0)
+    rows, found = scores.reshape(batch * length, vocabulary), [np.empty((len(lags), 0))]
+    step = max(1, _NUMBERS_AT_ONCE // max(1, vocabulary))
+    for start in range(0, len(known), step):
+        here = start + np.flatnonzero(known[start : start + step])
+        if here.size:
+            part = _array(rows[start : start + step]).astype(np.float64)[here - start]
+            top = part.max(axis=1, keepdims=True)
+            total = np.log(np.exp(part - top).sum(axis=1)) + top[:, 0]
+            found.append(total - np.take_along_axis(part, targets[:, here].T, axis=1).T)
+    losses = np.concatenate(found, axis=1)
+    return losses[:, np.isfinite(losses).all(axis=0)]
+
+
+# ------------------------------------------------------------------------------------------ poses
+
+
+def probe_centering(pred: Any, gt: Any) -> Centering:
+    """Tell whether predictions and truth are relative to the same point.
+
+    Shapes:
+        pred, gt: float (samples, joints, 3), one unit
+
+    Raises:
+        UsageError: shapes do not fit.
+
+    Notes:
+        Centred on a joint (or on the mean) means that it is at 0 in every sample, to 0.1 % of the size. It is a fault
+        where one of both is centred, and the other lies more than half a size away from there and would, if it were
+        moved, fit twice as well and explain half of the truth's spread: predictions of a model that has learned nothing
+        claim nothing. Samples with NaN are left out.
+    """
+    first, second = _both(pred, gt)
+    if first.ndim != 3:
+        msg = f"pred and gt are (samples, joints, 3); found {list(first.shape)}"
+        raise UsageError(msg)
+    count = len(first)
+    why = "" if count >= LEAST_SAMPLES else f"only {count} samples"
+    why = why or ("" if _varies(first) else "predictions are all the same")
+    spread = second - second.mean(axis=1, keepdims=True)
+    size = float(np.median(np.sqrt((spread**2).sum(axis=2).mean(axis=1)))) if count else 0.0
+    if why := why or ("" if size else "the truth is a point"):
+        return Centering(pred="", gt="", offset=_NAN, samples=count, verdict=f"Cannot tell: {why}.", sure=False)
+    moved = first.mean(axis=1) - second.mean(axis=1)
+    offset = float(np.median(np.linalg.norm(moved, axis=1))) / size
+    error, rest, whole = (
+        np.sqrt((values**2).sum(axis=2).mean()) for values in (first - second, first - second - moved[:, None], spread)
+    )
+    on, truth = _centre(first, size), _centre(second, size)
+    ok = on == truth or offset <= 0.5 or rest >= error / 2 or rest >= whole * np.sqrt(0.5)
+    centres = f"the truth is centred on {truth or 'nothing'}, the predictions on {on or 'nothing'}"
+    verdict = f"No sign of two centres: {centres}{'' if on == truth else ', and to move them would not mend them'}."
+    if not ok:
+        better = f"{error / max(rest, 1e-300):.3g} times better"
+        verdict = f"T{centres[1:]}: they lie {offset:.3g} sizes apart and would fit {better} in one place."
+    return Centering(pred=on, gt=truth, offset=offset, samples=count, verdict=verdict, ok=bool(ok))
+
+
+def _varies(values: Array) -> bool:
+    spread = float(np.abs(values - values[:1]).max())
+    return spread > 1e-6 * float(np.abs(values).max())
+
+
+def _centre(values: Array, size: float) -> str:
+    near = (np.linalg.norm(values, axis=2) <= 1e-3 * size).all(axis=0)
+    if near.any():
+        return f"joint {int(near.argmax())}"
+    return "mean" if bool((np.linalg.norm(values.mean(axis=1), axis=1) <= 1e-3 * size).all()) else ""
+
+
+def probe_units(pred: Any, gt: Any) -> Units:
+    """Tell whether predictions and truth are in the same unit.
+
+    Shapes:
+        pred, gt: float (samples, ...); of (samples, joints, 3) each sample is taken about its own mean
+
+    Raises:
+        UsageError: shapes do not fit.
+
+    Notes:
+        A fault where the predictions follow the truth (correlation 0.7 or more) and their sizes differ by the factor of
+        two units, to 10 %. Samples with NaN are left out; values without spread tell nothing.
+    """
+    first, second = _both(pred, gt)
+    count = len(first)
+    if count < LEAST_SAMPLES:
+        few = f"Cannot tell: only {count} samples."
+        return Units(ratio=_NAN, correlation=_NAN, samples=count, verdict=few, sure=False)
+    axis = 1 if first.ndim == 3 else 0
+    first, second = (values - values.mean(axis=axis, keepdims=True) for values in (first, second))
+    of_pred, of_gt = (float(np.sqrt((values**2).mean())) for values in (first, second))
+    if not of_pred or not of_gt or not _varies(first):
+        flat = "Cannot tell: the values have no spread."
+        return Units(ratio=_NAN, correlation=_NAN, samples=count, verdict=flat, sure=False)
+    ratio = of_pred / of_gt
+    correlation = float((first / of_pred * (second / of_gt)).mean())
+    factor = max(ratio, 1 / ratio)
+    near = [words for words, number in _UNITS.items() if abs(factor / number - 1) <= 0.1]
+    ok = not near or correlation < 0.7
+    verdict = f"No sign of two units: predictions are {ratio:.3g} times as large, correlation {correlation:.2f}."
+    if not ok:
+        verdict = (
+            f"The predictions follow the truth (correlation {correlation:.2f}) and are {factor:.4g} times "
+            f"{'larger' if ratio > 1 else 'smaller'}: two units, a factor of {near[0]}."
+        )
+    return Units(ratio=ratio, correlation=correlation, samples=count, verdict=verdict, ok=ok)
