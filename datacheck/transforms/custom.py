@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -18,7 +20,7 @@ from datacheck.registry import resolve
 from datacheck.sample import ArraySpec, Block, Kind, Piece, stack
 from datacheck.schema.model import FieldSpec
 from datacheck.schema.values import Strings
-from datacheck.transforms.base import InvalidSample, Refusal, Result, Specs, Transform
+from datacheck.transforms.base import InvalidSample, Refusal, Result, Specs, Transform, with_columns
 
 
 class Custom(Transform):
@@ -92,7 +94,9 @@ class Custom(Transform):
                 if len(column) != len(block) or rows != len(column.values):
                     msg = f"{self.use}: the column {name} does not hold the rows of {len(block)} samples"
                     raise UsageError(msg)
-            return [made], []
+            given = {id(column) for column in block.fields.values()}
+            new = {n: replace(c, values=c.values.copy()) for n, c in made.fields.items() if id(c) not in given}
+            return [with_columns(made, new)], []  # copies: a function may write into the same memory each time
         return self._by_sample(block)
 
     def _by_sample(self, block: Block) -> Result:
@@ -122,7 +126,11 @@ class Custom(Transform):
             raise UsageError(msg) from error
 
     def _plain(self, name: str, value: Any) -> Any:
-        """Return text and JSON values as they are, anything else as a C-order little-endian array."""
+        """Return text as it is, a copy of JSON values, anything else as a new C-order little-endian array.
+
+        Notes:
+            A function may write into the same memory each time.
+        """
         if value is None or isinstance(value, str):
             return value
         if isinstance(value, list | dict):
@@ -131,9 +139,9 @@ class Custom(Transform):
             except (TypeError, ValueError) as error:
                 msg = f"{self.use}: {name}: {error}"
                 raise UsageError(msg) from error
-            return value
+            return deepcopy(value)
         array = np.asarray(value)
-        return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).reshape(array.shape)
+        return np.array(array, array.dtype.newbyteorder("<"), order="C")
 
     def _takes_blocks(self) -> bool:
         first = next(iter(inspect.signature(self._function).parameters), "")

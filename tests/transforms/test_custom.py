@@ -40,6 +40,19 @@ def uneven(block: Block) -> Block:
 def shortened(block: Block) -> Block:
     return Block(block.keys[1:], {}, block.origins[1:])
 
+memory = np.zeros((3, 3), np.float32)
+words = []
+
+def in_place(sample):
+    rows = len(sample.fields["x"])
+    memory[:] = rows
+    words[:] = [rows]
+    return {"x": memory[:rows], "said": words}
+
+def in_place_of_blocks(block: Block) -> Block:
+    memory[:] = len(block.keys)
+    return with_columns(block, {"x": Column(memory[: len(block.fields["x"].values)], block.fields["x"].lengths)})
+
 constant = 3
 """
 
@@ -78,6 +91,19 @@ def test_a_function_of_blocks(mine):
     made, refused = run(steps, blocks())
     assert not refused
     assert {s.key: s.fields["x"].sum() for s in made[0]} == {"k0": 0, "k1": 6, "k2": 12}
+
+
+def test_a_function_may_write_into_the_same_memory_each_time(mine):
+    said = {"said": {"role": "value", "dtype": "json", "shape": []}}
+    steps, _ = bind([step({"mine_steps:in_place": {"fields": said}})], SPECS)
+    (made,), refused = run(steps, blocks())
+    assert not refused
+    assert [s.fields["x"].tolist() for s in made] == [[], [[1] * 3], [[2] * 3] * 2]
+    assert [s.fields["said"] for s in made] == [[0], [1], [2]]
+    steps, _ = bind([step("mine_steps:in_place_of_blocks")], SPECS)
+    one, two = (run(steps, stack(some)[0])[0][0] for some in (pieces([blocks()])[:2], pieces([blocks()])[2:]))
+    assert one.fields["x"].values.tolist() == [[2] * 3]
+    assert two.fields["x"].values.tolist() == [[1] * 3] * 2
 
 
 @pytest.mark.parametrize(
