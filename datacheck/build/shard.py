@@ -74,8 +74,13 @@ class Shard:
         if key in self._place:
             self.reasons[self._place[key]] = reason
 
-    def put(self, block: Block) -> None:
-        """Take the samples of a block that are as the specs say; note a reason for each of the others."""
+    def put(self, block: Block, *, ours: bool = False) -> None:
+        """Take the samples of a block that are as the specs say; note a reason for each of the others.
+
+        Args:
+            block: the samples.
+            ours: nobody else changes its arrays from now on; those that fill the shard are not copied.
+        """
         columns = {name: block.fields[name] for name in self.specs if name in block.fields}
         reason = self._unfit(columns)
         if reason:
@@ -90,7 +95,7 @@ class Shard:
             good = np.array([i for i in range(len(places)) if i not in reasons], dtype=np.int64)
             places, columns = places[good], {name: column.take(good) for name, column in columns.items()}
         for name, column in columns.items():
-            self._store(name, column, places)
+            self._store(name, column, places, ours=ours)
         self.made[places] = True
 
     def take(self, places: Array, has: Mapping[str, tuple[Array, Column]]) -> None:
@@ -161,15 +166,20 @@ class Shard:
                 rounded = samples_of(lost(column.values, cast(column.values, dtype)), column)
                 yield from ((int(i), f"{name}: values do not fit {dtype}") for i in np.flatnonzero(rounded))
 
-    def _store(self, name: str, column: Column, places: Array) -> None:
+    def _store(self, name: str, column: Column, places: Array, *, ours: bool = False) -> None:
         if not len(places):
             return
         if name in self.present:
             self.present[name][places] = True
         spec = self.specs[name]
         if spec.dim is None or column.lengths is None:
-            where = slice(int(places[0]), int(places[-1]) + 1) if _consecutive(places) else places
-            self._fixed[name][where] = column.values.reshape(len(places), *spec.item)
+            in_row = _consecutive(places)
+            values = column.values.reshape(len(places), *spec.item)
+            if ours and in_row and len(places) == len(self.keys) and _lasting(column.values, spec.dtype):
+                self._fixed[name] = values
+            else:
+                where = slice(int(places[0]), int(places[-1]) + 1) if in_row else places
+                self._fixed[name][where] = values
         else:
             self._parts[name].append((places, column))
             self._lengths[spec.dim][places] = column.lengths
@@ -252,6 +262,12 @@ def _little(dtype: str) -> np.dtype[Any]:
 
 def _consecutive(places: Array) -> bool:
     return len(places) > 0 and bool((np.diff(places) == 1).all())
+
+
+def _lasting(values: Array, dtype: str) -> bool:
+    """Tell whether memory can be written as it is: a map of a file would still change with the file."""
+    flags = values.flags
+    return bool(values.dtype == _little(dtype) and flags.owndata and flags.c_contiguous and flags.writeable)
 
 
 def _what(kind: str) -> str:

@@ -168,7 +168,7 @@ def _fill(
         for key, reason in refused:
             shard.refuse(key, reason)
         for made in blocks:
-            shard.put(made)
+            shard.put(made, ours=not steps)  # a step may keep what it gave, and change it
         for key, origin in zip(found.keys, found.origins, strict=True):
             shard.origins[key] = origin_text(origin, more.get(origin.file, ()))
 
