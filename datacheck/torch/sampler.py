@@ -9,10 +9,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch.utils.data import Sampler as TorchSampler
+from torch.utils.data.distributed import DistributedSampler
 
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.torch.order import Array, Order, pack, whole_number
+from datacheck.torch.sharded import refuse_second_sharding
 
 VERSION = 1  # of the state
 _AHEAD = 8192  # positions that are put in order at once: one by one costs a hundred times as much
@@ -50,12 +52,14 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         rank, world_size: where None, as torch.distributed says when it is asked for batches, else 0 and 1.
 
     Raises:
-        UsageError: a value is out of range, two of them exclude each other, or there is no whole batch to drop to.
+        UsageError: a value is out of range, two of them exclude each other, or there is no whole batch to drop to;
+            when it is asked for batches: Accelerate would shard again what it gives.
 
     Notes:
         A global batch is batch_size * world_size positions of the epoch; rank r has the r-th part. Order and batches
         depend on (seed, epoch, position) only: with a constant global batch, world size and workers change nothing.
-        Each ``iter()`` is an epoch: the one that was set or loaded, else the next. All ranks get equally many batches.
+        Each ``iter()`` is an epoch: the one that was set or loaded (until its first batch is asked for), else the
+        next. All ranks get equally many batches.
     """
 
     def __init__(
@@ -70,15 +74,14 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         if rank is not None and world_size is not None:
             whole_number("rank", rank, 0, whole_number("world_size", world_size, 1) - 1)
         self._placed = None if rank is None or world_size is None else (rank, world_size)
-        if not hasattr(dataset, "__len__"):
-            msg = f"{type(dataset).__name__} has no length; an order needs a map-style dataset"
-            raise UsageError(msg)
+        _check_dataset(dataset)
         self._dataset, self._packed = dataset, bool(getattr(dataset, "decodes_epoch", False))
         blocks = _shards(dataset) if block == "shard" else block
         self.order = Order(
             len(dataset), seed, shuffle=shuffle, blocks=blocks, pool=pool, weights=weights, samples=samples
         )
         self._pass = _Pass(0, 0)
+        self._next: _Pass | None = None  # set while a pass is under way
         if not len(self):
             msg = (
                 f"{len(self.order):,} samples are fewer than a global batch ({self.batch_size:,} on each of "
@@ -137,7 +140,7 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
     @property
     def epoch(self) -> int:
         """The epoch of the pass that was begun last, or that the next one is of, if none was."""
-        return self._pass.epoch
+        return (self._next or self._pass).epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next pass be of `epoch`; where a state of that epoch was just loaded, the rest of it.
@@ -146,22 +149,27 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
             UsageError: it is no whole number of 0 or more.
         """
         epoch = whole_number("epoch", epoch)
-        if epoch != self._pass.epoch or self._pass.batches:
-            self._begin(_Pass(epoch, 0))
-        else:
-            self._begin(self._pass)
+        if self._pass.batches:
+            self._next = _Pass(epoch, 0)
+        elif epoch != self._pass.epoch:
+            self._pass.epoch, self._pass.start = epoch, 0  # also of an iterator: Lightning sets it behind iter()
+        self._tell(epoch)
 
     def _begin(self, new: _Pass) -> None:
-        self._pass = new
+        self._pass, self._next = new, None
+        self._tell(new.epoch)
+
+    def _tell(self, epoch: int) -> None:
         tell = getattr(self._dataset, "set_epoch", None)
         if callable(tell):
-            tell(new.epoch)
+            tell(epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Begin a pass; batches are those of this rank."""
+        refuse_second_sharding(self.world_size)
         last = self._pass
         # a DataLoader with workers calls this twice before it takes a batch: what handed out nothing is begun anew
-        self._begin(_Pass(last.epoch + 1, 0) if last.batches else _Pass(last.epoch, last.start))
+        self._begin(self._next or (_Pass(last.epoch + 1, 0) if last.batches else _Pass(last.epoch, last.start)))
         return self._batches(self._pass)
 
     def _batches(self, of: _Pass) -> Iterator[list[int]]:
@@ -175,6 +183,8 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
             indices = pack(of.epoch, items) if self._packed else items
             for batch in indices.reshape(-1, size).tolist():
                 of.batches += 1
+                if self._next is not None and self._next.epoch == of.epoch:
+                    self._next = None  # what goes on is of the epoch that was set
                 yield batch
 
     @property
@@ -202,7 +212,9 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         Raises:
             UsageError: `batches` is more than were handed out.
         """
-        now = self._pass
+        now = self._next or self._pass
+        if batches and now.epoch == self._pass.epoch:  # set again while workers were ahead of the loop
+            now = self._pass
         had = now.batches if batches is None else whole_number("batches", batches, 0, now.batches)
         consumed = now.start + had * self.global_batch
         ended = self._left(consumed) <= 0
@@ -250,11 +262,15 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         raise UsageError(msg)
 
 
-class IndexSampler(TorchSampler[int]):  # type: ignore[misc]
-    """The indices of a `Sampler` one by one; `set_epoch` is its."""
+class IndexSampler(DistributedSampler[int]):  # type: ignore[misc]
+    """The indices of a `Sampler` one by one; `set_epoch` is its.
+
+    Notes:
+        By its type Lightning knows that it is of one rank, and does not shard it again.
+    """
 
     def __init__(self, batches: Sampler) -> None:
-        self._batches = batches
+        self._batches = batches  # which knows the rank when it is asked: nothing of the base is used
 
     def __len__(self) -> int:
         return len(self._batches) * self._batches.batch_size
@@ -269,6 +285,19 @@ class IndexSampler(TorchSampler[int]):  # type: ignore[misc]
 
 def _distributed() -> bool:
     return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
+def _check_dataset(dataset: Any) -> None:
+    if isinstance(dataset, TorchSampler):
+        msg = (
+            f"{type(dataset).__name__} is a sampler, no dataset. Where Lightning put it here: "
+            "Trainer(use_distributed_sampler=False), since batches are sharded already; a CachedLoader needs no such "
+            "flag. For predict and overfit_batches give a DataLoader(dataset, batch_size)."
+        )
+        raise UsageError(msg)
+    if not hasattr(dataset, "__len__"):
+        msg = f"{type(dataset).__name__} has no length; an order needs a map-style dataset"
+        raise UsageError(msg)
 
 
 def _shards(dataset: Any) -> Array:

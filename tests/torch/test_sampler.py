@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, SequentialSampler, TensorDataset
 
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
@@ -157,6 +157,35 @@ def test_each_pass_is_an_epoch_and_set_epoch_says_which():
     one.set_epoch(0)
     assert list(one) == [i for batch in epochs[0] for i in batch]
     assert len(one) == 20
+
+
+def test_an_epoch_set_between_iter_and_the_first_batch_is_that_of_the_pass():
+    epochs = [list(one) for batches in [Sampler(range(20), 4)] for one in [batches] * 6]
+    batches = Sampler(range(20), 4)
+    begun = iter(batches)  # as Lightning does, which sets the epoch then
+    batches.set_epoch(3)
+    assert list(begun) == epochs[3]
+    assert list(batches) == epochs[4]
+    batches.load_state_dict(batches.state_dict() | {"epoch": 5, "consumed": 8})
+    begun = iter(batches)
+    batches.set_epoch(5)
+    assert list(begun) == epochs[5][2:]
+
+
+def test_an_epoch_set_again_while_workers_are_ahead_is_that_of_the_pass():
+    batches = Sampler(range(20), 4)
+    begun = iter(batches)
+    first = [next(begun) for _ in range(3)]
+    batches.set_epoch(0)
+    assert batches.state_dict(batches=2)["consumed"] == 8
+    assert batches.state_dict()["consumed"] == 0  # the next pass would be of epoch 0 again
+    first += begun
+    assert batches.state_dict(batches=4)["consumed"] == 16
+    assert (batches.state_dict()["epoch"], batches.state_dict()["consumed"]) == (1, 0)
+    assert list(batches) != first
+    assert batches.epoch == 1
+    batches.set_epoch(0)
+    assert (batches.epoch, list(batches)) == (0, first)
 
 
 def test_an_abandoned_pass_no_longer_counts():
@@ -356,6 +385,8 @@ def test_bad_parameters_are_refused_in_words(options, said):
         Sampler(range(10), **({"batch_size": 2} | options))
     with pytest.raises(UsageError, match="items=0"):
         Sampler([], 2)
+    with pytest.raises(UsageError, match=r"SequentialSampler is a sampler, no dataset.*use_distributed_sampler=False"):
+        Sampler(SequentialSampler(range(10)), batch_size=2, drop_last=False)  # as Lightning makes anew what it finds
     with pytest.raises(UsageError, match="generator has no length; an order needs a map-style dataset"):
         Sampler((i for i in range(3)), 2)
 
