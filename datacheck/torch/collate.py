@@ -144,7 +144,7 @@ def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = No
         if kinds.get(name) == "object":
             stacked[name] = values
             continue
-        if kinds.get(name) == "ragged":
+        if kinds.get(name) == "ragged" and _have_rows(values):
             _refuse(name, [len(value) for value in values])
         stacked[name] = collate(values, collate_fn_map=registered)
     return stacked
@@ -155,11 +155,16 @@ def _stacked(name: str, column: Column) -> Any:
         return column
     lengths = _lengths(column.ends)
     _refuse(name, lengths)
-    return column.values.reshape(len(lengths), lengths[0], *column.values.shape[1:])
+    return column.values.reshape(len(lengths), max(lengths, default=0), *column.values.shape[1:])
+
+
+def _have_rows(values: Iterable[Any]) -> bool:
+    """Tell whether values are lists of rows: a transform may have put a number in the place of one."""
+    return all(getattr(value, "ndim", 1) for value in values)
 
 
 def _refuse(name: str, lengths: list[int]) -> None:
-    if min(lengths) != max(lengths):
+    if len(set(lengths)) > 1:
         msg = (
             f"{name} has {min(lengths)} to {max(lengths)} rows in this batch, so the default collate cannot stack it. "
             f"Give the DataLoader collate_fn=datacheck.torch.collate_ragged (values and offsets) or "
@@ -208,13 +213,17 @@ def collate_pad(
         value: what stands behind the end.
 
     Raises:
-        UsageError: the samples do not say which of their fields are ragged.
+        UsageError: the samples do not say which of their fields are ragged, or a field cannot hold `value`.
     """
 
     def pad(name: str, column: Ragged) -> dict[str, Any]:
         lengths = torch.tensor(_lengths(column.ends), dtype=torch.int64)
         mask = torch.arange(int(lengths.max())) < lengths[:, None]
-        padded = column.values.new_full((*mask.shape, *column.values.shape[1:]), value)
+        try:
+            padded = column.values.new_full((*mask.shape, *column.values.shape[1:]), value)
+        except RuntimeError as error:
+            msg = f"{name}: {value} cannot stand behind its end, it is {column.values.dtype}. Choose another value="
+            raise UsageError(msg) from error
         padded[mask] = column.values
         return {name: padded, f"{name}_mask": mask}
 
@@ -226,6 +235,9 @@ def _with_ragged(
     ragged: Sequence[str] | None,
     join: Callable[[str, Ragged], dict[str, Any]],
 ) -> dict[str, Any]:
+    if not len(batch) or not isinstance(batch[0], Mapping):
+        msg = f"a batch of {len(batch)} {type(batch[0]).__name__ if len(batch) else 'samples'}; dicts are collated here"
+        raise UsageError(msg)
     columns = batch.columns if isinstance(batch, Batch) else None
     kinds: Mapping[str, str] | None = getattr(batch[0], "kinds", None)
     if ragged is None and kinds is None:
@@ -234,12 +246,19 @@ def _with_ragged(
             "functools.partial(collate_ragged, ragged=['points'])"
         )
         raise UsageError(msg)
-    chosen = set(ragged) if ragged is not None else {n for n, k in (kinds or {}).items() if k == "ragged"}
+    if wrong := set(ragged or ()) - set(batch[0]):
+        msg = f"ragged: no field {', '.join(sorted(wrong))}; there are {', '.join(batch[0])}"
+        raise UsageError(msg)
+    chosen = set(ragged or ())
+    if ragged is None and kinds is not None:
+        said = [name for name in batch[0] if kinds.get(name) == "ragged"]
+        chosen = {name for name in said if columns is not None or _have_rows(row[name] for row in batch)}
     whole: dict[str, Any] = {}
     for name in batch[0]:
         if name in chosen:
             column = columns[name] if columns is not None else None
-            whole |= join(name, column if isinstance(column, Ragged) else _joined([row[name] for row in batch]))
+            joined = column if isinstance(column, Ragged) else _joined(name, [row[name] for row in batch])
+            whole |= join(name, joined)
         elif columns is not None:
             whole[name] = _stacked(name, columns[name])
         else:
@@ -247,8 +266,11 @@ def _with_ragged(
     return whole
 
 
-def _joined(values: Sequence[Any]) -> Ragged:
+def _joined(name: str, values: Sequence[Any]) -> Ragged:
     tensors = [torch.as_tensor(value) for value in values]
+    if not _have_rows(tensors):
+        msg = f"{name}: a sample has one number there, and no rows. Leave it out of ragged="
+        raise UsageError(msg)
     ends = torch.tensor([len(tensor) for tensor in tensors]).cumsum(0)
     return Ragged(torch.cat(tensors), ends.tolist())
 

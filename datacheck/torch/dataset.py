@@ -194,7 +194,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     def _transformed(self, row: Row, item: int, epoch: int, attempt: int) -> Any:
         random = {"rng": self._items.random(item, epoch, attempt)} if self._random else {}
         sample = self._transform(dict(row), **random)  # type: ignore[misc]  # called where there is one
-        return Row(sample, row.kinds) if type(sample) is dict else sample
+        if type(sample) is not dict:
+            return sample
+        # what took the place of a text is collated as PyTorch does
+        return Row(sample, {n: k for n, k in row.kinds.items() if k != "object" or sample.get(n) is row[n]})
 
     def sampler(self, batch_size: int, *, shuffle: bool = True, seed: int | None = None, **options: Any) -> Sampler:
         """Return batches of indices for ``DataLoader(dataset, batch_sampler=...)``.

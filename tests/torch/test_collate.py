@@ -5,12 +5,17 @@ from __future__ import annotations
 import pickle
 import random
 
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 
+from datacheck.cache import layout
 from datacheck.errors import UsageError
+from datacheck.sample import ArraySpec
+from datacheck.torch import CachedDataset
 from datacheck.torch.collate import Batch, Ragged, collate_pad, collate_ragged
+from tests.cache.make import make_cache
 
 
 def batch():
@@ -106,6 +111,48 @@ def test_nested_values_of_a_transform_are_collated_as_torch_does():
     whole = default_collate(rows)
     assert whole["obs"]["a"].shape == (4, 2)
     assert whole["obs"]["b"].tolist() == [1, 1, 1, 1]
+
+
+def test_what_a_transform_puts_in_the_place_of_a_text_or_of_rows_is_stacked(tmp_path):
+    """Text to a number or a tensor, JSON to an array, points to their count."""
+
+    def transform(row):
+        size = len(row["say"])
+        return {
+            "say": size, "more": torch.tensor([size]), "talk": np.array(row["talk"]), "kept": row["kept"],
+            "p": row["p"].sum(), "q": row["q"][:1],
+        }  # fmt: skip
+
+    specs = {name: ArraySpec("uint8", (), layout.text_dim(name), "text") for name in ("say",)}
+    specs |= {name: ArraySpec("uint8", (), layout.text_dim(name), "json") for name in ("talk", "kept")}
+    specs |= {"p": ArraySpec("int64", (), "P"), "q": ArraySpec("int64", (), "P")}
+    rows = np.arange(1, 4)
+    written = [{"say": "a" * i, "talk": [i], "kept": [i], "p": rows[:i], "q": rows[:i]} for i in (1, 2, 3)]
+    make_cache(tmp_path, specs, written)
+    (batch,) = DataLoader(CachedDataset(tmp_path, transform=transform), batch_size=3)
+    assert {name: v.tolist() if isinstance(v, torch.Tensor) else v for name, v in batch.items()} == {
+        "say": [1, 2, 3], "more": [[1], [2], [3]], "talk": [[1], [2], [3]], "kept": [[1], [2], [3]],
+        "p": [1, 3, 6], "q": [[1], [1], [1]],
+    }  # fmt: skip
+    assert isinstance(batch["kept"], list)
+    for collate, names in ((collate_ragged, {"q", "q_offset"}), (collate_pad, {"q", "q_mask"})):
+        (batch,) = DataLoader(CachedDataset(tmp_path, transform=transform), batch_size=3, collate_fn=collate)
+        assert batch["p"].tolist() == [1, 3, 6]
+        assert {name for name in batch if name[0] == "q"} == names
+
+
+@pytest.mark.parametrize("collate", [collate_ragged, collate_pad])
+def test_wrong_requests_are_refused_in_words(collate):
+    for rows, ragged, said in [
+        ([{"a": torch.ones(2)}], ["b"], "no field b; there are a"),
+        ([{"a": torch.tensor(1)}], ["a"], "a: a sample has one number there"),
+        ([1, 2], ["a"], "a batch of 2 int; dicts are collated here"),
+        ([], ["a"], "a batch of 0 samples"),
+    ]:
+        with pytest.raises(UsageError, match=said):
+            collate(rows, ragged=ragged)
+    with pytest.raises(UsageError, match=r"p: nan cannot stand behind its end, it is torch\.int64"):
+        collate_pad(batch(), value=float("nan"))
 
 
 def test_pickled_it_is_a_list_of_rows():
