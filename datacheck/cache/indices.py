@@ -9,16 +9,26 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+_LARGEST = 2**63 - 1
+
 
 def sample_numbers(indices: Sequence[int] | Array) -> Array:
     """Return whole numbers as int64.
 
     Raises:
-        TypeError: they are none (a bool mask, floats).
+        IndexError: one is beyond 2**63.
+        TypeError: they are none (a bool mask, floats, a slice), or no list of them.
     """
     numbers = np.asarray(indices)
     if numbers.size and numbers.dtype.kind not in "iu":
-        msg = f"indices are whole numbers, not {numbers.dtype}"
+        found = type(numbers.flat[0]).__name__ if numbers.dtype == object else numbers.dtype
+        msg = f"indices are whole numbers of 64 bits, not {found}"
+        raise TypeError(msg)
+    if numbers.dtype == np.uint64 and numbers.size and numbers.max() > _LARGEST:  # else it would count from the end
+        msg = f"index {numbers.max()} is out of range"
+        raise IndexError(msg)
+    if numbers.ndim != 1:
+        msg = f"indices of {numbers.ndim} axes; a list of whole numbers is wanted"
         raise TypeError(msg)
     return numbers.astype(np.int64, copy=False)
 

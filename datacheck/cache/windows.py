@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import numpy as np
 
@@ -28,8 +28,8 @@ class Windows:
         stride: steps between the items of an episode, 1 or more.
         pad: "none": a window lies within its episode; "edge", "zero": every stride-th step is an item, and what
             lies outside the episode is its nearest step, or zeros. None: "edge" where there are deltas, else "none".
-        short: what becomes of episodes of fewer steps than a window (with padding: than `length`): left out, padded
-            to one window ("edge" where `pad` is "none"), refused.
+        short: what becomes of episodes of fewer steps than a window (with padding: than `length`): left out; filled
+            (one window, "edge", where `pad` is "none"; else as other episodes); refused.
         dim: the ragged dimension that is time.
         history: steps before the item's step that are served too, 0 or more.
         delta_indices: by field: the steps to serve, counted from the item's, in the place of history and length.
@@ -55,6 +55,7 @@ class Windows:
     fps: float | None = None
 
     def __post_init__(self) -> None:
+        self._take_whole_numbers()
         length = 1 if self.length is None else self.length
         if length < 1 or self.stride < 1:
             msg = f"windows: length {self.length}, stride {self.stride}; both must be 1 or more"
@@ -71,6 +72,12 @@ class Windows:
         if max(length, self.stride, self.history, *(abs(i) for some in self.deltas.values() for i in some)) > _FARTHEST:
             msg = f"windows: no step is more than {_FARTHEST:,} steps away"
             raise UsageError(msg)
+
+    def _take_whole_numbers(self) -> None:
+        for name in ("length", "stride", "history"):
+            value = getattr(self, name)
+            if name != "length" or value is not None:
+                object.__setattr__(self, name, _whole(name, value))
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Windows:
@@ -89,8 +96,9 @@ class Windows:
         Raises:
             UsageError: a field has none, or twice, or they are no steps.
         """
-        found = {name: [_whole(name, step) for step in steps] for name, steps in self.delta_indices.items()}
-        for name, seconds in self.delta_timestamps.items():
+        asked = _listed("delta_indices", self.delta_indices)
+        found = {name: [_whole(f"{name}: delta_indices", step) for step in steps] for name, steps in asked.items()}
+        for name, seconds in _listed("delta_timestamps", self.delta_timestamps).items():
             if name in found:
                 msg = f"windows: {name} has delta_indices and delta_timestamps; give one of them"
                 raise UsageError(msg)
@@ -102,13 +110,14 @@ class Windows:
         return found
 
     def _step(self, name: str, second: float) -> int:
-        if self.fps is None or not 0 < self.fps < math.inf:
+        if not _is_number(self.fps) or not 0 < self.fps < math.inf:
             msg = f"windows: delta_timestamps need fps, the steps per second of the episodes; it is {self.fps}"
             raise UsageError(msg)
-        if not math.isfinite(second) or abs(second * self.fps - round(second * self.fps)) > _TOLERANCE * self.fps:
+        step = second * self.fps if _is_number(second) else math.nan
+        if not math.isfinite(step) or abs(step - round(step)) > _TOLERANCE * self.fps:
             msg = f"windows: {name}: {second} s is no multiple of 1/{self.fps:g} s"
             raise UsageError(msg)
-        return round(second * self.fps)
+        return round(step)
 
     def offsets(self, name: str) -> Array | None:
         """Return the steps of a field that are served, counted from the item's; None: that step, without an axis."""
@@ -143,11 +152,24 @@ class Windows:
         return np.where(lengths > 0, counts, 0).astype(np.int64)
 
 
-def _whole(name: str, step: Any) -> int:
-    if isinstance(step, bool) or not isinstance(step, int | np.integer):
-        msg = f"windows: {name}: delta_indices are whole numbers of steps, not {step!r}"
+def _whole(what: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        msg = f"windows: {what}: {value!r} is no whole number of steps"
         raise UsageError(msg)
-    return int(step)
+    return int(value)
+
+
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _listed(what: str, said: Any) -> dict[str, list[Any]]:
+    """Return what is said by field."""
+    try:
+        return {str(name): list(steps) for name, steps in said.items()}
+    except (AttributeError, TypeError) as error:
+        msg = f"windows: {what}={said!r}; a list for each field is wanted: {{'action': [0, 1]}}"
+        raise UsageError(msg) from error
 
 
 class WindowIndex:

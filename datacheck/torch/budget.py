@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datacheck.errors import UsageError
+from datacheck.torch.order import MAX_ITEMS, whole_number
 
 INVALID = "known to be invalid"  # the reason of substitutes for samples that never failed here
 
@@ -61,10 +62,11 @@ class Budget:
     """
 
     def __init__(self, share: float = 0.01, run: int = 100) -> None:
-        if not 0 <= share <= 1 or run < 1:
-            msg = f"budget: share {share}, run {run}; a share is 0 to 1, a run 1 or more"
+        self.run = whole_number("budget: run", run, 1, MAX_ITEMS)
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            msg = f"budget: share={share!r}; a share of the samples is a number from 0 to 1"
             raise UsageError(msg)
-        self.share, self.run = share, run
+        self.share = share
         self._share_memory(_new_file())
 
     def _share_memory(self, file: int) -> None:
@@ -165,6 +167,18 @@ class Budget:
             listed = now["listed"][0, : min(int(now["failed"][0]), _LISTED)].tolist()
             texts = [text.decode("utf-8", "replace") for text in now["reasons"][0].tolist()]
         return [Failure(epoch, item, tried, texts[slot]) for epoch, item, tried, slot in listed]
+
+
+def budget_of(given: Any) -> Budget:
+    """Return the budget that is asked for; a new one where it is None.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if given is not None and not isinstance(given, Budget):
+        msg = f"budget={given!r}; Budget(share=..., run=...) is wanted"
+        raise UsageError(msg)
+    return given or Budget()
 
 
 def _new_file() -> int:

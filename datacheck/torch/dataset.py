@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,17 +13,16 @@ from torch.utils.data import Dataset
 
 from datacheck.cache import Cache, Windows, open_cache
 from datacheck.cache.find import choose_cache
-from datacheck.cache.indices import sample_numbers
 from datacheck.cache.reader import Io
 from datacheck.cache.stored import Verify
 from datacheck.cache.windows import WindowIndex
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import UsageError
-from datacheck.torch.budget import Budget
+from datacheck.torch.budget import Budget, budget_of
 from datacheck.torch.buffers import Buffers, Memory
 from datacheck.torch.collate import Batch, Column, Ragged, Row, collate_rows
 from datacheck.torch.epoch import SharedEpoch
-from datacheck.torch.order import unpack
+from datacheck.torch.order import MAX_SEED, items_of, whole_number
 from datacheck.torch.resample import Attempts, Items, Policy, takes_random
 from datacheck.torch.sampler import Sampler
 
@@ -50,7 +48,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             parameter `rng` also with a NumPy generator that belongs to (seed, epoch, index).
         on_invalid: what becomes of samples with an error finding. "resample": a valid sample takes the place; "skip":
             they are not counted; "raise": asking for one is an error; "keep": they are served.
-        seed: of the substitutes and of `rng`.
+        seed: of the substitutes and of `rng`, 0 or more.
         verify: "manifest", "touch" (each chunk the first time it is read), "always", "full" (everything now).
         windows: how to cut episodes; None: as the cache says; False: serve whole episodes.
         io: "mmap", "pread" or "auto" (maps on local file systems).
@@ -90,12 +88,14 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         catch: Sequence[type[Exception]] = (),
         budget: Budget | None = None,
     ) -> None:
+        _check_asked(fields, transform, windows)
         self._path = choose_cache(path, split)
-        self._transform, self._policy, self._seed, self._windows_asked = transform, on_invalid, int(seed), windows
+        self._transform, self._policy, self._windows_asked = transform, on_invalid, windows
+        self._seed = whole_number("seed", seed, 0, MAX_SEED)
         self._verify, self._io, self._shards = verify, io, (shards_in, shards_bytes)
         self._epoch = SharedEpoch()
-        self._catch, self._random = tuple(catch), transform is not None and takes_random(transform)
-        self.budget = Budget() if budget is None else budget
+        self._catch, self._random = catch, transform is not None and takes_random(transform)
+        self.budget = budget_of(budget)
         self.fields = tuple(self.cache.fields) if fields is None else tuple(fields)
         unknown = [name for name in self.fields if name not in self.cache.fields]
         if unknown:
@@ -168,7 +168,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         """Return one sample, or a collated batch where `index` is a list."""
         if isinstance(index, list | tuple | np.ndarray) or (isinstance(index, torch.Tensor) and index.ndim):
             return collate_rows(self.__getitems__(index))
-        return self.__getitems__([operator.index(index)])[0]
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int] | Array) -> Any:
         """Return the samples at `indices`, in that order, each field gathered in one call.
@@ -255,12 +255,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         return self.cache.key(int(self._items.samples(self._checked([index])[1])[0]))
 
     def _checked(self, indices: Sequence[int] | Array) -> tuple[Array, Array]:
-        """Return epoch and item of each index, int64 (indices) each."""
-        epochs, items = unpack(sample_numbers(indices), self.epoch)
-        if len(items) and (items.min() < -len(self) or items.max() >= len(self)):
-            msg = f"index {items.min()} to {items.max()} of a dataset with {len(self)} items"
-            raise IndexError(msg)
-        return epochs, np.where(items < 0, items + len(self), items)
+        return items_of(indices, self.epoch, len(self))
 
     def _served(self, epochs: Array, items: Array) -> Array:
         if self._policy in {"resample", "keep"}:
@@ -314,3 +309,14 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         steps = at[:, None] + offsets
         is_pad = (steps < 0) | (steps >= size[:, None])
         return {name: out, f"{name}_is_pad": torch.from_numpy(is_pad)}
+
+
+def _check_asked(fields: Any, transform: Any, windows: Any) -> None:
+    for name, value, right, wanted in (
+        ("fields", fields, not isinstance(fields, str), "a list of names"),
+        ("transform", transform, transform is None or callable(transform), "a function of a sample"),
+        ("windows", windows, windows is None or windows is False or isinstance(windows, Windows), "Windows(...)"),
+    ):
+        if not right:
+            msg = f"{name}={value!r}; {wanted} is wanted"
+            raise UsageError(msg)

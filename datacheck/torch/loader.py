@@ -15,6 +15,7 @@ from torch.utils.data import default_collate
 from datacheck.errors import UsageError
 from datacheck.torch.buffers import Buffers, Memory, pinned
 from datacheck.torch.dataset import CachedDataset
+from datacheck.torch.epoch import tell_epoch
 from datacheck.torch.order import whole_number
 from datacheck.torch.sampler import Sampler
 
@@ -62,6 +63,7 @@ class CachedLoader:
         self._ahead = whole_number("ahead", ahead, 1, 1024)
         self._device = None if device is None else _cuda(device)
         self._buffers = Buffers(spare=self._ahead + 1)
+        self._pass = self._begun()
         self._passes: weakref.WeakSet[Generator[Any]] = weakref.WeakSet()
         self._had = 0
 
@@ -73,6 +75,7 @@ class CachedLoader:
         """Begin a pass; batches come in the order of the sampler."""
         self._had = 0
         batches = self._gathered(iter(self.batch_sampler))
+        self._pass = self._begun()
         whole = batches if self._device is None else _on_device(batches, self._device)
         counted = self._counted(whole)
         self._passes.add(counted)
@@ -91,10 +94,10 @@ class CachedLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler and of the dataset, where they have one."""
-        self._had = 0
         for one in (self.batch_sampler, self.dataset):
-            if callable(tell := getattr(one, "set_epoch", None)):
-                tell(epoch)
+            tell_epoch(one, epoch)
+        if self._begun() is None:  # what says nothing of its passes begins one here
+            self._had = 0
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sampler's state after the batches that the loop has had; what was made ahead does not count.
@@ -102,7 +105,8 @@ class CachedLoader:
         Raises:
             UsageError: the sampler has no state.
         """
-        state: dict[str, Any] = self._stateful("state_dict")(batches=self._had)
+        had = self._had if self._begun() is self._pass else 0  # the sampler itself was told of another epoch or state
+        state: dict[str, Any] = self._stateful("state_dict")(batches=had)
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -113,6 +117,9 @@ class CachedLoader:
         """
         self._stateful("load_state_dict")(state)
         self._had = 0
+
+    def _begun(self) -> Any:
+        return getattr(self.batch_sampler, "begun", None)
 
     def _stateful(self, name: str) -> Callable[..., Any]:
         call = getattr(self.batch_sampler, name, None)
@@ -171,7 +178,7 @@ def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:
 def _cuda(device: str | torch.device) -> torch.device:
     try:
         asked = torch.device(device)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         msg = f"device={device!r} is no device of PyTorch: 'cuda', 'cuda:1', or None for main memory"
         raise UsageError(msg) from error
     if asked.type != "cuda":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence, Sized
 from fractions import Fraction
 from typing import Any, Literal, get_args
@@ -10,11 +9,20 @@ from typing import Any, Literal, get_args
 import numpy as np
 from torch.utils.data import Dataset
 
-from datacheck.cache.indices import sample_numbers
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
-from datacheck.torch.epoch import SharedEpoch
-from datacheck.torch.order import MAX_ITEMS, MIX, Array, pack, permuted, unpack, whole_number
+from datacheck.torch.epoch import SharedEpoch, tell_epoch
+from datacheck.torch.order import (
+    MAX_ITEMS,
+    MAX_SEED,
+    MIX,
+    Array,
+    items_of,
+    length_of,
+    pack,
+    permuted,
+    whole_number,
+)  # fmt: skip
 
 Stop = Literal["first_exhausted", "all_exhausted"]
 
@@ -45,14 +53,14 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
         stop: Stop = "first_exhausted",
     ) -> None:  # fmt: skip
         self.datasets: tuple[Any, ...] = tuple(datasets)
-        self._lengths = [len(dataset) for dataset in self.datasets]
+        self._lengths = [length_of(dataset) for dataset in self.datasets]
         if not self.datasets or 0 in self._lengths:
             msg = f"a mix of datasets with {', '.join(map(str, self._lengths)) or 'no'} items; each needs one or more"
             raise UsageError(msg)
         if stop not in get_args(Stop):
             msg = f"stop={stop!r} is not one of {', '.join(get_args(Stop))}"
             raise UsageError(msg)
-        self._seed = whole_number("seed", seed, 0, (1 << 63) - 1)
+        self._seed = whole_number("seed", seed, 0, MAX_SEED)
         self._counts = _counts(self._lengths, _shares(weights, self._lengths), stop)
         self._length = whole_number("items of an epoch", sum(self._counts), 1, MAX_ITEMS - 1)
         self._ends = np.cumsum(self._counts)
@@ -75,9 +83,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
         """Set the epoch of plain indices, in all workers and all datasets; call it before each epoch."""
         self._epoch.set(epoch)
         for dataset in self.datasets:
-            tell = getattr(dataset, "set_epoch", None)
-            if callable(tell):
-                tell(epoch)
+            tell_epoch(dataset, epoch)
 
     @property
     def fingerprint(self) -> str:
@@ -91,11 +97,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
         Raises:
             IndexError: an index is out of range.
         """
-        epochs, items = unpack(sample_numbers(indices), self.epoch)
-        if len(items) and (items.min() < -len(self) or items.max() >= len(self)):
-            msg = f"index {items.min()} to {items.max()} of a mix with {len(self)} items"
-            raise IndexError(msg)
-        items = np.where(items < 0, items + len(self), items)
+        epochs, items = items_of(indices, self.epoch, len(self))
         of, found = np.empty_like(items), np.empty_like(items)
         for epoch in np.unique(epochs).tolist():
             here = np.flatnonzero(epochs == epoch)
@@ -118,7 +120,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
 
     def __getitem__(self, index: Any) -> Any:
         """Return one sample."""
-        return self.__getitems__([operator.index(index)])[0]
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int] | Array) -> list[Any]:
         """Return the samples at `indices`, in that order, each dataset asked once per epoch.

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import xxhash
 
+from datacheck.cache.indices import sample_numbers
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import UsageError
 
@@ -18,6 +19,7 @@ Key: TypeAlias = tuple[int, int, int, int]  # seed, epoch, purpose, number
 _ITEM_BITS = 40
 MAX_ITEMS = 1 << _ITEM_BITS
 MAX_EPOCH = (1 << (63 - _ITEM_BITS)) - 2
+MAX_SEED = (1 << 63) - 1
 
 _ROUNDS = 16  # even; with 8 or fewer, orders of 5 to 16 items are visibly not uniform
 _ITEMS, _BLOCKS, _POOLS, _DRAWS, MIX = range(5)  # purposes of keys; those from MIX on are of a mix
@@ -68,6 +70,33 @@ def unpack(numbers: Array, epoch: int) -> tuple[Array, Array]:
     packed = numbers >= MAX_ITEMS
     epochs = np.where(packed, (numbers >> _ITEM_BITS) - 1, epoch)
     return epochs, np.where(packed, numbers & (MAX_ITEMS - 1), numbers)
+
+
+def items_of(indices: Any, epoch: int, length: int) -> tuple[Array, Array]:
+    """Return epoch and item of each index of a dataset, int64 (indices) each; those below 0 count from its end.
+
+    Raises:
+        IndexError: an index is out of range.
+        TypeError: they are no whole numbers.
+    """
+    epochs, items = unpack(sample_numbers(indices), epoch)
+    wrong = np.flatnonzero((items < -length) | (items >= length))
+    if wrong.size:
+        msg = f"index {items[wrong[0]]} is out of range: the dataset has {length:,} items, 0 to {length - 1}"
+        raise IndexError(msg)
+    return epochs, np.where(items < 0, items + length, items)
+
+
+def length_of(dataset: Any) -> int:
+    """Return how many items a map-style dataset has.
+
+    Raises:
+        UsageError: it does not say.
+    """
+    if not hasattr(dataset, "__len__"):
+        msg = f"{type(dataset).__name__} has no length; a map-style dataset is wanted, with __len__ and __getitem__"
+        raise UsageError(msg)
+    return len(dataset)
 
 
 # ------------------------------------------------------------------------------------------ random numbers
@@ -149,7 +178,7 @@ class Order:
         weights: Any = None, samples: int | None = None,
     ) -> None:  # fmt: skip
         self.n = whole_number("items", n, 1, MAX_ITEMS - 1)
-        self.seed = whole_number("seed", seed, 0, (1 << 63) - 1)
+        self.seed = whole_number("seed", seed, 0, MAX_SEED)
         self.shuffle, self.pool = shuffle, whole_number("pool", pool, 1, MAX_ITEMS)
         for name, given in (("blocks", blocks), ("weights", weights)):
             if given is not None and not shuffle:
@@ -202,10 +231,11 @@ class Order:
         return drawn
 
     def _blocked(self, starts: Array, epoch: int, positions: Array) -> Array:
-        if self._last is None or self._last[0] != epoch:
+        last = self._last  # once: threads may share an order, each in its own epoch
+        if last is None or last[0] != epoch:
             blocks = permuted(np.arange(len(starts)), len(starts), (self.seed, epoch, _BLOCKS, 0))
-            self._last = (epoch, blocks, np.cumsum(np.diff(starts, append=self.n)[blocks]))
-        _, blocks, ends = self._last
+            last = self._last = (epoch, blocks, np.cumsum(np.diff(starts, append=self.n)[blocks]))
+        _, blocks, ends = last
         # an epoch begins anywhere: otherwise the items of a short block would favour its end
         first = int(permuted(np.zeros(1, np.int64), self.n, (self.seed, epoch, _BLOCKS, 1))[0])
         positions = (positions + first) % self.n
@@ -235,7 +265,7 @@ def _starts(blocks: Array | int, n: int) -> Array:
 def _sums(weights: Any, n: int) -> Array:
     try:
         array = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor that requires a gradient
         msg = f"weights: {error}; one number per item is wanted"
         raise UsageError(msg) from error
     if array.shape != (n,):

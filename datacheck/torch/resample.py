@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -219,12 +219,15 @@ class Attempts:
         return "; ".join(parts)
 
 
-def checked_catch(catch: Sequence[Any]) -> tuple[type[Exception], ...]:
+def checked_catch(catch: Any) -> tuple[type[Exception], ...]:
     """Return the exceptions that say that a sample is bad.
 
     Raises:
         UsageError: one is no sample's fault, or so wide that it holds one.
     """
+    if not isinstance(catch, Iterable):
+        msg = f"catch={catch!r}; a list of classes of exceptions is wanted: catch=[{getattr(catch, '__name__', catch)}]"
+        raise UsageError(msg)
     for kind in catch:
         if not (isinstance(kind, type) and issubclass(kind, Exception)):
             msg = f"catch: {kind!r} is no class of exceptions"

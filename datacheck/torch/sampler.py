@@ -13,7 +13,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
-from datacheck.torch.order import Array, Order, pack, whole_number
+from datacheck.torch.epoch import tell_epoch
+from datacheck.torch.order import Array, Order, length_of, pack, whole_number
 from datacheck.torch.sharded import refuse_second_sharding
 
 VERSION = 1  # of the state
@@ -78,7 +79,7 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         self._dataset, self._packed = dataset, bool(getattr(dataset, "decodes_epoch", False))
         blocks = _shards(dataset) if block == "shard" else block
         self.order = Order(
-            len(dataset), seed, shuffle=shuffle, blocks=blocks, pool=pool, weights=weights, samples=samples
+            length_of(dataset), seed, shuffle=shuffle, blocks=blocks, pool=pool, weights=weights, samples=samples
         )
         self._pass = _Pass(0, 0)
         self._next: _Pass | None = None  # set while a pass is under way
@@ -142,6 +143,11 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         """The epoch of the pass that was begun last, or that the next one is of, if none was."""
         return (self._next or self._pass).epoch
 
+    @property
+    def begun(self) -> object:
+        """What stands for the pass that was begun last, by `iter`, `set_epoch` or `load_state_dict`."""
+        return self._next or self._pass
+
     def set_epoch(self, epoch: int) -> None:
         """Let the next pass be of `epoch`; where a state of that epoch was just loaded, the rest of it.
 
@@ -153,16 +159,11 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
             self._next = _Pass(epoch, 0)
         elif epoch != self._pass.epoch:
             self._pass.epoch, self._pass.start = epoch, 0  # also of an iterator: Lightning sets it behind iter()
-        self._tell(epoch)
+        tell_epoch(self._dataset, epoch)
 
     def _begin(self, new: _Pass) -> None:
         self._pass, self._next = new, None
-        self._tell(new.epoch)
-
-    def _tell(self, epoch: int) -> None:
-        tell = getattr(self._dataset, "set_epoch", None)
-        if callable(tell):
-            tell(epoch)
+        tell_epoch(self._dataset, new.epoch)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Begin a pass; batches are those of this rank."""
@@ -294,9 +295,6 @@ def _check_dataset(dataset: Any) -> None:
             "Trainer(use_distributed_sampler=False), since batches are sharded already; a CachedLoader needs no such "
             "flag. For predict and overfit_batches give a DataLoader(dataset, batch_size)."
         )
-        raise UsageError(msg)
-    if not hasattr(dataset, "__len__"):
-        msg = f"{type(dataset).__name__} has no length; an order needs a map-style dataset"
         raise UsageError(msg)
 
 

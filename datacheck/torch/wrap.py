@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ import orjson
 import torch
 from torch.utils.data import Dataset
 
-from datacheck.cache.indices import sample_numbers
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import InvalidSample, UsageError
-from datacheck.torch.budget import Budget
-from datacheck.torch.epoch import SharedEpoch
-from datacheck.torch.order import pack, unpack
+from datacheck.torch.budget import Budget, budget_of
+from datacheck.torch.epoch import SharedEpoch, tell_epoch
+from datacheck.torch.order import MAX_SEED, items_of, length_of, pack, whole_number
 from datacheck.torch.resample import Attempts, Items, Policy
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +32,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         keys: the scan's key of each index, in order, or a function of the index; needed with a ``valid.json``.
         on_invalid: what becomes of samples that are known to be invalid: "resample", "skip", "raise" or "keep" (see
             `CachedDataset`). One that fails is replaced, except with "raise".
-        seed: of the substitutes.
+        seed: of the substitutes, 0 or more.
         catch: exceptions, beside `InvalidSample`, that say that a sample cannot be used.
         budget: how many samples may fail; what has failed is counted there. `Budget()` where None.
 
@@ -60,10 +58,11 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         catch: Sequence[type[Exception]] = (),
         budget: Budget | None = None,
     ) -> None:
-        self._dataset, self._is_valid, self._policy, self._seed = dataset, is_valid, on_invalid, int(seed)
+        self._dataset, self._is_valid, self._policy = dataset, is_valid, on_invalid
+        self._seed = whole_number("seed", seed, 0, MAX_SEED)
         self._keys, self._epoch = keys, SharedEpoch()
-        self.budget = Budget() if budget is None else budget
-        self.known = _known(len(dataset), valid, keys)
+        self.budget = budget_of(budget)
+        self.known = _known(length_of(dataset), valid, keys)
         usable = np.ones_like(self.known) if on_invalid == "keep" else self.known
         self._items = Items(usable, on_invalid, self._seed)
         self._attempts = Attempts(self._items, on_invalid, catch, self.budget)
@@ -88,8 +87,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of plain indices, in all workers too, and that of the dataset where it has one."""
         self._epoch.set(epoch)
-        if hasattr(self._dataset, "set_epoch"):
-            self._dataset.set_epoch(epoch)
+        tell_epoch(self._dataset, epoch)
 
     def key(self, index: int) -> str:
         """Return the key of the sample at `index`, before substitution; its number in the dataset without keys."""
@@ -107,7 +105,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         """Return one sample, or a list of samples where `index` is a list."""
         if isinstance(index, list | tuple | np.ndarray) or (isinstance(index, torch.Tensor) and index.ndim):
             return self.__getitems__(index)
-        return self.__getitems__([operator.index(index)])[0]
+        return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: Sequence[int] | Array) -> Any:
         """Return the samples at `indices`, in that order.
@@ -137,11 +135,7 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
         return self._attempts.served(epochs, items, first, make, self.key)
 
     def _checked(self, indices: Sequence[int] | Array) -> tuple[Array, Array]:
-        epochs, items = unpack(sample_numbers(indices), self.epoch)
-        if len(items) and (items.min() < -len(self) or items.max() >= len(self)):
-            msg = f"index {items.min()} to {items.max()} of a dataset with {len(self)} items"
-            raise IndexError(msg)
-        return epochs, np.where(items < 0, items + len(self), items)
+        return items_of(indices, self.epoch, len(self))
 
     def _first(self, epochs: Array, items: Array) -> Array:
         if self._policy == "raise":

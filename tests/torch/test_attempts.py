@@ -200,7 +200,7 @@ def test_further_exceptions_may_be_named(path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [Exception, MemoryError, NameError, UnboundLocalError, ImportError, ModuleNotFoundError, BaseException, "x"],
+    [Exception, MemoryError, NameError, UnboundLocalError, ImportError, ModuleNotFoundError, BaseException, "x", 3],
 )
 def test_exceptions_that_are_no_samples_fault_cannot_be_named(path, wrong):
     with pytest.raises(UsageError, match="catch: "):
@@ -325,7 +325,7 @@ def test_reasons_are_bounded_and_may_be_any_text():
     assert all(len(reason.encode()) <= 120 for reason in budget.reasons)
 
 
-@pytest.mark.parametrize("how", [{"share": -0.1}, {"share": 1.5}, {"run": 0}])
+@pytest.mark.parametrize("how", [{"share": -0.1}, {"share": 1.5}, {"share": "1 %"}, {"run": 0}, {"run": 1.5}])
 def test_wrong_budgets_are_refused(how):
     with pytest.raises(UsageError, match="budget: "):
         Budget(**how)

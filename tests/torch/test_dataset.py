@@ -268,7 +268,7 @@ def test_an_index_that_carries_its_epoch_is_of_that_epoch_in_any_worker(dirty, c
     assert data[lists[0][:3] + lists[1][3:]]["label"].tolist() == expected[0][:3] + expected[1][3:]
     loader = DataLoader(data, batch_sampler=lists, num_workers=1, multiprocessing_context=context)
     assert [batch["label"].tolist() for batch in loader] == expected
-    with pytest.raises(IndexError, match="index 11 to 11 of a dataset with 11 items"):
+    with pytest.raises(IndexError, match="index 11 is out of range: the dataset has 11 items, 0 to 10"):
         data[int(pack(4, np.array(11)))]
 
 

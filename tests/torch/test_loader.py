@@ -195,6 +195,22 @@ def test_the_state_counts_what_the_loop_has_had(folder):
         CachedLoader(data, batch_sampler=[[0]]).state_dict()
 
 
+def test_the_state_is_of_what_the_sampler_was_told_since(folder):
+    data = CachedDataset(folder, fields=["id"])
+    batches = data.sampler(4, seed=1)
+    loader = CachedLoader(data, batch_sampler=batches)
+    taken = iter(loader)
+    next(taken), next(taken)
+    half = loader.state_dict()
+    assert (half["epoch"], half["consumed"]) == (0, 8)
+    batches.set_epoch(5)  # the sampler itself, as loops with a DataLoader do
+    state = loader.state_dict()
+    assert (state["epoch"], state["consumed"]) == (5, 0)
+    next(iter(loader))
+    batches.load_state_dict(half)
+    assert loader.state_dict() == half
+
+
 def test_an_epoch_goes_on_where_another_loader_was_stopped(folder):
     def loader():
         return CachedLoader(CachedDataset(folder, fields=["id"]), 4, shuffle=True, seed=3, ahead=3)
@@ -217,7 +233,12 @@ def test_requests_that_are_wrong_are_refused(folder):
     for wrong in ({"threads": 0}, {"ahead": 0}):
         with pytest.raises(UsageError, match="is no whole number from 1"):
             CachedLoader(data, batch_sampler=[[0]], **wrong)
-    for device, said in (("cpu", "None leaves them in main memory"), ("cuda:99", "CUDA devices here"), ("x", "is no")):
+    for device, said in (
+        ("cpu", "None leaves them in main memory"),
+        (3.5, "is no"),
+        ("cuda:99", "CUDA devices here"),
+        ("x", "is no"),
+    ):
         with pytest.raises(UsageError, match=said):
             CachedLoader(data, batch_sampler=[[0]], device=device)
 

@@ -149,7 +149,7 @@ def test_bad_parameters_are_refused_in_words(options, said):
 def test_an_index_beyond_the_end_is_an_index_error():
     mix = Mix(letters(2, 3))
     for index in (5, -6, int(pack(0, np.array(5)))):
-        with pytest.raises(IndexError, match="of a mix with 5 items"):
+        with pytest.raises(IndexError, match="the dataset has 5 items"):
             mix[index]
 
 

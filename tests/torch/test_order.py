@@ -52,6 +52,19 @@ def test_blocks_and_pools_leave_no_item_out(n, block, pool, epoch):
     assert order.items(epoch, np.arange(n)[::-1]).tolist() == whole.tolist()[::-1]
 
 
+def test_threads_may_share_an_order_each_in_its_own_epoch():
+    class Interrupted(Order):
+        """Another thread comes in between, with another epoch."""
+
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if name == "_last" and value is not None and value[0] == 0:
+                self.items(1, np.arange(10))
+
+    whole = Order(100, 3, blocks=7, pool=2).items(0, np.arange(100))
+    assert Interrupted(100, 3, blocks=7, pool=2).items(0, np.arange(100)).tolist() == whole.tolist()
+
+
 def test_a_trillion_items_need_no_memory():
     n = MAX_ITEMS - 1
     first = Order(n, 0).items(0, np.arange(1000))

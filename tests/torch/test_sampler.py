@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import multiprocessing
 import os
@@ -13,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, Dataset, SequentialSampler, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, SequentialSampler, Subset, TensorDataset
 
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
@@ -123,6 +124,36 @@ def test_no_persistent_worker_holds_an_old_epoch(path, context):
         data._epoch.set(1000)  # a worker that reads the shared epoch would serve that one's substitutes
         assert labels(loader) == [[alone.substituted(i) for i in range(23)]]
         seen.add(tuple(alone.substituted(i) for i in BAD))
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))])  # noqa: S301  ours
+def test_workers_of_a_copy_hear_of_new_epochs(path, copied):
+    original, alone = CachedDataset(path), CachedDataset(path)
+    original.set_epoch(2)
+    data = copied(original)
+    assert data.epoch == 2
+    loader = DataLoader(data, batch_size=23, num_workers=1, persistent_workers=True)
+    for epoch in (2, 3, 7):
+        data.set_epoch(epoch)
+        alone.set_epoch(epoch)
+        assert labels(loader) == [[alone.substituted(i) for i in range(23)]]
+    assert original.epoch == 2
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda data: Subset(data, range(23)), lambda data: ConcatDataset([Subset(data, range(23))])]
+)
+def test_datasets_in_a_wrapper_of_torch_hear_of_new_epochs(path, wrap):
+    data, alone = CachedDataset(path), CachedDataset(path)
+    batches = Sampler(wrap(data), 23, shuffle=False)
+    loader = DataLoader(wrap(data), batch_sampler=batches, num_workers=1, persistent_workers=True)
+    seen = set()
+    for epoch in range(4):
+        alone.set_epoch(epoch)
+        expected = [alone.substituted(i) for i in range(23)]
+        assert labels(loader) == [expected]
+        seen.add(str(expected))
     assert len(seen) > 1
 
 
@@ -387,7 +418,7 @@ def test_bad_parameters_are_refused_in_words(options, said):
         Sampler([], 2)
     with pytest.raises(UsageError, match=r"SequentialSampler is a sampler, no dataset.*use_distributed_sampler=False"):
         Sampler(SequentialSampler(range(10)), batch_size=2, drop_last=False)  # as Lightning makes anew what it finds
-    with pytest.raises(UsageError, match="generator has no length; an order needs a map-style dataset"):
+    with pytest.raises(UsageError, match="generator has no length; a map-style dataset is wanted"):
         Sampler((i for i in range(3)), 2)
 
 
