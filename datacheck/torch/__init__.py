@@ -22,6 +22,7 @@ _HOME = {
     "collate_pad": "datacheck.torch.collate",
     "collate_ragged": "datacheck.torch.collate",
     "gather": "datacheck.torch.evaluation",
+    "guard": "datacheck.torch.contract",
     "probe_centering": "datacheck.torch.probes",
     "probe_constant_metric": "datacheck.torch.probes",
     "probe_coverage": "datacheck.torch.probes",

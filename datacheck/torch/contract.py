@@ -1,0 +1,282 @@
+"""The live contract: batches judged by the rules of a scan, and no rank raises before all have agreed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import distributed
+
+from datacheck.errors import BatchError, UsageError
+from datacheck.finding import Finding, Level, Severity
+from datacheck.judging.bench import Bench
+from datacheck.judging.judge import judge
+from datacheck.judging.select import Choice, choose_rules, measures_of, of_samples
+from datacheck.judging.served import served
+from datacheck.rules import rules_for
+from datacheck.sample import Origin, Piece, stack
+from datacheck.schema.load import load_schema
+from datacheck.schema.model import ANY, Schema
+from datacheck.table import CHECKED, Table, concatenate
+from datacheck.torch.order import whole_number
+from datacheck.torch.served import RefusedError
+from datacheck.torch.unbatch import Values, is_empty, is_of_windows, samples_of
+
+_UNREADABLE, _EMPTY, _MISSING, _CONTRACT = "DC101", "DC103", "DC121", "DC905"
+_OF_EPISODES = frozenset({"DC501"})  # a window is shorter than an episode may be
+_LISTED = 8
+_EVEN = "Give every rank equally many full batches: batch_sampler=datacheck.torch.Sampler(...), or drop_last=True."
+_MEND = "Mend the loader or the data that it reads (datacheck scan --loader), or let ResamplingDataset replace samples."
+_NEED_NOT = " Where batches hold only some of the schema's fields: guard(..., fields=[...])."
+
+
+class Fault(NamedTuple):
+    """What is wrong with a batch of one rank: the rule's code, words, and the samples' places in it."""
+
+    code: str
+    words: str
+    cause: str = ""
+    fix: str = ""
+    samples: tuple[int, ...] = ()
+    keys: tuple[str, ...] = ()
+
+
+def guard(
+    loader: Iterable[Any], schema: Schema | str | Path, *, first: int = 8, every: int = 100,
+    fields: Sequence[str] | None = None, split: str = "", group: Any = None,
+) -> Guard:  # fmt: skip
+    """Return the loader with its batches judged by the schema, by the rules that a scan applies to samples.
+
+    Args:
+        loader: whatever yields batches (see `samples_of` for how they may look); iterated on every rank.
+        schema: what the samples promise, as they are served; or its name or file.
+        first: how many batches are judged at the beginning, 0 or more; then one in `every`, 1 or more.
+        fields: those that batches hold; the others of the schema may be missing. None: every field is expected.
+        split: which of the schema's splits it is.
+        group: gloo group of the ranks that iterate; None: all, in a group of their own that is made at the first batch.
+
+    Raises:
+        UsageError: an option is wrong, or the schema.
+
+    Notes:
+        Every batch is looked at for being there and not empty. Iterating raises `BatchError`, see `Guard.__iter__`.
+        Rules over a dataset, a group or a pair, and those that allow some samples to fail, need more than a batch.
+    """
+    return Guard(loader, Judge(schema, fields, split), first, every, group)
+
+
+class Guard:
+    """A loader whose batches are judged; everything else is asked of the loader itself.
+
+    Args:
+        loader: yields batches.
+        judge: says what is wrong with one.
+        first, every: which batches are judged.
+        group: of the ranks that iterate.
+
+    Attributes:
+        batches: how many were served, over all epochs; it is the number of the next one.
+    """
+
+    def __init__(self, loader: Iterable[Any], judge: Judge, first: int, every: int, group: Any = None) -> None:
+        self._loader, self._judge, self._group = loader, judge, group
+        self._first, self._every = whole_number("first", first), whole_number("every", every, 1)
+        self.batches = 0
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]  # TypeError where it has none, as the loader's
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # also while it is unpickled, without a loader
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches themselves, unchanged.
+
+        Raises:
+            BatchError: a batch of this or another rank is wrong, the loader of one raised, or one has ended before the
+                others: the same error on every rank, at the same batch.
+        """
+        source: Iterator[Any] | None = None
+        while True:
+            held: list[Any] = []
+            faults, ended, cause = [], False, None
+            try:
+                source = iter(self._loader) if source is None else source
+                held.append(next(source))
+            except StopIteration:
+                ended = True
+            except Exception as error:  # noqa: BLE001  whatever a user's loader raises, the other ranks wait for a word
+                faults, cause = [Fault(_UNREADABLE, f"the loader raised {_said(error)}", fix=_MEND)], error
+            if held:
+                faults = self._faults(held[0])
+            if message := self._agreed(faults, ended=ended):
+                del source, held  # a traceback keeps this frame: let go of batch, threads and workers
+                raise BatchError(message) from cause
+            if ended:
+                return
+            self.batches += 1
+            yield held.pop()  # nothing here refers to what the loop has
+
+    def _faults(self, batch: Any) -> list[Fault]:
+        try:
+            if is_empty(batch):
+                return [Fault(_EMPTY, "the batch has no samples", fix=_EVEN)]
+            since = self.batches - self._first
+            return self._judge(batch) if since < 0 or since % self._every == 0 else []
+        except Exception as error:  # noqa: BLE001  as above: no rank may raise alone
+            return [Fault(_UNREADABLE, f"the batch could not be judged: {_said(error)}")]
+
+    def _agreed(self, faults: list[Fault], *, ended: bool) -> str:
+        """Return what all ranks say of a batch, "" where nothing is wrong; every rank returns the same."""
+        if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+            return _message(self.batches, [(faults, ended)])
+        if self._group is None:
+            self._group = distributed.new_group(backend="gloo")
+        word = torch.tensor([bool(faults), ended, not ended], dtype=torch.uint8)
+        distributed.all_reduce(word, distributed.ReduceOp.MAX, group=self._group)
+        wrong, some, others = word.tolist()
+        if not wrong and not (some and others):
+            return ""
+        said: list[Any] = [None] * distributed.get_world_size(self._group)
+        distributed.all_gather_object(said, (faults, ended), group=self._group)
+        return _message(self.batches, said)
+
+
+def _said(error: Exception) -> str:
+    """Return an error in words; of one with a traceback in them, as a DataLoader's workers send, the ends."""
+    text = str(error).strip()
+    if "Traceback (most recent call last)" in text:
+        lines = text.splitlines()
+        text = f"{lines[0]} {lines[-1]}"
+    return f"{type(error).__name__}: {text}"
+
+
+def _message(number: int, said: Sequence[tuple[Sequence[Fault], bool]]) -> str:
+    lines = [line for rank, (faults, _) in enumerate(said) for fault in faults for line in _lines(rank, fault)]
+    ended = [rank for rank, (_, end) in enumerate(said) if end]
+    if 0 < len(ended) < len(said):
+        more = next(rank for rank in range(len(said)) if rank not in ended)
+        for rank in ended:
+            lines += _lines(rank, Fault(_CONTRACT, f"its loader has ended, that of rank {more} has not", fix=_EVEN))
+    return f"batch {number} is wrong:\n" + "\n".join(lines) if lines else ""
+
+
+def _lines(rank: int, fault: Fault) -> Iterator[str]:
+    where = "batch"
+    if fault.samples:
+        where = f"sample{'s' if len(fault.samples) > 1 else ''} {_listed(fault.samples)}"
+        where += f" ({_listed(fault.keys)})" if fault.keys else ""
+    yield f"  rank {rank}, {where}: {fault.code} {fault.words}"
+    if fault.cause:
+        yield f"    cause: {fault.cause}"
+    if fault.fix:
+        yield f"    fix: {fault.fix}"
+
+
+def _listed(words: Sequence[Any]) -> str:
+    rest = len(words) - _LISTED
+    return ", ".join(map(str, words[:_LISTED])) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+# ------------------------------------------------------------------------------------------ judging
+
+
+class Judge:
+    """Says what is wrong with a batch.
+
+    Args:
+        schema: what its samples promise, or its name or file.
+        fields: those that it holds; None: all.
+        split: which of the schema's splits it is.
+
+    Raises:
+        UsageError: there is no such schema or field.
+    """
+
+    def __init__(self, schema: Schema | str | Path, fields: Sequence[str] | None, split: str) -> None:
+        given = schema if isinstance(schema, Schema) else load_schema(schema)
+        promised = _holding(served(given).for_split(split), fields)
+        self._choices = [c for c in map(of_samples, choose_rules(promised, rules_for(promised))) if _fits(c)]
+        # the choices waive; of the schema `judge` would say that a waiver is stale which no sample of a batch needs
+        bare = {code: settings.model_copy(update={"ignore": ()}) for code, settings in promised.rules.items()}
+        self._schema = promised.model_copy(update={"rules": bare})
+        self._at = {name: spec.at or "" for name, spec in promised.stored.items() if not spec.absent}
+        self._rest = not self._at or ANY in promised.fields
+        self._id = next((name for name, _ in promised.of_role("id")), "")
+        self._steps = {name for name, spec in promised.stored.items() if spec.shape and spec.ragged is None}
+
+    def __call__(self, batch: Any) -> list[Fault]:
+        """Return what is wrong with it, worst first."""
+        try:
+            samples = samples_of(batch, self._at, self._steps, rest=self._rest)
+            windows = is_of_windows(batch)
+        except RefusedError as error:
+            return [Fault(_UNREADABLE, str(error), fix=_MEND)]
+        choices = [c for c in self._choices if not (windows and c.rule.code in _OF_EPISODES)]
+        bench = Bench(self._schema, measures_of(choices))
+        table = _measured(bench, samples, self._id)
+        found = judge(table, self._schema, choices, crashes=list(bench.crashes.values()))
+        faults = [self._fault(finding, table) for finding in found.findings if finding.severity is Severity.ERROR]
+        for crash in found.crashes:
+            last = crash["traceback"].strip().splitlines()[-1]
+            faults.append(Fault(crash["rule"], f"could not look at {crash['at']}: {last}"))
+        return faults
+
+    def _fault(self, finding: Finding, table: Table) -> Fault:
+        rows = sorted(finding.rows.tolist(), key=lambda row: int(table.inner[row]))
+        about = f"{', '.join(finding.fields)}: " if finding.fields else ""
+        cause = "" if finding.cause is None or finding.cause.text in finding.message else finding.cause.text
+        fix = finding.fix + _NEED_NOT if finding.code == _MISSING else finding.fix
+        keys = tuple(table.keys[row] for row in rows)
+        return Fault(
+            finding.code, f"{finding.name}: {about}{finding.message}", cause, fix,
+            tuple(int(table.inner[row]) for row in rows), () if all(key.startswith("#") for key in keys) else keys,
+        )  # fmt: skip
+
+
+def _fits(choice: Choice) -> bool:
+    return choice.verdict is None and choice.rule.level is Level.SAMPLE and not choice.settings.allow
+
+
+def _holding(schema: Schema, fields: Collection[str] | None) -> Schema:
+    """Return the schema in which other fields than these are optional."""
+    if fields is None:
+        return schema
+    unknown = [name for name in fields if name not in schema.stored]
+    if unknown:
+        msg = f"schema {schema.name} has no field {', '.join(unknown)}; it has {', '.join(schema.stored)}"
+        raise UsageError(msg)
+    given = {
+        name: spec if name in fields or name not in schema.stored else spec.model_copy(update={"optional": True})
+        for name, spec in schema.fields.items()
+    }
+    return schema.model_copy(update={"fields": given})
+
+
+def _key(value: Any, place: int) -> str:
+    """Return a sample's id where it has one, else its place in the batch."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        return str(value.item())
+    return value if isinstance(value, str) and value else f"#{place}"
+
+
+def _measured(bench: Bench, samples: Sequence[Values], of: str) -> Table:
+    keys = [_key(sample.get(of), place) for place, sample in enumerate(samples)]
+    pieces = [
+        Piece(key, values, Origin("batch", str(place)), facts={"id": key})
+        for place, (key, values) in enumerate(zip(keys, samples, strict=True))
+    ]
+    tables = []
+    for block in stack(pieces):
+        count = len(block)
+        tables.append(Table(
+            keys=block.keys, files=["batch"] * count, inner=[origin.inner for origin in block.origins],
+            splits=[""] * count, groups=[""] * count, status=np.full(count, CHECKED, np.int8), reasons=[""] * count,
+            nbytes=np.zeros(count, np.int64), columns=bench.measure(block),
+        ))  # fmt: skip
+    return concatenate(tables)
