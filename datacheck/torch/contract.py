@@ -99,7 +99,7 @@ class Guard:
 
         Raises:
             BatchError: a batch of this or another rank is wrong, the loader of one raised, or one has ended before the
-                others: the same error on every rank, at the same batch.
+                others: the same error on every rank, at the same batch. Or another rank has died.
         """
         source: Iterator[Any] | None = None
         while True:
@@ -132,19 +132,31 @@ class Guard:
             return [Fault(_UNREADABLE, f"the batch could not be judged: {_said(error)}")]
 
     def _agreed(self, faults: list[Fault], *, ended: bool) -> str:
-        """Return what all ranks say of a batch, "" where nothing is wrong; every rank returns the same."""
+        """Return what all ranks say of a batch, "" where nothing is wrong; every rank returns the same.
+
+        Raises:
+            BatchError: a rank has died, or does not answer within the time limit of the group.
+        """
         if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
             return _message(self.batches, [(faults, ended)])
+        try:
+            return _message(self.batches, self._exchanged(faults, ended=ended))
+        except RuntimeError as error:
+            msg = f"batch {self.batches}: another rank has ended or does not answer; look at its own error ({error})"
+            raise BatchError(msg) from error
+
+    def _exchanged(self, faults: list[Fault], *, ended: bool) -> list[Any]:
+        """Return what each rank says, nothing where all is well."""
         if self._group is None:
             self._group = distributed.new_group(backend="gloo")
         word = torch.tensor([bool(faults), ended, not ended], dtype=torch.uint8)
         distributed.all_reduce(word, distributed.ReduceOp.MAX, group=self._group)
         wrong, some, others = word.tolist()
         if not wrong and not (some and others):
-            return ""
+            return []
         said: list[Any] = [None] * distributed.get_world_size(self._group)
         distributed.all_gather_object(said, (faults, ended), group=self._group)
-        return _message(self.batches, said)
+        return said
 
 
 def _said(error: Exception) -> str:

@@ -40,6 +40,13 @@ def unguarded(rank, world):
     return "ended"
 
 
+def leaves(rank, world):
+    """Rank 2 leaves the loop after a batch, in a group that waits for two seconds."""
+    group = distributed.new_group(backend="gloo", timeout=timedelta(seconds=2))
+    passing = iter(guard([next(iter(batches(rows(3))))] * 3, SCHEMA, group=group))
+    return len([next(passing) for _ in range(1 if rank == 2 else 3)])
+
+
 def uneven(rank, world):
     """Pass through shares of 2, 3, 2 and 3 samples."""
     return sum(1 for _ in guard(DataLoader(rows(10), 1, sampler=EvalSampler(10)), SCHEMA, fields=FIXED))
@@ -99,7 +106,7 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """All of it in one run of four processes, which take seconds to start."""
-    calls = [("train", ""), *FAULTS, ("unguarded",), ("train", "")]
+    calls = [("train", ""), *FAULTS, ("unguarded",), ("leaves",), ("train", "")]
     found = on_ranks(4, [(f"{HERE}:{name}", *args) for name, *args in calls], tmp_path_factory.mktemp("ranks"))
     return dict(zip([*calls[:-1], "afterwards"], found, strict=True))
 
@@ -115,6 +122,13 @@ def test_a_batch_that_is_wrong_on_one_rank_is_the_same_error_on_all(said, call):
 def test_the_control_waits_in_vain(said):
     assert said["unguarded",][2] == "ended"
     assert [said["unguarded",][rank]["error"] for rank in (0, 1, 3)] == ["RuntimeError"] * 3
+
+
+def test_a_rank_that_does_not_answer_is_told(said):
+    assert said["leaves",][2] == 1
+    for rank in (0, 1, 3):
+        assert said["leaves",][rank]["error"] == "BatchError"
+        assert said["leaves",][rank]["message"].startswith("batch 1: another rank has ended or does not answer; ")
 
 
 def test_ranks_that_are_right_train_to_the_end_also_after_an_error(said):
