@@ -27,8 +27,8 @@ from datacheck.build.staging import Staging
 from datacheck.build.writer import shard_file
 from datacheck.cache import layout
 from datacheck.cache.lease import lease
+from datacheck.cache.place import Place
 from datacheck.cache.store import open_store
-from datacheck.cache.stored import Place
 from datacheck.digest import digest_head
 from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
 

@@ -14,8 +14,8 @@ from datacheck.build.finish import NOT_MADE
 from datacheck.build.plan import Samples
 from datacheck.cache import layout, open_cache
 from datacheck.cache.documents import parsed
+from datacheck.cache.place import Place
 from datacheck.cache.store import open_store
-from datacheck.cache.stored import Place
 
 _SHOWN = 3
 _NOTHING = "absent"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from datacheck.cache import layout
 from datacheck.cache.find import newest_caches
+from datacheck.cache.place import Place
 from datacheck.cache.store import open_store
-from datacheck.cache.stored import Place
 from datacheck.errors import DatacheckError
 from datacheck.sources.entries import SETTLED_NS, Entry
 

@@ -20,8 +20,9 @@ from datacheck.build.record import Record
 from datacheck.build.staging import Staging
 from datacheck.cache import layout
 from datacheck.cache.maps import HeldRows
+from datacheck.cache.place import Place
 from datacheck.cache.store import open_store
-from datacheck.cache.stored import Place, StoredArray, chunk_sizes
+from datacheck.cache.stored import StoredArray, chunk_sizes
 from datacheck.digest import Digester, digest64, digest_bytes
 from datacheck.errors import CorruptionError, DatacheckError, OutOfSpaceError, StorageError
 

@@ -16,9 +16,10 @@ from datacheck.cache.alongside import alongside
 from datacheck.cache.documents import parsed, spec_of
 from datacheck.cache.manifest import Manifest
 from datacheck.cache.owners import Owners, numbered
+from datacheck.cache.place import Place
 from datacheck.cache.problem import Problem
 from datacheck.cache.store import Store
-from datacheck.cache.stored import Place, StoredArray
+from datacheck.cache.stored import StoredArray
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.sample import ArraySpec
 

@@ -1,4 +1,4 @@
-"""Find finished caches and unfinished builds below a folder, or finished caches below a URL."""
+"""Find finished caches and unfinished builds below a folder, or finished caches below a URL; open the only one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,39 @@ from typing import overload
 
 from datacheck import fsops
 from datacheck.cache import layout
+from datacheck.cache.place import Verify
+from datacheck.cache.reader import Cache, Io
+from datacheck.cache.shards import Shards
 from datacheck.cache.store import is_url
 from datacheck.errors import StorageError, UsageError
 
 _DEPTH = 3  # root / pipeline / split / key
 _KEY = re.compile(r"[0-9a-f]{16}")
+
+
+def open_cache(
+    path: str | os.PathLike[str], *, split: str | None = None, verify: Verify = "touch", io: Io = "auto",
+    shards_in: str | os.PathLike[str] | None = None, shards_bytes: float | None = None,
+) -> Cache:  # fmt: skip
+    """Open a finished cache for reading.
+
+    Args:
+        path: the cache, or a folder above it that holds no other finished cache (of that split); a URL of either.
+        split: the split; needed where the folder holds several.
+        verify: "manifest" checks names and sizes; "touch" also each inner chunk the first time it is read; "always"
+            each time; "full" everything now, then as "touch".
+        io: "mmap", "pread", or "auto": maps on local file systems only.
+        shards_in: of a URL: the folder of this machine where whole shards are kept; None: as DATACHECK_SHARDS_IN says,
+            else nowhere.
+        shards_bytes: how many bytes may lie there; None: as DATACHECK_SHARDS_BYTES says, else 64 GiB.
+
+    Raises:
+        UsageError: there is no such cache, or more than one; an option is unknown.
+        StorageError: a disk or server refuses.
+        CorruptionError: the cache is not what was written.
+    """
+    shards = Shards.asked(shards_in, shards_bytes) if is_url(path) else None
+    return Cache(choose_cache(path, split), verify=verify, io=io, shards=shards)
 
 
 def choose_cache(where: str | os.PathLike[str], split: str | None = None) -> Path | str:

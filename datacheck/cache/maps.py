@@ -83,6 +83,12 @@ class MappedRows:
         g, first = divmod(start, self._grid.shard)
         out[...] = self._shards[g, first : first + stop - start]
 
+    def view(self, start: int, stop: int) -> Array:
+        """Return rows [start, stop), which lie in one shard, where they lie: read-only, as the map is."""
+        g, first = divmod(start, self._grid.shard)
+        found: Array = self._shards[g, first : first + stop - start]
+        return found
+
     def chunk(self, number: int) -> Any:
         """See `Rows`."""
         g, j = divmod(number, self._chunks)

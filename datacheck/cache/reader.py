@@ -14,14 +14,14 @@ import orjson
 
 from datacheck.cache import documents, layout
 from datacheck.cache.damage import Damage, changed
-from datacheck.cache.find import choose_cache
 from datacheck.cache.indices import cut, runs, sample_numbers
 from datacheck.cache.lease import lease
 from datacheck.cache.manifest import read_manifest
 from datacheck.cache.owners import samples_of
+from datacheck.cache.place import Place, Verify
 from datacheck.cache.shards import Shards
-from datacheck.cache.store import is_url, open_store
-from datacheck.cache.stored import Place, StoredArray, Verify
+from datacheck.cache.store import open_store
+from datacheck.cache.stored import StoredArray
 from datacheck.errors import UsageError
 from datacheck.fsops import is_local
 from datacheck.sample import ArraySpec
@@ -33,31 +33,6 @@ Indices = Sequence[int] | Array
 
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogatepass")
-
-
-def open_cache(
-    path: str | os.PathLike[str], *, split: str | None = None, verify: Verify = "touch", io: Io = "auto",
-    shards_in: str | os.PathLike[str] | None = None, shards_bytes: float | None = None,
-) -> Cache:  # fmt: skip
-    """Open a finished cache for reading.
-
-    Args:
-        path: the cache, or a folder above it that holds no other finished cache (of that split); a URL of either.
-        split: the split; needed where the folder holds several.
-        verify: "manifest" checks names and sizes; "touch" also each inner chunk the first time it is read; "always"
-            each time; "full" everything now, then as "touch".
-        io: "mmap", "pread", or "auto": maps on local file systems only.
-        shards_in: of a URL: the folder of this machine where whole shards are kept; None: as DATACHECK_SHARDS_IN says,
-            else nowhere.
-        shards_bytes: how many bytes may lie there; None: as DATACHECK_SHARDS_BYTES says, else 64 GiB.
-
-    Raises:
-        UsageError: there is no such cache, or more than one; an option is unknown.
-        StorageError: a disk or server refuses.
-        CorruptionError: the cache is not what was written.
-    """
-    shards = Shards.asked(shards_in, shards_bytes) if is_url(path) else None
-    return Cache(choose_cache(path, split), verify=verify, io=io, shards=shards)
 
 
 class Cache:
@@ -208,6 +183,31 @@ class Cache:
         """
         dim = self._dim(field)
         return self._rows(layout.field_path(field), dim, self._numbers(indices), out)
+
+    def view(self, field: str, index: int) -> Array:
+        """Return an array field of one sample, read-only: where it lies in the cache if it is mapped, else a copy.
+
+        Shapes:
+            returns: (*item); of a ragged field (rows, *item)
+
+        Args:
+            field: name of a field.
+            index: the sample's number.
+
+        Raises:
+            UsageError: no such field.
+            IndexError: the sample number is out of range.
+            CorruptionError: what is stored is not what was written.
+
+        Notes:
+            A view holds the map, not the lease: `cache gc` may remove the cache, and what is viewed stays.
+        """
+        dim, array, numbers = self._spec(field).dim, self._arrays[layout.field_path(field)], self._numbers([index])
+        if dim is None:
+            found: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[0, ...]  # an array, also of one number
+            return found
+        start, length = (int(some[0]) for some in self._row_table(dim, numbers))
+        return array.view(start, start + length)
 
     def gather_steps(
         self, field: str, indices: Indices, at: Array, offsets: Array, fill: Literal["edge", "zero"],

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, Literal, NoReturn
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -21,84 +20,19 @@ from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN
 from datacheck.cache.documents import foreign_grid
 from datacheck.cache.layout import Grid
-from datacheck.cache.manifest import read_manifest
 from datacheck.cache.maps import ForeignRows, HeldRows, MappedRows, ReadRows, Rows
-from datacheck.cache.problem import REPAIR, Problem, evicted
+from datacheck.cache.place import Place
+from datacheck.cache.problem import Problem
 from datacheck.cache.store import Folder, Store
-from datacheck.digest import digest64, digest_bytes, digests64
+from datacheck.digest import digest64, digests64
 from datacheck.errors import CorruptionError, UsageError
 
 Array = np.ndarray[Any, Any]
-Verify = Literal["manifest", "touch", "always", "full"]
-Files = Mapping[str, tuple[int, str]]
 
 _OPEN_FILES = 128  # of one array that is read and not mapped
 _ALONGSIDE = 16  # requests for indices
 _CHECKED = 1 << 19  # bytes that are digested while they still lie in a core's own cache
 _FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a cache lies and how it is read.
-
-    Args:
-        store: the files of the cache.
-        files: size and digest of each file, from the manifest.
-        mapped: whether to map (else positioned reads).
-        verify: which chunks to check: "manifest" none, "touch" each once, "always" each time.
-    """
-
-    store: Store
-    files: Files
-    mapped: bool
-    verify: Verify
-
-    @classmethod
-    def of_files(cls, store: Store) -> Place:
-        """Return a place whose files are read whole.
-
-        Raises:
-            UsageError, CorruptionError: there is no manifest that this version reads.
-        """
-        return cls(store, read_manifest(store).files, mapped=False, verify="manifest")
-
-    @cached_property
-    def size(self) -> int:
-        """How many bytes the cache has, its manifest left out."""
-        return sum(size for size, _ in self.files.values())
-
-    def fail(self, what: str) -> NoReturn:
-        """Raise the exception for damage: the cache, what was found, what to do."""
-        if self.store.folder is not None and not self.store.folder.exists():
-            raise evicted(self.store.folder)
-        msg = f"{self.store.where}: {what}. {REPAIR}"
-        raise CorruptionError(msg)
-
-    @contextlib.contextmanager
-    def sound(self, path: str) -> Iterator[None]:
-        """Fail where what a file of the cache says is not what such a file may say, though it is whole."""
-        try:
-            yield
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            self.fail(f"{path}: not what a cache of this format holds there ({error!r})")
-
-    def read(self, path: str) -> bytes:
-        """Return a whole file, checked against the manifest.
-
-        Raises:
-            CorruptionError: it is not there, or its bytes are others.
-            StorageError: the operating system refuses.
-        """
-        try:
-            raw = self.store.read(path)
-        except FileNotFoundError:
-            self.fail(f"{path}: missing")
-        found = digest_bytes(raw)
-        if path not in self.files or found != self.files[path][1]:
-            expected = self.files[path][1] if path in self.files else "no such file"
-            self.fail(f"{path}: expected xxh3_128 {expected}, found {found}")
-        return raw
 
 
 def chunk_sizes(place: Place, path: str, grid: Grid, g: int) -> tuple[Array, bool]:
@@ -322,6 +256,23 @@ class StoredArray:
             if length:
                 rows.span(start, start + length, out[to : to + length])
         return None
+
+    def view(self, start: int, stop: int) -> Array:
+        """Return rows [start, stop) read-only: where they lie in a map, else a copy.
+
+        Raises:
+            CorruptionError: rows that are not in use are asked for, or a chunk is not what was written.
+        """
+        starts, lengths = np.array([start]), np.array([stop - start])
+        if isinstance(self.rows, MappedRows) and stop > start:
+            self.check_bounds(starts, lengths)
+            if self._checks:
+                self._check(np.arange(start // self.grid.chunk, (stop - 1) // self.grid.chunk + 1))
+            return self.rows.view(start, stop)
+        out: Array = np.empty((max(0, stop - start), *self.grid.item), self.dtype)
+        self.spans(starts, lengths, out, np.zeros(1, np.int64))
+        out.flags.writeable = False
+        return out
 
     def all(self) -> Array:
         """Return a whole table (an array of one shard), copied."""

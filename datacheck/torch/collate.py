@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequen
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from datacheck.errors import UsageError
 
+Array = np.ndarray[Any, Any]
 Kind = Literal["fixed", "ragged", "object"]
 
 
@@ -54,14 +56,30 @@ class Ragged:
         return self.values[self.ends[i - 1] if i else 0 : self.ends[i]]
 
 
-Column: TypeAlias = torch.Tensor | Ragged | list[Any]
+@dataclass(frozen=True, slots=True)
+class Views:
+    """A field of a batch that has not been copied.
+
+    Args:
+        arrays: one for each sample, read-only.
+        ragged: whether their first axes differ.
+    """
+
+    arrays: list[Array]
+    ragged: bool
+
+    def __getitem__(self, i: int) -> Array:
+        return self.arrays[i]
+
+
+Column: TypeAlias = torch.Tensor | Ragged | Views | list[Any]
 
 
 class Batch(MutableSequence[Row]):
     """A gathered batch that looks like a list of samples; rows are made when somebody looks.
 
     Args:
-        columns: the fields, in order: a tensor (samples, *item), a `Ragged`, or a list of texts or JSON values.
+        columns: the fields, in order: a tensor (samples, *item), `Ragged`, `Views`, or a list of texts or JSON values.
         size: number of samples.
 
     Notes:
@@ -122,9 +140,9 @@ class Batch(MutableSequence[Row]):
 
 
 def _kind(column: Column) -> Kind:
-    if isinstance(column, Ragged):
-        return "ragged"
-    return "fixed" if isinstance(column, torch.Tensor) else "object"
+    if isinstance(column, list):
+        return "object"
+    return "ragged" if isinstance(column, Ragged) or (isinstance(column, Views) and column.ragged) else "fixed"
 
 
 def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = None) -> dict[str, Any]:
@@ -146,11 +164,24 @@ def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = No
             continue
         if kinds.get(name) == "ragged" and _have_rows(values):
             _refuse(name, [len(value) for value in values])
-        stacked[name] = collate(values, collate_fn_map=registered)
+        stacked[name] = _copied(values) if _are_views(values) else collate(values, collate_fn_map=registered)
     return stacked
 
 
+def _are_views(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, np.ndarray) and not value.flags.writeable for value in values)
+
+
+def _copied(arrays: Sequence[Array]) -> torch.Tensor:
+    """Return read-only arrays stacked, without the warning of PyTorch, whose tensors are all writable."""
+    return torch.from_numpy(np.stack(arrays))
+
+
 def _stacked(name: str, column: Column) -> Any:
+    if isinstance(column, Views):
+        if column.ragged:
+            _refuse(name, [len(array) for array in column.arrays])
+        return _copied(column.arrays)
     if not isinstance(column, Ragged):
         return column
     lengths = _lengths(column.ends)
@@ -239,26 +270,14 @@ def _with_ragged(
         msg = f"a batch of {len(batch)} {type(batch[0]).__name__ if len(batch) else 'samples'}; dicts are collated here"
         raise UsageError(msg)
     columns = batch.columns if isinstance(batch, Batch) else None
-    kinds: Mapping[str, str] | None = getattr(batch[0], "kinds", None)
-    if ragged is None and kinds is None:
-        msg = (
-            "these samples are plain dicts: say which fields are ragged, for example "
-            "functools.partial(collate_ragged, ragged=['points'])"
-        )
-        raise UsageError(msg)
-    if wrong := set(ragged or ()) - set(batch[0]):
-        msg = f"ragged: no field {', '.join(sorted(wrong))}; there are {', '.join(batch[0])}"
-        raise UsageError(msg)
-    chosen = set(ragged or ())
-    if ragged is None and kinds is not None:
-        said = [name for name in batch[0] if kinds.get(name) == "ragged"]
-        chosen = {name for name in said if columns is not None or _have_rows(row[name] for row in batch)}
+    chosen = _ragged_of(batch, ragged, touched=columns is None)
     whole: dict[str, Any] = {}
     for name in batch[0]:
         if name in chosen:
             column = columns[name] if columns is not None else None
-            joined = column if isinstance(column, Ragged) else _joined(name, [row[name] for row in batch])
-            whole |= join(name, joined)
+            if not isinstance(column, Ragged):
+                column = _joined(name, column.arrays if isinstance(column, Views) else [row[name] for row in batch])
+            whole |= join(name, column)
         elif columns is not None:
             whole[name] = _stacked(name, columns[name])
         else:
@@ -266,7 +285,27 @@ def _with_ragged(
     return whole
 
 
+def _ragged_of(batch: Sequence[Mapping[str, Any]], said: Sequence[str] | None, *, touched: bool) -> set[str]:
+    """Return which fields of samples are ragged: those that are named, or else that the samples themselves name."""
+    if said is not None:
+        if wrong := set(said) - set(batch[0]):
+            msg = f"ragged: no field {', '.join(sorted(wrong))}; there are {', '.join(batch[0])}"
+            raise UsageError(msg)
+        return set(said)
+    kinds: Mapping[str, str] | None = getattr(batch[0], "kinds", None)
+    if kinds is None:
+        msg = (
+            "these samples are plain dicts: say which fields are ragged, for example "
+            "functools.partial(collate_ragged, ragged=['points'])"
+        )
+        raise UsageError(msg)
+    named = [name for name in batch[0] if kinds.get(name) == "ragged"]
+    return {name for name in named if not touched or _have_rows(row[name] for row in batch)}
+
+
 def _joined(name: str, values: Sequence[Any]) -> Ragged:
+    if values and _are_views(values):
+        return Ragged(torch.from_numpy(np.concatenate(values)), np.cumsum([len(value) for value in values]).tolist())
     tensors = [torch.as_tensor(value) for value in values]
     if not _have_rows(tensors):
         msg = f"{name}: a sample has one number there, and no rows. Leave it out of ragged="

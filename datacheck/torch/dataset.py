@@ -13,14 +13,14 @@ from torch.utils.data import Dataset
 
 from datacheck.cache import Cache, Windows, open_cache
 from datacheck.cache.find import choose_cache
+from datacheck.cache.place import Verify
 from datacheck.cache.reader import Io
-from datacheck.cache.stored import Verify
 from datacheck.cache.windows import WindowIndex
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import UsageError
 from datacheck.torch.budget import Budget, budget_of
 from datacheck.torch.buffers import Buffers, Memory
-from datacheck.torch.collate import Batch, Column, Ragged, Row, collate_rows
+from datacheck.torch.collate import Batch, Column, Ragged, Row, Views, collate_rows
 from datacheck.torch.epoch import SharedEpoch
 from datacheck.torch.order import MAX_SEED, items_of, whole_number
 from datacheck.torch.resample import Attempts, Items, Policy, takes_random
@@ -55,6 +55,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         shards_in, shards_bytes: of a URL: where whole shards are kept, and how many bytes (see `open_cache`).
         catch: exceptions of the transform, beside `InvalidSample`, that say that a sample cannot be used.
         budget: how many samples may fail in the transform; what has failed is counted there. `Budget()` where None.
+        copy: False: arrays of samples are read-only arrays of NumPy that lie in the cache where it is mapped, for
+            transforms that need a part of large ones. Windows, and what a collate makes, are copied.
 
     Raises:
         UsageError: no such cache, field or option; no valid sample, or no window, to serve.
@@ -63,8 +65,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     Notes:
         A substitute is a pure function of (seed, epoch, index): equal in every worker and on every rank. So is the
         next one, where the transform refuses a sample (not with "raise"). Samples that could not be made are never
-        served. All arrays are writable copies, whose memory is used again when nothing refers to it any more. Text is
-        str, JSON is parsed.
+        served. Arrays are writable copies (see `copy`), whose memory is used again when nothing refers to it any more.
+        Text is str, JSON is parsed.
         An index of our samplers says epoch and item in one number; a plain one is of the epoch of `set_epoch`.
         Fork and spawn safe; a pickled dataset opens its cache when it is first used.
     """
@@ -87,10 +89,12 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         shards_bytes: float | None = None,
         catch: Sequence[type[Exception]] = (),
         budget: Budget | None = None,
+        copy: bool = True,
     ) -> None:
         _check_asked(fields, transform, windows)
         self._path = choose_cache(path, split)
         self._transform, self._policy, self._windows_asked = transform, on_invalid, windows
+        self._copy = copy
         self._seed = whole_number("seed", seed, 0, MAX_SEED)
         self._verify, self._io, self._shards = verify, io, (shards_in, shards_bytes)
         self._epoch = SharedEpoch()
@@ -281,6 +285,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             spec = cache.fields[name]
             if spec.kind != "array":
                 columns[name] = cache.texts(name, samples)
+            elif not self._copy and len(items) and (windows is None or spec.dim != windows.dim):
+                columns[name] = Views([cache.view(name, i) for i in samples.tolist()], spec.dim is not None)
             elif spec.dim is None:
                 columns[name] = out = memory(name, (len(items), *spec.item), spec.dtype)
                 cache.gather(name, samples, out.numpy())
