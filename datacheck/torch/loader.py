@@ -44,6 +44,8 @@ class CachedLoader:
         runs in several threads at once. An error of a batch is raised in its place, after the batches before it.
     """
 
+    prefetch_factor = None  # Trainer makes a DataLoader of the attributes, to go on within an epoch
+
     def __init__(
         self, dataset: Any, batch_size: int | None = None, *, shuffle: bool | None = None, seed: int | None = None,
         drop_last: bool | None = None, batch_sampler: Iterable[Sequence[int]] | None = None,
@@ -57,7 +59,7 @@ class CachedLoader:
             raise UsageError(msg)
         self.dataset = dataset
         self.batch_sampler = _sampler(dataset, given) if batch_sampler is None else batch_sampler
-        self._collate = collate_fn or default_collate
+        self.collate_fn: Collate = collate_fn or default_collate
         threads = min(4, os.cpu_count() or 1) if threads is None else threads
         self._threads = whole_number("threads", threads, 1, 1024)
         self._ahead = whole_number("ahead", ahead, 1, 1024)
@@ -70,6 +72,11 @@ class CachedLoader:
     def __len__(self) -> int:
         length: int = len(self.batch_sampler)  # type: ignore[arg-type]  # TypeError where it has none, as a DataLoader's
         return length
+
+    @property
+    def sampler(self) -> Any:
+        """The batch sampler's indices one by one, where it has them; frameworks ask for it, as of a DataLoader."""
+        return getattr(self.batch_sampler, "sampler", None)
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass; batches come in the order of the sampler."""
@@ -158,7 +165,7 @@ class CachedLoader:
             pool.shutdown(cancel_futures=True)
 
     def _maker(self) -> Callable[[Sequence[int]], Any]:
-        dataset, collate = self.dataset, self._collate
+        dataset, collate = self.dataset, self.collate_fn
         if type(dataset) is CachedDataset and not dataset.transforms:
             memory: Memory = self._buffers.empty if self._device is None else pinned
             dataset.open()  # once, and not by each thread

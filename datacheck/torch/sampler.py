@@ -272,16 +272,43 @@ class IndexSampler(DistributedSampler[int]):  # type: ignore[misc]
 
     def __init__(self, batches: Sampler) -> None:
         self._batches = batches  # which knows the rank when it is asked: nothing of the base is used
+        self._given = 0  # of the batch that was begun
 
     def __len__(self) -> int:
         return len(self._batches) * self._batches.batch_size
 
     def __iter__(self) -> Iterator[int]:
-        return (index for batch in self._batches for index in batch)
+        return self._one_by_one(iter(self._batches))
+
+    def _one_by_one(self, batches: Iterator[list[int]]) -> Iterator[int]:
+        for batch in batches:
+            for given, index in enumerate(batch, 1):
+                self._given = given % len(batch)
+                yield index
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next pass be of `epoch`."""
         self._batches.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the batches.
+
+        Raises:
+            UsageError: the loader's batches are not those of the sampler.
+        """
+        if self._given:
+            msg = f"a state {self._given} samples into a batch of {self._batches.batch_size}: give the loader that size"
+            raise UsageError(msg)
+        return self._batches.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state says, with the next pass.
+
+        Raises:
+            UsageError: as `Sampler.load_state_dict`.
+        """
+        self._batches.load_state_dict(state)
+        self._given = 0
 
 
 def _distributed() -> bool:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from itertools import islice
-from traceback import walk_stack
 
 from datacheck.errors import UsageError
 
@@ -28,7 +27,10 @@ def refuse_second_sharding(world_size: int) -> None:
     if world_size == 1 or accelerate is None:
         return
     kinds = (accelerate.BatchSamplerShard, accelerate.DataLoaderDispatcher)
-    for frame, _ in islice(walk_stack(None), _DEEP):
+    frame = inspect.currentframe()
+    for _ in range(_DEEP):
+        if frame is None:
+            return
         asks = frame.f_locals.get("self")
         if type(asks) in kinds and getattr(asks, "num_processes", world_size) > 1:
             msg = (
@@ -37,3 +39,4 @@ def refuse_second_sharding(world_size: int) -> None:
                 "rank=0, world_size=1."
             )
             raise UsageError(msg)
+        frame = frame.f_back

@@ -2,45 +2,74 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from torchdata.stateful_dataloader import StatefulDataLoader
 
+from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
+from datacheck.torch import CachedDataset, Sampler
 from tests.cache.make import make_cache
 
 COUNT = 16
+LIMIT_S = 240
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    samples = [{"label": np.int64(i)} for i in range(COUNT)]
-    return make_cache(tmp_path_factory.mktemp("frameworks"), {"label": ArraySpec("int64")}, samples, k=4)
+    samples = [{"label": np.int64(i), "weight": np.float32(i)} for i in range(COUNT)]
+    specs = {"label": ArraySpec("int64"), "weight": ArraySpec("float32")}
+    return make_cache(tmp_path_factory.mktemp("frameworks"), specs, samples, k=4)
+
+
+@pytest.fixture(scope="module")
+def snippets(repository):
+    text = (repository / "docs/frameworks.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
 @pytest.fixture
-def run(repository, tmp_path, cache):
-    """Run a script beside this file with the examples as modules; return what it printed."""
-    text = (repository / "docs/frameworks.md").read_text(encoding="utf-8")
-    for number, code in enumerate(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)):
+def run(repository, snippets, tmp_path, cache):
+    """Run a script beside this file, with the examples as modules, as one process or as ranks; return what it said."""
+    for number, code in enumerate(snippets):
         (tmp_path / f"snippet_{number}.py").write_text(code)
 
-    def run(script, what, *more):
-        script = repository / "tests/torch" / script
-        env = os.environ | {"PYTHONPATH": os.pathsep.join([str(repository), str(tmp_path)])}
-        done = subprocess.run(
-            [sys.executable, str(script), what, str(cache), str(tmp_path), *more],
-            cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+    def run(script, *more, ranks=None):
+        path = os.pathsep.join([str(repository), str(tmp_path)])
+        command = [sys.executable, str(repository / "tests/torch" / script)]
+        command += [more[0] if more else "", str(cache), str(tmp_path), *more[1:]]
+        places = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks or 0)]
+        meet = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+        meet |= {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+        envs = [os.environ | {"PYTHONPATH": path} | meet | place for place in places]
+        processes = [
+            subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for env in envs or [os.environ | {"PYTHONPATH": path}]
+        ]
+        try:
+            said = [process.communicate(timeout=LIMIT_S) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        for process, (_, errors) in zip(processes, said, strict=True):
+            assert process.returncode == 0, errors
+        return "".join(out for out, _ in said)
 
     return run
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
 
 
 def served(folder, rank=0):
@@ -75,3 +104,79 @@ def test_lightning_goes_on_at_the_step_of_a_checkpoint(run, tmp_path):
         for step in (3, 8, 11):  # within an epoch, between two, within a later one
             assert served(tmp_path / kind / str(step)) == whole[step:] + last, (kind, step)
     assert served(tmp_path / "cached") == served(tmp_path / "workers")
+
+
+# ------------------------------------------------------------------------------------------ Accelerate and Trainer
+
+
+def each_once(ranks, epochs=2):
+    """Assert that in each epoch of four batches the ranks together get each sample once."""
+    for epoch in range(epochs):
+        part = slice(4 * epoch, 4 * epoch + 4)
+        assert sorted(i for rank in ranks for batch in rank[part] for i in batch) == list(range(COUNT))
+    assert all(len(rank) == 4 * epochs for rank in ranks)
+
+
+@pytest.mark.slow
+def test_accelerate_serves_each_sample_once_goes_on_at_any_step_and_never_shards_twice(run, tmp_path):
+    run("run_accelerate.py", ranks=2)
+    ranks = [served(tmp_path, rank) for rank in range(2)]
+    each_once([said["whole"] for said in ranks])
+    for said in ranks:
+        for at in (1, 4, 6):
+            assert said[str(at)] == [said["whole"][:at], said["whole"][at:]]
+        assert said["prepared"] == said["whole"][4:8]
+        assert said["rest"] == said["whole"][7:8]
+        assert ["of 2 samples 1 would be lost" in error for error in said["refused"]] == [True, True]
+
+
+@pytest.mark.slow
+def test_trainer_serves_each_sample_once_with_all_columns_and_goes_on_at_any_step(run, tmp_path):
+    run("run_trainer.py", ranks=2)
+    ranks = [served(tmp_path, rank) for rank in range(2)]
+    for kind in ("cached", "workers"):
+        each_once([said[kind][0] for said in ranks])
+        for said in ranks:
+            whole, *rests = said[kind]
+            assert rests == [whole[at:] for at in (1, 4, 6)]
+
+
+# ------------------------------------------------------------------------------------------ torchdata
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("sampler", ["batches", "indices"])
+def test_a_stateful_loader_goes_on_at_every_step(snippets, cache, sampler, workers):
+    def loader(state=None):
+        if sampler == "batches":
+            names = {"path": cache, "batch_size": 4, "workers": workers, "state": state}
+            exec(snippets[6], names)
+            return names["loader"]
+        data = CachedDataset(cache)
+        one = StatefulDataLoader(data, 4, sampler=data.sampler(4).sampler, num_workers=workers)
+        if state is not None:
+            one.load_state_dict(state)
+        return one
+
+    one, whole, states = loader(), [], []
+    for _ in range(2):
+        for batch in one:
+            whole.append(batch["label"].tolist())
+            states.append(copy.deepcopy(one.state_dict()))
+    assert sorted(i for labels in whole[:4] for i in labels) == list(range(COUNT))
+    assert whole[:4] != whole[4:]
+    for done, state in enumerate(states[:-1], 1):
+        assert [batch["label"].tolist() for batch in loader(state)] == whole[done : 4 * (done // 4) + 4]
+
+
+def test_single_indices_have_a_state_at_the_end_of_a_batch_only():
+    one = Sampler(range(10), 3, shuffle=False).sampler
+    taken = iter(one)
+    assert [next(taken) for _ in range(3)] == [0, 1, 2]
+    state = one.state_dict()
+    next(taken)
+    with pytest.raises(UsageError, match="1 samples into a batch of 3: give the loader that size"):
+        one.state_dict()
+    one.load_state_dict(state)
+    assert list(one) == [3, 4, 5, 6, 7, 8, 9, 0, 1]
