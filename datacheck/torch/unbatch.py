@@ -69,6 +69,8 @@ def parts_of(batch: Any) -> dict[str, Any]:
 
 def is_empty(batch: Any) -> bool:
     """Tell whether a batch has no samples: nothing in it, or no entries in what it has; False of what is no batch."""
+    if _is_rows(batch):
+        return not len(batch)
     try:
         return not any(_length(value) > 0 for value in parts_of(batch).values())
     except RefusedError:

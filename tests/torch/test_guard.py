@@ -12,6 +12,7 @@ import torch
 import yaml
 from torch.utils.data import DataLoader
 
+from datacheck import build_cache
 from datacheck.cache import layout
 from datacheck.errors import BatchError, UsageError
 from datacheck.finding import Level, Severity
@@ -19,6 +20,7 @@ from datacheck.judging.served import served
 from datacheck.rules import catalogue
 from datacheck.sample import ArraySpec
 from datacheck.schema.load import parse_schema
+from datacheck.testing import synth
 from datacheck.testing.memory import schema_of
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_pad, collate_ragged, guard
 from datacheck.torch.contract import Judge
@@ -111,6 +113,8 @@ def test_what_is_no_batch_is_told():
     for batch in (7, None, "text", object()):
         with pytest.raises(BatchError, match="DC101 a batch is a dict of fields"):
             list(guard([batch], SCHEMA))
+    texts = parse_schema("{datacheck: 1, name: s, samples: {files: '*'}, fields: {text: {dtype: text}}}")
+    assert len(list(guard([[{"text": "one"}, {"text": "two"}]], texts))) == 1
     for batch in ({"step": 7}, {"step": 7, "joints": torch.zeros(0, 21, 3)}, [], ()):
         with pytest.raises(BatchError, match="DC103 the batch has no samples"):
             list(guard([batch], SCHEMA, first=0, every=2))
@@ -203,6 +207,19 @@ def test_what_a_scan_calls_good_is_good_in_batches_of_three():
             judge = Judge(schema, None, "")
             parts = [pieces[i : i + 3] for i in range(0, min(len(pieces), 30), 3)]
             assert [judge([dict(piece.fields) for piece in part]) for part in parts] == [[]] * len(parts), code
+
+
+def test_clean_episodes_are_clean_in_windows(tmp_path):
+    synth.write("robomimic", tmp_path / "data", demos=3)
+    (built,) = build_cache("robomimic", str(tmp_path / "data"), str(tmp_path / "out"))
+    edge, zero = Windows(4, stride=5, history=2, pad="edge"), Windows(8, stride=5, pad="zero")
+    for windows in (Windows(6, stride=5), edge, zero):
+        data = CachedDataset(built.path, windows=windows)
+        guarded = guard(DataLoader(data, batch_size=16), "robomimic", fields=list(data.fields), every=2)
+        assert len(list(guarded)) == len(guarded) > 1
+    bare = [{name: part for name, part in batch.items() if not name.endswith("_is_pad")} for batch in guarded]
+    with pytest.raises(BatchError, match=r"DC304 bad-rotation: .* quaternions of length 0"):  # control: padding is data
+        list(guard(bare, "robomimic", fields=list(data.fields)))
 
 
 def test_waivers_count_and_stale_ones_are_no_error():
