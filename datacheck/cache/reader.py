@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
+from weakref import WeakValueDictionary
 
 import numpy as np
 import orjson
@@ -87,7 +88,8 @@ class Cache:
         return f"<Cache {self.path}: {len(self):,} samples of {', '.join(self.fields)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (self.path, "touch" if self.verify == "full" else self.verify, self.io, self._shards))
+        verify = "touch" if self.verify == "full" else self.verify
+        return (partial(Cache, verify=verify, io=self.io, shards=self._shards), (self.path,))
 
     # ------------------------------------------------------------------------------------------ opening
 
@@ -113,7 +115,8 @@ class Cache:
     def _open_arrays(self) -> None:
         end = "/" + layout.ZARR
         names = [path.removesuffix(end) for path in self.manifest.files if path.endswith(end)]
-        owned = partial(samples_of, self._arrays, self.fields)  # no method: who lets a cache go lets its lease go
+        alive: WeakValueDictionary[str, StoredArray] = WeakValueDictionary()  # who lets a cache go lets its maps go
+        owned = partial(samples_of, alive, self.fields)
         for name in sorted(n for n in names if not n.startswith("digests")):
             document = self.document(name + end)
             if document.get("node_type") != "array":
@@ -121,7 +124,7 @@ class Cache:
             with self._place.sound(name + end):
                 spec = documents.spec_of(name, document)
             ragged = spec is not None and spec.dim is not None
-            self._arrays[name] = array = StoredArray(self._place, name, document, owned, ragged=ragged)
+            self._arrays[name] = alive[name] = array = StoredArray(self._place, name, document, owned, ragged=ragged)
             with self._place.sound(name + end):
                 documents.check_array(name, array.grid, spec, self.root)
             if spec is not None:
@@ -393,7 +396,3 @@ class Cache:
         """Return the texts of rows; of a JSON field None where a sample has none."""
         with self._place.sound(path):
             return [decode(text) if text or decode is _text else None for text in cut(values, lengths)]
-
-
-def _reopen(path: Path | str, verify: Verify, io: Io, shards: Shards | None) -> Cache:
-    return Cache(path, verify=verify, io=io, shards=shards)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
+from weakref import proxy
 
 import google_crc32c
 import numpy as np
@@ -76,14 +77,9 @@ class StoredArray:
     """
 
     def __init__(
-        self,
-        place: Place,
-        path: str,
-        document: Mapping[str, Any],
-        samples_of: Callable[[str, int, int], str],
-        *,
+        self, place: Place, path: str, document: Mapping[str, Any], samples_of: Callable[[str, int, int], str], *,
         ragged: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._place, self.path, self._samples_of, self._ragged = place, path, samples_of, ragged
         ours = layout.grid_of(document)
         self._foreign = ours is None
@@ -159,7 +155,7 @@ class StoredArray:
                 raise UsageError(msg)
             if not self.path.startswith(_FETCHED):  # a table that each batch needs
                 return HeldRows(self.grid, self._table(names[0]) if names else b"")
-            return ChunkRows(self.grid, self.codec, store, names, self._sizes, self._check_decoded)
+            return self._read(store, names)
         if self._foreign:
             return ForeignRows(folder / self.path, self.grid)
         if self._place.mapped and self.codec == PLAIN:
@@ -169,9 +165,10 @@ class StoredArray:
         return self._read(Folder(folder, _OPEN_FILES), names)
 
     def _read(self, store: Store, names: list[str]) -> Rows:
-        if self.codec == PLAIN:
+        if self.codec == PLAIN and store.folder is not None:
             return ReadRows(self.grid, store, names)
-        return ChunkRows(self.grid, self.codec, store, names, self._sizes, self._check_decoded)
+        check = partial(StoredArray._check_decoded, proxy(self))  # no method: no cycle holds files and maps
+        return ChunkRows(self.grid, self.codec, store, names, self._sizes, check)
 
     def _table(self, name: str) -> bytes:
         if self._place.verify != "manifest":

@@ -20,7 +20,7 @@ from hypothesis.extra import numpy as hnp
 
 from datacheck import fsops
 from datacheck.cache import addresses, layout, maps, open_cache
-from datacheck.cache.codec import Codec
+from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import Folder, open_store
 from datacheck.errors import CorruptionError, UsageError
@@ -135,6 +135,26 @@ def test_the_map_lives_as_long_as_an_array_looks_at_it(made):
     del view
     gc.collect()
     assert mapped() == 0
+
+
+@pytest.mark.parametrize(("codec", "io"), [(PLAIN, "mmap"), (PLAIN, "pread"), (Codec("zstd", 3), "auto")])
+def test_who_lets_a_cache_go_lets_its_files_go_at_once(tmp_path, codec, io):
+    folder = make_cache(tmp_path, CLOUDS, clouds(), codec=codec)
+    held = lambda: [  # noqa: E731
+        *(line for line in Path("/proc/self/maps").read_text().splitlines() if str(folder) in line),
+        *(link for file in Path("/proc/self/fd").iterdir() if str(folder) in (link := os.path.realpath(file))),
+    ]
+    gc.collect()
+    gc.disable()
+    try:
+        cache = open_cache(folder, io=io, verify="always")
+        cache.gather("cloud", [1, 9])
+        cache.gather_ragged("points", [1, 9])
+        assert held()
+        del cache
+        assert held() == []
+    finally:
+        gc.enable()
 
 
 def test_a_map_survives_a_cache_that_is_replaced(made, tmp_path):
