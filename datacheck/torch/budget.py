@@ -57,8 +57,9 @@ class Budget:
         UsageError: a value is not one of these.
 
     Notes:
-        Counts are those of this process and its workers, forked or spawned, in memory that they share; each rank has
-        its own. A worker that is killed leaves no lock behind. A pickled budget starts anew, except in a new worker.
+        Counts are those of this process and its workers, forked or spawned, in memory that they share. Each rank has
+        its own and stops alone: where there are several, `guard` stops them together. A worker that is killed leaves no
+        lock behind. A pickled budget starts anew, except in a new worker.
     """
 
     def __init__(self, share: float = 0.01, run: int = 100) -> None:

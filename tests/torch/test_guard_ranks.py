@@ -10,7 +10,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from datacheck.torch import EvalSampler, guard
+from datacheck.torch import Budget, EvalSampler, InvalidSample, ResamplingDataset, guard
 from tests.torch.ranks import on_ranks
 from tests.torch.test_guard import FIXED, SCHEMA, batches, rows
 
@@ -20,15 +20,15 @@ HERE = "tests.torch.test_guard_ranks"
 class Raises:
     """A dataset of which rank 1 cannot load the seventh sample, in a worker."""
 
-    def __init__(self, rank):
-        self.rank, self.rows = rank, rows(12)
+    def __init__(self, rank, error):
+        self.rank, self.rows, self.error = rank, rows(12), error
 
     def __len__(self):
         return 12
 
     def __getitem__(self, i):
         if i == 7 and self.rank == 1:
-            raise OSError("disk gone")
+            raise self.error
         return {name: self.rows[i][name] for name in FIXED}
 
 
@@ -53,7 +53,18 @@ def uneven(rank, world):
 
 
 def worker(rank, world):
-    return sum(1 for _ in guard(DataLoader(Raises(rank), batch_size=2, num_workers=1), SCHEMA, fields=FIXED))
+    return sum(
+        1
+        for _ in guard(
+            DataLoader(Raises(rank, OSError("disk gone")), batch_size=2, num_workers=1), SCHEMA, fields=FIXED
+        )
+    )
+
+
+def over_budget(rank, world):
+    """Rank 1 alone has a sample that fails, and may have none."""
+    data = ResamplingDataset(Raises(rank, InvalidSample("no instance")), budget=Budget(0))
+    return sum(1 for _ in guard(DataLoader(data, batch_size=2), SCHEMA, fields=FIXED))
 
 
 def judge_fails(rank, world):
@@ -99,6 +110,8 @@ FAULTS = {
     ("uneven",): (2, "rank 0, batch: DC905 its loader has ended, that of rank 1 has not"),
     ("worker",): (3, "rank 1, batch: DC101 the loader raised OSError: Caught OSError in DataLoader worker process 0. "
                      "OSError: disk gone\n"),
+    ("over_budget",): (3, "rank 1, batch: DC101 the loader raised BudgetExceededError: 1 of 8 samples failed in "
+                          "epoch 0; allowed are 0 of them. no instance (1): 7\n"),
     ("judge_fails",): (0, "rank 3, batch: DC101 the batch could not be judged: ZeroDivisionError: division by zero"),
 }  # fmt: skip
 
