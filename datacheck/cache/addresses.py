@@ -22,6 +22,7 @@ def _libc() -> Any:
     libc.mmap.argtypes = [ctypes.c_void_p, size, number, number, number, ctypes.c_long]
     libc.mmap.restype = ctypes.c_void_p
     libc.munmap.argtypes = [ctypes.c_void_p, size]
+    libc.madvise.argtypes = [ctypes.c_void_p, size, number]
     return libc
 
 
@@ -45,6 +46,10 @@ class Range:
     def place(self, offset: int, size: int, file: int) -> None:
         """Map the first `size` bytes of an open file at `offset`."""
         self._map(self.address + offset, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, file)
+
+    def forget(self) -> None:
+        """Let the pages that were read no longer count as this process's; they come back when they are read again."""
+        self._libc.madvise(self.address, self.size, mmap.MADV_DONTNEED)
 
 
 def map_file(path: Path, size: int) -> memoryview:

@@ -63,7 +63,7 @@ class MappedRows:
                 with path.open("rb", buffering=0) as file:
                     span.place(g * stride, length, file.fileno())
         dtype = np.dtype(grid.dtype).newbyteorder("<")
-        self._bytes: Array = np.asarray(span)
+        self._span, self._bytes = span, np.asarray(span)
         self._stride, self._chunks = stride, grid.chunks_per_shard
         shape = (len(files), grid.shard, *grid.item)
         item = np.empty(grid.item, dtype).strides
@@ -82,6 +82,8 @@ class MappedRows:
         """See `Rows`."""
         g, first = divmod(start, self._grid.shard)
         out[...] = self._shards[g, first : first + stop - start]
+        if stop - start == self._grid.shape[0]:  # a whole table: who has a copy does not need the pages
+            self._span.forget()
 
     def view(self, start: int, stop: int) -> Array:
         """Return rows [start, stop), which lie in one shard, where they lie: read-only, as the map is."""

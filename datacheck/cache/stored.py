@@ -344,5 +344,6 @@ class StoredArray:
         first = number * self.grid.chunk
         samples = self._samples_of(self.path, first, min(self.grid.shape[0], first + self.grid.chunk))
         is_now = f"expected xxh3_64 {int(self.expected[number]):016x}, found {found:016x}" if found is not None else ""
+        field = layout.field_name(self.path) if self.path.startswith("fields/") else ""
         what = f"chunk {j}: {is_now or 'it does not decompress'}"
-        return Problem(f"{self.path}/{self.grid.shard_file(g)}", what, shard=g, samples=samples)
+        return Problem(f"{self.path}/{self.grid.shard_file(g)}", what, field, g, samples)

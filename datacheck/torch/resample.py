@@ -70,7 +70,8 @@ class Items:
                 f"{windows.longest(usable)}. Pad short episodes (short='pad') or use shorter windows."
             )
             raise UsageError(msg)
-        self._kept = np.flatnonzero(usable) if policy == "skip" and samples < len(usable) and windows is None else None
+        skips = policy == "skip" and samples < len(usable) and windows is None
+        self._gaps = _gaps(usable) if skips else None
         whole = len(usable) if windows is None else len(windows)
         self._length = self._count if policy == "skip" else whole
         self._perfect = samples == len(usable)
@@ -82,7 +83,7 @@ class Items:
         """Return the sample (episode) of each item, int64 (items)."""
         if self._windows is not None:
             return self._windows.locate(items)[0]
-        return items if self._kept is None else self._kept[items]
+        return items if self._gaps is None else items + np.searchsorted(self._gaps, items, side="right")
 
     def steps(self, items: Array) -> tuple[Array, Array]:
         """Return the step of each item, and how many its episode has, int64 (items) each."""
@@ -115,7 +116,7 @@ class Items:
             candidate = draw(self._seed, epoch, item, attempt) % self._length
             if not self.unusable(np.array([candidate])).size:
                 yield candidate
-        usable = None if self._windows is not None or self._kept is not None else np.flatnonzero(self._usable)
+        usable = None if self._windows is not None or self._gaps is not None else np.flatnonzero(self._usable)
         for attempt in count(_TRIES):
             number = draw(self._seed, epoch, item, attempt) % self._count
             if usable is not None:
@@ -217,6 +218,13 @@ class Attempts:
             more = f", … {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
             parts.append(f"{reason} ({len(tried)}): {', '.join(map(name, found[:_SHOWN]))}{more}")
         return "; ".join(parts)
+
+
+def _gaps(usable: Array) -> Array:
+    """Return how many usable samples lie before each other one, int64 (unusable): these are few, those are many."""
+    left_out = np.flatnonzero(~usable)
+    gaps: Array = left_out - np.arange(len(left_out))
+    return gaps
 
 
 def checked_catch(catch: Any) -> tuple[type[Exception], ...]:

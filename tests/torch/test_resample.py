@@ -23,6 +23,12 @@ def test_what_is_usable_stays_and_the_rest_becomes_usable(flags, seed, epoch):
     assert (served[usable] == whole[usable]).all()
 
 
+@given(st.lists(st.booleans(), min_size=1, max_size=60).filter(any))
+def test_skipping_counts_the_usable_in_order(flags):
+    items = Items(np.array(flags), "skip", 0)
+    assert items.samples(np.arange(len(items))).tolist() == [i for i, usable in enumerate(flags) if usable]
+
+
 def test_a_substitute_does_not_depend_on_the_batch_it_is_asked_in():
     usable = np.arange(100) % 3 > 0
     items = Items(usable, "resample", 7)

@@ -1,0 +1,33 @@
+"""Loading, reduced: one digest in every cell, no process that hangs, and controls that are told."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.slow]
+
+
+def run(repository, script, *options):
+    call = [sys.executable, str(repository / f"scripts/bench/faults/{script}.py"), *options]
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_way_of_loading_serves_the_same(repository, tmp_path):
+    asked = ["--workers", "0", "2", "--starts", "fork", "--worlds", "1", "2", "--folder", str(tmp_path)]
+    kinds = ["shuffled, random crops", "windows", "two caches mixed"]
+    said = run(repository, "loading", *asked, "--kinds", *kinds)
+    assert len(re.findall(r"\b[0-9a-f]{16}\b", said)) == 10  # in process, 1 and 3 threads, 2 workers twice; 2 worlds
+    assert len(set(re.findall(r"\b[0-9a-f]{16}\b", said))) == 1
+    told = dict(re.findall(r"^control: (.*): differs in (\d of \d)", said, re.M))
+    assert told == {
+        "global random numbers": "5 of 5",
+        "an epoch of its own": "1 of 5",
+        "bad samples left out": "5 of 5",
+    }
+    assert "30 cells: of each kind one digest, the expected one" in said
