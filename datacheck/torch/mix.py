@@ -17,6 +17,7 @@ from datacheck.torch.order import (
     MAX_SEED,
     MIX,
     Array,
+    fingerprint_of,
     items_of,
     length_of,
     pack,
@@ -88,8 +89,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
     @property
     def fingerprint(self) -> str:
         """Digest of what each index stands for."""
-        parts = [getattr(dataset, "fingerprint", None) or len(dataset) for dataset in self.datasets]
-        return digest_value([parts, self._counts, self._seed])
+        return digest_value([[fingerprint_of(dataset) for dataset in self.datasets], self._counts, self._seed])
 
     def locate(self, indices: Sequence[int] | Array) -> tuple[Array, Array, Array]:
         """Return epoch, dataset and item in that dataset of each index, int64 (indices) each.

@@ -99,6 +99,12 @@ def length_of(dataset: Any) -> int:
     return len(dataset)
 
 
+def fingerprint_of(dataset: Any) -> str:
+    """Return what a dataset says that its items stand for, else a digest of how many there are."""
+    said = getattr(dataset, "fingerprint", None)  # of somebody else's it may be anything
+    return said if isinstance(said, str) else digest_value({"items": len(dataset)})
+
+
 # ------------------------------------------------------------------------------------------ random numbers
 
 

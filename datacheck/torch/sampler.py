@@ -11,10 +11,9 @@ import torch
 from torch.utils.data import Sampler as TorchSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.torch.epoch import tell_epoch
-from datacheck.torch.order import Array, Order, length_of, pack, whole_number
+from datacheck.torch.order import Array, Order, fingerprint_of, length_of, pack, whole_number
 from datacheck.torch.sharded import refuse_second_sharding
 
 VERSION = 1  # of the state
@@ -198,9 +197,7 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
     @property
     def fingerprint(self) -> str:
         """Digest of what is served and of the order's parameters; batch, ranks and `drop_last` are not among them."""
-        data = getattr(self._dataset, "fingerprint", None)
-        data = digest_value({"items": len(self._dataset)}) if data is None else data
-        return f"{data[:16]}-{self.order.digest[:16]}"
+        return f"{fingerprint_of(self._dataset)[:16]}-{self.order.digest[:16]}"
 
     def state_dict(self, batches: int | None = None) -> dict[str, Any]:
         """Return where the loop is: epoch, samples consumed by all ranks, seed, fingerprint.

@@ -15,7 +15,7 @@ from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import InvalidSample, UsageError
 from datacheck.torch.budget import Budget, budget_of
 from datacheck.torch.epoch import SharedEpoch, tell_epoch
-from datacheck.torch.order import MAX_SEED, items_of, length_of, pack, whole_number
+from datacheck.torch.order import MAX_SEED, fingerprint_of, items_of, length_of, pack, whole_number
 from datacheck.torch.resample import Attempts, Items, Policy
 
 Array = np.ndarray[Any, Any]
@@ -76,8 +76,8 @@ class ResamplingDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped
     @property
     def fingerprint(self) -> str:
         """Digest of what each index stands for: what is known of the samples, policy and seed, the dataset's own."""
-        own = getattr(self._dataset, "fingerprint", len(self._dataset))
-        return digest_value([own, digest_bytes(np.packbits(self.known).tobytes()), self._policy, self._seed])
+        known = digest_bytes(np.packbits(self.known).tobytes())
+        return digest_value([fingerprint_of(self._dataset), known, self._policy, self._seed])
 
     @property
     def epoch(self) -> int:

@@ -18,7 +18,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, SequentialSampl
 
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
-from datacheck.torch import CachedDataset, CachedLoader, Sampler, Windows
+from datacheck.torch import CachedDataset, CachedLoader, Mix, ResamplingDataset, Sampler, Windows
 from datacheck.torch.order import unpack
 from tests.cache.make import make_cache
 
@@ -352,6 +352,18 @@ def test_a_state_of_anything_else_is_refused_and_changes_nothing(path, tmp_path)
     moved = make_cache(tmp_path / "again", {"label": ArraySpec("int64")}, [{"label": np.int64(i)} for i in range(23)])
     with pytest.raises(UsageError, match="another cache"):  # the same samples, but other ones are valid
         CachedDataset(moved).sampler(4).load_state_dict(state)
+
+
+def test_a_dataset_may_mean_something_else_by_its_fingerprint():
+    class Theirs(Numbers):
+        def fingerprint(self):
+            return 7
+
+    for data in (Theirs(8), Mix([Theirs(8)]), ResamplingDataset(Theirs(8))):
+        state = Sampler(data, 4).state_dict()
+        Sampler(data, 4).load_state_dict(json.loads(json.dumps(state)))
+    with pytest.raises(UsageError, match="another cache"):
+        Sampler(Theirs(9), 4).load_state_dict(Sampler(Theirs(8), 4).state_dict())
 
 
 def test_a_state_belongs_to_one_way_of_cutting_windows(tmp_path):
