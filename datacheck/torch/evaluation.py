@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import distributed
-from torch.utils.data import Sampler
+from torch.utils.data.distributed import DistributedSampler
 
 from datacheck.errors import IncompleteError, UsageError
 from datacheck.torch.order import MAX_ITEMS, whole_number
+from datacheck.torch.sharded import refuse_second_sharding
 
 Array = np.ndarray[Any, Any]
 
@@ -35,7 +36,7 @@ def placed(rank: int | None = None, world_size: int | None = None) -> tuple[int,
     return whole_number("rank", rank, most=world_size - 1), world_size
 
 
-class EvalSampler(Sampler[int]):  # type: ignore[misc]  # torch is untyped here
+class EvalSampler(DistributedSampler[int]):  # type: ignore[misc]  # torch is untyped here
     """The indices that this rank evaluates: no sample on two ranks, none left out, none repeated.
 
     Args:
@@ -43,19 +44,21 @@ class EvalSampler(Sampler[int]):  # type: ignore[misc]  # torch is untyped here
         rank, world_size: default: those of ``torch.distributed`` where it is initialised, else 0 of 1.
 
     Raises:
-        UsageError: they are no such numbers.
+        UsageError: they are no such numbers; when it is asked: Accelerate would shard again what it gives.
 
     Notes:
+        By its type Lightning knows that it is of one rank, and does not shard it again.
         Rank r has the r-th of equal stretches, in order; lengths differ by one at most, and may be 0. So ranks may have
         different numbers of batches: call the bare module (``ddp.module``), for DDP may wait for the others in forward.
     """
 
     def __init__(self, dataset: Sized | int, *, rank: int | None = None, world_size: int | None = None) -> None:
         size = whole_number("dataset", len(dataset) if isinstance(dataset, Sized) else dataset, most=MAX_ITEMS)
-        rank, world_size = placed(rank, world_size)
-        self._mine = range(size * rank // world_size, size * (rank + 1) // world_size)
+        rank, self._ranks = placed(rank, world_size)
+        self._mine = range(size * rank // self._ranks, size * (rank + 1) // self._ranks)
 
     def __iter__(self) -> Iterator[int]:
+        refuse_second_sharding(self._ranks)
         return iter(self._mine)
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from torch.utils.data import DataLoader
 
 from datacheck.errors import UsageError
-from datacheck.torch import CachedDataset
+from datacheck.torch import CachedDataset, EvalSampler
 
 
 class Model(torch.nn.Module):
@@ -50,9 +50,10 @@ def main(path, folder):
     said["prepared"] = [batch["label"].tolist() for batch in names["loader"]]
     data = CachedDataset(path)
     batches = data.sampler(2)
-    for wrong in (DataLoader(data, batch_sampler=batches), DataLoader(data, 2, sampler=batches.sampler)):
+    samplers = {"batch_sampler": batches}, {"sampler": batches.sampler}, {"sampler": EvalSampler(data)}
+    for wrong in samplers:
         try:
-            list(accelerator.prepare(wrong))
+            list(accelerator.prepare(DataLoader(data, **wrong)))
         except UsageError as error:
             said.setdefault("refused", []).append(str(error))
     (folder / f"{folder.name}-{accelerator.process_index}.json").write_text(json.dumps(said))

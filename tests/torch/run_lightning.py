@@ -8,10 +8,10 @@ from pathlib import Path
 
 import lightning
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 from datacheck.errors import UsageError
-from datacheck.torch import CachedDataset
+from datacheck.torch import CachedDataset, EvalSampler
 
 
 class Model(lightning.LightningModule):
@@ -25,11 +25,26 @@ class Model(lightning.LightningModule):
         self.seen.append([self.current_epoch, step, batch["label"].tolist()])
         return self.layer(batch["label"].float()[:, None]).mean()
 
-    def on_fit_end(self):
+    def validation_step(self, batch, step):
+        self.seen.append(batch["label"].tolist())
+
+    def teardown(self, stage):
         (self.out / f"{self.out.name}-{self.global_rank}.json").write_text(json.dumps(self.seen))
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), 0.0)
+
+
+class Evaluated(lightning.LightningDataModule):
+    """What is left of a cache without one sample, on ranks that know their part when the loader is made."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def val_dataloader(self):
+        data = Subset(CachedDataset(self.path), range(15))
+        return DataLoader(data, 3, sampler=EvalSampler(data))
 
 
 class Indexed(lightning.LightningDataModule):
@@ -56,6 +71,8 @@ def two_ranks(kinds, flag, path, out):
     for name, kind in kinds.items():
         (out / name).mkdir(exist_ok=True)
         trainer(2, **ddp, **(flag if name == "workers" else {})).fit(Model(out / name), kind(path, 2))
+    (out / "evaluated").mkdir(exist_ok=True)
+    trainer(1, **ddp).validate(Model(out / "evaluated"), Evaluated(path))
     try:
         trainer(1, **ddp).fit(Model(out), kinds["workers"](path, 2))
     except UsageError as error:
