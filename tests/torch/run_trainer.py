@@ -46,7 +46,7 @@ def main(path, folder):
     for name, (kind, callbacks) in kinds.items():
         whole = train(kind, callbacks, path, folder / name)
         rests = [
-            train(kind, callbacks, path, folder / "rest", str(folder / name / f"checkpoint-{at}")) for at in (1, 4, 6)
+            train(kind, callbacks, path, folder / "rest", str(folder / name / f"checkpoint-{at}")) for at in (4, 6)
         ]
         said[name] = [whole, *rests]
     (folder / f"{folder.name}-{os.environ['RANK']}.json").write_text(json.dumps(said))
