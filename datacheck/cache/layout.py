@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
+from functools import lru_cache
 from math import gcd, prod
 from typing import Any
 from urllib.parse import quote, unquote
@@ -98,6 +99,7 @@ def text_dim(field: str) -> str:
     return "fields." + field
 
 
+@lru_cache(4096)
 def _safe(name: str) -> str:
     return "/".join(_part(quote(part, safe=" @+=,()[]")) for part in name.split("/"))
 

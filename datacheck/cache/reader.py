@@ -367,7 +367,7 @@ class Cache:
 
     def _numbers(self, indices: Indices) -> Array:
         numbers = sample_numbers(indices)
-        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
+        if not (numbers.view(np.uint64) < len(self)).all():  # those below 0 are large ones
             asked = f"{numbers.min()} to {numbers.max()}"
             msg = f"{self.path}: sample numbers go from 0 to {len(self) - 1}; asked for {asked}"
             raise IndexError(msg)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 from weakref import proxy
@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 _OPEN_FILES = 128  # of one array that is read and not mapped
 _ALONGSIDE = 16  # requests for indices
-_CHECKED = 1 << 19  # bytes that are digested while they still lie in a core's own cache
+_CHECKED = 1 << 20  # bytes that are digested while they still lie in a core's own cache
 _FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
 
 
@@ -220,18 +220,27 @@ class StoredArray:
         Raises:
             CorruptionError: a chunk is not what was written.
         """
-        out, rows, step = self.room(out, (len(indices),)), self.rows, max(1, len(indices))
-        looks = self._checks and (self._place.verify == "always" or not self.seen[indices // self.grid.chunk].all())
-        if looks and self.grid.chunk > 1:
-            self._check(indices // self.grid.chunk)
-        elif looks:
-            step = max(1, _CHECKED // self.grid.row_bytes)
-        for first in range(0, len(indices), step):
-            some = indices[first : first + step]
-            rows.take(some, out[first : first + step])
-            if looks and self.grid.chunk == 1:
-                self._check(some, out[first : first + step])
+        out = self.room(out, (len(indices),))
+        if self._checks and len(indices) and (self._always or not self.seen[indices // self.grid.chunk].all()):
+            self._take_checked(indices, out)
+        else:
+            self.rows.take(indices, out)
         return out
+
+    def _take_checked(self, indices: Array, out: Array) -> None:
+        """Copy rows some at a time, so that they lie in a core's own cache when their chunks are digested."""
+        rows, chunk, numbers, found = self.rows, self.grid.chunk, [], []
+        step = max(1, _CHECKED // max(1, self.grid.row_bytes))
+        for first in range(0, len(indices), step):
+            some, to = indices[first : first + step], out[first : first + step]
+            if chunk > 1:
+                numbers.append(self._due(np.unique(some // chunk)))
+                found.append(digests64(map(rows.chunk, numbers[-1].tolist())))
+            rows.take(some, to)
+            if chunk == 1:
+                numbers.append(some)
+                found.append(digests64(list(to)))
+        self._compare(np.concatenate(numbers), np.concatenate(found))
 
     def spans(self, starts: Array, lengths: Array, out: Array, at: Array) -> None:
         """Copy rows [starts[i], starts[i] + lengths[i]) to out[at[i]:], for every i.
@@ -243,16 +252,30 @@ class StoredArray:
         rows = self.rows
         if isinstance(rows, ChunkRows):
             return rows.spans(starts, lengths, out, at)
-        if self._checks:
-            first, last = starts // self.grid.chunk, (starts + lengths - 1) // self.grid.chunk
-            counts = np.where(lengths > 0, last - first + 1, 0)
-            inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            self._check(np.repeat(first, counts) + inside)
+        looks = self._checks and self._due(_chunks(starts, lengths, self.grid.chunk)).size > 0
         order = np.argsort(starts, kind="stable")  # neighbours lie in one chunk, and read-ahead helps
-        for start, length, to in zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True):
+        ordered = zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True)
+        if looks:
+            return self._spans_checked(ordered, out)
+        for start, length, to in ordered:
             if length:
                 rows.span(start, start + length, out[to : to + length])
         return None
+
+    def _spans_checked(self, ordered: Iterable[tuple[int, int, int]], out: Array) -> None:
+        """Copy (start, length, to), by start, in pieces that lie in a core's own cache when they are digested."""
+        rows, chunk, last, numbers, found = self.rows, self.grid.chunk, -1, [], []
+        piece = max(1, _CHECKED // max(1, self.grid.chunk_bytes)) * chunk
+        for start, length, to in ordered:
+            low, stop = start, start + length
+            while low < stop:
+                high = min(stop, (low // piece + 1) * piece)
+                end = (high - 1) // chunk
+                numbers.append(self._due(np.arange(max(last + 1, low // chunk), end + 1)))
+                found.append(digests64(map(rows.chunk, numbers[-1].tolist())))
+                rows.span(low, high, out[to + low - start : to + high - start])
+                low, last = high, max(last, end)
+        self._compare(np.concatenate(numbers), np.concatenate(found))
 
     def view(self, start: int, stop: int) -> Array:
         """Return rows [start, stop) read-only: where they lie in a map, else a copy.
@@ -300,19 +323,24 @@ class StoredArray:
         if not known.all() or (end > self.used_rows[shard]).any() or (lengths > self.grid.shard).any():
             self._place.fail(f"{self.path}: the row table points at rows that are not there")
 
-    def _check(self, chunks: Array, served: Array | None = None) -> None:
-        """Check inner chunks; `served[i]` is chunk `chunks[i]` where it has been copied already."""
-        if self._place.verify != "always":
-            new = np.flatnonzero(self.seen[chunks] == 0)
-            if not new.size:
-                return
-            chunks, served = chunks[new], None if served is None else served[new]
-        numbers = np.unique(chunks) if served is None else chunks
-        found = digests64(map(self.rows.chunk, numbers.tolist()) if served is None else list(served))
+    def _check(self, chunks: Array) -> None:
+        due = np.unique(self._due(chunks))
+        self._compare(due, digests64(map(self.rows.chunk, due.tolist())))
+
+    def _due(self, chunks: Array) -> Array:
+        """Return which of some inner chunks are to be checked."""
+        return chunks if self._always else chunks[self.seen[chunks] == 0]
+
+    def _compare(self, numbers: Array, found: Array) -> None:
+        """Fail where inner chunks have other digests than they should have."""
         wrong = np.flatnonzero(found != self.expected[numbers])
         for i in wrong[numbers[wrong].argsort(kind="stable")].tolist():  # the first one is named
             self._place.fail(str(self.blame(int(numbers[i]), int(found[i]))))
         self.seen[numbers] = 1
+
+    @cached_property
+    def _always(self) -> bool:
+        return self._place.verify == "always"
 
     @property
     def _checks(self) -> bool:
@@ -347,3 +375,12 @@ class StoredArray:
         field = layout.field_name(self.path) if self.path.startswith("fields/") else ""
         what = f"chunk {j}: {is_now or 'it does not decompress'}"
         return Problem(f"{self.path}/{self.grid.shard_file(g)}", what, field, g, samples)
+
+
+def _chunks(starts: Array, lengths: Array, chunk: int) -> Array:
+    """Return the inner chunks that rows [starts[i], starts[i] + lengths[i]) lie in, some of them twice."""
+    first, last = starts // chunk, (starts + lengths - 1) // chunk
+    counts = np.where(lengths > 0, last - first + 1, 0)
+    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    found: Array = np.repeat(first, counts) + inside
+    return found

@@ -79,7 +79,10 @@ def items_of(indices: Any, epoch: int, length: int) -> tuple[Array, Array]:
         IndexError: an index is out of range.
         TypeError: they are no whole numbers.
     """
-    epochs, items = unpack(sample_numbers(indices), epoch)
+    numbers = sample_numbers(indices)
+    if (numbers.view(np.uint64) < length).all():  # plain ones, none from the end
+        return np.full(len(numbers), epoch, np.int64), numbers
+    epochs, items = unpack(numbers, epoch)
     wrong = np.flatnonzero((items < -length) | (items >= length))
     if wrong.size:
         msg = f"index {items[wrong[0]]} is out of range: the dataset has {length:,} items, 0 to {length - 1}"

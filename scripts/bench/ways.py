@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -94,6 +94,18 @@ class Ours:
         gc.collect()
 
 
+class Turn:
+    """The batch sampler of a loader that is used for all passes, as a training loop uses one."""
+
+    def serves(self, batches: Iterable[Asked], loader: Iterable[Any]) -> Iterable[Any]:
+        """Return a loader that will serve these batches."""
+        self._batches = batches
+        return loader
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (one.numbers for one in self._batches)
+
+
 def ours(data: Data, cache: Path) -> dict[str, Ours]:
     """Return every way of ours, and the limits, by name."""
 
@@ -102,8 +114,9 @@ def ours(data: Data, cache: Path) -> dict[str, Ours]:
         return lambda batches: (dataset.__getitems__(one.numbers) for one in batches)
 
     def loader(make: Callable[..., Any], verify: str) -> Reader:
-        dataset = CachedDataset(cache, verify=verify)
-        return lambda batches: make(dataset, batch_sampler=(one.numbers for one in batches), collate_fn=collate_ragged)
+        turn = Turn()
+        made = make(CachedDataset(cache, verify=verify), batch_sampler=turn, collate_fn=collate_ragged)
+        return lambda batches: turn.serves(batches, made)
 
     limits = {LIMIT: partial(limit, data, 1), "the same, four buffers in turn": partial(limit, data, 4)}
     ways = {

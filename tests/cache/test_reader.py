@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck import fsops
-from datacheck.cache import addresses, layout, maps, open_cache
+from datacheck.cache import addresses, layout, maps, open_cache, stored
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import Folder, open_store
@@ -255,6 +255,54 @@ def test_always_sees_damage_that_comes_later(made):
     touch.gather("cloud", [0])
     with pytest.raises(CorruptionError):
         always.gather("cloud", [0])
+
+
+@pytest.mark.parametrize("verify", ["touch", "always"])
+@pytest.mark.parametrize("some", [1, 4096, 20_000, 1 << 20])
+def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen(tmp_path, monkeypatch, verify, some):
+    """Samples of one chunk, chunks of many samples, and clouds of many chunks; asked for twice and out of order."""
+    monkeypatch.setattr(stored, "_CHECKED", some)
+    rng = np.random.default_rng(3)
+    specs = {
+        "one": ArraySpec("float32", (20_000,)),
+        "many": ArraySpec("float32", (63,)),
+        "rows": ArraySpec("float32", (3,), "P"),
+    }
+    counts = [30_000, 0, 5, 12_000, 1, 7_000, 40_000, 16]
+    samples = [
+        {
+            "one": rng.random(20_000, np.float32),
+            "many": rng.random(63, np.float32),
+            "rows": rng.random((n, 3), np.float32),
+        }
+        for n in counts
+    ]
+    folder = make_cache(tmp_path, specs, samples, k=4)
+    order = [6, 0, 2, 3, 0, 7, 5, 1, 4]
+    cache = open_cache(folder, verify=verify)
+    for _ in range(2):
+        for name in ("one", "many"):
+            np.testing.assert_array_equal(cache.gather(name, order), [samples[i][name] for i in order])
+        values, lengths = cache.gather_ragged("rows", order)
+        assert lengths.tolist() == [counts[i] for i in order]
+        np.testing.assert_array_equal(values, np.concatenate([samples[i]["rows"] for i in order]))
+    grids = {name: cache._arrays[f"fields/{name}"].grid for name in specs}
+    assert grids["one"].chunk == 1
+    assert grids["many"].chunk == 4
+    assert 3 * grids["rows"].chunk < 40_000
+    del cache
+    flip(folder / "fields/one" / grids["one"].shard_file(1), 2 * grids["one"].row_bytes + 5)  # sample 6
+    flip(folder / "fields/many" / grids["many"].shard_file(1), 9)
+    flip(folder / "fields/rows" / grids["rows"].shard_file(1), (1 + 7_000 + 39_999) * 12)  # the last point of sample 6
+    damaged = open_cache(folder, verify=verify)
+    sound = [i for i in order if i < 4]
+    for name in ("one", "many"):
+        np.testing.assert_array_equal(damaged.gather(name, sound), [samples[i][name] for i in sound])
+        with pytest.raises(CorruptionError, match=r"00000[67]\): chunk"):
+            damaged.gather(name, order)
+    assert damaged.gather_ragged("rows", sound)[1].tolist() == [counts[i] for i in sound]
+    with pytest.raises(CorruptionError, match="sample/000006"):
+        damaged.gather_ragged("rows", order)
 
 
 def test_full_names_the_samples_at_open(made):
