@@ -65,16 +65,18 @@ def trainer(epochs, **options):
     return lightning.Trainer(accelerator="cpu", max_epochs=epochs, **quiet, **options)
 
 
+DDP = {"devices": 2, "strategy": "ddp"}
+
+
 def two_ranks(kinds, flag, path, out):
     """Each kind of loader on two ranks; and the one that needs the flag, without it."""
-    ddp = {"devices": 2, "strategy": "ddp"}
     for name, kind in kinds.items():
         (out / name).mkdir(exist_ok=True)
-        trainer(2, **ddp, **(flag if name == "workers" else {})).fit(Model(out / name), kind(path, 2))
+        trainer(2, **DDP, **(flag if name == "workers" else {})).fit(Model(out / name), kind(path, 2))
     (out / "evaluated").mkdir(exist_ok=True)
-    trainer(1, **ddp).validate(Model(out / "evaluated"), Evaluated(path))
+    trainer(1, **DDP).validate(Model(out / "evaluated"), Evaluated(path))
     try:
-        trainer(1, **ddp).fit(Model(out), kinds["workers"](path, 2))
+        trainer(1, **DDP).fit(Model(out), kinds["workers"](path, 2))
     except UsageError as error:
         sys.stdout.write(f"refused: {error}\n")
 
@@ -95,6 +97,14 @@ def resumed(kinds, path, out):
             trainer(4, devices=1).fit(Model(folder / at), kind(path, 2), ckpt_path=file, weights_only=True)
 
 
+def resumed_by_two_ranks(kinds, flag, path, out):
+    """Each kind of loader, from a checkpoint of one rank on, with half the batch size."""
+    for name, kind in kinds.items():
+        file, folder = out / name / "step=11.ckpt", out / name / "two"
+        folder.mkdir(exist_ok=True)
+        trainer(4, **DDP, **flag).fit(Model(folder), kind(path, 1), ckpt_path=file, weights_only=True)
+
+
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[3])
     import snippet_0
@@ -104,5 +114,7 @@ if __name__ == "__main__":
     cache, folder = sys.argv[2], Path(sys.argv[3])
     if sys.argv[1] == "ranks":
         two_ranks(modules | {"indexed": Indexed}, snippet_1.trainer, cache, folder)
-    else:
+    elif sys.argv[1] == "resume":
         resumed(modules, cache, folder)
+    else:
+        resumed_by_two_ranks(modules, snippet_1.trainer, cache, folder)

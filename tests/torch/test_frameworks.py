@@ -107,6 +107,11 @@ def test_lightning_goes_on_at_the_step_of_a_checkpoint(run, tmp_path):
         assert {epoch for epoch, _, _ in last} == {3}
         for step in (3, 8, 11):  # within an epoch, between two, within a later one
             assert served(tmp_path / kind / str(step)) == whole[step:] + last, (kind, step)
+    run("run_lightning.py", "two")
+    for kind in ("cached", "workers"):
+        steps = zip(*(served(tmp_path / kind / "two", rank) for rank in range(2)), strict=True)
+        together = [[*one[:2], one[2] + other[2]] for one, other in steps]
+        assert together == served(tmp_path / kind / "11"), kind
     assert served(tmp_path / "cached") == served(tmp_path / "workers")
 
 
