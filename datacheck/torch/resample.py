@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import xxhash
+from numpy.random import Generator, Philox  # now: of a thread that imports it, a worker forked meanwhile waits for ever
 
 from datacheck.cache.windows import WindowIndex
 from datacheck.errors import BudgetExceededError, InvalidSample, UsageError
@@ -126,9 +127,9 @@ class Items:
             else:
                 yield number  # skipped items have no number
 
-    def random(self, item: int, epoch: int, attempt: int) -> np.random.Generator:
+    def random(self, item: int, epoch: int, attempt: int) -> Generator:
         """Return random numbers that belong to (seed, epoch, item, attempt)."""
-        return np.random.Generator(np.random.Philox(key=draw(self._seed, epoch, item, _RANDOM + attempt)))
+        return Generator(Philox(key=draw(self._seed, epoch, item, _RANDOM + attempt)))
 
 
 class Attempts:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 
@@ -158,6 +160,19 @@ def test_a_transform_and_other_datasets_are_served_too(folder):
 
     loader = CachedLoader(CachedDataset(folder, transform=doubled), batch_sampler=[[3, 1], [2]])
     assert [batch["id"].tolist() for batch in loader] == [[6, 2], [4]]
+
+
+def test_no_thread_imports_a_module(folder):
+    """A process that is forked while a thread imports one waits for it for ever: NumPy loads its `random` late."""
+    program = (
+        "import sys; from datacheck.torch import *\n"
+        "def transform(row, rng):\n"
+        "    return {'id': row['id'], 'drawn': rng.random()}\n"
+        "loader = CachedLoader(CachedDataset(sys.argv[1], transform=transform), 8, threads=1)\n"
+        "before = set(sys.modules); assert len(list(loader)) == 5; print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
 class Counting:
