@@ -7,8 +7,11 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
+import numpy.ma  # noqa: F401  np.unique loads it late; of a thread that does, a worker forked meanwhile waits for ever
 import torch
 from torch.utils.data import default_collate
 
@@ -20,6 +23,21 @@ from datacheck.torch.order import whole_number
 from datacheck.torch.sampler import Sampler
 
 Collate = Callable[[Any], Any]
+
+
+@dataclass(eq=False)
+class _Pass:
+    """One way through the batches.
+
+    Args:
+        begun: what stands for it at the sampler; None where that does not tell.
+        had: batches that the loop has had.
+        closed: whether `close` was called.
+    """
+
+    begun: Any
+    had: int = 0
+    closed: bool = False
 
 
 class CachedLoader:
@@ -65,9 +83,8 @@ class CachedLoader:
         self._ahead = whole_number("ahead", ahead, 1, 1024)
         self._device = None if device is None else _cuda(device)
         self._buffers = Buffers(spare=self._ahead + 1)
-        self._pass = self._begun()
-        self._passes: weakref.WeakSet[Generator[Any]] = weakref.WeakSet()
-        self._had = 0
+        self._pass = _Pass(self._begun())
+        self._passes: weakref.WeakKeyDictionary[Generator[Any], _Pass] = weakref.WeakKeyDictionary()
 
     def __len__(self) -> int:
         length: int = len(self.batch_sampler)  # type: ignore[arg-type]  # TypeError where it has none, as a DataLoader's
@@ -80,12 +97,10 @@ class CachedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass; batches come in the order of the sampler."""
-        self._had = 0
         batches = self._gathered(iter(self.batch_sampler))
-        self._pass = self._begun()
-        whole = batches if self._device is None else _on_device(batches, self._device)
-        counted = self._counted(whole)
-        self._passes.add(counted)
+        self._pass = _Pass(self._begun())
+        counted = _counted(batches if self._device is None else _on_device(batches, self._device), self._pass)
+        self._passes[counted] = self._pass
         return counted
 
     def __enter__(self) -> CachedLoader:
@@ -95,16 +110,23 @@ class CachedLoader:
         self.close()
 
     def close(self) -> None:
-        """End all passes and their threads; the loader can be iterated again."""
-        for one in list(self._passes):
-            one.close()
+        """End all passes and their threads; the loader can be iterated again.
+
+        Notes:
+            May be called by another thread or the handler of a signal: a pass that waits for a batch ends when that is
+            made.
+        """
+        for one, of in list(self._passes.items()):
+            of.closed = True
+            with suppress(ValueError):  # it is being executed
+                one.close()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler and of the dataset, where they have one."""
         for one in (self.batch_sampler, self.dataset):
             tell_epoch(one, epoch)
         if self._begun() is None:  # what says nothing of its passes begins one here
-            self._had = 0
+            self._pass = _Pass(None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the sampler's state after the batches that the loop has had; what was made ahead does not count.
@@ -112,7 +134,8 @@ class CachedLoader:
         Raises:
             UsageError: the sampler has no state.
         """
-        had = self._had if self._begun() is self._pass else 0  # the sampler itself was told of another epoch or state
+        now = self._pass
+        had = now.had if self._begun() is now.begun else 0  # the sampler itself was told of another epoch or state
         state: dict[str, Any] = self._stateful("state_dict")(batches=had)
         return state
 
@@ -123,7 +146,7 @@ class CachedLoader:
             UsageError: the sampler has no state, or it refuses this one.
         """
         self._stateful("load_state_dict")(state)
-        self._had = 0
+        self._pass = _Pass(self._begun())
 
     def _begun(self) -> Any:
         return getattr(self.batch_sampler, "begun", None)
@@ -137,16 +160,6 @@ class CachedLoader:
         return found
 
     # ------------------------------------------------------------------------------------------ a pass
-
-    def _counted(self, batches: Generator[Any]) -> Generator[Any]:
-        try:
-            for batch in batches:
-                self._had += 1
-                held = [batch]
-                del batch
-                yield held.pop()  # nothing here refers to what the loop has
-        finally:
-            batches.close()
 
     def _gathered(self, indices: Iterator[Sequence[int]]) -> Generator[Any]:
         """Yield collated batches in order, each made by one of the threads."""
@@ -173,6 +186,19 @@ class CachedLoader:
         if callable(together := getattr(dataset, "__getitems__", None)):
             return lambda asked: collate(together(asked))
         return lambda asked: collate([dataset[index] for index in asked])
+
+
+def _counted(batches: Generator[Any], of: _Pass) -> Generator[Any]:
+    try:
+        for batch in batches:
+            if of.closed:
+                return
+            of.had += 1
+            held = [batch]
+            del batch
+            yield held.pop()  # nothing here refers to what the loop has
+    finally:
+        batches.close()
 
 
 def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -208,6 +210,47 @@ def test_the_state_counts_what_the_loop_has_had(folder):
     assert sampler.epoch == data.epoch == 4
     with pytest.raises(UsageError, match="list has no state_dict"):
         CachedLoader(data, batch_sampler=[[0]]).state_dict()
+
+
+def test_an_abandoned_pass_counts_no_more(folder):
+    loader = CachedLoader(CachedDataset(folder, fields=["id"]), 4, seed=1)
+    old, new = iter(loader), iter(loader)
+    next(new)
+    next(old), next(old)
+    assert loader.state_dict()["consumed"] == 4
+
+
+@pytest.mark.parametrize("by", ["thread", "signal"])
+def test_a_pass_that_waits_may_be_closed_from_elsewhere(by):
+    made, go = threading.Event(), threading.Event()
+
+    class Waits:
+        def __getitem__(self, index):
+            made.set()
+            assert go.wait(60)
+            return index
+
+    loader, found = CachedLoader(Waits(), batch_sampler=[[i] for i in range(100)], threads=2), []
+
+    def close(*_):
+        assert made.wait(60)
+        loader.close()
+        go.set()
+
+    if by == "thread":
+        closing = threading.Thread(target=close)
+        closing.start()
+        found.extend(loader)
+        closing.join()
+    else:
+        before = signal.signal(signal.SIGUSR1, close)
+        starting = threading.Thread(target=lambda: made.wait(60) and os.kill(os.getpid(), signal.SIGUSR1))
+        starting.start()
+        found.extend(loader)
+        starting.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert found == []
+    assert not threads()
 
 
 def test_the_state_is_of_what_the_sampler_was_told_since(folder):
