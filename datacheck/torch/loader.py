@@ -50,7 +50,7 @@ class CachedLoader:
         collate_fn: makes a batch of samples, in the thread; as a DataLoader's.
         threads: how many gather at once; None: as many as processors, 4 at most.
         ahead: batches that are made before they are asked for, 1 or more.
-        device: where batches go: "cuda" or "cuda:1"; None: they stay in main memory.
+        device: where batches go: "cuda" or "cuda:1"; None or "cpu": they stay in main memory.
 
     Raises:
         UsageError: options exclude each other or are out of range; the device is not there.
@@ -81,7 +81,7 @@ class CachedLoader:
         threads = min(4, os.cpu_count() or 1) if threads is None else threads
         self._threads = whole_number("threads", threads, 1, 1024)
         self._ahead = whole_number("ahead", ahead, 1, 1024)
-        self._device = None if device is None else _cuda(device)
+        self._device = _device(device)
         self._buffers = Buffers(spare=self._ahead + 1)
         self._pass = _Pass(self._begun())
         self._passes: weakref.WeakKeyDictionary[Generator[Any], _Pass] = weakref.WeakKeyDictionary()
@@ -208,14 +208,16 @@ def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:
 # ------------------------------------------------------------------------------------------ to a device
 
 
-def _cuda(device: str | torch.device) -> torch.device:
+def _device(device: str | torch.device | None) -> torch.device | None:
     try:
-        asked = torch.device(device)
+        asked = torch.device("cpu" if device is None else device)
     except (RuntimeError, TypeError) as error:
-        msg = f"device={device!r} is no device of PyTorch: 'cuda', 'cuda:1', or None for main memory"
+        msg = f"device={device!r} is no device of PyTorch: 'cuda', 'cuda:1', or 'cpu'"
         raise UsageError(msg) from error
+    if asked.type == "cpu":
+        return None
     if asked.type != "cuda":
-        msg = f"device={device!r}: batches are copied to 'cuda' devices; None leaves them in main memory"
+        msg = f"device={device!r}: batches are copied to 'cuda' devices; 'cpu' leaves them in main memory"
         raise UsageError(msg)
     count = torch.cuda.device_count()
     if (asked.index or 0) >= count:

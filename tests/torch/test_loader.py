@@ -292,13 +292,21 @@ def test_requests_that_are_wrong_are_refused(folder):
         with pytest.raises(UsageError, match="is no whole number from 1"):
             CachedLoader(data, batch_sampler=[[0]], **wrong)
     for device, said in (
-        ("cpu", "None leaves them in main memory"),
+        ("meta", "'cpu' leaves them in main memory"),
         (3.5, "is no"),
         ("cuda:99", "CUDA devices here"),
         ("x", "is no"),
     ):
         with pytest.raises(UsageError, match=said):
             CachedLoader(data, batch_sampler=[[0]], device=device)
+
+
+def test_the_device_of_a_machine_without_another_is_main_memory(folder):
+    data = CachedDataset(folder)
+    expected = list(DataLoader(data, batch_sampler=BATCHES, collate_fn=collate_ragged))
+    loader = CachedLoader(data, batch_sampler=BATCHES, collate_fn=collate_ragged, device=torch.device("cpu"))
+    for left, right in zip(loader, expected, strict=True):
+        same(left, right)
 
 
 @gpu
