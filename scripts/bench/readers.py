@@ -34,6 +34,7 @@ class Store:
     def __init__(self, data: Data, folder: Path) -> None:
         self.data, self.folder = data, folder
         self.served: Items = []
+        self.opened: Any = None
 
     def write(self) -> None:
         """Write it."""
@@ -44,8 +45,8 @@ class Store:
         raise NotImplementedError
 
     def read(self, items: Items) -> Batch:
-        """Return a batch."""
-        raise NotImplementedError
+        """Return a batch, read record by record where a store has no better way."""
+        return self.data.batch([self.opened[number] for number in self.data.numbers(items)])
 
 
 def arrow(data: Data) -> Any:
@@ -270,10 +271,6 @@ class Streaming(Store):
         base.util.clean_stale_shared_memory()
         self.opened = base.StreamingDataset(local=str(self.folder), batch_size=1)
 
-    def read(self, items: Items) -> Batch:
-        """Return the records."""
-        return self.data.batch([self.opened[number] for number in self.data.numbers(items)])
-
 
 class LitData(Store):
     """LitData: chunks, sample by sample."""
@@ -294,10 +291,6 @@ class LitData(Store):
         from litdata import StreamingDataset
 
         self.opened = StreamingDataset(str(self.folder), max_cache_size="200GB", batch_decode=0)
-
-    def read(self, items: Items) -> Batch:
-        """Return the records."""
-        return self.data.batch([self.opened[number] for number in self.data.numbers(items)])
 
 
 class Lance(Store):
