@@ -13,6 +13,7 @@ import numpy as np
 
 _MAP_FIXED = 0x10  # the same on Linux and macOS; the mmap module does not name it
 _PROT_NONE = 0
+_WILL_NEED = 3  # madvise: the same on Linux and macOS
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -22,6 +23,7 @@ def _libc() -> Any:
     libc.mmap.argtypes = [ctypes.c_void_p, size, number, number, number, ctypes.c_long]
     libc.mmap.restype = ctypes.c_void_p
     libc.munmap.argtypes = [ctypes.c_void_p, size]
+    libc.madvise.argtypes = [ctypes.c_void_p, size, number]
     libc.madvise.argtypes = [ctypes.c_void_p, size, number]
     return libc
 
@@ -50,6 +52,11 @@ class Range:
     def forget(self) -> None:
         """Let the pages that were read no longer count as this process's; they come back when they are read again."""
         self._libc.madvise(self.address, self.size, mmap.MADV_DONTNEED)
+
+    def will_need(self, offset: int, size: int) -> None:
+        """Ask the system to read what is mapped there ahead; it may not."""
+        first = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        self._libc.madvise(self.address + first, offset + size - first, _WILL_NEED)
 
 
 def map_file(path: Path, size: int) -> memoryview:

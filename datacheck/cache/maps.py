@@ -21,6 +21,8 @@ from datacheck.errors import CorruptionError
 
 Array = np.ndarray[Any, Any]
 
+_AHEAD = 1 << 20  # bytes: of more at once Linux reads no more ahead than the disk takes in one request
+
 
 class Rows(Protocol):
     """How the rows of one array are had."""
@@ -96,6 +98,17 @@ class MappedRows:
         g, j = divmod(number, self._chunks)
         start = g * self._stride + j * self._grid.chunk_bytes
         return self._bytes[start : start + self._grid.chunk_bytes]
+
+    def will_need(self, chunks: Array) -> None:
+        """Have inner chunks, in ascending order, read ahead together: a copy would wait for one after the other."""
+        if chunks.size:
+            g, j = np.divmod(chunks, self._chunks)
+            size, starts = self._grid.chunk_bytes, g * self._stride + j * self._grid.chunk_bytes
+            new = np.flatnonzero(np.diff(starts, prepend=starts[0] - 1) != size)  # neighbours in one go
+            ends = starts[np.append(new[1:], len(starts)) - 1] + size
+            for start, end in zip(starts[new].tolist(), ends.tolist(), strict=True):
+                for at in range(start, end, _AHEAD):
+                    self._span.will_need(at, min(_AHEAD, end - at))
 
 
 class ReadRows:

@@ -231,6 +231,7 @@ class StoredArray:
         """Copy rows some at a time, so that they lie in a core's own cache when their chunks are digested."""
         rows, chunk, numbers, found = self.rows, self.grid.chunk, [], []
         step = max(1, _CHECKED // max(1, self.grid.row_bytes))
+        self._read_ahead(indices // chunk)
         for first in range(0, len(indices), step):
             some, to = indices[first : first + step], out[first : first + step]
             if chunk > 1:
@@ -252,10 +253,11 @@ class StoredArray:
         rows = self.rows
         if isinstance(rows, ChunkRows):
             return rows.spans(starts, lengths, out, at)
-        looks = self._checks and self._due(_chunks(starts, lengths, self.grid.chunk)).size > 0
+        due = self._due(_chunks(starts, lengths, self.grid.chunk)) if self._checks else starts[:0]
         order = np.argsort(starts, kind="stable")  # neighbours lie in one chunk, and read-ahead helps
         ordered = zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True)
-        if looks:
+        if due.size:
+            self._read_ahead(due)
             return self._spans_checked(ordered, out)
         for start, length, to in ordered:
             if length:
@@ -330,6 +332,11 @@ class StoredArray:
     def _due(self, chunks: Array) -> Array:
         """Return which of some inner chunks are to be checked."""
         return chunks if self._always else chunks[self.seen[chunks] == 0]
+
+    def _read_ahead(self, chunks: Array) -> None:
+        """Have those of some inner chunks read ahead that nobody has read yet."""
+        if isinstance(self.rows, MappedRows) and (new := np.unique(chunks[self.seen[chunks] == 0])).size > 1:
+            self.rows.will_need(new)
 
     def _compare(self, numbers: Array, found: Array) -> None:
         """Fail where inner chunks have other digests than they should have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import mmap
 import os
 import pickle
 import subprocess
@@ -303,6 +304,33 @@ def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen
     assert damaged.gather_ragged("rows", sound)[1].tolist() == [counts[i] for i in sound]
     with pytest.raises(CorruptionError, match="sample/000006"):
         damaged.gather_ragged("rows", order)
+
+
+@pytest.mark.parametrize(("most", "cuts"), [(1 << 20, [(0, 160_000)]), (100_000, [(0, 100_000), (100_000, 60_000)])])
+def test_chunks_that_nobody_has_read_are_read_ahead_together(tmp_path, monkeypatch, most, cuts):
+    asked = []
+    monkeypatch.setattr(maps, "_AHEAD", most)
+    monkeypatch.setattr(addresses.Range, "will_need", lambda _, offset, size: asked.append((offset, size)))
+    samples = [{"x": np.full(20_000, i, np.float32)} for i in range(8)]
+    cache = open_cache(make_cache(tmp_path, {"x": ArraySpec("float32", (20_000,))}, samples, k=4))
+    second = -(-4 * 80_000 // mmap.PAGESIZE) * mmap.PAGESIZE  # the shard begins at a page
+    for order, wanted in [
+        ([], []),
+        ([6, 0, 1, 0], [*cuts, (second + 160_000, 80_000)]),
+        ([0, 6, 1], []),
+        ([7, 1, 2], [(160_000, 80_000), (second + 240_000, 80_000)]),
+    ]:
+        asked.clear()
+        assert cache.gather("x", order)[:, 7].tolist() == order
+        assert asked == wanted
+
+
+def test_reading_ahead_leaves_the_bytes_alone(made):
+    folder, samples = made
+    rows = open_cache(folder)._arrays["fields/cloud"].rows
+    rows.will_need(np.arange(1))
+    rows._span.will_need(rows._span.size - 5, 5)  # what is not mapped is not read
+    np.testing.assert_array_equal(rows._rows[: len(samples)], [s["cloud"] for s in samples])
 
 
 def test_full_names_the_samples_at_open(made):
