@@ -290,7 +290,8 @@ def main() -> int:
         caches = write(Path(name))
         wrong = [fault for kind in asked.kinds for fault in judged(kind, caches)]
         bad = table(asked.kinds, caches, all_ways, asked.worlds)
-        few = [way for way in all_ways if way.workers < 3 and way.start in ("", asked.starts[0])]
+        least = min(filter(None, asked.workers), default=0)
+        few = [way for way in all_ways if way.workers <= least and way.start in ("", asked.starts[0])]
         wrong += filter(None, (told_wrong(what, *how, caches, few) for what, how in CONTROLS.items()))
     print(*wrong, sep="\n", end="\n" * bool(wrong))
     count = len(all_ways) * len(asked.worlds) * len(asked.kinds)
