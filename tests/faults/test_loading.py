@@ -31,3 +31,11 @@ def test_every_way_of_loading_serves_the_same(repository, tmp_path):
         "bad samples left out": "5 of 5",
     }
     assert "30 cells: of each kind one digest, the expected one" in said
+
+
+def test_loading_that_ends_in_any_way_ends(repository, tmp_path):
+    said = run(repository, "hangs", "--count", "12", "--starts", "fork", "--folder", str(tmp_path))
+    rows = re.findall(r"^(\w[\w ]*?) +(\d+) +(\d+) +(\d+) +(\d+) +[\d.]+$", said, re.M)
+    assert len(rows) == 12  # ways to end
+    assert all(numbers == ["1", "0", "0", "0"] for _, *numbers in rows)  # runs; hung, left, wrong
+    assert "a run that hangs and a process that is left were told" in said

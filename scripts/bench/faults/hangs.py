@@ -267,7 +267,9 @@ def until(done: Callable[[], bool], limit: float) -> float | None:
     return spent
 
 
-def watched(ending: Callable[[Run], None], run: Run, limit: float, said: Path, tally: Tally) -> None:
+def watched(
+    ending: Callable[[Run], None], run: Run, limit: float, said: Path, tally: Tally, left: float = LEFT_S
+) -> None:
     """Run once."""
     process, codes = started(ending, run, said), []
 
@@ -290,7 +292,7 @@ def watched(ending: Callable[[Run], None], run: Run, limit: float, said: Path, t
         time.sleep(1)
         tally.hung += 1
     tally.longest = max(tally.longest, limit if took is None else took)
-    tally.left += took is not None and until(gone, LEFT_S) is None
+    tally.left += took is not None and until(gone, left) is None
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process, signal.SIGKILL)
     until(ended, limit)
@@ -325,7 +327,7 @@ def main() -> int:
             watched(ending, run, asked.limit, Path(name, f"said {number}"), tallies[ending.__name__])
         for ending in (hangs, leaves_one):
             run = Run(caches, damaged, random.Random(asked.seed), ["fork"])
-            watched(ending, run, 5, Path(name, f"said {ending.__name__}"), tallies[ending.__name__])
+            watched(ending, run, 6, Path(name, f"said {ending.__name__}"), tallies[ending.__name__], left=3)
     told = tallies.pop("hangs").hung == 1 == tallies.pop("leaves_one").left
     print(f"{'':28}{'runs':>6}{'hung':>6}{'left':>6}{'wrong':>7}{'longest, s':>12}")
     for what, tally in tallies.items():
