@@ -50,7 +50,7 @@ class Range:
         self._map(self.address + offset, size, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, file)
 
     def forget(self) -> None:
-        """Let the pages that were read no longer count as this process's; they come back when they are read again."""
+        """Let go of the pages that were read; they come back when they are read again."""
         self._libc.madvise(self.address, self.size, mmap.MADV_DONTNEED)
 
     def will_need(self, offset: int, size: int) -> None:

@@ -84,8 +84,10 @@ class MappedRows:
         """See `Rows`."""
         g, first = divmod(start, self._grid.shard)
         out[...] = self._shards[g, first : first + stop - start]
-        if stop - start == self._grid.shape[0]:  # a whole table: who has a copy does not need the pages
-            self._span.forget()
+
+    def forget(self) -> None:
+        """Let the pages that were read no longer count as this process's."""
+        self._span.forget()
 
     def view(self, start: int, stop: int) -> Array:
         """Return rows [start, stop), which lie in one shard, where they lie: read-only, as the map is."""

@@ -300,6 +300,8 @@ class StoredArray:
         """Return a whole table (an array of one shard), copied."""
         out, rows = np.empty(self.grid.shape, self.dtype), self.grid.shape[0]
         self.spans(np.zeros(1, np.int64), np.array([rows]), out, np.zeros(1, np.int64))
+        if isinstance(self.rows, MappedRows):
+            self.rows.forget()  # there is a copy now
         return out
 
     def unchecked(self) -> Array:

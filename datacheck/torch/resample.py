@@ -23,6 +23,7 @@ Make: TypeAlias = Callable[[int, int, int], Any]
 _TRIES = 64  # then the draw is made among the usable items directly, which costs a pass over them
 _RANDOM = 1 << 32  # attempts beyond are those of random numbers
 _SHOWN = 5
+_PART = 1 << 20  # samples that are looked at at once
 _NEVER = (MemoryError, NameError, ImportError, BudgetExceededError)
 _KEY = struct.Struct("<QQQQ")
 _MASK = 2**64 - 1
@@ -223,7 +224,8 @@ class Attempts:
 
 def _gaps(usable: Array) -> Array:
     """Return how many usable samples lie before each other one, int64 (unusable): these are few, those are many."""
-    left_out = np.flatnonzero(~usable)
+    parts = [first + np.flatnonzero(~usable[first : first + _PART]) for first in range(0, len(usable), _PART)]
+    left_out = np.concatenate(parts)
     gaps: Array = left_out - np.arange(len(left_out))
     return gaps
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck.cache import layout
-from datacheck.cache.maps import MappedRows
+from datacheck.cache import open_cache
+from datacheck.sample import ArraySpec
+from tests.cache.make import make_cache
 
 
 def resident(path):
@@ -22,22 +23,13 @@ def resident(path):
 
 
 def test_a_table_that_was_read_whole_leaves_no_pages(tmp_path):
-    rows = 8_000_000
-    grid = layout.table_grid("bool", rows)
-    written = np.random.Generator(np.random.Philox(0)).random(rows, np.float32) < 0.5
-    path = tmp_path / "c.0"
-    used = -(-rows // grid.chunk)
-    path.write_bytes(written.tobytes().ljust(used * grid.chunk_bytes, b"\0"))
-    table = MappedRows(grid, [path], [used])
-    out = np.empty(rows, bool)
-    table.span(0, rows // 2, out[: rows // 2])
-    assert resident(path) > rows // 4
-    table.span(0, rows, out)
-    assert resident(path) < rows // 100
-    assert (out == written).all()
-    some = np.empty(3, bool)
-    table.take(np.array([5, rows - 1, 7]), some)  # they come back
-    assert some.tolist() == written[[5, rows - 1, 7]].tolist()
+    samples = [{"label": np.int64(i)} for i in range(5000)]
+    folder = make_cache(tmp_path, {"label": ArraySpec("int64")}, samples)
+    cache = open_cache(folder, io="mmap")
+    assert cache.usable.all()
+    assert [resident(folder / f"samples/{table}/c.0") for table in ("made", "valid")] == [0, 0]
+    cache.digests([4999])
+    assert resident(folder / "samples/digest/c.0") > 0
 
 
 @pytest.fixture(scope="module")
