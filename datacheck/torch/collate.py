@@ -145,6 +145,44 @@ def _kind(column: Column) -> Kind:
     return "ragged" if isinstance(column, Ragged) or (isinstance(column, Views) and column.ragged) else "fixed"
 
 
+def interleaved(parts: Sequence[tuple[Array, Any]], size: int) -> Batch | None:
+    """Return one gathered batch of several; None where they cannot be one, and have to be looked at row by row.
+
+    Args:
+        parts: places in the whole, int64 (samples), and what is to stand there.
+        size: samples of the whole.
+    """
+    columns = [(places, batch.columns if isinstance(batch, Batch) else None) for places, batch in parts]
+    known = [(places, of) for places, of in columns if of is not None]
+    if len(known) < len(parts) or not known:
+        return None
+    whole = {name: _interleaved([(places, of[name]) for places, of in known], size) for name in known[0][1]}
+    found = {name: column for name, column in whole.items() if column is not None}
+    return Batch(found, size) if len(found) == len(whole) else None
+
+
+def _interleaved(parts: Sequence[tuple[Array, Column]], size: int) -> Column | None:
+    like = {(type(c), c.dtype, c.shape[1:]) for _, of in parts if isinstance(c := _values(of), torch.Tensor)}
+    kinds = {_kind(of) for _, of in parts}
+    if len(kinds) > 1 or len(like) > 1 or any(isinstance(of, Views) for _, of in parts):
+        return None
+    if kinds == {"fixed"}:
+        values = [_values(of) for _, of in parts]
+        out = values[0].new_empty((size, *values[0].shape[1:]))
+        for (places, _), some in zip(parts, values, strict=True):
+            out.numpy()[places] = some.numpy()  # a third of the time of index_copy_
+        return out
+    rows: list[Any] = [None] * size
+    for places, of in parts:
+        for i, place in enumerate(places.tolist()):
+            rows[place] = of[i]
+    return rows if kinds == {"object"} else Ragged(torch.cat(rows), np.cumsum([len(row) for row in rows]).tolist())
+
+
+def _values(column: Column) -> Any:
+    return column.values if isinstance(column, Ragged) else column
+
+
 def collate_rows(batch: Sequence[Mapping[str, Any]], *, collate_fn_map: Any = None) -> dict[str, Any]:
     """Return a batch as the default collate would: tensors stacked, texts and JSON values listed.
 

@@ -11,6 +11,7 @@ from torch.utils.data import Dataset
 
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
+from datacheck.torch.collate import interleaved
 from datacheck.torch.epoch import SharedEpoch, tell_epoch
 from datacheck.torch.order import (
     MAX_ITEMS,
@@ -122,7 +123,7 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
         """Return one sample."""
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int] | Array) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int] | Array) -> Any:
         """Return the samples at `indices`, in that order, each dataset asked once per epoch.
 
         Raises:
@@ -130,24 +131,25 @@ class Mix(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
             UsageError: dicts of two datasets have different fields, so that no collate could join them.
         """
         epochs, of, items = self.locate(indices)
-        samples: list[Any] = [None] * len(items)
+        parts: list[tuple[Array, Any]] = []
         for number in np.unique(of).tolist():
             dataset = self.datasets[number]
             for epoch in np.unique(epochs[of == number]).tolist():
                 here = np.flatnonzero((of == number) & (epochs == epoch))
                 asked = pack(epoch, items[here]) if getattr(dataset, "decodes_epoch", False) else items[here]
-                for place, sample in zip(here.tolist(), _asked(dataset, asked.tolist()), strict=True):
-                    samples[place] = sample
-        self._check_fields(of, samples)
-        return samples
+                parts.append((here, _asked(dataset, asked.tolist())))
+        self._check_fields([(int(of[here[0]]), samples[0]) for here, samples in parts])
+        whole = interleaved(parts, len(items))
+        if whole is not None:
+            return whole
+        rows: list[Any] = [None] * len(items)
+        for here, samples in parts:
+            for place, sample in zip(here.tolist(), samples, strict=True):
+                rows[place] = sample
+        return rows
 
-    def _check_fields(self, of: Array, samples: list[Any]) -> None:
-        numbers, first = np.unique(of, return_index=True)
-        found = {
-            number: set(samples[at])
-            for number, at in zip(numbers.tolist(), first.tolist(), strict=True)
-            if isinstance(samples[at], Mapping)
-        }
+    def _check_fields(self, first: list[tuple[int, Any]]) -> None:
+        found = {number: set(sample) for number, sample in first if isinstance(sample, Mapping)}
         for number, fields in found.items():
             other = min(found)
             if fields != found[other]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 
+from datacheck.cache import layout
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
-from datacheck.torch import CachedDataset, Mix, Sampler
+from datacheck.torch import CachedDataset, Mix, Sampler, collate_pad, collate_ragged
+from datacheck.torch.collate import Batch
 from datacheck.torch.order import pack
 from tests.cache.make import make_cache
 
@@ -157,3 +160,53 @@ def test_datasets_of_different_fields_are_refused_by_name():
     mix = Mix([[{"x": 1, "y": 2}] * 3, [{"x": 1}] * 3])
     with pytest.raises(UsageError, match="datasets 0 and 1 of a mix have different fields: only one has y"):
         mix.__getitems__(range(6))
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"copy": False}, {"transform": dict}, {"fields": ["say", "points", "cloud"]}], ids=str
+)
+@pytest.mark.parametrize("collate", [collate_ragged, collate_pad])
+def test_a_batch_of_several_caches_is_that_of_its_samples(tmp_path, how, collate):
+    """Whichever way it is put together: of gathered batches or of rows."""
+    specs = {
+        "cloud": ArraySpec("float32", (5, 2)),
+        "points": ArraySpec("int16", (3,), "P"),
+        "say": ArraySpec("uint8", (), layout.text_dim("say"), "text"),
+        "depth": ArraySpec("float32", (2,), optional=True),
+    }
+    rng = np.random.default_rng(8)
+    data = []
+    for name, count in (("a", 7), ("b", 13)):
+        written = [
+            {
+                "cloud": rng.random((5, 2), np.float32),
+                "points": rng.integers(0, 99, (i % 4, 3), np.int16),
+                "say": f"{name}{i}",
+            }
+            | ({"depth": np.full(2, i, np.float32)} if i % 2 else {})
+            for i in range(count)
+        ]
+        data.append(CachedDataset(make_cache(tmp_path / name, specs, written, k=4), **how))
+    mix = Mix(data, seed=1)
+    asked = [19, 3, 3, 0, 11, -5, 8]
+    _, of, items = mix.locate(asked)
+    assert len(set(of.tolist())) == 2
+    rows = [data[number].__getitems__([item])[0] for number, item in zip(of.tolist(), items.tolist(), strict=True)]
+    found, expected = collate(mix.__getitems__(asked)), collate(rows)
+    assert found.keys() == expected.keys()
+    assert isinstance(mix.__getitems__(asked), Batch) == (not {"copy", "transform"} & set(how))
+    for name, value in expected.items():
+        if isinstance(value, torch.Tensor):
+            torch.testing.assert_close(found[name], value, rtol=0, atol=0, equal_nan=True)
+        else:
+            assert found[name] == value
+
+
+def test_caches_of_other_dtypes_mix_as_pytorch_stacks(tmp_path):
+    caches = [
+        make_cache(tmp_path / dtype, {"x": ArraySpec(dtype)}, [{"x": np.dtype(dtype).type(3)}] * 4)
+        for dtype in ("float32", "float64")
+    ]
+    mix = Mix([CachedDataset(path) for path in caches])
+    batch = default_collate(mix.__getitems__(range(8)))
+    assert batch["x"].tolist() == [3.0] * 8
