@@ -82,7 +82,7 @@ class CachedLoader:
         self._threads = whole_number("threads", threads, 1, 1024)
         self._ahead = whole_number("ahead", ahead, 1, 1024)
         self._device = _device(device)
-        self._buffers = Buffers(spare=self._ahead + 1)
+        self._buffers = Buffers(spare=self._ahead + 2)
         self._pass = _Pass(self._begun())
         self._passes: weakref.WeakKeyDictionary[Generator[Any], _Pass] = weakref.WeakKeyDictionary()
 

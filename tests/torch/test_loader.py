@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
-from datacheck.torch import CachedDataset, CachedLoader, collate_ragged
+from datacheck.torch import CachedDataset, CachedLoader, buffers, collate_ragged
 from datacheck.torch.buffers import Buffers
 from tests.cache.make import make_cache
 
@@ -73,6 +73,25 @@ def test_memory_of_a_batch_is_used_again_only_when_nothing_refers_to_it(folder):
             views.append((i, batch["cloud"].numpy()[3]))  # an array of a part keeps the whole
     assert all((view == i % COUNT).all() for i, view in views)
     assert len(places) < 15
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 5])
+def test_later_passes_need_no_fresh_memory(folder, monkeypatch, ahead):
+    fresh, taken = [], buffers._taken
+
+    def counted(home, wanted):
+        found = taken(home, wanted)
+        fresh.append(found is None)
+        return found
+
+    monkeypatch.setattr(buffers, "_taken", counted)
+    data = CachedDataset(folder, fields=["cloud"])
+    loader = CachedLoader(data, batch_sampler=[[i % COUNT] * 8 for i in range(30)], ahead=ahead, threads=2)
+    for _ in range(12):
+        for batch in loader:  # the loop holds a batch when it asks for the next
+            assert len(batch["cloud"]) == 8
+        del batch
+    assert 0 < sum(fresh) <= ahead + 2 + 5  # a thread may still hold what it has handed over: seldom
 
 
 def test_a_small_sample_does_not_hold_the_memory_of_a_batch():
