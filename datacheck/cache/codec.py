@@ -107,6 +107,11 @@ class Codec:
             msg = f"zstd cannot decompress it ({error})"
             raise CorruptionError(msg) from error
 
+    def load(self) -> None:
+        """Load the library now: of a thread that does, a process forked meanwhile waits for ever."""
+        if self.name != "none":
+            self._zstd  # noqa: B018
+
     @cached_property
     def _zstd(self) -> Any:
         from numcodecs.zstd import Zstd  # noqa: PLC0415  0.07 s and every other codec: only where it is needed

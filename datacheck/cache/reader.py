@@ -188,7 +188,7 @@ class Cache:
         return self._rows(layout.field_path(field), dim, self._numbers(indices), out)
 
     def view(self, field: str, index: int) -> Array:
-        """Return an array field of one sample, read-only: where it lies in the cache if it is mapped, else a copy.
+        """Return an array field of one sample, read-only: where it lies in the cache if mapped (it stays), else a copy.
 
         Shapes:
             returns: (*item); of a ragged field (rows, *item)
@@ -201,9 +201,6 @@ class Cache:
             UsageError: no such field.
             IndexError: the sample number is out of range.
             CorruptionError: what is stored is not what was written.
-
-        Notes:
-            A view holds the map, not the lease: `cache gc` may remove the cache, and what is viewed stays.
         """
         dim, array, numbers = self._spec(field).dim, self._arrays[layout.field_path(field)], self._numbers([index])
         if dim is None:
@@ -343,6 +340,11 @@ class Cache:
     def dims(self) -> list[str]:
         """The ragged dimensions, those of keys and origins included."""
         return [*sorted({s.dim for s in self.fields.values() if s.dim is not None}), layout.KEY_DIM, layout.ORIGIN_DIM]
+
+    def load_codecs(self) -> None:
+        """Load the libraries that decode the fields, before threads do; else it is done with the first chunk."""
+        for array in self._arrays.values():
+            array.codec.load()
 
     @property
     def compression(self) -> str:

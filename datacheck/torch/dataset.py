@@ -132,7 +132,9 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     def cache(self) -> Cache:
         """The opened cache."""
         kept, limit = self._shards
-        return open_cache(self._path, verify=self._verify, io=self._io, shards_in=kept, shards_bytes=limit)
+        cache = open_cache(self._path, verify=self._verify, io=self._io, shards_in=kept, shards_bytes=limit)
+        cache.load_codecs()
+        return cache
 
     @cached_property
     def windows(self) -> Windows | None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from datacheck.cache.codec import Codec
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
 from datacheck.torch import CachedDataset, CachedLoader, buffers, collate_ragged
@@ -183,15 +184,17 @@ def test_a_transform_and_other_datasets_are_served_too(folder):
     assert [batch["id"].tolist() for batch in loader] == [[6, 2], [4]]
 
 
-def test_no_thread_imports_a_module(folder):
+@pytest.mark.parametrize("codec", [Codec(), Codec("zstd", 3)], ids=str)
+def test_no_thread_imports_a_module(tmp_path, codec):
     """A process that is forked while a thread imports one waits for it for ever: NumPy loads its `random` late."""
     program = (
         "import sys; from datacheck.torch import *\n"
         "def transform(row, rng):\n"
         "    return {'id': row['id'], 'drawn': rng.random()}\n"
-        "loader = CachedLoader(CachedDataset(sys.argv[1], transform=transform), 8, threads=1)\n"
+        "loader = CachedLoader(CachedDataset(sys.argv[1], transform=transform), 4, threads=1)\n"
         "before = set(sys.modules); assert len(list(loader)) == 5; print(sorted(set(sys.modules) - before))"
     )
+    folder = make_cache(tmp_path, {"id": SPECS["id"]}, [{"id": np.int64(i)} for i in range(20)], codec=codec)
     done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
