@@ -155,7 +155,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
 
     @cached_property
     def _buffers(self) -> Buffers:
-        return Buffers()
+        return Buffers(spare=2)  # a loop holds a batch while the next is gathered
 
     @cached_property
     def _attempts(self) -> Attempts:
