@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +22,10 @@ from datacheck.sample import Origin, Piece, stack
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import ANY, Schema
 from datacheck.table import CHECKED, Table, concatenate
+from datacheck.tokens import Tokenizer
 from datacheck.torch.order import whole_number
 from datacheck.torch.served import RefusedError
-from datacheck.torch.unbatch import Values, is_empty, is_of_windows, samples_of
+from datacheck.torch.unbatch import Values, by_place, is_empty, is_of_windows, samples_of
 
 _UNREADABLE, _EMPTY, _MISSING, _CONTRACT = "DC101", "DC103", "DC121", "DC905"
 _OF_EPISODES = frozenset({"DC501"})  # a window is shorter than an episode may be
@@ -124,7 +126,7 @@ class Guard:
 
     def _faults(self, batch: Any) -> list[Fault]:
         try:
-            if is_empty(batch):
+            if self._judge.finds_none(batch):
                 return [Fault(_EMPTY, "the batch has no samples", fix=_EVEN)]
             since = self.batches - self._first
             return self._judge(batch) if since < 0 or since % self._every == 0 else []
@@ -137,26 +139,37 @@ class Guard:
         Raises:
             BatchError: a rank has died, or does not answer within the time limit of the group.
         """
-        if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
-            return _message(self.batches, [(faults, ended)])
+        running = distributed.is_available() and distributed.is_initialized()
+        if not running or distributed.get_world_size(self._group) <= 1:  # -1: a rank outside of the group
+            return _message(self.batches, {distributed.get_rank() if running else 0: (faults, ended)})
         try:
             return _message(self.batches, self._exchanged(faults, ended=ended))
         except RuntimeError as error:
             msg = f"batch {self.batches}: another rank has ended or does not answer; look at its own error ({error})"
             raise BatchError(msg) from error
 
-    def _exchanged(self, faults: list[Fault], *, ended: bool) -> list[Any]:
+    def _exchanged(self, faults: list[Fault], *, ended: bool) -> dict[int, Any]:
         """Return what each rank says, nothing where all is well."""
         if self._group is None:
-            self._group = distributed.new_group(backend="gloo")
+            self._group = distributed.new_group(backend="gloo", timeout=_limit())
         word = torch.tensor([bool(faults), ended, not ended], dtype=torch.uint8)
         distributed.all_reduce(word, distributed.ReduceOp.MAX, group=self._group)
         wrong, some, others = word.tolist()
         if not wrong and not (some and others):
-            return []
+            return {}
         said: list[Any] = [None] * distributed.get_world_size(self._group)
         distributed.all_gather_object(said, (faults, ended), group=self._group)
-        return said
+        return dict(zip(distributed.get_process_group_ranks(self._group), said, strict=True))
+
+
+def _limit() -> timedelta | None:
+    """Return the time limit of the process group, which a new group would not have; None where it cannot be told."""
+    world = distributed.group.WORLD
+    try:
+        limit: timedelta = world._get_backend(world._device_types[0]).options._timeout  # noqa: SLF001  nothing public
+    except (AttributeError, IndexError, RuntimeError):
+        return None
+    return limit
 
 
 def _said(error: Exception) -> str:
@@ -168,11 +181,11 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {text}"
 
 
-def _message(number: int, said: Sequence[tuple[Sequence[Fault], bool]]) -> str:
-    lines = [line for rank, (faults, _) in enumerate(said) for fault in faults for line in _lines(rank, fault)]
-    ended = [rank for rank, (_, end) in enumerate(said) if end]
+def _message(number: int, said: Mapping[int, tuple[Sequence[Fault], bool]]) -> str:
+    lines = [line for rank, (faults, _) in said.items() for fault in faults for line in _lines(rank, fault)]
+    ended = [rank for rank, (_, end) in said.items() if end]
     if 0 < len(ended) < len(said):
-        more = next(rank for rank in range(len(said)) if rank not in ended)
+        more = next(rank for rank in said if rank not in ended)
         for rank in ended:
             lines += _lines(rank, Fault(_CONTRACT, f"its loader has ended, that of rank {more} has not", fix=_EVEN))
     return f"batch {number} is wrong:\n" + "\n".join(lines) if lines else ""
@@ -207,13 +220,15 @@ class Judge:
         split: which of the schema's splits it is.
 
     Raises:
-        UsageError: there is no such schema or field.
+        UsageError: there is no such schema or field, or no tokenizer where the schema says.
+        MissingDependencyError: what reads the tokenizer is not installed.
     """
 
     def __init__(self, schema: Schema | str | Path, fields: Sequence[str] | None, split: str) -> None:
         given = schema if isinstance(schema, Schema) else load_schema(schema)
         promised = _holding(served(given).for_split(split), fields)
         self._choices = [c for c in map(of_samples, choose_rules(promised, rules_for(promised))) if _fits(c)]
+        _check_tokenizer(promised, self._choices)
         # the choices waive; of the schema `judge` would say that a waiver is stale which no sample of a batch needs
         bare = {code: settings.model_copy(update={"ignore": ()}) for code, settings in promised.rules.items()}
         self._schema = promised.model_copy(update={"rules": bare})
@@ -222,8 +237,13 @@ class Judge:
         self._id = next((name for name, _ in promised.of_role("id")), "")
         self._steps = {name for name, spec in promised.stored.items() if spec.shape and spec.ragged is None}
 
+    def finds_none(self, batch: Any) -> bool:
+        """Tell whether the batch has no samples."""
+        return is_empty(by_place(batch, self._at))
+
     def __call__(self, batch: Any) -> list[Fault]:
         """Return what is wrong with it, worst first."""
+        batch = by_place(batch, self._at)
         try:
             samples = samples_of(batch, self._at, self._steps, rest=self._rest)
             windows = is_of_windows(batch)
@@ -253,6 +273,21 @@ class Judge:
 
 def _fits(choice: Choice) -> bool:
     return choice.verdict is None and choice.rule.level is Level.SAMPLE and not choice.settings.allow
+
+
+def _check_tokenizer(schema: Schema, choices: Sequence[Choice]) -> None:
+    """Refuse a tokenizer that is not there: rules that need it would be silent."""
+    path = None if schema.tokenizer is None else schema.tokenizer.path
+    if path is None or not any("tokenizer" in measure.uses for measure in measures_of(choices)):
+        return
+    try:
+        Tokenizer(Path(path))
+    except UsageError as error:
+        msg = (
+            f"schema {schema.name}: tokenizer: {error}. A scan takes a relative path from its data folder, guard from "
+            f"{Path.cwd()}; give the folder: guard(loader, datacheck.load_schema(...).placed((), Path(DATA)))"
+        )
+        raise UsageError(msg) from error
 
 
 def _holding(schema: Schema, fields: Collection[str] | None) -> Schema:

@@ -23,7 +23,8 @@ def samples_of(
 
     Args:
         batch: a dict (nested ones are joined with ``/``) of tensors, arrays or lists with one entry per sample, a tuple
-            or list of these (names ``0``, ``1``, ...), a single one (``0``), or a list of dicts, one per sample. With
+            or list of these (names ``0``, ``1``, ...), a single one (``0``), or a list of dicts, one per sample, which
+            a part of a tuple may also be (``1/boxes``). With
             `<name>_offset` beside it a field is ragged (rows of all samples, and where each ends); with `<name>_mask`
             it is padded; rows where `<name>_is_pad` is True are no data; samples where `<name>_is_present` is False
             lack it.
@@ -34,7 +35,10 @@ def samples_of(
     Raises:
         RefusedError: it is no such batch, or its parts disagree.
     """
-    parts = _of_rows(batch, fields) if _is_rows(batch) else parts_of(batch)
+    parts: dict[str, Any] = _of_rows(batch, fields) if _is_rows(batch) else parts_of(batch)
+    inner = {place for name in (*fields, *fields.values()) for place in _heads(name)} - fields.keys()
+    for name in [name for name in parts if name in inner and _is_rows(parts[name])]:
+        parts |= _of_rows(parts.pop(name), fields, f"{name}/")
     beside = {name + end for name in parts for end in _BESIDE} - fields.keys()
     others = {name: value for name, value in parts.items() if name in beside and _length(value) >= 0}
     columns: dict[str, list[Any]] = {}
@@ -48,6 +52,19 @@ def samples_of(
         raise RefusedError(msg)
     count = next(iter(lengths.values()), _count(parts, beside))
     return [{field: c[i] for field, c in columns.items() if c[i] is not None} for i in range(count)]
+
+
+def by_place(batch: Any, fields: Mapping[str, str]) -> Any:
+    """Return a tuple of dicts as a dict of its places, where fields are named by them (``0/image``).
+
+    Notes:
+        Nothing but these names tells it from a list of samples; anything else is returned as it is.
+    """
+    if not _is_rows(batch):
+        return batch
+    places = {str(place) for place in range(len(batch))}
+    named_so = any(name.partition("/")[0] in places for name in (*fields, *fields.values()) if "/" in name)
+    return {str(place): part for place, part in enumerate(batch)} if named_so else batch
 
 
 def parts_of(batch: Any) -> dict[str, Any]:
@@ -87,6 +104,12 @@ def _is_rows(batch: Any) -> bool:
     return sequence and all(isinstance(row, Mapping) for row in batch)
 
 
+def _heads(name: str) -> Iterator[str]:
+    """Return the names of what a nested field lies in."""
+    parts = name.split("/")
+    return ("/".join(parts[:depth]) for depth in range(1, len(parts)))
+
+
 def _flat(batch: Mapping[Any, Any], head: str = "", whole: Collection[str] = ()) -> Iterator[tuple[str, Any]]:
     for key, value in batch.items():
         name = f"{head}{key}"
@@ -120,9 +143,9 @@ def _count(parts: Mapping[str, Any], beside: Collection[str]) -> int:
     return 0
 
 
-def _of_rows(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, str]) -> dict[str, list[Any]]:
+def _of_rows(rows: Sequence[Mapping[str, Any]], fields: Mapping[str, str], head: str = "") -> dict[str, list[Any]]:
     """Return one value per sample by name, None where a sample lacks it."""
-    flat = [dict(_flat(row, whole={*fields, *fields.values()})) for row in rows]
+    flat = [dict(_flat(row, head, {*fields, *fields.values()})) for row in rows]
     names = dict.fromkeys(name for row in flat for name in row)
     return {name: [row.get(name) for row in flat] for name in names}
 

@@ -19,7 +19,7 @@ from datacheck.finding import Level, Severity
 from datacheck.judging.served import served
 from datacheck.rules import catalogue
 from datacheck.sample import ArraySpec
-from datacheck.schema.load import parse_schema
+from datacheck.schema.load import load_schema, parse_schema
 from datacheck.testing import synth
 from datacheck.testing.memory import schema_of
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_pad, collate_ragged, guard
@@ -255,6 +255,60 @@ def test_a_tuple_has_the_names_that_a_scan_gives_it():
     single = parse_schema("{datacheck: 1, name: s, samples: {files: '*'}, fields: {x: {at: '0', range: 0..1}}}")
     with pytest.raises(BatchError, match="sample 1: DC224"):
         list(guard(DataLoader([0.5, 2.0], batch_size=2), single))
+
+
+PARTS = (
+    "{datacheck: 1, name: s, samples: {files: '*'},"
+    " fields: {x: {at: 0/image, range: 0..1}, y: {at: 1/label, range: 0..9}}}"
+)
+BOXES = (
+    "{datacheck: 1, name: s, samples: {files: '*'},"
+    " fields: {x: {at: '0'}, y: {at: 1/boxes, shape: [K, 4], range: 0..9}, z: {at: 1/in/id}}}"
+)
+
+
+def zipped(rows):
+    """Collate as detection does: images, and a dict of each one's boxes."""
+    return tuple(zip(*rows, strict=True))
+
+
+def test_a_tuple_of_dicts_is_no_list_of_samples():
+    """Either has two dicts; what the schema calls its fields tells them apart."""
+    good = [({"image": torch.rand(3)}, {"label": i, "more": "a"}) for i in range(4)]
+    assert len(list(guard(DataLoader(good, batch_size=2), parse_schema(PARTS)))) == 2
+    bad = [*good[:3], ({"image": torch.rand(3)}, {"label": 99, "more": "a"})]
+    with pytest.raises(BatchError, match=r"batch 1 is wrong:\n  rank 0, sample 1: DC224 out-of-range: y: "):
+        list(guard(DataLoader(bad, batch_size=2), parse_schema(PARTS)))
+    with pytest.raises(BatchError, match="DC103 the batch has no samples"):
+        list(guard([[{"image": torch.zeros(0, 3)}, {"label": torch.zeros(0)}]], parse_schema(PARTS), first=0))
+
+
+def test_each_sample_may_have_a_dict_within_a_tuple():
+    good = [(torch.rand(3), {"boxes": torch.rand(i, 4), "in": {"id": i}}) for i in range(4)]
+    assert len(list(guard(DataLoader(good, batch_size=2, collate_fn=zipped), parse_schema(BOXES)))) == 2
+    good[3][1]["boxes"] += 9
+    with pytest.raises(BatchError, match=r"batch 1 is wrong:\n  rank 0, sample 1: DC224 out-of-range: y: "):
+        list(guard(DataLoader(good, batch_size=2, collate_fn=zipped), parse_schema(BOXES)))
+    del good[0][1]["boxes"]
+    with pytest.raises(BatchError, match="rank 0, sample 0: DC121 missing-field: y: "):
+        list(guard(DataLoader(good, batch_size=2, collate_fn=zipped), parse_schema(BOXES)))
+
+
+def test_a_tokenizer_that_is_not_there_is_no_reason_to_be_silent(tmp_path, monkeypatch):
+    """A scan takes `tokenizer: {path: model}` from the data folder, which a guard is not told."""
+    synth.write("minimind", tmp_path / "data", pretrain=1, sft=3, dpo=1)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    said = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    with pytest.raises(
+        UsageError, match=r"schema minimind_sft: tokenizer: model: no tokenizer there; .*placed\(\(\), "
+    ):
+        guard([], "minimind_sft")
+    schema = load_schema("minimind_sft").placed((), tmp_path / "data")
+    assert len(list(guard([[{"conversations": said}]], schema))) == 1
+    with pytest.raises(BatchError, match="DC702"):
+        list(guard([[{"conversations": said[:1]}]], schema))
 
 
 def test_nothing_is_kept_of_a_batch_that_was_served():

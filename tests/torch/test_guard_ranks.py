@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from datacheck.torch import Budget, EvalSampler, InvalidSample, ResamplingDataset, guard
-from tests.torch.ranks import on_ranks
+from tests.torch.ranks import LIMIT_S, on_ranks
 from tests.torch.test_guard import FIXED, SCHEMA, batches, rows
 
 HERE = "tests.torch.test_guard_ranks"
@@ -70,8 +70,21 @@ def over_budget(rank, world):
 def judge_fails(rank, world):
     guarded = guard([next(iter(batches(rows(3))))], SCHEMA)
     if rank == 3:
-        guarded._judge = lambda batch: 1 / 0
+        guarded._judge.finds_none = lambda batch: 1 / 0
     return sum(1 for _ in guarded)
+
+
+def time_limit(rank, world):
+    """Return the seconds that a rank waits for the others."""
+    guarded = guard([next(iter(batches(rows(3))))], SCHEMA)
+    list(guarded)
+    return guarded._group._get_backend(torch.device("cpu")).options._timeout.total_seconds()
+
+
+def of_two(rank, world):
+    """Ranks 2 and 3 are a group of which 3 is wrong; 0 and 1 iterate too, though they are not in it, and 1 is wrong."""
+    group = distributed.new_group([2, 3], backend="gloo")
+    return sum(1 for _ in guard([{}] if rank % 2 else [next(iter(batches(rows(3))))], SCHEMA, group=group))
 
 
 def train(rank, world, fault):
@@ -119,7 +132,7 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """All of it in one run of four processes, which take seconds to start."""
-    calls = [("train", ""), *FAULTS, ("unguarded",), ("leaves",), ("train", "")]
+    calls = [("train", ""), *FAULTS, ("unguarded",), ("leaves",), ("time_limit",), ("of_two",), ("train", "")]
     found = on_ranks(4, [(f"{HERE}:{name}", *args) for name, *args in calls], tmp_path_factory.mktemp("ranks"))
     return dict(zip([*calls[:-1], "afterwards"], found, strict=True))
 
@@ -142,6 +155,17 @@ def test_a_rank_that_does_not_answer_is_told(said):
     for rank in (0, 1, 3):
         assert said["leaves",][rank]["error"] == "BatchError"
         assert said["leaves",][rank]["message"].startswith("batch 1: another rank has ended or does not answer; ")
+
+
+def test_the_ranks_wait_as_long_as_their_process_group_does(said):
+    assert list(said["time_limit",]) == [LIMIT_S] * 4
+
+
+def test_a_group_agrees_for_itself_and_its_ranks_have_the_numbers_that_all_know(said):
+    empty = "batch 0 is wrong:\n  rank {}, batch: DC103 the batch has no samples"
+    assert said["of_two",][0] == 1
+    for rank, wrong in ((1, 1), (2, 3), (3, 3)):
+        assert said["of_two",][rank]["message"].startswith(empty.format(wrong))
 
 
 def test_ranks_that_are_right_train_to_the_end_also_after_an_error(said):
