@@ -328,7 +328,7 @@ class StoredArray:
             self._place.fail(f"{self.path}: the row table points at rows that are not there")
 
     def _check(self, chunks: Array) -> None:
-        due = np.sort(self._due(chunks))
+        due = np.sort(self._due(chunks), kind="stable")
         due = due[np.diff(due, prepend=-1) > 0]  # as np.unique, which imports numpy.ma: 10 ms of opening a cache
         self._compare(due, digests64(map(self.rows.chunk, due.tolist())))
 
