@@ -10,9 +10,9 @@ windows    64 steps of episodes with two pictures [128, 128, 3]: 6.3 MB each
 
 Files are built into caches as anybody's are. All ways take turns and are given the same batches; of each, the bytes of
 a batch are compared once with those of the flat files. First with the data in the page cache, each for `--seconds` of
-`--rounds` rounds, after one that does not count; then `--cold` times a few batches from files that were dropped from
-it, with the time that opening takes, and what share of the bytes disks have read. Medians, and the best: other work on
-the machine slows single rounds.
+`--rounds` rounds, after a round of all batches that does not count; then `--cold` times a few batches from files that
+were dropped from it, with the time that opening takes, and what share of the bytes disks have read. Medians, and the
+best: other work on the machine slows single rounds.
 
 peers      see readers.py; --peers names a Python and which it has (datasets, arrowdatasets, webdataset, zarr,
            streaming, litdata, lance, arrayrecord, tensorstore, robomimic). Each runs in a process of its own. None but
@@ -74,9 +74,9 @@ class Workload:
 PICTURE = ("uint8", (128, 128, 3))
 WORKLOADS = {
     "clouds": Workload(8000, {"x": ("float32", (4096, 6))}, None, 100, 10),
-    "joints": Workload(20000, {"x": ("float32", (21, 3))}, None, 300, 100),
+    "joints": Workload(20000, {"x": ("float32", (21, 3))}, None, 200, 100),
     "ragged": Workload(200, {"x": ("float32", (3,))}, (9_000, 500_000), 6, 1),
-    "windows": Workload(24, {"left": PICTURE, "right": PICTURE}, (150, 250), 3, 1, windows=True),
+    "windows": Workload(24, {"left": PICTURE, "right": PICTURE}, (150, 250), 4, 1, windows=True),
 }
 
 
@@ -140,7 +140,7 @@ def measured(work: Workload, data: Data, ways: Ways, asked: argparse.Namespace, 
     for turn in range(asked.cold if cold else asked.rounds + 1):
         batches = drawn(data, rng, work.cold if cold else work.batches)
         for way, one in ways.items():
-            speed = one.read(batches, 0 if cold else asked.seconds, cold=cold)
+            speed = one.read(batches, asked.seconds if turn and not cold else 0, cold=cold)  # 0: each batch once
             if turn or cold:
                 found[way].append(speed)
     return found
