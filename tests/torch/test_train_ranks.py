@@ -16,6 +16,8 @@ from datacheck.torch import Budget, CachedDataset, CachedLoader, InvalidSample, 
 from tests.cache.make import make_cache
 from tests.torch.ranks import on_ranks
 
+pytestmark = [pytest.mark.slow]
+
 HERE = "tests.torch.test_train_ranks"
 COUNT, GLOBAL_BATCH, EPOCHS = 40, 8, 3
 SPECS = {"label": ArraySpec("int64", ()), "boxes": ArraySpec("float64", (4,), "I")}
