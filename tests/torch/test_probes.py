@@ -122,6 +122,21 @@ def test_labels_in_their_place_are_not_told():
     assert probe_label_shift(half, ids).best == 1
 
 
+def test_of_a_model_that_repeats_what_it_is_given_untrained_no_shift_is_claimed():
+    """Tied embeddings are better at lag 0; the shift of a model that learns is seen all the same."""
+    ids = rng().integers(0, 50, (4, 64))
+    tied = model(ids, 0, strength=2.0)
+    losses = {0: np.log1p(49 * np.exp(-2)), 1: np.log(49 + np.exp(2)) - 2 / 50}
+    said = probe_label_shift(tied, ids)
+    assert said.losses[0] == pytest.approx(losses[0], rel=1e-4)
+    assert said.losses[1] == pytest.approx(losses[1], rel=0.02)
+    assert said.losses[1] - said.losses[0] > 1
+    assert said.ok
+    assert probe_label_shift(tied, np.roll(ids, -1, axis=1), expected=0).ok
+    assert probe_label_shift(tied + model(ids, 2, strength=1.0), ids).best == 2
+    assert not probe_label_shift(model(ids, 0, strength=6.0), ids).ok
+
+
 def test_the_cross_entropy_is_that_of_torch():
     ids = torch.from_numpy(rng().integers(0, 50, (1, 80)))
     logits = torch.from_numpy(rng().normal(0, 3, (1, 80, 50)))
@@ -196,6 +211,18 @@ def test_one_centre_for_both_is_not_told(centre):
     assert probe_centering(centre(noisy(hands())), gt).ok
 
 
+def test_two_centres_near_each_other_are_two():
+    """A root that lies less than half a size from the mean."""
+    gt = rng().normal(0, 1 / 3**0.5, (21, 3)) + rng().normal(0, 0.01, (64, 21, 3))
+    gt -= gt.mean(axis=1, keepdims=True)
+    gt[:, 1:] -= gt[:, :1] / 20
+    gt[:, 0] = [0.3, 0, 0]
+    gt -= gt.mean(axis=1, keepdims=True)
+    said = probe_centering(relative(gt + rng().normal(0, 0.01, gt.shape)), gt)
+    assert 0.2 < said.offset < 0.45
+    assert (said.ok, said.pred, said.gt) == (False, "joint 0", "mean")
+
+
 def test_predictions_that_have_learned_nothing_have_no_other_centre():
     gt = relative(hands())
     far = gt.copy()
@@ -215,6 +242,39 @@ def test_a_wrong_unit_is_told_with_its_factor():
     angles = rng().uniform(-3, 3, (100, 7))
     assert "57.3" in probe_units(np.degrees(angles), angles).verdict
     assert not probe_units(np.degrees(angles[:, 0]), angles[:, 0]).ok
+
+
+def test_a_wrong_unit_is_told_of_predictions_with_errors():
+    """An error of half the spread: correlation 1 / sqrt(1.25) = 0.89, and a ratio of 1118; cautious ones have less."""
+    gt = hands()
+    about = gt - gt.mean(axis=1, keepdims=True)
+    error = np.random.default_rng(8).normal(0, about.std() / 2, gt.shape)
+    for pred, wanted in ((1000 * (gt + error), 1118), ((gt + error) / 1000, 0.001118)):
+        said = probe_units(pred, gt)
+        assert said.correlation == pytest.approx(1.25**-0.5, abs=0.02)
+        assert said.ratio == pytest.approx(wanted, rel=0.03)
+        assert not said.ok
+        assert "metres and millimetres" in said.verdict
+    for factor in (600, 1400):
+        assert probe_units(factor * noisy(gt), gt).ok
+    assert probe_units((gt + error) * 10.5, gt).ok
+
+
+def test_what_is_no_number_is_refused():
+    words, gt = ["a"] * 9, np.zeros((9, 3))
+    for probe in (probe_units, probe_centering):
+        for wrong in (words, [object()] * 9, {"a": 1}, gt + 1j):
+            with pytest.raises(UsageError, match="no real numbers"):
+                probe(wrong, gt)
+    for wrong in ([{"loss": 1.0}] * 5, words, [1j] * 5):
+        with pytest.raises(UsageError, match="no real numbers"):
+            probe_constant_metric(wrong)
+    assert not probe_constant_metric([None] * 5).sure
+    for wrong in (5, None):
+        with pytest.raises(UsageError, match="one by one"):
+            probe_coverage(wrong, 3)
+    with pytest.raises(UsageError, match="no real numbers"):
+        probe_label_shift(np.full((1, 64, 5), "a"), np.zeros((1, 64), int))
 
 
 def test_one_unit_is_not_told_whatever_the_error():
