@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
@@ -11,29 +12,13 @@ import torch
 from torch import distributed
 from torch.utils.data.distributed import DistributedSampler
 
-from datacheck.errors import IncompleteError, UsageError
+from datacheck.errors import IncompleteError
 from datacheck.torch.order import MAX_ITEMS, whole_number
-from datacheck.torch.sharded import refuse_second_sharding
+from datacheck.torch.sharded import placed, refuse_second_sharding
 
 Array = np.ndarray[Any, Any]
 
 _LISTED = 10
-
-
-def placed(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
-    """Return rank and number of ranks: those given, else those of the process group, else 0 of 1.
-
-    Raises:
-        UsageError: they are no such numbers.
-    """
-    running = distributed.is_available() and distributed.is_initialized()
-    if (rank is None) != (world_size is None):
-        msg = f"rank={rank} and world_size={world_size}: give both or neither"
-        raise UsageError(msg)
-    if rank is None or world_size is None:
-        return (distributed.get_rank(), distributed.get_world_size()) if running else (0, 1)
-    world_size = whole_number("world_size", world_size, least=1)
-    return whole_number("rank", rank, most=world_size - 1), world_size
 
 
 class EvalSampler(DistributedSampler[int]):  # type: ignore[misc]  # torch is untyped here
@@ -108,21 +93,20 @@ def _packed(samples: Mapping[int, Any] | Iterable[tuple[int, Any]], size: int) -
         whole_number("size", size, most=MAX_ITEMS)
         pairs = list(samples.items() if isinstance(samples, Mapping) else samples)
         indices = np.array([whole_number("index", index, -(2**62), 2**62) for index, _ in pairs], dtype=np.int64)
-        results = pickle.dumps([_at_home(result) for _, result in pairs], protocol=pickle.HIGHEST_PROTOCOL)
+        results = io.BytesIO()
+        _Pickler(results, pickle.HIGHEST_PROTOCOL).dump([result for _, result in pairs])
     except Exception as error:  # noqa: BLE001  whatever a user's iterator or object raises
         return {"error": f"{type(error).__name__}: {error}", "size": size}
-    return {"error": "", "size": size, "indices": indices, "results": results}
+    return {"error": "", "size": size, "indices": indices, "results": results.getvalue()}
 
 
-def _at_home(value: Any) -> Any:
-    """Return a result with its tensors as copies in main memory: a view would be sent with all that it is a view of."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().clone()
-    if isinstance(value, dict):
-        return {name: _at_home(item) for name, item in value.items()}
-    if type(value) in {list, tuple}:
-        return type(value)(_at_home(item) for item in value)
-    return value
+class _Pickler(pickle.Pickler):
+    """Sends tensors, wherever they are, as copies in main memory: a view would be sent with all that is behind it."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.detach().cpu().clone().__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        return NotImplemented
 
 
 def _check(indices: list[Array], size: int) -> None:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch.utils.data import Sampler as TorchSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from datacheck.errors import UsageError
 from datacheck.torch.epoch import tell_epoch
 from datacheck.torch.order import Array, Order, fingerprint_of, length_of, pack, whole_number
-from datacheck.torch.sharded import refuse_second_sharding
+from datacheck.torch.sharded import placed, refuse_second_sharding
 
 VERSION = 1  # of the state
 _AHEAD = 8192  # positions that are put in order at once: one by one costs a hundred times as much
@@ -68,12 +67,8 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         rank: int | None = None, world_size: int | None = None,
     ) -> None:  # fmt: skip
         self.batch_size, self.drop_last = whole_number("batch_size", batch_size, 1), drop_last
-        if (rank is None) != (world_size is None):
-            msg = f"rank={rank!r}, world_size={world_size!r}: give both or none"
-            raise UsageError(msg)
-        if rank is not None and world_size is not None:
-            whole_number("rank", rank, 0, whole_number("world_size", world_size, 1) - 1)
-        self._placed = None if rank is None or world_size is None else (rank, world_size)
+        self._place = rank, world_size
+        placed(rank, world_size)  # for what it raises; later it may say something else
         _check_dataset(dataset)
         self._dataset, self._packed = dataset, bool(getattr(dataset, "decodes_epoch", False))
         blocks = _shards(dataset) if block == "shard" else block
@@ -94,16 +89,12 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
     @property
     def world_size(self) -> int:
         """How many ranks there are."""
-        if self._placed is not None:
-            return self._placed[1]
-        return int(torch.distributed.get_world_size()) if _distributed() else 1
+        return placed(*self._place)[1]
 
     @property
     def rank(self) -> int:
         """Which of them this is."""
-        if self._placed is not None:
-            return self._placed[0]
-        return int(torch.distributed.get_rank()) if _distributed() else 0
+        return placed(*self._place)[0]
 
     @property
     def global_batch(self) -> int:
@@ -306,10 +297,6 @@ class IndexSampler(DistributedSampler[int]):  # type: ignore[misc]
         """
         self._batches.load_state_dict(state)
         self._given = 0
-
-
-def _distributed() -> bool:
-    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
 
 
 def _check_dataset(dataset: Any) -> None:

@@ -1,13 +1,32 @@
-"""Batches that are sharded already are not to be sharded again: Accelerate would, and lose all but one part of N."""
+"""Which rank this is; and batches that are sharded already, which Accelerate would shard again and lose."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 
+from torch import distributed
+
 from datacheck.errors import UsageError
+from datacheck.torch.order import whole_number
 
 _DEEP = 16  # calls between what shards and what it asks for batches
+
+
+def placed(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
+    """Return rank and number of ranks: those given, else those of the process group, else 0 of 1.
+
+    Raises:
+        UsageError: they are no such numbers.
+    """
+    running = distributed.is_available() and distributed.is_initialized()
+    if (rank is None) != (world_size is None):
+        msg = f"rank={rank!r}, world_size={world_size!r}: give both or none"
+        raise UsageError(msg)
+    if rank is None or world_size is None:
+        return (distributed.get_rank(), distributed.get_world_size()) if running else (0, 1)
+    world_size = whole_number("world_size", world_size, least=1)
+    return whole_number("rank", rank, most=world_size - 1), world_size
 
 
 def refuse_second_sharding(world_size: int) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -124,6 +128,27 @@ def test_what_is_wrong_on_one_rank_is_the_same_error_on_all(said, name, size, wo
     assert list(errors) == [errors[0]] * 4
     assert errors[0]["error"] == "IncompleteError"
     assert words in errors[0]["message"]
+
+
+class Pair(NamedTuple):
+    joints: torch.Tensor
+
+
+@dataclasses.dataclass
+class Result:
+    joints: torch.Tensor
+
+
+def test_tensors_within_results_arrive_alone_whatever_holds_them():
+    """A view of two numbers is not sent with the million behind it; kinds stay what they were."""
+    view = torch.arange(1_000_000, dtype=torch.float32, requires_grad=True)[5:7]
+    for held in (Result(view), collections.OrderedDict(joints=view), Pair(view)):
+        (found,) = gather([(0, held)], 1)
+        assert type(found) is type(held)
+        joints = found["joints"] if isinstance(found, dict) else found.joints
+        assert joints.tolist() == [5, 6]
+        assert joints.untyped_storage().nbytes() == 8
+        assert not joints.requires_grad
 
 
 def test_without_a_process_group_there_is_one_rank():
