@@ -456,10 +456,11 @@ def test_findings_that_are_not_of_the_invalid_samples_are_found(big, tmp_path):
 def test_nothing_is_mapped(big, monkeypatch, depth):
     """A map of a file that shrinks, or of a disk that fails, ends the process."""
 
-    def mapped(*_):
-        raise AssertionError
+    class Mapped(stored.MappedRows):
+        def __init__(self, *_):
+            raise AssertionError
 
-    monkeypatch.setattr(stored, "MappedRows", mapped)
+    monkeypatch.setattr(stored, "MappedRows", Mapped)
     with pytest.raises(AssertionError):
         open_cache(big, io="mmap").gather("image", [0])
     assert verify(big, depth) == []

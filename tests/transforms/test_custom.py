@@ -159,6 +159,7 @@ def test_two_pipelines_may_have_modules_of_one_name(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "own_steps.py").write_text(f"def f(sample):\n    return {name!r}\n")
+    find_in([])  # what a test before this one built
     before = list(sys.path)
     for name in ("one", "two", "one"):
         find_in([str(tmp_path / name)])
