@@ -20,11 +20,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from read import KEY, SPEC, write_cache
+from build import ITEM, SCHEMA, write_data
 
-from datacheck.cache import layout
 from datacheck.cache.store import Folder
 from datacheck.cache.verify import verify
+from datacheck.pipeline import build
+from datacheck.scan import Request, run_scan
 
 READ = 1 << 20  # as much at a time as a digest takes
 
@@ -65,16 +66,19 @@ def main() -> int:
     ways = {"limit: reading": read_all, **{f"verify, {depth}": checked(depth) for depth in ("full", "values", "quick")}}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
-        folder = Path(name, "bench", layout.WHOLE, KEY)
-        shards = write_cache(folder, max(1, int(asked.gigabytes * 1e9 / SPEC.item_bytes)))
+        data = Path(name, "data")
+        write_data(data, max(1, int(asked.gigabytes * 1e9 / (4 * ITEM[0] * ITEM[1]))))
+        run = run_scan(SCHEMA, Request(data, output=Path(name, "run")))
+        (built,) = build(SCHEMA, data, Path(name, "out"), run=run)
+        folder, shards = Path(built.path), built.shards
         os.sync()  # what is not on the disk yet is written now, not while something is timed
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         for turn in range(asked.rounds + 1):  # the first one warms up
-            for way, run in ways.items():
+            for way, passed in ways.items():
                 if asked.cold:
                     Folder(folder).drop()
                 start = time.perf_counter()
-                run(folder)
+                passed(folder)
                 if turn:
                     seconds[way].append(time.perf_counter() - start)
     median = {way: statistics.median(found) for way, found in seconds.items()}

@@ -1,0 +1,17 @@
+"""Every script still starts: one that imports what another no longer has is found before somebody needs its figures."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "scripts" / "bench"
+SCRIPTS = sorted(path for path in BENCH.rglob("*.py") if "argparse" in path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.relative_to(BENCH).as_posix())
+def test_a_script_starts(script):
+    run = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith("usage: ")
