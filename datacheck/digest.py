@@ -18,7 +18,7 @@ import xxhash
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_READ = 1 << 18  # what a core's own cache holds
+_READ = 1 << 19  # half of what a core of today keeps to itself
 
 
 def canonical_json(value: object) -> bytes:

@@ -268,6 +268,10 @@ class Cache:
         """Return the keys of samples."""
         return self._table_texts("key", layout.KEY_DIM, indices)
 
+    def key_rows(self, indices: Indices) -> tuple[Array, Array]:
+        """Return the keys of samples in UTF-8, one behind the other, and how many bytes each has."""
+        return self._rows(layout.sample_path("key"), layout.KEY_DIM, self._numbers(indices))
+
     def key(self, index: int) -> str:
         """Return the key of one sample."""
         return self.keys([index])[0]

@@ -118,12 +118,12 @@ class Folder:
         self.where = str(folder)
         self.folder = folder
         # a thread that reads holds what it reads, so that another's read cannot close (and reuse) its descriptor
-        self._opened = lru_cache(kept)(lambda path: _Descriptor(folder / path))
+        self._opened = lru_cache(kept)(lambda path: _Descriptor(f"{folder}/{path}"))
 
     def size(self, path: str) -> int | None:
         """See `Store`."""
         try:
-            found = (self.folder / path).stat()
+            found = os.stat(self._at(path))  # noqa: PTH116  see there
             return found.st_size if stat.S_ISREG(found.st_mode) else -1  # a pipe would be waited for
         except OSError as error:
             if error.errno in _NO_SUCH_FILE:
@@ -133,7 +133,7 @@ class Folder:
     def read(self, path: str) -> bytes:
         """See `Store`."""
         try:
-            opened = _Descriptor(self.folder / path)
+            opened = _Descriptor(self._at(path))
             with open(opened.number, "rb", buffering=0, closefd=False) as file:
                 return file.read()
         except FileNotFoundError:
@@ -175,22 +175,26 @@ class Folder:
 
     def files(self) -> Iterator[tuple[str, int]]:
         """See `Store`."""
-        found = []
-        for place, folders, names in os.walk(self.folder, onerror=self._unlisted):
-            for path in (Path(place, name) for name in (*folders, *names)):
-                try:
-                    mode = path.lstat()
-                except OSError as error:  # removed at this moment, or a folder that may be listed and not entered
-                    raise self._refused(path.relative_to(self.folder).as_posix(), error) from error
-                if not stat.S_ISDIR(mode.st_mode):
-                    size = mode.st_size if stat.S_ISREG(mode.st_mode) else -1
-                    found.append((path.relative_to(self.folder).as_posix(), size))
-        yield from sorted(found, key=lambda file: file[0].encode("utf-8", "surrogateescape"))
+        found, folders = [], [""]
+        while folders:
+            inside = folders.pop()
+            try:
+                with os.scandir(self._at(inside)) as entries:
+                    for entry in entries:
+                        path = inside + entry.name
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(f"{path}/")
+                            continue
+                        mode = entry.stat(follow_symlinks=False)
+                        found.append((path, mode.st_size if stat.S_ISREG(mode.st_mode) else -1))
+            except OSError as error:  # removed at this moment, or a folder that may not be listed or entered
+                raise self._refused(inside, error) from error
+        yield from sorted(found, key=lambda file: os.fsencode(file[0]))
 
     def digest(self, path: str) -> str:
         """See `Store`."""
         try:
-            return digest_file(self.folder / path)
+            return digest_file(self._at(path))
         except OSError as error:
             raise self._refused(path, error) from error
 
@@ -203,10 +207,10 @@ class Folder:
         for path, size in self.files() if hasattr(os, "posix_fadvise") else ():
             if size > 0:
                 with suppress(OSError):  # what cannot be read is told where it is read
-                    os.posix_fadvise(_Descriptor(self.folder / path).number, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.posix_fadvise(_Descriptor(self._at(path)).number, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def _unlisted(self, error: OSError) -> None:
-        raise self._refused(error.filename or "", error) from error
+    def _at(self, path: str) -> str:
+        return f"{self.where}/{path}"  # a tenth of the time of a Path, which is half of that of asking for a size
 
     def _refused(self, path: str, error: OSError) -> DatacheckError:
         if error.errno in _GONE and not self.folder.exists():
@@ -221,7 +225,7 @@ class _Descriptor:
         CorruptionError: it is no plain file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
         if not stat.S_ISREG(os.fstat(self.number).st_mode):
             msg = f"{path}: no plain file. Repair it: datacheck cache repair"

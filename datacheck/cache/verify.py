@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from datacheck.cache import layout
 from datacheck.cache.columns import blocks, column, sample_bytes
 from datacheck.cache.damage import Damage, changed
+from datacheck.cache.indices import cut
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
 from datacheck.cache.problem import Problem
 from datacheck.cache.reader import Cache
@@ -161,15 +162,19 @@ def _tables(cache: Cache) -> Iterator[Problem]:
         yield from sparse
         return
     whole = np.arange(len(cache))
-    texts = cache.keys(whole)
-    keys = [key.encode("utf-8", "surrogatepass") for key in texts]
-    if any(a >= b for a, b in pairwise(keys)):
+    joined, lengths = cache.key_rows(whole)
+    keys = cut(joined, lengths)
+    try:
+        b"\n".join(keys).decode("utf-8", "surrogatepass")  # a tenth of the time of one by one
+    except UnicodeDecodeError:
+        yield _of_all(cache, layout.sample_path("key"), "a key is no UTF-8")
+        return
+    if any(map(operator.ge, keys, keys[1:])):
         yield _of_all(cache, layout.sample_path("key"), "the keys do not ascend")
-    if set(cache.findings()) != {texts[i] for i in np.flatnonzero(~valid).tolist()}:
+    if set(cache.findings()) != set(cache.keys(np.flatnonzero(~valid))):
         yield _of_all(cache, layout.FINDINGS, "its keys are not those of the samples that are not valid")
     fields = [(name, spec.dtype, spec.item) for name, spec in cache.fields.items()]
-    joined = np.frombuffer(b"".join(keys), dtype=np.uint8)
-    root = content_root(fields, cache.lengths(layout.KEY_DIM), joined, cache.digests(whole))
+    root = content_root(fields, lengths, joined, cache.digests(whole))
     if root != cache.manifest.content_root:
         yield _of_all(cache, layout.MANIFEST, f"content root {cache.manifest.content_root}, found {root}")
 

@@ -107,6 +107,19 @@ def test_a_folder_lists_everything_and_marks_what_is_no_file(tmp_path):
     assert listed == [("a", 0), ("b.json", 1), ("b/x", 3), ("link", -1), ("pipe", -1), ("place", -1)]
 
 
+def test_a_folder_may_be_as_deep_as_paths_are_long(tmp_path):
+    folders = [tmp_path / ("d/" * depth) for depth in range(1, 1501)]
+    for folder in folders:
+        folder.mkdir()
+    (folders[-1] / "x").write_bytes(b"x")
+    try:
+        assert list(Folder(tmp_path).files()) == [("d/" * 1500 + "x", 1)]
+    finally:
+        (folders[-1] / "x").unlink()
+        for folder in reversed(folders):  # who clears up after tests cannot go so deep
+            folder.rmdir()
+
+
 def test_a_folder_answers_for_each_file(tmp_path):
     store = Folder(tmp_path)
     (tmp_path / "x").write_bytes(b"0123456789")

@@ -105,6 +105,15 @@ def test_a_row_table_that_swaps_samples_is_found_though_every_digest_fits(cache)
     assert {p.file for p in verify(cache, "values")} == {"rows/P/start", "samples/digest"}
 
 
+def test_keys_that_are_no_text_each_are_found_though_all_together_are(tmp_path):
+    cache = make_cache(tmp_path, {"x": ArraySpec("uint8", ())}, [{"x": 0}, {"x": 1}], keys=["ab", "cd"])
+    with (cache / "samples/key/c.0").open("r+b") as file:
+        file.write(b"a\xc3\xa9d")  # a letter of two bytes, one in each key
+    rewrite_digests(cache, "samples/key")
+    remade(cache, verify_root(cache))
+    assert [(p.file, p.what) for p in verify(cache)] == [("samples/key", "a key is no UTF-8")]
+
+
 def test_a_wrong_content_root_is_found(cache):
     remade(cache, "0" * 32)
     (problem,) = verify(cache)
