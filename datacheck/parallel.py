@@ -6,7 +6,6 @@ alone is tried once more, and what lies behind it goes on. The only door to Dask
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import pkgutil
@@ -248,7 +247,9 @@ def _alone(client: Any, since: float | None, told: Callable[[str], None]) -> flo
 
 @contextlib.contextmanager
 def _client(distributed: Any, scheduler: str) -> Iterator[Any]:
-    import dask  # noqa: PLC0415  as above
+    import asyncio  # noqa: PLC0415  as above
+
+    import dask  # noqa: PLC0415
 
     quiet = {"distributed.admin.tick.limit": "1h", "distributed.scheduler.worker-saturation": 1.0}
     with dask.config.set(quiet), distributed.utils.silence_logging_cmgr(logging.CRITICAL):  # what is wrong, we say
@@ -266,6 +267,8 @@ def _client(distributed: Any, scheduler: str) -> Iterator[Any]:
 
 async def _reach(distributed: Any, scheduler: str) -> None:
     """Raise unless a Dask server is there: a client waits without end for the first word of anything else."""
+    import asyncio  # noqa: PLC0415  as above
+
     how = distributed.Security().get_connection_args("client")
     comm = await asyncio.wait_for(distributed.comm.connect(scheduler, timeout=_CONNECT_S, **how), _CONNECT_S + 1)
     await comm.close()

@@ -1,6 +1,7 @@
 """How fast .npy clouds (float32 [4096, 6]) become a cache, against writing the same bytes plainly and against others.
 
-    python scripts/bench/build.py [--gigabytes 2] [--rounds 3] [--rest 0] [--folder DIR] [--peers PYTHON[:NAME,...] ...]
+    python scripts/bench/build.py [--gigabytes 2] [--rounds 3] [--rest 0] [--folder DIR] [--ways WORDS ...]
+                                  [--peers PYTHON[:NAME,...] ...]
 
 limit      writes the bytes of every shard, which lie in memory, and syncs each file: nothing is read
 and read   the same, and reads the files with `np.load` before
@@ -12,7 +13,8 @@ peers      see writers.py; --peers names a Python and which of them it has (stre
            when their files were synced after that, as ours are when the build returns; `and start`: with the start
            of their Python and its imports, as whoever types a command waits for
 
-Every way reads the same files, which are in the page cache; rounds interleaved; medians. Disks of virtual machines take
+Every way reads the same files, which are in the page cache; rounds interleaved, every second one backwards; medians.
+`--ways` takes only those whose names begin so. Disks of virtual machines take
 some GB fast and then slow down: `--rest` waits so many seconds before each way, so that all find the disk alike. Ends
 with 1 where the build stays below `--need` of the limit, or where a peer's command is faster than ours.
 """
@@ -137,6 +139,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, help="where to write; removed afterwards")
     parser.add_argument("--rest", type=float, default=0, help="seconds to wait before each way")
     parser.add_argument("--peers", nargs="+", default=[], metavar="PYTHON[:NAME,...]")
+    parser.add_argument("--ways", nargs="+", default=[""], metavar="WORDS", help="beginnings of their names")
     parser.add_argument("--need", type=float, default=0.7, help="share of the limit that the build must reach")
     asked = parser.parse_args()
     count = int(asked.gigabytes * 1e9 / (4 * ITEM[0] * ITEM[1]))
@@ -149,11 +152,12 @@ def main() -> int:
         write_data(place / "data", count)
         os.sync()
         ways = contenders(place, place / "data", asked.peers)
-        for _ in range(asked.rounds):
-            for way, run in ways.items():
+        order = [way for way in ways if way == LIMIT or way.strip().startswith(tuple(asked.ways))]
+        for turn in range(asked.rounds):
+            for way in order if turn % 2 == 0 else order[::-1]:
                 os.sync()
                 time.sleep(asked.rest)
-                took.setdefault(way, []).append(run(place / "out"))
+                took.setdefault(way, []).append(ways[way](place / "out"))
                 shutil.rmtree(place / "out")
     return table(took, count * 4 * ITEM[0] * ITEM[1] / 1e9, asked.need)
 
@@ -166,8 +170,8 @@ def table(took: dict[str, list[tuple[float, float, float]]], size: float, need: 
     for way, (returned, synced, whole) in median.items():
         started = "" if math.isnan(whole) else f"{whole:.2f} s"
         print(f"{way:28}{returned:>8.2f} s{synced:>8.2f} s{started:>11}{size / synced:>8.2f}{limit / synced:>14.2f}")
-    best = min(synced for way, (_, synced, _) in median.items() if way.startswith(BUILD))
-    ours = min(whole for way, (*_, whole) in median.items() if way.startswith(COMMAND))
+    best = min((synced for way, (_, synced, _) in median.items() if way.startswith(BUILD)), default=math.nan)
+    ours = min((whole for way, (*_, whole) in median.items() if way.startswith(COMMAND)), default=math.nan)
     faster = [way for way, (*_, whole) in median.items() if way.partition(",")[0] in WRITERS and whole < ours]
     said = ", ".join(faster) or "none"
     print(f"build reaches {limit / best:.2f} of the limit; needed {need:.2f}. Peers whose command is faster: {said}")
