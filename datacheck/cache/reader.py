@@ -6,6 +6,7 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, Literal, get_args
 from weakref import WeakValueDictionary
@@ -30,10 +31,7 @@ from datacheck.sample import ArraySpec
 Array = np.ndarray[Any, Any]
 Io = Literal["auto", "mmap", "pread"]
 Indices = Sequence[int] | Array
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogatepass")
+_text = methodcaller("decode", "utf-8", "surrogatepass")
 
 
 class Cache:
@@ -206,7 +204,7 @@ class Cache:
         if dim is None:
             found: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[0, ...]  # an array, also of one number
             return found
-        start, length = (int(some[0]) for some in self._row_table(dim, numbers))
+        start, length = (int(some[0]) for some in self.row_table(dim, numbers))
         return array.view(start, start + length)
 
     def gather_steps(
@@ -232,7 +230,7 @@ class Cache:
             CorruptionError: what is stored is not what was written, or a step is asked for that is not there.
         """
         dim, array = self._dim(field), self._arrays[layout.field_path(field)]
-        start, size = self._row_table(dim, self._numbers(indices))
+        start, size = self.row_table(dim, self._numbers(indices))
         if (at < 0).any() or (at >= size).any():
             self._place.fail(f"rows/{dim}: an episode is shorter than it was")
         asked = at[:, None] + offsets
@@ -284,9 +282,10 @@ class Cache:
         """Return the origins of samples as JSON texts."""
         return self._table_texts("origin", layout.ORIGIN_DIM, indices)
 
-    def row_table(self, dim: str) -> tuple[Array, Array]:
-        """Return the whole row table of a dimension: start and length, int64 (samples) each."""
-        start, length = (self._arrays[layout.rows_path(dim, what)].all() for what in ("start", "length"))
+    def row_table(self, dim: str, numbers: Array | None = None) -> tuple[Array, Array]:
+        """Return start and length of the rows of samples along a dimension, int64 (samples) each; of all for None."""
+        arrays = [self._arrays[layout.rows_path(dim, what)] for what in ("start", "length")]
+        start, length = (array.all() if numbers is None else array.take(numbers) for array in arrays)
         return start, length
 
     def digests(self, indices: Indices) -> Array:
@@ -379,13 +378,9 @@ class Cache:
             raise IndexError(msg)
         return numbers
 
-    def _row_table(self, dim: str, numbers: Array) -> tuple[Array, Array]:
-        start, length = (self._arrays[layout.rows_path(dim, what)].take(numbers) for what in ("start", "length"))
-        return start, length
-
     def _rows(self, path: str, dim: str, numbers: Array, out: Array | None = None) -> tuple[Array, Array]:
         array = self._arrays[path]
-        start, length = self._row_table(dim, numbers)
+        start, length = self.row_table(dim, numbers)
         array.check_bounds(start, length)
         ends = np.cumsum(length)
         values = array.room(out, (int(ends[-1]) if len(ends) else 0,))
