@@ -29,8 +29,14 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "schema": ("schema", "Check a schema file."),
     "fix": ("fix", "Write a copy in which what a rule finds is repaired."),
     "cache": ("cache", "Build, check and list caches."),
+    "repro": ("repro", "Say what a training run really was, what of it is not pinned, and what differs."),
     "split": ("split", "Write split lists that keep together what belongs together."),
     "demo": ("demo", "See the whole way on synthetic data with planted faults."),
+}
+
+OWN_VARIABLES = {
+    "OPENBLAS_NUM_THREADS": "1",  # threads for which there is no work took a tenth of a short scan
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # its own one takes 2 MiB, and the kernel clears them
 }
 
 
@@ -55,9 +61,9 @@ def main(args: list[str] | None = None) -> None:
         130, 143 interrupted.
     """
     signal.signal(signal.SIGTERM, _terminate)
-    gc.set_threshold(100_000)  # imports leave no cycles; looking for them took a tenth of a short scan,
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # and as long took threads for which there is no work
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own one takes 2 MiB, and the kernel clears them
+    gc.set_threshold(100_000)  # imports leave no cycles; looking for them took a tenth of a short scan
+    for name, value in OWN_VARIABLES.items():
+        os.environ.setdefault(name, value)
     code = run(args)
     gc.freeze()  # what is left goes with the process; Python would look through all of it once more
     sys.exit(code)

@@ -21,6 +21,7 @@ FORBIDDEN = {
     "datacheck.formats.base": HEAVY,
     "datacheck.scan": HEAVY - {"pydantic"},
     "datacheck.build": {"torch", "dask", "distributed", "yaml"},
+    "datacheck.repro": HEAVY,
     "datacheck.pipeline": {"torch", "dask", "distributed"},
 }
 

@@ -1,0 +1,218 @@
+"""``datacheck repro``: capture and check; its other commands are in files of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from datacheck.cli.lazy import LazyGroup
+
+if TYPE_CHECKING:
+    from datacheck.repro.facts import Row
+
+_COMMANDS = {  # name: its module in datacheck.cli, its line in the help
+    "capture": ("repro", "Write down what a training process is: packages, libraries, code, machine, switches."),
+    "check": ("repro", "Say what of a training process is not pinned, why it matters and what mends it."),
+}
+_GRACE = 300.0  # seconds for capture and probes
+
+
+@click.group("repro", cls=LazyGroup, table=_COMMANDS)
+def repro() -> None:
+    """Tell why the same code gives another result."""
+
+
+_script = click.argument("script", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT.py ...]")
+_data = click.option(
+    "--data", multiple=True, metavar="PATH", help="A cache, manifest or folder of data, to be digested."
+)
+_steps = click.option("--steps", type=click.IntRange(0), default=1, show_default=True,
+                      help="Stop the script after so many steps of an optimizer; 0: at its end.")  # fmt: skip
+_seconds = click.option("--seconds", type=click.FloatRange(0), default=300.0, show_default=True,
+                        help="Stop it after so long, wherever it is; 0: never.")  # fmt: skip
+_own = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+
+
+@click.command(context_settings=_own)
+@_data
+@_steps
+@_seconds
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file.")
+@_script
+def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | None, script: tuple[str, ...]) -> None:
+    """Write down what a process of this environment is, as JSON; after -- a training script and its arguments.
+
+    The script runs unchanged, up to a first step of an optimizer. Secrets are left out.
+    """
+    from datacheck import fsops
+
+    found = _run(script, data=data, steps=steps, seconds=seconds, probe=False, quiet=output is None)
+    text = json.dumps(found["capture"], indent=1, ensure_ascii=False) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        fsops.write_file(output, text.encode())
+
+
+@click.command(context_settings=_own)
+@click.option(
+    "--profile", type=click.Choice(["fast", "same-machine", "strict"]), default="same-machine", show_default=True,
+    help="fast: the same data and random numbers; same-machine: the same bits; strict: elsewhere, too.",
+)  # fmt: skip
+@_data
+@_steps
+@_seconds
+@click.option("--loader", metavar="MODULE:FUNCTION", help="Ask two workers of the DataLoader that this returns.")
+@click.option(
+    "--probe/--no-probe", default=True, help="Also compute a few things three times and ask loaders' workers."
+)
+@click.option("--print-fix", is_flag=True, help="Print the lines that mend it, and nothing else.")
+@click.option("--format", "shape", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@_script
+@click.pass_context
+def check(
+    ctx: click.Context, profile: str, data: tuple[str, ...], steps: int, seconds: float, loader: str | None,
+    probe: bool, print_fix: bool, shape: str, script: tuple[str, ...],  # noqa: FBT001  click's
+) -> None:  # fmt: skip
+    """Say what of a process is not pinned; after -- a training script and its arguments, as python takes them.
+
+    The script runs unchanged, up to a first step of an optimizer, and is judged as it was then; without one, what a
+    script of this environment would start with. The exit code is 0 where all is pinned, 1 where there are risks,
+    2 where it could not be looked at. Nothing is changed.
+    """
+    from datacheck.errors import UsageError
+    from datacheck.repro.risks import judge
+
+    if loader and script:
+        msg = "--loader is for a check without a script; of a script the loaders that it iterates are asked"
+        raise UsageError(msg)
+    quiet = shape == "json" or print_fix
+    found = _run(script, data=data, steps=steps, seconds=seconds, probe=probe, quiet=quiet, loader=loader)
+    rows = judge(found["capture"], profile, found["seen"])
+    risks = sum(row.state == "risk" for row in rows)
+    if shape == "json":
+        said = {"profile": profile, "risks": risks, "rows": [row.as_json() for row in rows], **found}
+        click.echo(json.dumps(said, indent=1))
+    else:
+        lines = _fixes(rows) if print_fix else _table(rows, profile, found["seen"])
+        click.echo("\n".join(lines))
+    if found["seen"]["code"]:
+        msg = f"the script ended with exit code {found['seen']['code']}; it was judged as it was then. Mend it first."
+        raise UsageError(msg)
+    if risks:
+        ctx.exit(1)
+
+
+# ------------------------------------------------------------------------------------------ the child
+
+
+def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any]:
+    """Run a script (or none) in a process of its own; return what was found there."""
+    from datacheck.errors import UsageError
+
+    python, words = _command(script)
+    with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
+        out = Path(folder, "found.json")
+        asked = json.dumps({"loader": None, **request, "out": str(out)})
+        limit = request["seconds"] + _GRACE if request["seconds"] and script else None
+        try:
+            run = subprocess.run(
+                [*python, "-m", "datacheck.repro.inside", asked, *words], env=_environment(), check=False,
+                timeout=limit, stdout=sys.stderr.fileno() if quiet else None,
+            )  # fmt: skip
+        except OSError as error:
+            msg = f"{python[0]}: cannot be started: {error.strerror}"
+            raise UsageError(msg) from error
+        except subprocess.TimeoutExpired as error:
+            msg = f"the script could not be looked at: it did not answer within {limit:.0f} s"
+            raise UsageError(msg) from error
+        if not out.is_file():
+            died = f"signal {-run.returncode}" if run.returncode < 0 else f"exit code {run.returncode}"
+            msg = f"the process could not be looked at: it ended with {died} before it said anything"
+            raise UsageError(msg)
+        found: dict[str, Any] = json.loads(out.read_bytes())
+        return found
+
+
+def _command(script: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the interpreter with its options, and the words behind it: a script or -m and a module, and arguments."""
+    from datacheck.errors import UsageError
+
+    words, python = list(script), [sys.executable]
+    if words and Path(words[0]).name.startswith("python") and not words[0].endswith(".py"):
+        python = [words.pop(0)]
+        while words and words[0].startswith("-") and words[0] != "-m":
+            python.append(words.pop(0))
+            if python[-1] in {"-W", "-X"} and words:
+                python.append(words.pop(0))
+    if words and words[0] != "-m" and not Path(words[0]).is_file():
+        msg = f"{words[0]}: no such script. After -- comes what python takes: train.py ..., or -m package.train ..."
+        raise UsageError(msg)
+    if words[:1] == ["-m"] and len(words) < 2:
+        msg = "-m: which module?"
+        raise UsageError(msg)
+    return python, words
+
+
+def _environment() -> dict[str, str]:
+    """Return the variables that this command was started with: its own would be taken for the script's."""
+    from datacheck.cli.main import OWN_VARIABLES
+
+    try:
+        given = {part.partition(b"=")[0].decode() for part in Path("/proc/self/environ").read_bytes().split(b"\0")}
+    except (OSError, UnicodeDecodeError):
+        given = set()
+    own = {name for name, value in OWN_VARIABLES.items() if name not in given and os.environ.get(name) == value}
+    return {name: value for name, value in os.environ.items() if name not in own}
+
+
+# ------------------------------------------------------------------------------------------ text
+
+
+def _table(rows: Sequence[Row], profile: str, seen: dict[str, Any]) -> Iterator[str]:
+    from datacheck.report.words import clean
+
+    counts = {state: sum(row.state == state for row in rows) for state in ("risk", "unknown", "note", "ok")}
+    yield f"profile {profile} · judged {seen['stopped']}"
+    yield ""
+    for row in rows:
+        if row.state == "ok":
+            continue
+        yield clean(f"{row.state:8}{row.name} = {row.value}", spaces=True)
+        if row.why:
+            yield clean(f"        {row.why}", spaces=True)
+        fixes = [("before Python starts", row.shell), ("in the script", row.python), ("", row.do)]
+        for where, line in fixes if row.state != "unknown" else []:
+            if line:
+                yield clean(f"   fix  {line}{f'    ({where})' if where else ''}", spaces=True)
+    fine = [clean(f"{row.name} = {row.value}") for row in rows if row.state == "ok"]
+    if fine:
+        yield f"ok      {'; '.join(fine)}"
+    yield ""
+    unknown = f", {counts['unknown']} could not be told" if counts["unknown"] else ""
+    verdict = f"{counts['risk']} risk{'s' if counts['risk'] != 1 else ''}" if counts["risk"] else "pinned"
+    yield f"{verdict}{unknown}, {counts['note']} notes, {counts['ok']} fine"
+    if counts["risk"]:
+        yield f"datacheck repro check --profile {profile} --print-fix prints the lines that mend them."
+
+
+def _fixes(rows: Sequence[Row]) -> Iterator[str]:
+    from datacheck.report.words import clean
+
+    risks = [row for row in rows if row.state == "risk"]
+    yield "# before Python starts"
+    yield from dict.fromkeys(row.shell for row in risks if row.shell)
+    yield "# in the script, before the model is made and CUDA starts"
+    lines = list(dict.fromkeys(row.python for row in risks if row.python))
+    yield from (f"import {name}" for name in ("random", "numpy", "torch") if any(f"{name}." in line for line in lines))
+    yield from lines
+    left = [f"# {row.name}: {row.do}" for row in risks if row.do and not (row.shell or row.python)]
+    yield from (clean(line) for line in left)

@@ -1,0 +1,197 @@
+"""The environment of this process as sections of plain JSON, and what differs between two of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datacheck.digest import digest_value
+from datacheck.repro.code import code, git
+from datacheck.repro.machine import blas, container, gpu, hardware
+from datacheck.repro.native import native
+from datacheck.repro.packages import Installed, installed
+from datacheck.repro.process import interpreter, process
+from datacheck.repro.switches import rng, switches
+
+SECTIONS = (
+    "process", "interpreter", "packages", "native", "code", "git", "hardware", "blas", "gpu", "container", "torch",
+    "rng", "data",
+)  # fmt: skip
+
+Section = dict[str, Any]
+Capture = dict[str, Section]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that two captures say differently.
+
+    Args:
+        section: code, packages, native, hardware, flags, data, rng or git.
+        name: what differs: a file, a package, a library, a switch.
+        a, b: what each says, None where it says nothing.
+    """
+
+    section: str
+    name: str
+    a: Any
+    b: Any
+
+
+def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
+    """Return what this process is: JSON values only.
+
+    Args:
+        data: caches, manifests and folders of data, to be told by their digests.
+
+    Returns:
+        The sections `SECTIONS`. One that could not be had is {"missing": why}. What is different in each run (process
+        id, time) is in process.volatile alone, with the seconds that each section took.
+
+    Notes:
+        Never raises, changes nothing, does not start CUDA. Compiled libraries and the data are read once; a second
+        call in the same process reads only libraries that have changed.
+    """
+    seconds: dict[str, float] = {}
+    found = Installed()
+
+    def read_packages() -> Section:
+        nonlocal found
+        found = installed()
+        return found.packages
+
+    made: dict[str, Callable[[], Section]] = {
+        "packages": read_packages, "native": lambda: native(found), "code": lambda: dict(code(found)), "git": git,
+        "process": process, "interpreter": interpreter, "hardware": hardware, "blas": blas, "gpu": gpu,
+        "container": container, "torch": switches, "rng": rng, "data": lambda: _data(data),
+    }  # fmt: skip
+    said = {name: _section(name, make, seconds) for name, make in made.items()}
+    said["process"].setdefault("volatile", {})["seconds"] = seconds
+    return {name: said[name] for name in SECTIONS}
+
+
+def _section(name: str, make: Callable[[], Section], seconds: dict[str, float]) -> Section:
+    start = time.perf_counter()
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001  what is not known must not end a training run
+        return {"missing": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+    finally:
+        seconds[name] = round(time.perf_counter() - start, 3)
+
+
+def _data(places: Sequence[str | os.PathLike[str]]) -> Section:
+    said: Section = {}
+    for place in places:
+        path = Path(os.path.realpath(place))
+        name = path.name if path.name not in said else f"{path.parent.name}/{path.name}"
+        try:
+            said[name] = _digests(path)
+        except Exception as error:  # noqa: BLE001  one of several; the others are told nevertheless
+            said[name] = {"missing": str(error).partition("\n")[0]}
+    return said
+
+
+def _digests(path: Path) -> dict[str, str]:
+    from datacheck.cache.manifest import read_manifest  # noqa: PLC0415  only where data are named
+    from datacheck.cache.store import Folder  # noqa: PLC0415
+    from datacheck.errors import DatacheckError  # noqa: PLC0415
+
+    if path.is_dir():
+        try:
+            of_cache = read_manifest(Folder(path))
+        except DatacheckError:
+            pass  # no cache, then
+        else:
+            return {"kind": "cache", "digest": of_cache.digest, "content_root": of_cache.content_root}
+    return {"kind": "folder" if path.is_dir() else "file", "digest": _root(path)}
+
+
+def _root(path: Path) -> str:
+    from datacheck.sources.listing import digest_entry, list_files, target  # noqa: PLC0415
+
+    root, only = target(path)
+    listing = list_files(root, only=only)
+    return digest_value([[name, digest_entry(root, name)] for name in listing.entries.paths])
+
+
+# ------------------------------------------------------------------------------------------ two of them
+
+
+def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Difference]:
+    """Return what two captures say differently, in the order in which it explains a gap between two runs.
+
+    Returns:
+        Code, packages that are loaded, libraries, hardware, flags (interpreter, variables, threads, switches), data,
+        random states; then what cannot change a result by itself: packages that neither process has loaded, and the
+        commit. Empty where nothing differs.
+
+    Notes:
+        Not compared: the command line and the working folder (they belong to the run's configuration), variables that
+        only say where something lies, and random states of generators that were not seeded. A section that one of
+        both could not have is one difference, by the name of the section.
+    """
+    packages = _plain(a, b, "packages", "packages")
+    loaded = {name for side in (a, b) for name, said in side.get("packages", {}).items() if _says(said, "loaded")}
+    return [
+        *_plain(a, b, "code", "code"),
+        *_plain(a, b, "interpreter", "packages", "python "),
+        *(d for d in packages if d.name in loaded or d.name == "packages"),
+        *_plain(a, b, "native", "native"),
+        *(d for name in ("hardware", "gpu", "container") for d in _plain(a, b, name, "hardware", f"{name} ")),
+        *_plain(a, b, "blas", "hardware", "blas "),
+        *_flags(a, b),
+        *_plain(a, b, "data", "data"),
+        *_random(a, b),
+        *(d for d in packages if d.name not in loaded and d.name != "packages"),
+        *_plain(a, b, "git", "git"),
+    ]
+
+
+_WHEN = {"started", "none", "threads"}  # what was so when it was asked, or is told elsewhere
+
+
+def _says(said: Any, name: str) -> Any:
+    return said.get(name) if isinstance(said, dict) else None
+
+
+def _plain(
+    a: Mapping[str, Section], b: Mapping[str, Section], name: str, group: str, head: str = ""
+) -> list[Difference]:
+    one, other = a.get(name, {}), b.get(name, {})
+    if "missing" in one or "missing" in other:
+        same = one == other
+        return [] if same else [Difference(group, name, one.get("missing", "there"), other.get("missing", "there"))]
+    pairs = ((key, _compared(one.get(key)), _compared(other.get(key))) for key in sorted({*one, *other} - _WHEN))
+    return [Difference(group, f"{head}{key}", x, y) for key, x, y in pairs if x != y]
+
+
+def _compared(value: Any) -> Any:
+    return {k: v for k, v in value.items() if k != "loaded"} if isinstance(value, dict) else value
+
+
+def _flags(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[Difference]:
+    yield from _plain(a, b, "torch", "flags", "torch.")
+    for section, name, head in (
+        ("blas", "threads", "threads of "),
+        ("process", "flags", "sys.flags."),
+        ("process", "env", "$"),
+    ):
+        one, other = ({name: side.get(section, {}).get(name, {})} for side in (a, b))
+        yield from _plain(one, other, name, "flags", head)
+    for name in ("locale", "timezone", "start_method"):
+        x, y = (side.get("process", {}).get(name) for side in (a, b))
+        if x != y:
+            yield Difference("flags", name, x, y)
+
+
+def _random(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[Difference]:
+    one, other = a.get("rng", {}), b.get("rng", {})
+    for name in sorted({*one, *other} - {"missing"}):
+        pair = one.get(name) or {}, other.get(name) or {}
+        if all(said.get("seeded") for said in pair) and pair[0]["digest"] != pair[1]["digest"]:
+            yield Difference("rng", name, pair[0]["digest"], pair[1]["digest"])

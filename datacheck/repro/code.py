@@ -1,0 +1,104 @@
+"""The code that a process has really imported, and the state of the repository that its script lies in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from datacheck.digest import digest_bytes, digest_file
+from datacheck.repro.packages import Installed
+
+_OURS = f"{os.path.realpath(Path(__file__).parent.parent)}{os.sep}"
+_SECONDS = 20.0
+
+
+def code(found: Installed) -> dict[str, str]:
+    """Return the digest of each imported .py that no installed package owns, by its path below its root, sorted.
+
+    Notes:
+        The digest is that of the file as it is now. The standard library counts with the interpreter, datacheck by
+        its version. The root of ``models.decoder.dit`` is the folder that holds ``models``.
+    """
+    standard = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("stdlib", "platstdlib"))
+    installed = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("purelib", "platlib"))
+    said: dict[str, str] = {}
+    for name, file in _sources():
+        real = os.path.realpath(file)
+        if found.owner(real) is not None or (real.startswith(standard) and not real.startswith(installed)):
+            continue
+        try:
+            digest = digest_file(real)
+        except OSError:  # of an archive, or gone by now
+            digest = "missing"
+        path = _below_root(name, file)
+        if said.setdefault(path, digest) != digest:  # another file of that name
+            said["/".join(Path(file).parts[-2:])] = digest
+    return dict(sorted(said.items()))
+
+
+def _sources() -> Iterator[tuple[str, str]]:
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not (isinstance(file, str) and file.endswith(".py")) or os.path.realpath(file).startswith(_OURS):
+            continue
+        if Path(file).is_absolute() or Path(file).is_file():  # PyTorch gives some of its objects a file that is none
+            yield name, file
+
+
+def _below_root(name: str, file: str) -> str:
+    parts = Path(file).parts
+    words = name.split(".")
+    if parts[-1] == "__init__.py":
+        words.append("__init__")
+    fits = [*words[:-1], f"{words[-1]}.py"] == list(parts[-len(words) :])
+    return "/".join(parts[-len(words) :]) if fits else parts[-1]
+
+
+def git() -> dict[str, Any]:
+    """Return commit, whether tracked files are changed (dirty), the digest of what is, and the commits of submodules.
+
+    Notes:
+        Of the repository that the script lies in, or else the working folder. Files that git does not track do not
+        count here: those that were imported are in the section `code`.
+    """
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    folder = Path(main).resolve().parent if isinstance(main, str) and _apart(main) else Path.cwd()
+    try:
+        commit = _asked(folder, "rev-parse", "HEAD").decode().strip()
+        changes = _asked(folder, "diff", "--no-ext-diff", "--no-textconv", "--binary", "--submodule=short", "HEAD")
+        modules = _asked(folder, "ls-files", "--stage", "--full-name", ":/").decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return {"missing": "git is not installed"}
+    except subprocess.TimeoutExpired:
+        return {"missing": f"git did not answer within {_SECONDS:.0f} s"}
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        none = "not a git repository" in said
+        return {"missing": "the script lies in no git repository" if none else f"git: {said}"}
+    links = (line.partition("\t") for line in modules.splitlines() if line.startswith("160000 "))
+    return {
+        "commit": commit,
+        "dirty": bool(changes),
+        "diff": digest_bytes(changes) if changes else None,
+        "submodules": {path: entry.split()[1] for entry, _, path in links},
+    }
+
+
+def _apart(main: str) -> bool:
+    """Tell a script from a command that is installed, whose folder says nothing of the code."""
+    place = os.path.realpath(main)
+    return not place.startswith(_OURS) and Path(place).parent != Path(sys.executable).absolute().parent
+
+
+def _asked(folder: Path, *words: str) -> bytes:
+    quiet = ["-c", "core.fsmonitor=false", "-c", "core.quotePath=false"]  # starts nothing, changes nothing
+    env = {**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+    run = subprocess.run(
+        ["git", *quiet, *words], cwd=folder, env=env, capture_output=True, check=True, timeout=_SECONDS
+    )
+    return run.stdout

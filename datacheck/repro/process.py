@@ -1,0 +1,124 @@
+"""The process itself: how it was started, with which variables; what could be a secret is left out."""
+
+from __future__ import annotations
+
+import locale
+import multiprocessing
+import os
+import platform
+import re
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from datacheck.digest import digest_file
+
+_KEPT = re.compile(
+    r"(OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR|NUMBA|NPY|ATEN|TORCH|PYTORCH|CUBLAS|CUBLASLT|CUDNN|CUDA|NVIDIA|"
+    r"NVTE|NCCL|GLOO|HDF5|BLOSC|TRITON|XLA|JAX|HIP|ROCR|MIOPEN|LIGHTNING|PL|ACCELERATE|FLASH|XFORMERS|LC|GLIBC)_.*"
+    r"|TORCHINDUCTOR_.*|PYTHON(HASHSEED|OPTIMIZE|UTF8|DEVMODE|MALLOC|WARNINGS|SAFEPATH|NOUSERSITE|COERCECLOCALE)"
+    r"|LD_PRELOAD|LANG|LANGUAGE|TZ|TOKENIZERS_PARALLELISM|WORLD_SIZE|LOCAL_WORLD_SIZE"
+)
+_PATHS = re.compile(r"PYTHONPATH|PYTHONHOME|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|TMPDIR")
+_PLACE = re.compile(r".*_(HOME|DIR|PATH|ROOT|CACHE|FILE|PREFIX|FOLDER)")
+_PASSING = re.compile(r".*(RUN_ID|RESTART_COUNT|ERROR_FILE|PORT|STORE|_PID|SOCKET|_ADDR|VERSION_MODULES).*")
+_SECRET = re.compile(r"TOKEN(?!IZER)|KEY(?!S_PER)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH", re.IGNORECASE)
+_CREDENTIAL = re.compile(
+    r"://[^/\s@]*@"  # a URL with a user part
+    r"|\b(hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN )"
+    r"|[?&](sig|signature|token|key|password|x-amz-\w+)=",
+    re.IGNORECASE,
+)
+_LONG = re.compile(r"(?=[^/\s]*[a-z])(?=[^/\s]*[A-Z])(?=[^/\s]*[0-9])[A-Za-z0-9+=_-]{32,}")
+_HIDDEN = "***"
+
+
+def secret(name: str, value: str) -> bool:
+    """Tell whether a variable or option may hold a secret: by its name, or because its value looks like one."""
+    return bool(_SECRET.search(name) or _CREDENTIAL.search(value) or _LONG.search(value))
+
+
+def masked(words: list[str]) -> list[str]:
+    """Return a command line in which what may be a secret is ``***``."""
+    found, hide = [], False
+    for word in words:
+        name, sign, value = word.partition("=")
+        if hide and not word.startswith("-"):
+            found.append(_HIDDEN)
+        elif sign and secret(name, value):
+            found.append(f"{name}={_HIDDEN}")
+        else:
+            found.append(_HIDDEN if secret("", word) else word)
+        hide = word.startswith("-") and not sign and bool(_SECRET.search(word))
+    return found
+
+
+def process() -> dict[str, Any]:
+    """Return how this process was started.
+
+    Returns:
+        argv (secrets masked), cwd (without links), flags of the interpreter, env (variables that change what
+        libraries compute), paths (those that only say where something lies), dropped (names of variables that may hold
+        a secret), locale, timezone, start_method, umask; and `volatile`, which no comparison looks at.
+    """
+    env, paths, dropped, passing = _environment()
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    return {
+        "argv": masked(list(sys.argv)),
+        "cwd": os.path.realpath(Path.cwd()),
+        "flags": {name: getattr(sys.flags, name) for name in dir(sys.flags) if _plain_flag(name)},
+        "env": env,
+        "paths": paths,
+        "dropped": dropped,
+        "locale": [word for word in locale.getlocale() if word],
+        "timezone": list(time.tzname),
+        "start_method": multiprocessing.get_start_method(allow_none=True) or "default",
+        "umask": _umask(),
+        "volatile": {
+            "pid": os.getpid(), "host": socket.gethostname(), "executable": sys.executable, "script": main,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **passing,
+        },
+    }  # fmt: skip
+
+
+def _environment() -> tuple[dict[str, str], dict[str, str], list[str], dict[str, str]]:
+    env, paths, passing = {}, {}, {}
+    dropped = []
+    for name, value in sorted(os.environ.items()):
+        if not (_KEPT.fullmatch(name) or _PATHS.fullmatch(name)):
+            if _SECRET.search(name):
+                dropped.append(name)
+        elif secret(name, value):
+            dropped.append(name)
+        elif _PATHS.fullmatch(name) or _PLACE.fullmatch(name):
+            paths[name] = value
+        elif _PASSING.fullmatch(name):
+            passing[name] = value
+        else:
+            env[name] = value
+    return env, paths, dropped, passing
+
+
+def _plain_flag(name: str) -> bool:
+    return not name.startswith(("_", "n_")) and isinstance(getattr(sys.flags, name), int)
+
+
+def _umask() -> str:
+    with Path("/proc/self/status").open() as file:  # to ask the system for it is to change it, for all threads
+        for line in file:
+            if line.startswith("Umask:"):
+                return line.split()[1]
+    return ""
+
+
+def interpreter() -> dict[str, Any]:
+    """Return which Python this is."""
+    return {
+        "version": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "build": list(platform.python_build()),
+        "compiler": platform.python_compiler(),
+        "digest": digest_file(sys.executable),
+    }

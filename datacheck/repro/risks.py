@@ -1,0 +1,219 @@
+"""What of a process is not pinned: each risk with its value, why it matters and what mends it, by profile.
+
+Judged from a capture and what was seen of the run alone, so that a capture of another machine can be judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from datacheck.errors import UsageError
+from datacheck.repro.facts import PROFILES, WORKSPACES, Facts, Row, version
+from datacheck.repro.risky import kernel_rows, library_rows, loader_rows, package_rows
+
+
+def judge(
+    capture: Mapping[str, Any], profile: str = "same-machine", seen: Mapping[str, Any] | None = None
+) -> list[Row]:
+    """Return what was looked at, risks first.
+
+    Args:
+        capture: the sections of `datacheck.repro.capture`.
+        profile: "fast": what costs no speed, so that two runs see the same data and draw the same numbers;
+            "same-machine": two runs on this machine give the same bits; "strict": also what differs between machines.
+        seen: what a run has shown (`seeded`, `loaders`, `kernels`); nothing where none was run.
+
+    Raises:
+        UsageError: there is no such profile.
+    """
+    if profile not in PROFILES:
+        msg = f"no profile is called {profile!r}; there are {', '.join(PROFILES)}"
+        raise UsageError(msg)
+    facts = Facts(capture, seen or {}, PROFILES.index(profile))
+    judges = (
+        _process, _seeds, _cpu, _gpu, _precision, package_rows, library_rows, loader_rows, kernel_rows,
+    )  # fmt: skip
+    rows = [row for judged in judges for row in judged(facts)]
+    order = {"risk": 0, "unknown": 1, "note": 2, "ok": 3}
+    return sorted(rows, key=lambda row: order[row.state])
+
+
+# ------------------------------------------------------------------------------------------ the process
+
+
+def _process(facts: Facts) -> Iterator[Row]:
+    value = facts.env.get("PYTHONHASHSEED", "random")
+    yield facts.row(
+        "PYTHONHASHSEED", value, value == "random", "fast",
+        "The order of sets of texts, and hash(text), are other ones in each process. Only a variable that is there "
+        "before Python starts changes it.", shell="export PYTHONHASHSEED=0",
+    )  # fmt: skip
+    preload = facts.env.get("LD_PRELOAD")
+    if preload:
+        yield Row("LD_PRELOAD", preload, "note", "Puts other functions in the place of those of all libraries.")
+    git = facts.capture.get("git", {})
+    if "missing" in git:
+        yield Row("git", git["missing"], "note", "Nothing says which version this code is; its digests are captured.")
+    else:
+        dirty = bool(git.get("dirty"))
+        yield facts.row(
+            "git", f"{str(git.get('commit'))[:12]}{' with changes' if dirty else ''}", dirty, "strict",
+            "The commit is not the code that runs.", do="Commit the changes.",
+        )  # fmt: skip
+
+
+_SEEDED = {
+    "random": ("random.seed(0)", "Python's random"),
+    "numpy": ("numpy.random.seed(0)", "NumPy's global generator"),
+    "torch": ("torch.manual_seed(0)", "PyTorch's generator"),
+    "cuda": ("torch.cuda.manual_seed_all(0)", "PyTorch's generators of the GPUs"),
+}
+
+
+def _seeds(facts: Facts) -> Iterator[Row]:
+    said = facts.section("rng")
+    for name, (line, words) in _SEEDED.items():
+        if name not in said:
+            continue
+        seeded = facts.seen.get("seeded", {}).get(name, said[name].get("seeded"))
+        value = {True: "seeded", False: "not seeded", None: "cannot be told"}[seeded]
+        why = f"{words} starts from random bits: weights, order and augmentation are other ones in each run."
+        if not facts.seen.get("ran") and not seeded:
+            seeded, value, why = None, "no script was run", f"Whether {words} is seeded shows when a script runs."
+        yield facts.row(f"seed of {name}", value, None if seeded is None else not seeded, "fast", why, python=line)
+
+
+# ------------------------------------------------------------------------------------------ kernels and flags
+
+
+def _cpu(facts: Facts) -> Iterator[Row]:
+    torch = facts.torch
+    if not torch:
+        yield Row("PyTorch", "not loaded", "unknown", "Its switches could not be looked at.")
+        return
+    threads = torch.get("get_num_threads")
+    pinned = "OMP_NUM_THREADS" in facts.env or "MKL_NUM_THREADS" in facts.env
+    lines = " ".join(f"{name}_NUM_THREADS={threads}" for name in ("OMP", "MKL", "OPENBLAS"))
+    yield facts.row(
+        "threads", f"{threads}{'' if pinned else ', as many as the machine has'}", not pinned, "strict",
+        "Sums over many numbers, and some matrix products, have other last bits with another number of threads.",
+        shell=f"export {lines}", python=f"torch.set_num_threads({threads})",
+    )  # fmt: skip
+    on, warns = (torch.get(f"{n}deterministic_algorithms_{w}enabled") for n, w in (("are_", ""), ("is_", "warn_only_")))
+    alone = threads == 1 and not facts.gpu
+    where = (
+        "On a GPU scatter, index_add, index_put, interpolate and convolutions backward add in any order"
+        if (facts.gpu)
+        else "On the CPU index_put_(accumulate=True), the usual way to voxelise, adds in any order with several threads"
+    )
+    why = f"{where}: other bits in each run."
+    if on and warns:
+        why = "Operations that have no deterministic kernel run nevertheless, and only warn, each once."
+    value = ("on, warn_only" if warns else "on") if on else "off"
+    yield facts.row(
+        "deterministic algorithms", value, not facts.deterministic and not alone, "same-machine", why,
+        python="torch.use_deterministic_algorithms(True)",
+    )  # fmt: skip
+    filled = torch.get("utils.deterministic.fill_uninitialized_memory", True)
+    yield facts.row(
+        "fill_uninitialized_memory", filled, bool(on) and not filled, "strict",
+        "Memory of torch.empty holds what was there before.",
+        python="torch.utils.deterministic.fill_uninitialized_memory = True",
+    )  # fmt: skip
+    yield facts.row(
+        "flush_denormal", torch.get("flush_denormal"), bool(torch.get("flush_denormal")), "strict",
+        "Smallest numbers become 0 in this thread: a library built with -ffast-math does that to the whole process "
+        "when it is loaded, and whether threads have it depends on when they were started.",
+        do="Find the library (datacheck repro capture, section native), or set torch.set_flush_denormal yourself.",
+    )  # fmt: skip
+    if torch.get("inductor.max_autotune"):
+        yield facts.row(
+            "inductor max_autotune", "on", not facts.deterministic, "same-machine",
+            "torch.compile measures which kernel is fastest, and takes another one on another day.",
+            python="torch._inductor.config.max_autotune = False",
+        )  # fmt: skip
+
+
+def _gpu(facts: Facts) -> Iterator[Row]:
+    torch = facts.torch
+    if not facts.gpu:
+        if torch:
+            yield Row("GPU", "none that PyTorch can use", "note", "Switches of cuDNN, cuBLAS, TF32 were not judged.")
+        return
+    benchmark = torch.get("backends.cudnn.benchmark")
+    yield facts.row(
+        "cudnn.benchmark", benchmark, bool(benchmark), "same-machine",
+        "cuDNN measures which algorithm is fastest and takes another one on another day, whatever the seed; "
+        "Lightning's Trainer(benchmark=True) sets it.", python="torch.backends.cudnn.benchmark = False",
+    )  # fmt: skip
+    either = facts.torch.get("backends.cudnn.deterministic") or torch.get("are_deterministic_algorithms_enabled")
+    yield facts.row(
+        "cudnn.deterministic", torch.get("backends.cudnn.deterministic"), not either, "same-machine",
+        "Convolutions may take algorithms that add in any order, above all backward. Deterministic algorithms imply "
+        "it.",
+        python="torch.backends.cudnn.deterministic = True",
+    )  # fmt: skip
+    yield from _workspace(facts)
+    used = [n for n in ("flash", "mem_efficient", "cudnn") if torch.get(f"backends.cuda.{n}_sdp_enabled")]
+    yield facts.row(
+        "attention (SDPA)", ", ".join(used) or "math", bool(used) and not facts.deterministic, "same-machine",
+        "Backward of flash, memory-efficient and cuDNN attention adds in any order unless deterministic algorithms are "
+        "on and raise (warn_only leaves them as they are).", python="torch.use_deterministic_algorithms(True)",
+    )  # fmt: skip
+
+
+def _workspace(facts: Facts) -> Iterator[Row]:
+    """Judge CUBLAS_WORKSPACE_CONFIG: which versions ask for it, and whether it came in time.
+
+    Reference: pytorch#85447 (workspaces per handle and stream), pytorch#161749 (merged 2025-10-03: the requirement and
+    its check are gone, in 2.10 and later), pytorch#15359 (set too late it does nothing).
+    """
+    cuda = facts.section("gpu").get("cuda")
+    value = facts.env.get("CUBLAS_WORKSPACE_CONFIG", "not set")
+    if not cuda or version(cuda) < (10, 2) or version(str(facts.torch.get("version"))) >= (2, 10):
+        yield Row("CUBLAS_WORKSPACE_CONFIG", f"{value}, not needed by this version", "ok")
+        return
+    line = f"export CUBLAS_WORKSPACE_CONFIG={WORKSPACES[0]}"
+    raises = facts.deterministic
+    why = (
+        "PyTorch before 2.10 raises in the first matrix product while deterministic algorithms are on"
+        if raises
+        else "Without it cuBLAS may choose another algorithm where several streams are used"
+    )
+    late = facts.seen.get("workspace_late")
+    if value in WORKSPACES and late:
+        why, value = "It was set when CUDA had started already: cuBLAS does not read it again.", f"{value}, too late"
+    bad = value not in WORKSPACES
+    yield facts.row("CUBLAS_WORKSPACE_CONFIG", value, bad, "same-machine", f"{why.rstrip('.')}.", shell=line)
+
+
+def _precision(facts: Facts) -> Iterator[Row]:
+    torch = facts.torch
+    if not facts.gpu:
+        return
+    conv = torch.get("backends.cudnn.conv.fp32_precision")
+    tf32 = {
+        "convolutions": conv == "tf32" if conv is not None else bool(torch.get("backends.cudnn.allow_tf32")),
+        "matrix products": "tf32" in {torch.get("backends.cuda.matmul.fp32_precision")}
+        or torch.get("backends.cuda.matmul.allow_tf32") is True,
+    }
+    on = [name for name, used in tf32.items() if used]
+    yield facts.row(
+        "TF32", ", ".join(on) or "off", bool(on), "strict",
+        "float32 is computed with 10 bits of mantissa on GPUs that can: equal from run to run, other results on other "
+        "GPUs. PyTorch has it on for convolutions by default.",
+        python='torch.set_float32_matmul_precision("highest"); torch.backends.cudnn.allow_tf32 = False',
+    )  # fmt: skip
+    names = (
+        "allow_fp16_reduced_precision_reduction",
+        "allow_bf16_reduced_precision_reduction",
+        "allow_fp16_accumulation",
+    )
+    for name in names:
+        value = torch.get(f"backends.cuda.matmul.{name}")
+        if value is not None:
+            yield facts.row(
+                name, value, value is True, "strict", "Sums of products may be rounded on the way, as the GPU likes.",
+                python=f"torch.backends.cuda.matmul.{name} = False",
+            )  # fmt: skip

@@ -1,0 +1,286 @@
+"""A capture says what a process is, the same twice, and names what was changed; secrets stay out."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from datacheck.cache import open_cache
+from datacheck.cache.find import find_caches
+from datacheck.repro import capture as capture_here
+from datacheck.repro import native as native_module
+from datacheck.repro.capture import SECTIONS, differences
+from datacheck.repro.packages import Installed, installed
+
+LIBRARY = Path(find_spec("_bisect").origin)  # a small one that has a build id, whatever compiled it
+SAY = "\nimport json, sys, datacheck.repro\njson.dump(datacheck.repro.capture(), open(sys.argv[1], 'w'))\n"
+
+
+@pytest.fixture
+def captured(tmp_path, repository):
+    """Capture a process of its own that runs some lines first; the sections as they were written."""
+    count = 0
+
+    def captured(lines="", *, env=None, cwd=None, args=()):
+        nonlocal count
+        count += 1
+        script = tmp_path / "script" / "train.py"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(lines + SAY)
+        out = tmp_path / f"{count}.json"
+        kept = {k: v for k, v in os.environ.items() if k not in {"PYTHONHASHSEED", "OMP_NUM_THREADS"}}
+        kept["PYTHONPATH"] = os.pathsep.join([str(repository), *(env or {}).pop("paths", [])])
+        command = [sys.executable, str(script), str(out), *args]
+        subprocess.run(command, cwd=cwd or tmp_path, env=kept | (env or {}), check=True, timeout=120)
+        return json.loads(out.read_text())
+
+    return captured
+
+
+def names(a, b):
+    return [(d.section, d.name) for d in differences(a, b)]
+
+
+def test_two_processes_of_the_same_give_no_difference(captured, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    lines = "import torch, numpy\ntorch.manual_seed(0); numpy.random.seed(0)\n"
+    a = captured(lines, cwd=tmp_path / "real")
+    b = captured(lines, cwd=tmp_path / "link")
+    assert tuple(a) == SECTIONS
+    assert differences(a, b) == []
+    assert a["process"]["cwd"] == b["process"]["cwd"] == str(tmp_path / "real")
+    assert a["process"]["volatile"]["pid"] != b["process"]["volatile"]["pid"]
+
+
+def install(folder, version, *, value=0):
+    """Lay down a package as pip does: a module and its RECORD."""
+    info = folder / f"planted-{version}.dist-info"
+    info.mkdir(parents=True)
+    module = folder / "planted.py"
+    module.write_text(f"value = {value}\n")
+    digest = urlsafe_b64encode(sha256(module.read_bytes()).digest()).rstrip(b"=").decode()
+    (info / "RECORD").write_text(f"planted.py,sha256={digest},{module.stat().st_size}\n{info.name}/RECORD,,\n")
+    return str(folder)
+
+
+def test_another_version_of_a_package_is_named(captured, tmp_path):
+    old, new, changed = (install(tmp_path / v, v[:3], value=i) for i, v in enumerate(("1.0", "2.0", "1.0-changed")))
+    a, b, c = (captured("import planted\n", env={"paths": [place]}) for place in (old, new, changed))
+    assert names(a, b) == [("packages", "planted")]
+    assert (a["packages"]["planted"]["version"], b["packages"]["planted"]["version"]) == ("1.0", "2.0")
+    assert names(a, c) == [("packages", "planted")]  # the same version of other files
+    assert "planted.py" not in a["code"]
+
+
+def test_a_package_that_nobody_imports_comes_last(captured, tmp_path):
+    old, new = (install(tmp_path / v, v) for v in ("1.0", "2.0"))
+    a = captured("", env={"paths": [old]})
+    b = captured("", env={"paths": [new], "NCCL_ALGO": "Ring"})
+    assert names(a, b) == [("flags", "$NCCL_ALGO"), ("packages", "planted")]
+
+
+def test_the_library_that_is_loaded_is_named(captured, tmp_path):
+    built = tmp_path / "_ext.so"
+    shutil.copy(LIBRARY, built)
+    with built.open("rb") as file:
+        said = native_module.build_id(file)
+    lines = f"import ctypes\nctypes.CDLL({str(built)!r})\n"
+    a = captured(lines)
+    data = built.read_bytes()
+    planted = bytearray.fromhex(said)
+    planted[0] ^= 255
+    built.write_bytes(data.replace(bytes.fromhex(said), bytes(planted)))  # a byte of the note, as another build has
+    b = captured(lines)
+    assert names(a, b) == [("native", "_ext.so")]
+    assert a["native"]["_ext.so"] == {
+        "digest": xxhash.xxh3_128_hexdigest(data), "build_id": said, "intact": None, "owner": None,
+    }  # fmt: skip
+    assert b["native"]["_ext.so"]["build_id"] == planted.hex()
+
+
+def test_a_library_of_a_package_is_held_against_its_record(captured, tmp_path):
+    folder = tmp_path / "site"
+    info = folder / "pointnet2-1.0.dist-info"
+    info.mkdir(parents=True)
+    shutil.copy(LIBRARY, folder / "_pointnet2.so")
+    digest = urlsafe_b64encode(sha256(LIBRARY.read_bytes()).digest()).rstrip(b"=").decode()
+    (info / "RECORD").write_text(f"_pointnet2.so,sha256={digest},1\n")
+    lines = f"import ctypes\nctypes.CDLL({str(folder / '_pointnet2.so')!r})\n"
+    whole = captured(lines, env={"paths": [str(folder)]})["native"]["_pointnet2.so"]
+    assert (whole["owner"], whole["intact"]) == ("pointnet2", True)
+    with (folder / "_pointnet2.so").open("ab") as file:
+        file.write(b"\0")
+    assert captured(lines, env={"paths": [str(folder)]})["native"]["_pointnet2.so"]["intact"] is False
+
+
+def test_a_library_that_was_replaced_after_it_was_loaded_is_told(tmp_path):
+    maps = tmp_path / "maps"
+    maps.write_text(
+        f"7f0-7f1 r-xp 00000000 fe:00 1    {LIBRARY}\n"
+        "7f2-7f3 r-xp 00000000 fe:00 2    /opt/my code/_ext.so (deleted)\n"
+        "7f4-7f5 r--p 00000000 fe:00 3    /opt/data.so\n"
+    )
+    said = native_module.native(Installed(), str(maps))
+    assert sorted(said) == sorted(["_ext.so", LIBRARY.name])
+    assert said["_ext.so"] == {"missing": "the file was replaced or removed after it was loaded", "owner": None}
+    assert said[LIBRARY.name]["owner"] == "interpreter"
+
+
+def test_another_number_of_threads_is_named(captured):
+    lines = "import sys, torch\ntorch.set_num_threads(int(sys.argv[2]))\n"
+    a, b = captured(lines, args=["1"]), captured(lines, args=["3"])
+    assert [(d.section, d.name, d.a, d.b) for d in differences(a, b)] == [("flags", "torch.get_num_threads", 1, 3)]
+
+
+def test_a_switch_and_a_variable_are_named(captured):
+    lines = "import sys, torch\ntorch.backends.cudnn.benchmark = sys.argv[2] == 'yes'\n"
+    a = captured(lines, args=["no"])
+    b = captured(lines, args=["yes"], env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})
+    assert names(a, b) == [("flags", "torch.backends.cudnn.benchmark"), ("flags", "$CUBLAS_WORKSPACE_CONFIG")]
+
+
+def test_code_is_what_was_imported_and_nobody_installed(captured, tmp_path):
+    place = tmp_path / "script"
+    (place / "models").mkdir(parents=True)
+    (place / "models/__init__.py").touch()
+    (place / "models/dit.py").write_text("width = 1\n")
+    (place / "unused.py").touch()
+    a = captured("import models.dit, click\n")
+    assert a["code"]["models/dit.py"] == xxhash.xxh3_128_hexdigest(b"width = 1\n")
+    assert sorted(a["code"]) == ["models/__init__.py", "models/dit.py", "train.py"]
+    (place / "models/dit.py").write_text("width = 2\n")
+    assert names(a, captured("import models.dit, click\n")) == [("code", "models/dit.py")]
+
+
+def git(folder, *words):
+    named = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    return subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_state_of_the_repository(captured, tmp_path):
+    script = tmp_path / "script"
+    assert captured()["git"] == {"missing": "the script lies in no git repository"}
+    (script / "notes").write_text("one\n")
+    git(script, "init", "-q")
+    git(script, "add", ".")
+    git(script, "commit", "-qm", "first")
+    clean = captured()
+    commit = git(script, "rev-parse", "HEAD").strip()
+    assert clean["git"] == {"commit": commit, "dirty": False, "diff": None, "submodules": {}}
+    (script / "out").write_text("a result: git does not track it\n")
+    assert differences(clean, captured()) == []
+    (script / "notes").write_text("two\n")
+    dirty = captured()
+    assert names(clean, dirty) == [("git", "diff"), ("git", "dirty")]
+    (script / "notes").write_text("three\n")
+    assert names(dirty, captured()) == [("git", "diff")]
+    assert captured(env={"PATH": "/nowhere"})["git"] == {"missing": "git is not installed"}
+
+
+SECRETS = {
+    "HF_TOKEN": "hush-1", "NCCL_API_KEY": "hush-2", "CUDA_SECRET": "hush-3", "TORCH_PASSWORD": "hush-4",
+    "HDF5_PLUGIN": "https://me:hush-5@host/x", "OMP_ODD": "ghp_hush6hush6hush6", "PL_X": "AKIAhush7HUSH7HUSH7",
+}  # fmt: skip
+
+
+def test_secrets_are_left_out(captured):
+    plain = {"TOKENIZERS_PARALLELISM": "false", "NCCL_ALGO": "Ring", "UNRELATED": "hush-8"}
+    args = ["--api-key=hush-9", "--token", "hush-10", "--url", "s3://me:hush-11@host/bucket", "--lr", "0.1"]
+    said = captured(env=SECRETS | plain, args=args)
+    assert "hush" not in json.dumps(said).lower()
+    assert said["process"]["env"]["TOKENIZERS_PARALLELISM"] == "false"
+    assert said["process"]["env"]["NCCL_ALGO"] == "Ring"
+    assert set(SECRETS) <= set(said["process"]["dropped"])
+    assert said["process"]["argv"][2:] == ["--api-key=***", "--token", "***", "--url", "***", "--lr", "0.1"]
+
+
+def test_what_cannot_be_had_says_why(monkeypatch):
+    def broken(*_):
+        msg = "no luck\nat all"
+        raise RuntimeError(msg)
+
+    module = sys.modules["datacheck.repro.capture"]  # the package's own name is that of the function
+    monkeypatch.setattr(module, "native", broken)
+    monkeypatch.setattr(module, "process", broken)
+    said = capture_here(data=["/nowhere/at/all"])
+    assert said["native"] == {"missing": "RuntimeError: no luck"}
+    assert said["process"]["missing"] == "RuntimeError: no luck"
+    assert "no such file" in said["data"]["all"]["missing"]
+    assert said["hardware"]["cpus"] == os.cpu_count()
+    monkeypatch.undo()
+    other = capture_here()
+    assert ("native", "native") in names(said, other)
+
+
+def test_a_capture_changes_nothing_and_loads_nothing(captured):
+    lines = """
+import random, sys
+import numpy
+import datacheck.repro
+before = random.getstate(), str(numpy.random.get_state()), dict(__import__("os").environ)
+datacheck.repro.capture()
+assert before == (random.getstate(), str(numpy.random.get_state()), dict(__import__("os").environ))
+assert not {"torch", "zarr", "dask", "yaml", "pydantic"} & set(sys.modules)
+"""
+    assert captured(lines)["torch"] == {"missing": "PyTorch is not loaded"}
+
+
+def test_random_states_count_where_they_were_seeded(captured):
+    seeded = "import torch, numpy\ntorch.manual_seed({0}); numpy.random.seed({0})\n"
+    unseeded = captured("import torch\n")
+    assert [unseeded["rng"][name]["seeded"] for name in ("random", "numpy", "torch")] == [None, False, False]
+    a, b = captured(seeded.format(1)), captured(seeded.format(2))
+    assert names(a, b) == [("code", "train.py"), ("rng", "numpy"), ("rng", "torch")]
+    assert ("rng", "torch") not in names(a, unseeded)
+
+
+def test_installed_packages_with_their_twins(monkeypatch, tmp_path):
+    first, second = (install(tmp_path / name, version) for name, version in (("a", "1.0"), ("b", "0.9")))
+    (tmp_path / "a/planted-1.0.dist-info/direct_url.json").write_text('{"dir_info": {"editable": true}}')
+    (tmp_path / "b/old.egg-info").mkdir()
+    (tmp_path / "b/old.egg-info/PKG-INFO").write_text("Metadata-Version: 2.1\nName: Old_Name\nVersion: 3\n")
+    monkeypatch.setattr(sys, "path", [first, second])
+    found = installed()
+    assert found.packages["planted"]["version"] == "1.0"
+    assert found.packages["planted"]["shadowed"] == ["0.9"]
+    assert found.packages["planted"]["editable"] is True
+    assert found.packages["old-name"] == {"version": "3", "record": None}
+    assert found.owner(str(tmp_path / "a/planted.py")).package == "planted"
+
+
+def test_where_a_package_is_installed_does_not_count(monkeypatch, tmp_path):
+    records = []
+    for name in ("a", "b"):
+        place = Path(install(tmp_path / name, "1.0"))
+        with (place / "planted-1.0.dist-info/RECORD").open("a") as file:  # a command names its interpreter
+            digest = urlsafe_b64encode(sha256(name.encode()).digest()).rstrip(b"=").decode()
+            file.write(f"../../../bin/planted,sha256={digest},20\n__pycache__/planted.cpython-311.pyc,,\n")
+        monkeypatch.setattr(sys, "path", [str(place)])
+        records.append(installed().packages["planted"]["record"])
+    assert records[0] == records[1] is not None
+
+
+def test_data_are_told_by_their_digests(tmp_path, repository):
+    with tarfile.open(repository / "tests/golden/1-plain.tar.xz") as archive:
+        archive.extractall(tmp_path / "cache", filter="data")
+    cache = next(iter(find_caches(tmp_path / "cache")))
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for i in range(3):
+        (folder / f"{i}.npy").write_bytes(bytes([i]) * 100)
+    a = capture_here(data=[cache, folder, folder / "0.npy"])["data"]
+    assert a[cache.name]["content_root"] == json.loads((cache / "manifest.json").read_text())["content_root"]
+    assert len(open_cache(cache)) > 0
+    (folder / "1.npy").write_bytes(bytes([1]) * 99 + b"\2")
+    b = capture_here(data=[cache, folder, folder / "0.npy"])["data"]
+    assert [name for name in a if a[name] != b[name]] == ["data"]

@@ -1,0 +1,339 @@
+"""Risks are facts: judged by version, switch and profile, shown by probes, mended by the lines that are printed."""
+
+import json
+import os
+import subprocess
+import sys
+from copy import deepcopy
+
+import pytest
+
+from datacheck.errors import UsageError
+from datacheck.repro.facts import PROFILES
+from datacheck.repro.risks import judge
+
+COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro"]
+
+SEED = {  # the run of seed 000: PyTorch 2.0.1, CUDA 11.7, Lightning's benchmark=True, a PointNet2 built by hand
+    "process": {"env": {}},
+    "packages": {"torch": {"version": "2.0.1", "record": "a", "loaded": True}},
+    "native": {"pointnet2_ops/_ext.cpython-39-x86_64-linux-gnu.so": {
+        "digest": "5f" * 16, "build_id": None, "owner": None, "intact": None}},
+    "code": {"train_lightning.py": "1" * 32, "models/backbone/pointnet2.py": "2" * 32},
+    "git": {"commit": "c" * 40, "dirty": False, "diff": None, "submodules": {}},
+    "gpu": {"devices": [{"name": "NVIDIA GeForce RTX 4090"}], "cuda": "11.7", "hip": None, "started": True},
+    "torch": {
+        "version": "2.0.1", "get_num_threads": 16, "are_deterministic_algorithms_enabled": False,
+        "is_deterministic_algorithms_warn_only_enabled": False, "backends.cudnn.benchmark": True,
+        "backends.cudnn.deterministic": False, "backends.cudnn.allow_tf32": True,
+        "backends.cuda.matmul.allow_tf32": False, "backends.cuda.flash_sdp_enabled": True,
+        "backends.cuda.mem_efficient_sdp_enabled": True, "flush_denormal": False,
+        "backends.cuda.matmul.allow_fp16_reduced_precision_reduction": True,
+    },
+    "rng": {name: {"digest": "0", "seeded": True} for name in ("random", "numpy", "torch", "cuda")},
+}  # fmt: skip
+RAN = {"ran": True, "seeded": {"random": True, "numpy": True}}
+
+
+def changed(**sections):
+    said = deepcopy(SEED)
+    for name, values in sections.items():
+        said[name] |= values
+    return said
+
+
+def risks(capture, profile="same-machine", seen=RAN):
+    return {row.name for row in judge(capture, profile, seen) if row.state == "risk"}
+
+
+def row(capture, name, profile="same-machine", seen=RAN):
+    return next(row for row in judge(capture, profile, seen) if row.name == name)
+
+
+def test_the_seed_run_is_explained():
+    assert risks(SEED) == {
+        "PYTHONHASHSEED", "deterministic algorithms", "cudnn.benchmark", "cudnn.deterministic", "attention (SDPA)",
+        "CUBLAS_WORKSPACE_CONFIG", "pointnet2_ops",
+    }  # fmt: skip
+    assert risks(SEED, "fast") == {"PYTHONHASHSEED"}
+    more = {"threads", "TF32", "allow_fp16_reduced_precision_reduction"}
+    assert risks(SEED, "strict") == risks(SEED) | more
+
+
+PINNED = {
+    "process": {"env": {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "16", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}},
+    "torch": {
+        "are_deterministic_algorithms_enabled": True, "backends.cudnn.benchmark": False,
+        "backends.cudnn.allow_tf32": False, "backends.cuda.matmul.allow_fp16_reduced_precision_reduction": False,
+    },
+}  # fmt: skip
+
+
+def test_a_pinned_run_has_no_risk_but_what_no_switch_reaches():
+    assert risks(changed(**PINNED), "strict") == {"pointnet2_ops"}
+    alone = changed(**PINNED)
+    alone["native"] = {}  # models/backbone/pointnet2.py is the user's own model, and no such package
+    for profile in PROFILES:
+        assert risks(alone, profile) == set()
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "needed"),
+    [
+        ("1.13.1+cu116", "11.6", True), ("2.0.1", "11.7", True), ("2.9.1+cu128", "12.8", True),
+        ("2.10.0+cu128", "12.8", False), ("2.13.0", "13.0", False), ("2.0.1", "10.1", False), ("2.0.1", None, False),
+    ],
+)  # fmt: skip
+def test_which_version_needs_a_workspace(version, cuda, needed):
+    said = changed(
+        torch={"version": version, "are_deterministic_algorithms_enabled": True}, gpu={"cuda": cuda, "hip": "6"}
+    )
+    assert ("CUBLAS_WORKSPACE_CONFIG" in risks(said)) is needed
+    if needed:
+        assert "raises in the first matrix product" in row(said, "CUBLAS_WORKSPACE_CONFIG").why
+
+
+@pytest.mark.parametrize("value", [":4096:8", ":16:8"])
+def test_a_workspace_that_comes_too_late_is_a_risk(value):
+    said = changed(process={"env": {"CUBLAS_WORKSPACE_CONFIG": value}})
+    assert "CUBLAS_WORKSPACE_CONFIG" not in risks(said)
+    found = row(said, "CUBLAS_WORKSPACE_CONFIG", seen=RAN | {"workspace_late": True})
+    assert (found.state, found.value) == ("risk", f"{value}, too late")
+    assert "CUBLAS_WORKSPACE_CONFIG" in risks(changed(process={"env": {"CUBLAS_WORKSPACE_CONFIG": ":1024:2"}}))
+
+
+def test_warnings_do_not_pin():
+    torch = {"are_deterministic_algorithms_enabled": True, "is_deterministic_algorithms_warn_only_enabled": True}
+    found = row(changed(torch=torch), "deterministic algorithms")
+    assert (found.state, found.value) == ("risk", "on, warn_only")
+    assert "attention (SDPA)" in risks(changed(torch=torch))
+    assert "cudnn.deterministic" not in risks(changed(torch=torch))
+
+
+def test_one_thread_and_no_gpu_need_no_switch():
+    said = changed(torch={"get_num_threads": 1}, gpu={"devices": []})
+    assert "deterministic algorithms" not in risks(said)
+    assert "deterministic algorithms" in risks(changed(torch={"get_num_threads": 2}, gpu={"devices": []}))
+    assert "pointnet2_ops" not in risks(said)
+
+
+@pytest.mark.parametrize(
+    ("library", "name"),
+    [
+        ("pointnet2_cuda.cpython-38-x86_64-linux-gnu.so", "pointnet2_ops"),
+        ("torch_scatter/_scatter_cuda.so", "torch_scatter"), ("MinkowskiEngineBackend/_C.so", "MinkowskiEngine"),
+        ("torchsparse/backend.so", "torchsparse"), ("spconv/core_cc.so", "spconv"),
+        ("nvdiffrast_plugin.so", "nvdiffrast"), ("flash_attn_2_cuda.so", "flash_attn"),
+        ("xformers/_C_flashattention.so", "xformers"), ("pytorch3d/_C.so", "pytorch3d"),
+    ],
+)  # fmt: skip
+def test_a_risky_package_is_known_by_its_library(library, name):
+    said = deepcopy(SEED)
+    said["native"] = {library: {"digest": "1" * 32, "build_id": None, "owner": None, "intact": None}}
+    assert name in risks(said)
+    by_package = deepcopy(SEED) | {"native": {}}
+    assert name not in risks(by_package)
+    by_package["packages"][name.lower().replace("_", "-")] = {"version": "1", "record": None, "loaded": True}
+    assert name in risks(by_package)
+
+
+def test_an_install_that_is_not_what_was_recorded():
+    said = changed(native={"torch/lib/libtorch_cpu.so": {
+        "digest": "1" * 32, "build_id": None, "owner": "torch", "intact": False}})  # fmt: skip
+    assert "torch/lib/libtorch_cpu.so" in risks(said, "fast")
+    said["packages"]["torch"]["shadowed"] = ["1.13.1"]
+    assert row(said, "torch").value == "2.0.1 hides 1.13.1"
+
+
+def test_what_could_not_be_looked_at_is_not_passed():
+    said = {name: {"missing": "no luck"} for name in SEED}
+    states = {row.name: row.state for row in judge(said, "strict")}
+    assert states["PyTorch"] == "unknown"
+    assert {row.state for row in judge(SEED, "strict", {}) if row.name.startswith("seed of")} == {"ok"}
+    unseeded = changed(rng={"random": {"digest": "0", "seeded": None}})
+    assert row(unseeded, "seed of random", seen={}).state == "unknown"
+    with pytest.raises(UsageError, match="there are fast, same-machine, strict"):
+        judge(SEED, "paranoid")
+
+
+# ------------------------------------------------------------------------------------------ real scripts
+
+SCRIPT = """
+import sys
+import torch
+print("arguments", sys.argv[1:], __name__)
+
+class Points(torch.utils.data.Dataset):
+    epoch = 0
+    def set_epoch(self, epoch): self.epoch = epoch
+    def __len__(self): return 12
+    def __getitem__(self, i): return torch.full((3,), float(i)) {noise}
+
+if __name__ == "__main__":
+    loader = torch.utils.data.DataLoader(Points(), batch_size=4, num_workers=1, persistent_workers={persistent})
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(2):
+        for batch in loader:
+            model(batch).sum().backward()
+            optimizer.step()
+            print("stepped", flush=True)
+    print("trained")
+"""
+
+
+@pytest.fixture
+def check(tmp_path, repository):
+    """Run `datacheck repro check`; returns (exit code, standard output, standard error)."""
+
+    def check(*words, env=None):
+        kept = {k: v for k, v in os.environ.items() if k not in {"PYTHONHASHSEED", "OMP_NUM_THREADS"}}
+        kept |= {"PYTHONPATH": str(repository)} | (env or {})
+        run = subprocess.run(
+            [*COMMAND, *map(str, words)],
+            cwd=tmp_path,
+            env=kept,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        return run.returncode, run.stdout, run.stderr
+
+    return check
+
+
+def write(tmp_path, text):
+    (tmp_path / "train.py").write_text(text)
+
+
+def test_a_script_is_run_to_its_first_step_and_judged(check, tmp_path):
+    write(tmp_path, SCRIPT.format(noise="+ torch.rand(3)", persistent=True))
+    code, out, err = check("check", "--", "train.py", "--lr", "3")
+    assert code == 1, err
+    assert "arguments ['--lr', '3'] __main__" in out
+    assert "stepped" not in out
+    assert "judged after 1 step of an optimizer" in out
+    assert "seed of torch = not seeded" in out
+    assert "of 4 samples differ between 1 and 2 workers" in out
+    assert "epoch of loader 1 = 1 here, 0 in workers" in out
+
+
+def test_the_printed_lines_pin_the_script(check, tmp_path):
+    text = SCRIPT.format(noise="", persistent=False)
+    write(tmp_path, text)
+    code, out, err = check("check", "--print-fix", "--", "train.py")
+    assert code == 1, err
+    lines = [line for line in out.splitlines() if line and not line.startswith("#")]
+    exports = dict(line.removeprefix("export ").split("=", 1) for line in lines if line.startswith("export "))
+    write(tmp_path, "\n".join(line for line in lines if not line.startswith("export ")) + "\n" + text)
+    code, out, err = check("check", "--", "train.py", env=exports)
+    assert code == 0, (out, err)
+    assert "\npinned," in out
+
+
+def test_json_holds_rows_and_capture_and_nothing_else_is_on_the_output(check, tmp_path):
+    write(tmp_path, "import random\nrandom.seed(1)\nprint('noise')\n")
+    code, out, err = check("check", "--format", "json", "--profile", "fast", "--", "train.py")
+    said = json.loads(out)
+    assert (code, said["profile"], said["seen"]["stopped"]) == (1, "fast", "at its end")
+    assert "noise" in err
+    states = {row["name"]: row["state"] for row in said["rows"]}
+    assert (states["seed of random"], states["seed of numpy"], states["PyTorch"]) == ("ok", "risk", "unknown")
+    assert said["capture"]["torch"] == {"missing": "PyTorch is not loaded"}
+    assert "OPENBLAS_NUM_THREADS" not in said["capture"]["process"]["env"]
+    assert sorted(said["capture"]["code"]) == ["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("raise ValueError('of the script')", "the script ended with exit code 1"),
+        ("import sys; sys.exit(3)", "the script ended with exit code 3"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "it ended with signal 9"),
+    ],
+)
+def test_a_script_that_fails_could_not_be_looked_at(check, tmp_path, text, said):
+    write(tmp_path, text)
+    code, _, err = check("check", "--no-probe", "--", "train.py")
+    assert (code, said in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--", "other.py"], "other.py: no such script"),
+        (["--", "-m"], "-m: which module?"),
+        (["--loader", "a:b", "--", "train.py"], "--loader is for a check without a script"),
+    ],
+)
+def test_a_wrong_request_is_one_message(check, tmp_path, words, said):
+    write(tmp_path, "")
+    code, _, err = check("check", *words)
+    assert (code, said in err, err.count("\n")) == (2, True, 1), err
+
+
+def test_a_script_that_never_steps_is_stopped(check, tmp_path):
+    write(tmp_path, "import time\ntry:\n    time.sleep(200)\nfinally:\n    print('went on')\n")
+    code, out, err = check("check", "--seconds", "1", "--", "train.py")
+    assert code == 1, err
+    assert "judged after 1 s" in out
+    assert "went on" not in out
+
+
+def test_modules_and_interpreters_are_taken_as_python_takes_them(check, tmp_path):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg/__init__.py").touch()
+    (tmp_path / "pkg/train.py").write_text("import sys\nprint(sys.argv[1:], sys.flags.optimize, __name__)\n")
+    code, out, err = check("check", "--", sys.executable, "-O", "-m", "pkg.train", "--x")
+    assert code == 1, err
+    assert "['--x'] 1 __main__" in out
+
+
+def test_without_a_script_the_environment_is_judged(check, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        SCRIPT.format(noise="", persistent=False).replace(
+            "if __name__", "def make():\n    return torch.utils.data.DataLoader(Points(), num_workers=2)\nif __name__"
+        )
+    )
+    code, out, err = check("check", "--loader", "mine:make")
+    assert code == 1, err
+    assert "judged before any script" in out
+    assert "PYTHONHASHSEED = random" in out
+    assert "seed of torch = no script was run" in out
+    assert "loader 1 = 0 of 4 samples differ between 1 and 2 workers" in out
+
+
+def test_capture_writes_json(check, tmp_path):
+    code, out, err = check("capture", "-o", "env.json", "--data", "train.py")
+    assert (code, out) == (0, ""), err
+    said = json.loads((tmp_path / "env.json").read_text())
+    assert said["torch"]["get_num_threads"] >= 1
+    assert "missing" in said["data"]["train.py"]
+
+
+def test_a_script_sees_what_python_would_give_it(check, tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/beside.py").touch()
+    text = """
+import json, sys, multiprocessing
+import beside
+
+class Mine: pass
+
+def answer(queue):
+    queue.put(type(Mine()).__module__)
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=answer, args=(queue,))
+    child.start()
+    print(json.dumps([sys.argv, __file__, sys.path[0], __spec__, sys.modules["__main__"].Mine is Mine, queue.get()]))
+"""
+    (tmp_path / "below/train.py").write_text(text)
+    plain = subprocess.run(
+        [sys.executable, "below/train.py", "a"], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout
+    _, out, err = check("check", "--no-probe", "--", "below/train.py", "a")
+    assert out.startswith(plain), (plain, out, err)
