@@ -68,6 +68,11 @@ def digest_bytes(data: Buffer) -> str:
     return xxhash.xxh3_128_hexdigest(data)
 
 
+def digest_raw(data: Buffer) -> bytes:
+    """Return xxh3_128 of `data` as 16 bytes, the most significant first: its hex digits are those of `digest_bytes`."""
+    return xxhash.xxh3_128_digest(data)
+
+
 def digest_parts(parts: Iterable[Buffer]) -> str:
     """Return xxh3_128 of pieces, one behind the other, as 32 hex digits."""
     hasher = xxhash.xxh3_128()

@@ -27,12 +27,16 @@ class Change:
         after: its shape in the second cache; None where the sample lacks it there.
         values: how many values have other bytes; 0 where the shapes differ.
         largest: the largest difference of those that are finite in both; None where none is, and of bool and text.
+        relative: the largest ratio of such a difference to the larger of both values.
+        first: where the first of these values is; () where the shapes differ.
     """
 
     before: tuple[int, ...] | None
     after: tuple[int, ...] | None
     values: int = 0
     largest: float | None = None
+    relative: float | None = None
+    first: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         if self.before is None or self.after is None:
@@ -40,7 +44,9 @@ class Change:
         if self.before != self.after:
             return f"{list(self.before)}, then {list(self.after)}"
         by = "" if self.largest is None else f", by up to {self.largest:.6g}"
-        return f"{self.values:,} of {prod(self.before):,} values{by}"
+        by += f" (relative {self.relative:.3g})" if self.relative else ""
+        at = f", first at {list(self.first)}" if prod(self.before) > 1 else ""
+        return f"{self.values:,} of {prod(self.before):,} values{by}{at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +149,19 @@ def _changed(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> 
         for name in names:
             columns = [column(cache, name, numbers) for cache, numbers in pair]
             for i, (x, y) in enumerate(zip(*columns, strict=True)):
-                change = _change(x, y, number=a.fields[name].kind == "array")
-                if change is not None:
-                    found[i][name] = change
+                told = change(x, y, number=a.fields[name].kind == "array")
+                if told is not None:
+                    found[i][name] = told
         yield from found
 
 
-def _change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
+def change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
+    """Return how two values of a field differ, None where their bytes are equal.
+
+    Args:
+        x, y: before and after, of one dtype; None where there is none.
+        number: whether it makes sense to say by how much.
+    """
     if x is None or y is None:
         return None if x is y else Change(None if x is None else x.shape, None if y is None else y.shape)
     if x.shape != y.shape:
@@ -160,14 +172,24 @@ def _change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
     apart = (raw[0] != raw[1]).any(axis=1)
     if not apart.any():
         return None
-    largest = _largest(x.reshape(-1)[apart], y.reshape(-1)[apart]) if number and x.dtype.kind != "b" else None
-    return Change(x.shape, y.shape, int(apart.sum()), largest)
+    first = tuple(int(i) for i in np.unravel_index(int(apart.argmax()), x.shape))
+    largest, relative = None, None
+    if number and x.dtype.kind in "iufc":
+        largest, relative = _largest(x.reshape(-1)[apart], y.reshape(-1)[apart])
+    return Change(x.shape, y.shape, int(apart.sum()), largest, relative, first)
 
 
-def _largest(x: Array, y: Array) -> float | None:
+def _largest(x: Array, y: Array) -> tuple[float | None, float | None]:
+    """Return the largest difference of values that are finite in both, and the largest one relative to the values."""
     if x.dtype.kind in "iu":  # modulo 2**64 exact, where float64 would not tell 2**62 from its neighbour
-        return float((np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).max())
+        apart = (np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).astype(np.float64)
+        return float(apart.max()), float((apart / np.maximum(np.abs(x.astype(float)), np.abs(y.astype(float)))).max())
     wide = np.complex128 if x.dtype.kind == "c" else np.float64
+    both = np.isfinite(x) & np.isfinite(y)
+    if not both.any():
+        return None, None
     with np.errstate(all="ignore"):
-        apart = np.abs(x.astype(wide) - y.astype(wide))[np.isfinite(x) & np.isfinite(y)]
-    return float(apart.max()) if apart.size else None
+        x, y = x[both].astype(wide), y[both].astype(wide)
+        apart, size = np.abs(x - y), np.maximum(np.abs(x), np.abs(y))
+        share = np.divide(apart, size, out=np.zeros(len(apart)), where=size > 0)  # 0.0 and -0.0 are not apart
+    return float(apart.max()), float(share.max())

@@ -11,7 +11,7 @@ import click
 from datacheck.cli.info import Place, split_option
 
 if TYPE_CHECKING:
-    from datacheck.cache.diff import Codes, Diff
+    from datacheck.cache.diff import Diff
 
 _SHOWN = 20
 
@@ -38,20 +38,21 @@ def diff(ctx: click.Context, first: Path | str, second: Path | str, fields: tupl
 
 
 def _told(found: Diff) -> Iterator[str]:
-    yield from _listed(
+    yield from listed(
         "stored otherwise", [f"{n}: {_or_none(x)}, then {_or_none(y)}" for n, (x, y) in found.fields.items()]
     )
-    yield from _listed("only in the first", found.removed)
-    yield from _listed("only in the second", found.added)
-    yield from _listed(
+    yield from listed("only in the first", found.removed)
+    yield from listed("only in the second", found.added)
+    yield from listed(
         "changed", [f"{key}: {'; '.join(f'{n} {c}' for n, c in of.items())}" for key, of in found.changed.items()]
     )
-    yield from _listed(
-        "judged otherwise", [f"{key}: {_verdict(x)}, then {_verdict(y)}" for key, (x, y) in found.verdicts.items()]
+    yield from listed(
+        "judged otherwise", [f"{key}: {verdict(x)}, then {verdict(y)}" for key, (x, y) in found.verdicts.items()]
     )
 
 
-def _listed(what: str, lines: Sequence[str]) -> Iterator[str]:
+def listed(what: str, lines: Sequence[str]) -> Iterator[str]:
+    """Yield how many there are of what, and the first of them."""
     from datacheck.report.words import clean
 
     if lines:
@@ -65,5 +66,6 @@ def _or_none(said: str) -> str:
     return said or "none"
 
 
-def _verdict(codes: Codes) -> str:
+def verdict(codes: Sequence[str]) -> str:
+    """Return the codes that make a sample invalid, in words."""
     return ", ".join(codes) or "valid"

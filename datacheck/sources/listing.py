@@ -40,12 +40,14 @@ class Listing:
         entries: files sorted by the bytes of their paths.
         skipped: (path, reason) of what is no readable file: links that leave the folder, devices, clutter.
         roots: extra folders by name.
+        refused: those of `skipped` that the system did not let be listed: nobody knows what they are.
     """
 
     root: Path
     entries: Entries
     skipped: list[tuple[str, str]] = field(default_factory=list)
     roots: Mapping[str, Path] = field(default_factory=dict)
+    refused: list[tuple[str, str]] = field(default_factory=list)
 
     @cached_property
     def by_path(self) -> Mapping[str, Entry]:
@@ -136,8 +138,9 @@ def list_files(root: Path, roots: Mapping[str, Path] | None = None, only: str | 
         walk.paths += more.paths
         walk.numbers.extend(more.numbers)
         walk.skipped += more.skipped
+        walk.refused += more.refused
     entries = Entries.listed(walk.paths, np.frombuffer(walk.numbers, np.int64))
-    return Listing(root, entries, sorted(walk.skipped), roots)
+    return Listing(root, entries, sorted(walk.skipped), roots, sorted(walk.refused))
 
 
 def _checked(folder: Path) -> Path:
@@ -160,6 +163,7 @@ class _Walk:
         self.paths: list[str] = []
         self.numbers = array("q")  # five of each file, as in `Entries`
         self.skipped: list[tuple[str, str]] = []
+        self.refused: list[tuple[str, str]] = []
         self._linked = 0
         self._markers = store_markers()
         self._waiting: list[tuple[str, str, tuple[str, ...]]] = []  # (folder on disk, its path, links on the way)
@@ -176,7 +180,7 @@ class _Walk:
                 with os.scandir(folder) as scan:
                     found = list(scan)
             except OSError as error:
-                self._skip(path, f"folder cannot be read: {_reason(error)}")
+                self._refuse(path, f"folder cannot be read: {_reason(error)}")
                 continue
             if path and not self._markers.isdisjoint(entry.name for entry in found):
                 self._store(folder, path)
@@ -233,7 +237,7 @@ class _Walk:
             else:
                 self._skip(path, "not a regular file (a device, a socket or a pipe)")
         except OSError as error:
-            self._skip(path, _reason(error))
+            self._refuse(path, _reason(error))
 
     def _link(self, entry: os.DirEntry[str], path: str, links: tuple[str, ...]) -> None:
         goal = os.path.realpath(entry.path)
@@ -268,10 +272,14 @@ class _Walk:
         try:
             self._append(_store_entry(self.prefix + path, folder, self.seen_ns))
         except OSError as error:  # written or removed at this moment
-            self._skip(path, _reason(error))
+            self._refuse(path, _reason(error))
 
     def _skip(self, path: str, reason: str) -> None:
         self.skipped.append((os.fsencode(self.prefix + path).decode("utf-8", "backslashreplace"), reason))
+
+    def _refuse(self, path: str, reason: str) -> None:
+        self._skip(path, reason)
+        self.refused.append(self.skipped[-1])
 
 
 def _decodable(name: str) -> bool:

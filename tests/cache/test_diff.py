@@ -92,34 +92,36 @@ def one_sample(x, **more):
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "count", "largest"),
+    ("x", "y", "count", "largest", "relative", "first"),
     [
-        ([1, 2], [1, 2.5], 1, 0.5),
-        ([np.nan, 2], [1, 2], 1, None),
-        ([np.nan, 2], [np.nan, 5], 1, 3.0),
-        ([0.0, 1], [-0.0, 1], 1, 0.0),
-        ([np.inf, 1], [0, 3], 2, 2.0),
+        ([1, 2], [1, 2.5], 1, 0.5, 0.2, 1),
+        ([np.nan, 2], [1, 2], 1, None, None, 0),
+        ([np.nan, 2], [np.nan, 5], 1, 3.0, 0.6, 1),
+        ([0.0, 1], [-0.0, 1], 1, 0.0, 0.0, 0),
+        ([np.inf, 1], [0, 4], 2, 3.0, 0.75, 0),
+        ([4, 64], [2, 48], 2, 16.0, 0.5, 0),
     ],
 )
-def test_how_far_values_are_apart(tmp_path, x, y, count, largest):
+def test_how_far_values_are_apart(tmp_path, x, y, count, largest, relative, first):
     found = diff(stored(tmp_path / "a", one_sample(x), 1), stored(tmp_path / "b", one_sample(y), 1))
-    assert found.changed == {"k": {"x": Change((2,), (2,), count, largest)}}
+    assert found.changed == {"k": {"x": Change((2,), (2,), count, largest, relative, (first,))}}
 
 
 def test_whole_numbers_and_text(tmp_path):
     a = one_sample([1, 2], rows=np.array([1, 2], "<i8"), say="ab")
     b = one_sample([1, 2], rows=np.array([1, -5], "<i8"), say="ax")
     found = diff(stored(tmp_path / "a", a, 1), stored(tmp_path / "b", b, 1)).changed["k"]
-    assert found == {"rows": Change((2,), (2,), 1, 7.0), "say": Change((2,), (2,), 1, None)}
-    assert str(found["rows"]) == "1 of 2 values, by up to 7"
+    assert found == {"rows": Change((2,), (2,), 1, 7.0, 1.4, (1,)), "say": Change((2,), (2,), 1, None, None, (1,))}
+    assert str(found["rows"]) == "1 of 2 values, by up to 7 (relative 1.4), first at [1]"
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "largest"), [(2**62, 2**62 + 1, 1.0), (-(2**63), 2**63 - 1, 2.0**64), (-(2**62), 2**62, 2.0**63)]
+    ("x", "y", "largest", "relative"),
+    [(2**62, 2**62 + 1, 1.0, 2.0**-62), (-(2**63), 2**63 - 1, 2.0**64, 2.0), (-(2**62), 2**62, 2.0**63, 2.0)],
 )
-def test_large_whole_numbers_are_not_rounded_before_they_are_compared(tmp_path, x, y, largest):
+def test_large_whole_numbers_are_not_rounded_before_they_are_compared(tmp_path, x, y, largest, relative):
     one, two = (rows_of(tmp_path / name, np.array([value], "<i8")) for name, value in (("a", x), ("b", y)))
-    assert diff(one, two).changed["k"] == {"rows": Change((1,), (1,), 1, largest)}
+    assert diff(one, two).changed["k"] == {"rows": Change((1,), (1,), 1, largest, relative, (0,))}
 
 
 def rows_of(place, rows):

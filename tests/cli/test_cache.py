@@ -179,7 +179,7 @@ def test_diff_ends_with_1_and_names_what_differs(cache, tmp_path, capsys):
     assert run(["cache", "diff", str(cache), str(other)]) == 1
     said = capsys.readouterr().out
     assert "1 only in the second\n    sample/000005\n" in said
-    assert "sample/000001: joints 1 of 63 values, by up to 0.25\n" in said
+    assert "sample/000001: joints 1 of 63 values, by up to 0.25 (relative 1), first at [3, 2]\n" in said
     assert "sample/000002: points [2, 3], then [1, 3]\n" in said
     assert "sample/000004: joints only in the second; points only in the second\n" in said
     assert "2 judged otherwise\n    sample/000001: DC301, then valid\n" in said

@@ -23,6 +23,9 @@ FORBIDDEN = {
     "datacheck.build": {"torch", "dask", "distributed", "yaml"},
     "datacheck.repro": HEAVY,
     "datacheck.pipeline": {"torch", "dask", "distributed"},
+    "datacheck.repro.manifest": HEAVY,
+    "datacheck.repro.compare": HEAVY,
+    "datacheck.repro.hashing": HEAVY | {"datacheck.sources", "datacheck.cache"},
 }
 
 

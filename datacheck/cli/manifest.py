@@ -1,0 +1,122 @@
+"""``datacheck manifest``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from datacheck.cli.scan import root_option
+
+if TYPE_CHECKING:
+    from datacheck.repro.manifest import Manifest
+    from datacheck.schema.model import Schema
+
+schema_option = click.option(
+    "--schema", metavar="NAME|FILE", help="Digest samples, too, field by field, as this schema reads them."
+)
+deep_option = click.option(
+    "--deep", is_flag=True, help="Hash every file, also those whose size, times and inode are as they were."
+)
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Worker processes. Default: none for small data, else one per core.",
+)
+format_option = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="What is printed."
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where to write it; else only its root is told.",
+)
+@schema_option
+@root_option
+@deep_option
+@workers_option
+@format_option
+def manifest(
+    data: Path,
+    output: Path | None,
+    schema: str | None,
+    roots: dict[str, Path],
+    form: str,
+    **options: Any,
+) -> None:
+    """Write down every file of DATA, a folder or a file: path, size and xxh3_128, and one digest over all of them.
+
+    Equal data have equal manifests, wherever they lie. What files looked like is kept in .datacheck/manifests, so that
+    the next call reads only those that changed.
+    """
+    from datacheck.report.progress import progress_bar
+    from datacheck.repro import manifest as manifests
+
+    if output is not None:
+        manifests.check_output(output, [data, *roots.values()])
+    with progress_bar() as progress:
+        made = manifests.make(data, roots=roots, schema=schema_of(data, schema), progress=progress, **options)
+    if output is not None:
+        manifests.write(made, output)
+    tell_notes(made.notes)
+    if form == "json":
+        import orjson
+
+        click.echo(orjson.dumps(_said(made, output), option=orjson.OPT_INDENT_2).decode())
+    else:
+        _print(made, output)
+
+
+def schema_of(data: Path, name: str | None) -> Schema | None:
+    """Return the schema that was asked for."""
+    if name is None:
+        return None
+    from datacheck.scan import schema_for
+
+    return schema_for(data, name)
+
+
+def tell_notes(notes: tuple[str, ...]) -> None:
+    """Say on standard error what the user should know."""
+    from datacheck.report.words import clean
+
+    for note in notes:
+        click.echo(clean(note, spaces=True), err=True)
+
+
+def _said(made: Manifest, output: Path | None) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "root": made.root, "files": len(made.files), "bytes": made.files.nbytes, "read": made.read, "kept": made.kept,
+        "skipped": [list(pair) for pair in made.skipped], "output": None if output is None else str(output),
+    }  # fmt: skip
+    if made.samples is not None:
+        said["samples"] = {
+            "schema": made.samples.schema, "digest": made.samples.digest, "read": len(made.samples.rows),
+            "unread": dict(made.samples.unread),
+        }  # fmt: skip
+    return said
+
+
+def _print(made: Manifest, output: Path | None) -> None:
+    from datacheck.report.words import bytes_said, clean
+
+    click.echo(f"root {made.root}")
+    click.echo(
+        f"{len(made.files):,} files, {bytes_said(made.files.nbytes)}: {made.read:,} read, {made.kept:,} unchanged"
+    )
+    if made.samples is not None:
+        told = f", {len(made.samples.unread):,} cannot be made" if made.samples.unread else ""
+        click.echo(f"{len(made.samples.rows):,} samples of schema {made.samples.schema}{told}")
+    if made.skipped:
+        path, reason = made.skipped[0]
+        click.echo(clean(f"{len(made.skipped):,} names are not in it, such as {path}: {reason}", spaces=True))
+    if output is not None:
+        click.echo(clean(f"written to {output}", spaces=True))

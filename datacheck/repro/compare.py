@@ -1,0 +1,296 @@
+"""What two things are (dataset, manifest, cache, recorded run), and what differs between two of a kind."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from datacheck import fsops
+from datacheck.errors import UsageError
+from datacheck.repro import manifest as manifests
+from datacheck.repro.manifest import Manifest
+from datacheck.repro.samples import Samples
+from datacheck.repro.trees import TreeDiff, tree_diff
+
+if TYPE_CHECKING:
+    from datacheck.cache import Cache
+    from datacheck.finding import Progress
+    from datacheck.repro.values import Told
+    from datacheck.schema.model import Schema
+    from datacheck.sources.listing import Listing
+
+Kind = Literal["dataset", "file", "manifest", "cache", "run"]
+Place = str | os.PathLike[str]
+
+FORMAT = "datacheck.diff/1"
+_WORDS = {
+    "dataset": "a folder",
+    "file": "a file",
+    "manifest": "a manifest",
+    "cache": "a cache",
+    "run": "a recorded run",
+}
+_OF_DATA = {"dataset", "file", "manifest"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What differs between two datasets, or two caches.
+
+    Args:
+        first, second: what they are, where, how many files or samples, which digest.
+        files: what differs in files; of caches nothing, as their files say nothing about their content.
+        samples: what differs in samples; None where they were not compared (see `notes`).
+        fields: of each changed sample, which fields differ.
+        values: how their values differ where both were at hand: by key (of files without a schema: by path) and field.
+        stored: of caches, fields that are stored otherwise: what each says.
+        verdicts: of caches, samples that are judged otherwise: the codes of each.
+        notes: what was not compared, and why.
+    """
+
+    first: Mapping[str, Any]
+    second: Mapping[str, Any]
+    files: TreeDiff = field(default_factory=TreeDiff)
+    samples: TreeDiff | None = None
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    values: Told = field(default_factory=dict)
+    stored: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    verdicts: Mapping[str, tuple[Sequence[str], Sequence[str]]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.samples or self.stored or self.verdicts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON values (``datacheck.diff/1``)."""
+        return {
+            "format": FORMAT, "equal": not self, "first": dict(self.first), "second": dict(self.second),
+            "files": self.files.as_dict(), "samples": None if self.samples is None else self.samples.as_dict(),
+            "fields": {key: list(names) for key, names in self.fields.items()}, "values": self.values,
+            "stored": {name: list(pair) for name, pair in self.stored.items()},
+            "verdicts": {key: [list(codes) for codes in pair] for key, pair in self.verdicts.items()},
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def kind_of(place: Place) -> Kind:
+    """Return what lies there; nothing is waited for and nothing is read but the first bytes of a file.
+
+    Raises:
+        UsageError: there is nothing, or a pipe or device.
+        StorageError: it cannot be looked at.
+    """
+    from datacheck.cache.find import find_caches  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.cache.store import is_url  # noqa: PLC0415  as above
+
+    if is_url(place):
+        return "cache"
+    path = Path(place)
+    try:
+        mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            if next(find_caches(path, 0), None) is not None:
+                return "cache"
+            run = (path / "env.json").is_file() and any(path.glob("trace-*.jsonl"))
+            return "run" if run else "dataset"
+    except (FileNotFoundError, NotADirectoryError) as error:
+        msg = f"{path}: no such file or folder. Check the path."
+        raise UsageError(msg) from error
+    except (OSError, ValueError) as error:
+        raise fsops.refused(error if isinstance(error, OSError) else OSError(str(error)), path) from error
+    if not stat.S_ISREG(mode):
+        msg = f"{path}: is a pipe, a socket or a device. Name a folder, a manifest, a cache or a recorded run."
+        raise UsageError(msg)
+    return "manifest" if manifests.is_manifest(path) else "file"
+
+
+def kinds_of(first: Place, second: Place) -> tuple[Kind, Kind]:
+    """Return what two things are that can be compared.
+
+    Raises:
+        UsageError: they cannot, or one is not there.
+        StorageError: one cannot be looked at.
+    """
+    kinds = kind_of(first), kind_of(second)
+    for kind, other, place in ((kinds[0], kinds[1], first), (kinds[1], kinds[0], second)):
+        if kind == "file" and other not in {"file", "cache", "run"}:
+            msg = f"{place}: is no manifest (datacheck manifest DATA -o FILE makes one) and no folder of data."
+            raise UsageError(msg)
+    if kinds[0] == kinds[1] or set(kinds) <= _OF_DATA:
+        return kinds
+    msg = (
+        f"{first} is {_WORDS[kinds[0]]} and {second} {_WORDS[kinds[1]]}. Name two datasets (folders or manifests), two "
+        f"caches or two recorded runs."
+    )
+    raise UsageError(msg)
+
+
+def compare(
+    first: Place, second: Place, *, schema: Schema | None = None, roots: Mapping[str, Place] | None = None,
+    deep: bool = False, workers: int | None = None, progress: Progress | None = None,
+) -> Comparison:  # fmt: skip
+    """Return what differs between two datasets, two manifests, one of each, or two caches.
+
+    Args:
+        first, second: folders, files, manifests; or caches, also by URL.
+        schema: what a sample of the datasets is; None: files alone are compared, and samples where manifests have them.
+        roots: extra folders of the datasets, by name.
+        deep: hash every file, also those that look as they did when they were hashed before.
+        workers: processes that read; None: as many as help.
+        progress: called after each part.
+
+    Raises:
+        UsageError: one is not there, or they are of kinds that cannot be compared; see `kinds_of`.
+        StorageError: something cannot be read.
+
+    Notes:
+        Two recorded runs are compared by `datacheck.repro.rundiff`.
+    """
+    kinds = kinds_of(first, second)
+    if kinds[0] == "run":
+        msg = f"{first} and {second} are recorded runs. Compare them with datacheck repro diff."
+        raise UsageError(msg)
+    if kinds[0] == "cache":
+        return _of_caches(first, second)
+    asked = {"schema": schema, "roots": roots, "deep": deep, "workers": workers, "progress": progress}
+    found = [
+        manifests.read(place) if kind == "manifest" else manifests.make(place, **asked)  # type: ignore[arg-type]
+        for place, kind in zip((first, second), kinds, strict=True)
+    ]
+    if "manifest" not in kinds and _alone(first) and _alone(second):  # whatever each is called
+        found[1] = replace(found[1], files=replace(found[1].files, paths=found[0].files.paths))
+    said = _of_manifests(*found)
+    about = [_about(place, kind, one) for place, kind, one in zip((first, second), kinds, found, strict=True)]
+    said = replace(said, first=about[0], second=about[1])
+    if said.files and "manifest" not in kinds:
+        said = _with_values(said, Path(first), Path(second), {n: Path(p) for n, p in (roots or {}).items()}, schema)
+    return said
+
+
+def _alone(place: Place) -> bool:
+    from datacheck.sources.listing import target  # noqa: PLC0415  `datacheck.repro` is light
+
+    return target(Path(place))[1] is not None
+
+
+def _about(place: Place, kind: Kind, found: Manifest) -> dict[str, Any]:
+    said = {"path": os.fspath(place), "kind": kind, "root": found.root, "files": len(found.files)}
+    said |= {"bytes": found.files.nbytes}
+    return said if found.samples is None else said | {"samples": len(found.samples.rows)}
+
+
+# ------------------------------------------------------------------------------------------ data
+
+
+def _of_manifests(first: Manifest, second: Manifest) -> Comparison:
+    notes = [note for one in (first, second) for note in one.notes]
+    for one, name in ((first, "first"), (second, "second")):
+        if one.skipped:
+            path, reason = one.skipped[0]
+            notes.append(f"not compared: {len(one.skipped):,} names of the {name}, such as {path}: {reason}")
+    files = TreeDiff() if first.root == second.root else _of_files(first, second)
+    samples: TreeDiff | None = None
+    fields: Mapping[str, Sequence[str]] = {}
+    if first.samples is not None and second.samples is not None and first.samples.schema == second.samples.schema:
+        samples, fields = _of_samples(first.samples, second.samples)
+    elif first.samples is not None or second.samples is not None:
+        names = [one.samples.schema if one.samples is not None else "no schema" for one in (first, second)]
+        notes.append(f"samples were not compared: the first is of {names[0]}, the second of {names[1]}. Give --schema.")
+    return Comparison({}, {}, files, samples, fields, notes=tuple(notes))
+
+
+def _of_files(first: Manifest, second: Manifest) -> TreeDiff:
+    one, other = first.files, second.files
+    if one.paths == other.paths:  # what is equal need not become objects
+        apart = np.flatnonzero(one.digests != other.digests).tolist()
+        had = {digest.decode() for digest in other.digests[apart].tolist()}
+        wanted = set(apart) | {i for i, d in enumerate(one.digests.astype(str).tolist()) if d in had}
+        some = sorted(wanted)
+        left, right = ({f.paths[i]: f.digests[i].decode() for i in some} for f in (one, other))
+        return tree_diff(left, right)
+    return tree_diff(one.by_path(), other.by_path())
+
+
+def _of_samples(first: Samples, second: Samples) -> tuple[TreeDiff, dict[str, list[str]]]:
+    contents = [
+        {key: tuple(sorted(row.items())) for key, row in one.rows.items()}
+        | {key: ("cannot be made", key, why) for key, why in one.unread.items()}  # no other one's content
+        for one in (first, second)
+    ]
+    found = tree_diff(*contents)
+    fields = {}
+    for key in found.changed:
+        if key in first.rows and key in second.rows:
+            before, now = first.rows[key], second.rows[key]
+            fields[key] = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    return found, fields
+
+
+def _with_values(
+    said: Comparison, first: Path, second: Path, roots: Mapping[str, Path], schema: Schema | None
+) -> Comparison:
+    """Return the comparison with how the values of what changed differ."""
+    from datacheck.repro import values  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.sources.listing import list_files, target  # noqa: PLC0415  as above
+
+    (one, only), (other, alone) = target(first), target(second)
+    if schema is None or only is not None:
+        pairs = [(only or path, alone or path) for path in said.files.changed]
+        sides: tuple[Listing, Listing] = (_bare(one, roots), _bare(other, roots))
+        found = values.of_files(*sides, pairs)
+        compared = len(pairs)
+    else:
+        sides = (list_files(one, roots), list_files(other, roots))
+        touched = [*said.files.changed, *said.files.reordered, *(path for pair in said.files.swapped for path in pair)]
+        found, compared = values.of_samples(schema, *sides, touched), len(touched)
+    notes = said.notes
+    if compared > values.MOST:
+        notes = (*notes, f"values were compared in {values.MOST:,} of {compared:,} changed files")
+    return replace(said, values=found, notes=notes)
+
+
+def _bare(root: Path, roots: Mapping[str, Path]) -> Listing:
+    from datacheck.sources.entries import Entries  # noqa: PLC0415  as above
+    from datacheck.sources.listing import Listing  # noqa: PLC0415  as above
+
+    return Listing(root, Entries.of([]), [], roots)
+
+
+# ------------------------------------------------------------------------------------------ caches
+
+
+def _of_caches(first: Place, second: Place) -> Comparison:
+    from datacheck.cache import open_cache  # noqa: PLC0415  as above
+    from datacheck.cache.diff import diff  # noqa: PLC0415  as above
+    from datacheck.repro.values import of_change  # noqa: PLC0415  as above
+
+    a, b = open_cache(first), open_cache(second)
+    found = diff(a, b)
+    about = [
+        {"path": str(one.path), "kind": "cache", "digest": one.manifest.digest, "samples": len(one)} for one in (a, b)
+    ]
+    for said, one in zip(about, (a, b), strict=True):
+        said["content_root"] = one.manifest.content_root
+    if found.fields:  # their digests are of other fields
+        samples = TreeDiff(found.added, found.removed, list(found.changed))
+    else:
+        samples = tree_diff(_digests(a), _digests(b))
+    return Comparison(
+        about[0], about[1], TreeDiff(), samples,
+        {key: list(of) for key, of in found.changed.items()},
+        {key: {name: of_change(told) for name, told in of.items()} for key, of in found.changed.items()},
+        found.fields, found.verdicts,
+    )  # fmt: skip
+
+
+def _digests(cache: Cache) -> dict[str, int | str]:
+    """Return what stands for each sample's content; of one that was not made its own key, which no other one has."""
+    numbers = np.arange(len(cache))
+    rows = zip(cache.keys(numbers), cache.digests(numbers).tolist(), cache.made.tolist(), strict=True)
+    return {key: digest if made else key for key, digest, made in rows}

@@ -1,0 +1,320 @@
+"""The manifest of a dataset: every file with its size and digest, one digest for all of them, digests per sample.
+
+Two manifests are equal where the data are, wherever and whenever they were made: nothing else is in them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from datacheck import fsops
+from datacheck.digest import digest_bytes
+from datacheck.errors import StorageError, UsageError
+from datacheck.repro.samples import Samples
+
+if TYPE_CHECKING:
+    from datacheck.finding import Progress
+    from datacheck.schema.model import Schema
+    from datacheck.sources.listing import Listing
+
+Array = np.ndarray[Any, Any]
+
+FORMAT = "datacheck.manifest/1"
+HEAD = f'{{"format": "{FORMAT}",'.encode()
+_FORMATS = b'{"format": "datacheck.manifest/'
+_MOST_BYTES = 4 << 30  # 40 million files
+_SEAL = re.compile(rb'\n"digest": "([0-9a-f]{32})"}\n\Z')
+_HEX = re.compile(r"(?:[0-9a-f]{32})+")
+_HEX64 = re.compile(r"[0-9a-f]{16}")
+_MAKE_IT = "Make it again: datacheck manifest DATA -o FILE"
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Files sorted by the bytes of their paths.
+
+    Shapes:
+        paths: list of text (files)
+        sizes: int64 (files) [bytes]
+        digests: bytes (files) of 32 hex digits
+    """
+
+    paths: list[str]
+    sizes: Array
+    digests: Array
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all files."""
+        return int(self.sizes.sum())
+
+    def by_path(self) -> dict[str, str]:
+        """Return the digest of each file."""
+        return dict(zip(self.paths, self.digests.astype(str).tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """What a dataset holds.
+
+    Args:
+        files: of the folder and, as ``@name/path``, of the extra ones.
+        samples: where a schema was given.
+        skipped: (path, reason) of what lies there and is no file of the dataset; not part of `root`.
+        read, kept: how many files were hashed now, and how many were known; of a manifest that was read both are 0.
+        notes: what the user should know, a sentence each.
+    """
+
+    files: Files
+    samples: Samples | None = None
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    read: int = 0
+    kept: int = 0
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def root(self) -> str:
+        """Digest over path, size and digest of every file, 32 hex digits; that of a scan's listing."""
+        from datacheck.sources.entries import Entries  # noqa: PLC0415  `datacheck.repro` is light
+        from datacheck.sources.listing import Listing  # noqa: PLC0415  as above
+
+        numbers = np.zeros((len(self.files), 5), np.int64)
+        numbers[:, 0] = self.files.sizes
+        return Listing(Path(), Entries(self.files.paths, numbers, self.files.digests)).digest
+
+
+# ---------------------------------------------------------------------------------------------- making
+
+
+def make(
+    data: str | os.PathLike[str], *, roots: Mapping[str, str | os.PathLike[str]] | None = None,
+    schema: Schema | None = None, deep: bool = False, workers: int | None = None, progress: Progress | None = None,
+) -> Manifest:  # fmt: skip
+    """Return the manifest of a dataset.
+
+    Args:
+        data: folder, file or Zarr folder.
+        roots: extra folders by name.
+        schema: what a sample is; None: no samples.
+        deep: hash every file, also those that look as they did when they were hashed before.
+        workers: processes that read; None: as many as help.
+        progress: called after each part.
+
+    Raises:
+        UsageError: the data are missing or empty.
+        StorageError: a file or folder cannot be read, or changed meanwhile: a manifest that lacks one would lie.
+
+    Notes:
+        The order on disk, times, owners and the place of the data change nothing. What files looked like is kept in
+        ``.datacheck/manifests`` of the working folder, so that the next call hashes only what changed.
+    """
+    from datacheck.repro import hashing, memory  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.sources.listing import list_files, target  # noqa: PLC0415  as above
+
+    root, only = target(Path(data))
+    listing = list_files(root, {name: Path(path) for name, path in (roots or {}).items()}, only)
+    _check_whole(Path(data), listing)
+    place = memory.place_of(listing, only)
+    known = memory.recall(place, listing)
+    todo = np.flatnonzero(np.ones(len(known), bool) if deep else known == b"")
+    digests = known.copy()
+    digests[todo] = hashing.digests_of(listing, todo, workers, progress)
+    listing = listing.with_digests(digests)
+    notes = _rotten(listing, known)
+    if len(todo) and not memory.remember(place, listing):
+        notes.append(f"{place.parent}: cannot be written, so the next manifest of these data reads all files again.")
+    samples = None
+    if schema is not None:
+        from datacheck.repro.samples import digest_samples  # noqa: PLC0415  as above
+
+        samples = digest_samples(schema, listing, workers, progress)
+    files = Files(listing.entries.paths, listing.entries.sizes, digests)
+    return Manifest(files, samples, listing.skipped, len(todo), len(known) - len(todo), tuple(notes))
+
+
+def _check_whole(data: Path, listing: Listing) -> None:
+    if listing.refused:
+        path, reason = listing.refused[0]
+        more = f" (and {len(listing.refused) - 1:,} more)" if len(listing.refused) > 1 else ""
+        msg = f"{data}: {path}{more}: {reason}. A manifest names every file: make it readable, or move it away."
+        raise StorageError(msg)
+    if not len(listing.entries):
+        path, reason = listing.skipped[0] if listing.skipped else ("", "")
+        left_out = f" ({len(listing.skipped):,} left out; {path}: {reason})" if path else ""
+        msg = f"{data}: holds no files{left_out}. Check the path."
+        raise UsageError(msg)
+
+
+def _rotten(listing: Listing, known: Array) -> list[str]:
+    """Return what is to be said of files whose bytes are others although nothing else tells so."""
+    other = np.flatnonzero((known != b"") & (known != listing.entries.digests))
+    if not len(other):
+        return []
+    first = listing.entries.paths[int(other[0])]
+    return [
+        f"{len(other):,} files have other bytes than before with equal size, times and inode; the first is {first}. "
+        f"Something wrote through a memory map or past the file system, or the disk loses bits."
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- as a file
+
+
+def document(manifest: Manifest) -> bytes:
+    """Return a manifest as the bytes of its file: JSON with one file or sample a line, closed by its own digest."""
+    files, samples = manifest.files, manifest.samples
+    head = f'{HEAD.decode()}\n"root": "{manifest.root}",\n"files": ['
+    parts = [head.encode(), *_lines(_rows(files)), b"]"]
+    if samples is not None:
+        parts += [b',\n"schema": ', orjson.dumps(samples.schema), b',\n"samples": [']
+        parts += _lines(orjson.dumps([key, row]) for key, row in samples.rows.items())
+        parts += [b'],\n"unread": [', *_lines(orjson.dumps(pair) for pair in samples.unread.items()), b"]"]
+    parts += [b',\n"skipped": [', *_lines(orjson.dumps(pair) for pair in manifest.skipped), b"],"]
+    body = b"".join(parts)
+    return body + f'\n"digest": "{digest_bytes(body)}"}}\n'.encode()
+
+
+def _rows(files: Files) -> Iterator[bytes]:
+    digests = files.digests.astype(str).tolist()
+    for path, size, digest in zip(files.paths, files.sizes.tolist(), digests, strict=True):
+        yield b'[%b,%d,"%b"]' % (orjson.dumps(path), size, digest.encode())
+
+
+def _lines(rows: Iterator[bytes]) -> Iterator[bytes]:
+    yield b"\n" + body if (body := b",\n".join(rows)) else b""
+
+
+def write(manifest: Manifest, path: str | os.PathLike[str]) -> None:
+    """Write a manifest so that it appears whole or not at all; an older one is replaced.
+
+    Raises:
+        UsageError: something else than a manifest is there.
+        OutOfSpaceError: the disk is full.
+        StorageError: another refusal.
+    """
+    check_output(Path(path))
+    fsops.write_file(Path(path), document(manifest), mode=0o644)
+
+
+def check_output(path: Path, data: Sequence[Path] = ()) -> None:
+    """Raise unless a manifest may be written there.
+
+    Raises:
+        UsageError: something else than a manifest is there, or it lies in the data.
+        StorageError: nothing can be written there.
+    """
+    here = path.absolute()
+    for folder in data:
+        if here.resolve().is_relative_to(folder.resolve()):
+            msg = f"{path}: lies in the data, and the next manifest would name it. Choose a place outside of {folder}."
+            raise UsageError(msg)
+    if not here.parent.is_dir():
+        msg = f"{path}: there is no folder {here.parent}. Make it, or choose another place."
+        raise UsageError(msg)
+    if (here.exists() or here.is_symlink()) and not is_manifest(here):
+        msg = f"{path}: is there already and is no manifest, so it is not replaced. Choose another name."
+        raise UsageError(msg)
+    fsops.check_writable(here.parent)
+
+
+def is_manifest(path: Path) -> bool:
+    """Tell whether a path is a file that begins as manifests (of any version) do; a pipe is not waited for.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return False
+        with path.open("rb") as file:
+            return file.read(len(_FORMATS)) == _FORMATS
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise fsops.refused(error, path) from error
+
+
+def read(path: str | os.PathLike[str]) -> Manifest:
+    """Read a manifest.
+
+    Raises:
+        UsageError: there is no such file, it is no manifest or one of another version, or it is damaged: its own digest
+            does not fit.
+        StorageError: it cannot be read.
+    """
+    path = Path(path)
+    data = _bytes_of(path)
+    seal = _SEAL.search(data, max(0, len(data) - 64))
+    if seal is None or digest_bytes(memoryview(data)[: seal.start()]) != seal[1].decode():
+        what = "ends too soon" if seal is None else "is not what was written, its own digest does not fit"
+        msg = f"{path}: the manifest {what}. {_MAKE_IT}"
+        raise UsageError(msg)
+    try:
+        return _parsed(orjson.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        msg = f"{path}: no manifest that datacheck wrote: {str(error).splitlines()[0]}. {_MAKE_IT}"
+        raise UsageError(msg) from error
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            msg = f"{path}: is no file. Name a manifest: datacheck manifest DATA -o FILE"
+            raise UsageError(msg)
+        if status.st_size > _MOST_BYTES:
+            msg = f"{path}: has {status.st_size:,} bytes; a manifest has up to {_MOST_BYTES:,}. Name a manifest."
+            raise UsageError(msg)
+        with path.open("rb") as file:
+            head = file.read(len(HEAD))
+            if head != HEAD:
+                other = head.startswith(_FORMATS)
+                why = f"is of another version; this datacheck reads {FORMAT}" if other else "is no manifest"
+                msg = f"{path}: {why}. {_MAKE_IT}"
+                raise UsageError(msg)
+            return head + file.read()
+    except FileNotFoundError as error:
+        msg = f"{path}: no such file. {_MAKE_IT}"
+        raise UsageError(msg) from error
+    except OSError as error:
+        raise fsops.refused(error, path) from error
+
+
+def _parsed(said: dict[str, Any]) -> Manifest:
+    rows = said["files"]
+    paths, sizes, hexes = [row[0] for row in rows], [row[1] for row in rows], "".join(row[2] for row in rows)
+    _must(all(type(path) is str for path in paths), "a path is no text")
+    _must(all(one < other for one, other in pairwise(paths)), "files are not in the order of their paths")
+    _must(all(type(size) is int and size >= 0 for size in sizes), "a size is no number")
+    _must(len(hexes) == 32 * len(rows) and (not rows or _HEX.fullmatch(hexes) is not None), "a digest is none")
+    digests = np.frombuffer(hexes.encode(), "S32") if rows else np.zeros(0, "S32")
+    files = Files(paths, np.array(sizes, np.int64), digests)
+    skipped = [(str(path), str(reason)) for path, reason in said["skipped"]]
+    samples = None
+    if "samples" in said:
+        found = {str(key): {str(n): str(d) for n, d in row.items()} for key, row in said["samples"]}
+        _must(all(map(_HEX64.fullmatch, (d for row in found.values() for d in row.values()))), "a digest is none")
+        unread = {str(key): str(why) for key, why in said["unread"]}
+        samples = Samples(str(said["schema"]), found, unread)
+    manifest = Manifest(files, samples, skipped)
+    _must(said["root"] == manifest.root, "its root is not that of its files")
+    return manifest
+
+
+def _must(holds: bool, otherwise: str) -> None:  # noqa: FBT001  reads as a sentence
+    if not holds:
+        raise ValueError(otherwise)

@@ -1,0 +1,75 @@
+"""What files looked like when they were hashed: ``.datacheck/manifests/<data>.npz`` of the working folder.
+
+It saves reading and is never identity: whoever doubts it hashes again (``--deep``), whoever deletes it loses time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datacheck import fsops
+from datacheck.digest import digest_value
+from datacheck.errors import StorageError
+
+if TYPE_CHECKING:
+    from datacheck.sources.entries import Entries
+    from datacheck.sources.listing import Listing
+
+Array = np.ndarray[Any, Any]
+
+_FORMAT = 1
+
+
+def place_of(listing: Listing, only: str | None) -> Path:
+    """Return where the memory of these data lies."""
+    roots = {name: str(path.resolve()) for name, path in listing.roots.items()}
+    slot = digest_value([str(listing.root.resolve()), only, roots])[:16]
+    return Path.cwd() / ".datacheck" / "manifests" / f"{slot}.npz"
+
+
+def recall(place: Path, listing: Listing) -> Array:
+    """Return the digests of files that have not changed since they were hashed: bytes (files), b"" of all others.
+
+    Notes:
+        See `sources.listing.carried` for what counts as unchanged. A memory that cannot be read is none.
+    """
+    from datacheck.sources.listing import Listing, carried  # noqa: PLC0415  `datacheck.repro` is light
+
+    with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged memory is as good as none
+        return carried(listing, Listing(listing.root, _entries(place)))
+    return np.zeros(len(listing.entries), "S32")
+
+
+def _entries(place: Path) -> Entries:
+    from datacheck.sources.entries import Entries  # noqa: PLC0415  as above
+
+    with place.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        numbers, digests = arrays["numbers"], arrays["digests"]
+        paths = arrays["paths"].tobytes().decode().split("\0") if len(numbers) else []
+        sound = numbers.dtype == np.int64 and numbers.shape == (len(paths), 5)
+        if int(arrays["format"]) != _FORMAT or not sound or digests.dtype != "S32" or digests.shape != (len(paths),):
+            msg = f"{place}: not what this version writes"
+            raise ValueError(msg)
+        return Entries(paths, numbers, digests)
+
+
+def remember(place: Path, listing: Listing) -> bool:
+    """Keep what is known of the files for the next time; return whether that could be written."""
+    entries = listing.entries
+    file = io.BytesIO()
+    paths = np.frombuffer("\0".join(entries.paths).encode(), np.uint8)
+    np.savez(
+        file, allow_pickle=False, format=np.int64(_FORMAT), paths=paths, numbers=entries.numbers,
+        digests=entries.digests,
+    )  # fmt: skip
+    try:
+        fsops.make_directory(place.parent, sync=False)
+        fsops.write_file(place, file.getbuffer(), sync=False, mode=0o644)
+    except StorageError:  # a folder that is not ours to write, a full disk: the next time takes as long as this one
+        return False
+    return True

@@ -1,0 +1,167 @@
+"""Digests of samples, field by field, read as a schema says; of those that cannot be made the reason is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datacheck.digest import digest_sample, digest_value
+from datacheck.errors import UsageError
+from datacheck.finding import Progress, Tick
+
+if TYPE_CHECKING:
+    from datacheck.sample import Block
+    from datacheck.schema.model import Schema
+    from datacheck.sources.base import Item
+    from datacheck.sources.listing import Listing
+
+Array = np.ndarray[Any, Any]
+
+TASK_ITEMS = 512
+TASK_BYTES = 64 << 20
+SMALL_BYTES = 256 << 20
+_TASK = "datacheck.repro.samples:digest_items"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Digests of samples, field by field.
+
+    Args:
+        schema: name of the schema that says what a sample is.
+        rows: by key (``split/key`` where there are splits), the digest of each field that the sample has: xxh3_64 over
+            name, dtype, shape and values, 16 hex digits.
+        unread: by key, why a sample could not be made.
+    """
+
+    schema: str
+    rows: Mapping[str, Mapping[str, str]]
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Digest over all of it."""
+        return digest_value([self.schema, self.rows, self.unread])
+
+
+def digest_samples(schema: Schema, listing: Listing, workers: int | None, progress: Progress | None) -> Samples:
+    """Return the digests of all samples that a schema finds in a listing.
+
+    Args:
+        schema: what a sample is.
+        listing: the files.
+        workers: children that read; None: one for small data, one per core for large.
+        progress: called after each part.
+
+    Raises:
+        UsageError: the schema fits none of the files, or two samples have one key.
+        StorageError: a worker failed in another way than on a file.
+    """
+    from datacheck.parallel import ordered_map  # noqa: PLC0415  `datacheck.repro` is light
+
+    items = items_of(schema, listing)
+    total = sum(item.nbytes for item in items)
+    tasks = list(_cut(items))
+    if workers is None:
+        workers = 1 if total < SMALL_BYTES else os.cpu_count() or 1
+    shared = task_of(schema, listing.root, listing.roots)
+    todo = (shared | {"items": [item.as_dict() for item in group]} for group in tasks)
+    rows: dict[str, dict[str, str]] = {}
+    unread: dict[str, str] = {}
+    files = nbytes = 0
+    for group, outcome in zip(tasks, ordered_map(_TASK, todo, workers=max(1, min(workers, len(tasks)))), strict=True):
+        for payload in outcome.payloads:
+            for key, names, digests in payload["rows"]:
+                if key in rows:
+                    msg = f"{listing.root}: two samples have the key {key}, so the schema {schema.name} does not fit."
+                    raise UsageError(msg)
+                rows[key] = dict(zip(names, digests, strict=True))
+            unread |= dict(payload["unread"])
+        unread |= {death.item["path"]: death.how.strip().splitlines()[-1] for death in outcome.deaths}
+        files, nbytes = files + len(group), nbytes + sum(item.nbytes for item in group)
+        if progress is not None:
+            progress(Tick(files, len(items), nbytes, total, len(rows), 0, "samples"))
+    return Samples(schema.name, dict(sorted(rows.items())), dict(sorted(unread.items())))
+
+
+def items_of(schema: Schema, listing: Listing) -> Sequence[Item]:
+    """Return the files that hold the samples.
+
+    Raises:
+        UsageError: there are none.
+    """
+    from datacheck.sources import plan_work  # noqa: PLC0415  as above
+
+    items = plan_work(schema.placed(listing.roots), listing).items
+    if not items:
+        patterns = ", ".join(schema.samples.files)
+        msg = (
+            f"{listing.root}: none of its {len(listing.entries):,} files fits schema {schema.name} (samples.files: "
+            f"{patterns}). Choose another schema; --schema files takes any folder."
+        )
+        raise UsageError(msg)
+    return items
+
+
+def task_of(schema: Schema, root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
+    """Return what is the same for every task that reads samples."""
+    shared = {"schema": schema.as_dict(), "root": str(root.absolute())}
+    return shared | {"roots": {name: str(path.absolute()) for name, path in sorted(roots.items())}}
+
+
+def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:
+    group: list[Item] = []
+    nbytes = 0
+    for item in items:
+        if group and (len(group) == TASK_ITEMS or nbytes + item.nbytes > TASK_BYTES):
+            yield group
+            group, nbytes = [], 0
+        group.append(item)
+        nbytes += item.nbytes
+    if group:
+        yield group
+
+
+# ------------------------------------------------------------------------------------------ in the child
+
+
+def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
+    """Read items and digest their samples (see `parallel.run_task`).
+
+    Returns:
+        rows (key, names of fields, their digests), unread (key, reason).
+    """
+    from datacheck.schema.model import Schema  # noqa: PLC0415  as above
+    from datacheck.sources import open_source  # noqa: PLC0415  as above
+    from datacheck.sources.base import Item, Unread  # noqa: PLC0415  as above
+
+    roots = {name: Path(path) for name, path in task["roots"].items()}
+    source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]), roots)
+    rows: list[list[Any]] = []
+    unread: list[list[str]] = []
+    for found in source.read_all([Item.from_dict(data) for data in task["items"]], beat):
+        if isinstance(found, Unread):
+            unread.append([found.key, f"{found.code} {found.reason}"])
+        else:
+            rows += _rows(found)
+    return {"rows": rows, "unread": unread}
+
+
+def _rows(block: Block) -> Iterator[list[Any]]:
+    names = sorted(block.fields)
+    columns = [[digest_sample([(name, value)]) for value in values(block, name)] for name in names]
+    for key, *digests in zip(block.keys, *columns, strict=True):
+        yield [f"{block.split}/{key}" if block.split else key, names, [f"{digest:016x}" for digest in digests]]
+
+
+def values(block: Block, name: str) -> Iterator[Array]:
+    """Yield a field of each sample of a block, little-endian; text and JSON as their bytes."""
+    column = block.fields[name]
+    for i in range(len(block)):
+        value = np.asarray(column[i])
+        yield value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)  # scalars stay scalars

@@ -1,0 +1,178 @@
+"""How the values of two files, or of the samples in them, differ: read in an expendable child, as a scan reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from datacheck.errors import DatacheckError
+from datacheck.repro.samples import items_of, task_of, values
+
+if TYPE_CHECKING:
+    from datacheck.cache.diff import Change
+    from datacheck.sample import Container
+    from datacheck.schema.model import Schema
+    from datacheck.sources.base import Item
+    from datacheck.sources.listing import Listing
+
+Array = np.ndarray[Any, Any]
+Told = dict[str, dict[str, Any]]  # by name of a file or key of a sample: what each field says
+
+MOST = 200  # files whose values are compared; of the others it is known that they differ
+_FILES = "datacheck.repro.values:compare_files"
+_ITEMS = "datacheck.repro.values:compare_items"
+
+
+def of_files(first: Listing, second: Listing, pairs: Sequence[tuple[str, str]]) -> Told:
+    """Return how the named values of files differ, by the second's path; of those that no format reads nothing."""
+    task = {"first": _where(first), "second": _where(second)}
+    return _told(_FILES, task, [list(pair) for pair in pairs[:MOST]])
+
+
+def of_samples(schema: Schema, first: Listing, second: Listing, files: Iterable[str]) -> Told:
+    """Return how the fields of samples differ, by key.
+
+    Args:
+        schema: what a sample is.
+        first, second: the data.
+        files: paths of those whose content differs; samples of other files are not read.
+    """
+    from datacheck.sources import open_source  # noqa: PLC0415  `datacheck.repro` is light
+
+    changed = set(files)
+    source = open_source(schema, first.root, first.roots)
+    others = {(item.path, item.split): item for item in items_of(schema, second)}
+    pairs: list[tuple[Item, Item]] = []
+    for item in items_of(schema, first):
+        other = others.get((item.path, item.split))
+        if other is not None and len(pairs) < MOST and not changed.isdisjoint(source.files(item)):
+            pairs.append((item, other))
+    task = {"first": task_of(schema, first.root, first.roots), "second": task_of(schema, second.root, second.roots)}
+    return _told(_ITEMS, task, [[item.as_dict(), other.as_dict()] for item, other in pairs])
+
+
+def _where(listing: Listing) -> dict[str, Any]:
+    return {"root": str(listing.root.absolute()), "roots": {n: str(p.absolute()) for n, p in listing.roots.items()}}
+
+
+def _told(function: str, task: dict[str, Any], items: list[Any]) -> Told:
+    from datacheck.parallel import ordered_map  # noqa: PLC0415  as above
+
+    told: Told = {}
+    for outcome in ordered_map(function, [task | {"items": items}] if items else []):
+        for payload in outcome.payloads:
+            told |= payload
+        for death in outcome.deaths:
+            name = death.item[1] if isinstance(death.item[1], str) else death.item[1]["path"]
+            told[name] = {"": {"said": f"cannot be compared: {death.how.strip().splitlines()[-1]}"}}
+    return told
+
+
+# ------------------------------------------------------------------------------------------ in the child
+
+
+def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
+    """Compare pairs of files of known formats (see `parallel.run_task`)."""
+    from datacheck.formats.base import format_of, open_container  # noqa: PLC0415  as above
+    from datacheck.sources.listing import locate  # noqa: PLC0415  as above
+
+    told: Told = {}
+    for number, (one, other) in enumerate(task["items"]):
+        beat(number)
+        sides = ((task["first"], one), (task["second"], other))
+        places = [locate(Path(side["root"]), side["roots"], path) for side, path in sides]
+        if not all(place.is_dir() or format_of(place.name) for place in places):
+            continue
+        try:
+            with open_container(places[0]) as x, open_container(places[1]) as y:
+                found = _of_containers(x, y)
+        except (DatacheckError, KeyError) as error:
+            found = {"": {"said": f"cannot be compared: {error}"}}
+        if found:
+            told[other] = found
+    return told
+
+
+def _of_containers(x: Container, y: Container) -> dict[str, Any]:
+    both = {name: (_value(x, name), _value(y, name)) for name in sorted({*x.names(), *y.names()})}
+    return {name: said for name, pair in both.items() if (said := described(*pair)) is not None}
+
+
+def _value(container: Container, name: str) -> Array | None:
+    if name not in container.names():
+        return None
+    value = container.read(name)
+    if isinstance(value, str):
+        return np.frombuffer(value.encode("utf-8", "surrogatepass"), np.uint8)
+    if not isinstance(value, np.ndarray):
+        return np.frombuffer(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), np.uint8)
+    return value
+
+
+def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
+    """Compare the samples of pairs of items by key (see `parallel.run_task`)."""
+    from datacheck.schema.model import Schema  # noqa: PLC0415  as above
+    from datacheck.sources import open_source  # noqa: PLC0415  as above
+    from datacheck.sources.base import Item  # noqa: PLC0415  as above
+
+    sources = []
+    for side in (task["first"], task["second"]):
+        roots = {name: Path(path) for name, path in side["roots"].items()}
+        sources.append(open_source(Schema.model_validate(side["schema"]), Path(side["root"]), roots))
+    told: Told = {}
+    for number, pair in enumerate(task["items"]):
+        beat(number)
+        busy = partial(_busy, beat, number)
+        before, now = (
+            dict(_samples(source.read_all([Item.from_dict(item)], busy)))
+            for source, item in zip(sources, pair, strict=True)
+        )
+        for key in sorted(before.keys() & now.keys()):
+            x, y = before[key], now[key]
+            named = {name: described(x.get(name), y.get(name)) for name in sorted({*x, *y})}
+            if found := {name: said for name, said in named.items() if said is not None}:
+                told[key] = found
+    return told
+
+
+def _busy(beat: Callable[[int], None], number: int, _: int) -> None:
+    beat(number)
+
+
+def _samples(blocks: Iterable[Any]) -> Iterator[tuple[str, Mapping[str, Array]]]:
+    for block in blocks:
+        if hasattr(block, "fields"):  # else it is a sample that cannot be made: its file says so
+            columns = {name: list(values(block, name)) for name in block.fields}
+            for i, key in enumerate(block.keys):
+                named = {name: column[i] for name, column in columns.items()}
+                yield (f"{block.split}/{key}" if block.split else key), named
+
+
+def described(x: Array | None, y: Array | None) -> dict[str, Any] | None:
+    """Return how two values differ as JSON values: a sentence and its numbers; None where they are equal."""
+    from datacheck.cache.diff import change  # noqa: PLC0415  as above
+
+    if x is not None and y is not None and x.dtype != y.dtype:
+        return {"said": f"{_shape(x)}, then {_shape(y)}"}
+    plain = all(value is None or value.dtype.kind in "biufc" for value in (x, y))
+    found = change(x, y, number=plain)
+    return None if found is None else of_change(found)
+
+
+def of_change(found: Change) -> dict[str, Any]:
+    """Return a change as JSON values."""
+    shapes = {"before": found.before, "after": found.after}
+    said = {name: None if shape is None else list(shape) for name, shape in shapes.items()}
+    if found.before != found.after:
+        return {"said": str(found), **said}
+    numbers = {"largest": found.largest, "relative": found.relative, "first": list(found.first)}
+    return {"said": str(found), **said, "values": found.values, **numbers}
+
+
+def _shape(value: Array) -> str:
+    return f"{value.dtype.name} {list(value.shape)}"
