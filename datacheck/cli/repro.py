@@ -55,7 +55,7 @@ def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | No
     from datacheck import fsops
 
     found = _run(script, data=data, steps=steps, seconds=seconds, probe=False, quiet=output is None)
-    text = json.dumps(found["capture"], indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(found["capture"], indent=1) + "\n"
     if output is None:
         click.echo(text, nl=False)
     else:

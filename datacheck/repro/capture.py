@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datacheck.digest import digest_value
 from datacheck.repro.code import code, git
 from datacheck.repro.machine import blas, container, gpu, hardware
 from datacheck.repro.native import native
@@ -53,8 +52,9 @@ def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
         id, time) is in process.volatile alone, with the seconds that each section took.
 
     Notes:
-        Never raises, changes nothing, does not start CUDA. Compiled libraries and the data are read once; a second
-        call in the same process reads only libraries that have changed.
+        Never raises, changes nothing of the process, does not start CUDA. Compiled libraries and the data are read
+        once; a second call in the same process reads only libraries that have changed, and of folders of data what
+        has changed since a manifest of them was made last (`datacheck.repro.manifest.make` remembers them).
     """
     seconds: dict[str, float] = {}
     found = Installed()
@@ -99,24 +99,19 @@ def _data(places: Sequence[str | os.PathLike[str]]) -> Section:
 def _digests(path: Path) -> dict[str, str]:
     from datacheck.cache.manifest import read_manifest  # noqa: PLC0415  only where data are named
     from datacheck.cache.store import Folder  # noqa: PLC0415
-    from datacheck.errors import DatacheckError  # noqa: PLC0415
+    from datacheck.errors import UsageError  # noqa: PLC0415
+    from datacheck.repro.manifest import is_manifest, make, read  # noqa: PLC0415
 
     if path.is_dir():
         try:
             of_cache = read_manifest(Folder(path))
-        except DatacheckError:
+        except UsageError:
             pass  # no cache, then
         else:
             return {"kind": "cache", "digest": of_cache.digest, "content_root": of_cache.content_root}
-    return {"kind": "folder" if path.is_dir() else "file", "digest": _root(path)}
-
-
-def _root(path: Path) -> str:
-    from datacheck.sources.listing import digest_entry, list_files, target  # noqa: PLC0415
-
-    root, only = target(path)
-    listing = list_files(root, only=only)
-    return digest_value([[name, digest_entry(root, name)] for name in listing.entries.paths])
+    if is_manifest(path):
+        return {"kind": "manifest", "digest": read(path).root}
+    return {"kind": "folder" if path.is_dir() else "file", "digest": make(path).root}
 
 
 # ------------------------------------------------------------------------------------------ two of them

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import random
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from datacheck.repro.probes import kernels, loader_said, probe_loader
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _LOADERS = 4  # that are looked at
+_SHOWN = 5
 
 
 class Watch:
@@ -43,7 +45,7 @@ class Watch:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
-        self.seen: dict[str, Any] = {"ran": False, "stopped": "", "seeded": {}, "loaders": []}
+        self.seen: dict[str, Any] = {"ran": False, "stopped": "", "seeded": {}, "generators": [], "loaders": []}
         self.loaders: list[Any] = []
         self._steps = 0
         self._lock = threading.Lock()
@@ -101,6 +103,22 @@ class Watch:
         ):
             for function in names:
                 setattr(module, function, self._counted(name, getattr(module, function)))
+        made, installed = np.random.default_rng, tuple({sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")})
+
+        def watched(seed: Any = None) -> Any:
+            caller = traceback.extract_stack(limit=2)[0]
+            place = f"{Path(caller.filename).name}:{caller.lineno}"
+            known = self.seen["generators"]
+            if (
+                seed is None
+                and not caller.filename.startswith(installed)
+                and place not in known
+                and len(known) < _SHOWN
+            ):
+                known.append(place)
+            return made(seed)
+
+        np.random.default_rng = watched
 
     def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def seed(*args: Any, **options: Any) -> Any:
@@ -124,8 +142,9 @@ class Watch:
             return iterate(self)
 
         loader.__iter__ = watched
-        if torch.version.cuda and not torch.cuda.is_initialized():
-            torch.cuda._lazy_call(self._cuda_starts)  # noqa: SLF001  the only call at that moment
+        at_start = getattr(torch.cuda, "_lazy_call", None)  # the only call at that moment
+        if torch.version.cuda and at_start is not None and not torch.cuda.is_initialized():
+            at_start(self._cuda_starts)
 
     def _cuda_starts(self) -> None:
         self.seen["workspace_at_start"] = os.environ.get(_WORKSPACE)

@@ -6,6 +6,7 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,16 +37,17 @@ def kernels(*, batch: int = 32) -> dict[str, Any]:
     """
     import torch  # noqa: PLC0415  the one door
 
-    made: dict[str, Callable[[], Any]] = {}
+    found = {}
     if torch.cuda.is_available():
-        made = {
-            "convolution on the GPU": lambda: _convolution(torch, batch),
-            "scatter_add on the GPU": lambda: _scatter(torch, batch),
-            "attention on the GPU": lambda: _attention(torch, batch),
-        }
-    found = {name: _three(make) for name, make in made.items()}
+        found = {f"{name} on the GPU": said for name, said in on_device(torch, "cuda", batch).items()}
     found["index_put(accumulate=True) on the CPU"] = _three(lambda: _index_put(torch))
     return found | {f"sum of {_SUM // 1_000_000} million numbers": _sums(torch)}
+
+
+def on_device(torch: Any, device: str, batch: int) -> dict[str, Any]:
+    """Compute what is forward and backward, three times each, on one device."""
+    made = {"convolution": _convolution, "scatter_add": _scatter, "attention": _attention}
+    return {name: _three(partial(make, torch, device, batch)) for name, make in made.items()}
 
 
 def _three(make: Callable[[], Any]) -> dict[str, Any]:
@@ -69,24 +71,24 @@ def _numbers(torch: Any, *shape: int, device: str = "cpu") -> Any:
     return torch.randn(*shape, generator=generator).to(device)
 
 
-def _convolution(torch: Any, batch: int) -> tuple[Any, ...]:
-    image = _numbers(torch, batch, 64, 56, 56, device="cuda").requires_grad_()
-    weight = _numbers(torch, 64, 64, 3, 3, device="cuda").requires_grad_()
+def _convolution(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
+    image = _numbers(torch, batch, 64, 56, 56, device=device).requires_grad_()
+    weight = _numbers(torch, 64, 64, 3, 3, device=device).requires_grad_()
     made = torch.nn.functional.conv2d(image, weight, padding=1)
-    return (made, *torch.autograd.grad(made.sum(), (image, weight)))
+    return (made, *torch.autograd.grad(made.pow(2).sum(), (image, weight)))
 
 
-def _scatter(torch: Any, batch: int) -> tuple[Any, ...]:
+def _scatter(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
     rows = batch * 4096
-    values = _numbers(torch, rows, 16, device="cuda").requires_grad_()
-    places = torch.randint(0, 512, (rows, 1), generator=torch.Generator().manual_seed(1)).cuda().expand(-1, 16)
-    made = torch.zeros(512, 16, device="cuda").scatter_add(0, places, values)
-    table = _numbers(torch, 512, 16, device="cuda").requires_grad_()
-    return (made, *torch.autograd.grad(table[places[:, 0]].pow(2).sum(), (table,)))
+    values = _numbers(torch, rows, 16, device=device)
+    places = torch.randint(0, 512, (rows, 1), generator=torch.Generator().manual_seed(1)).to(device).expand(-1, 16)
+    table = torch.zeros(512, 16, device=device).requires_grad_()
+    made = table.scatter_add(0, places, values)
+    return (made, *torch.autograd.grad(made.gather(0, places).pow(2).sum(), (table,)))  # gather adds on its way back
 
 
-def _attention(torch: Any, batch: int) -> tuple[Any, ...]:
-    parts = [_numbers(torch, batch, 8, 1024, 64, device="cuda").bfloat16().requires_grad_() for _ in range(3)]
+def _attention(torch: Any, device: str, batch: int) -> tuple[Any, ...]:
+    parts = [_numbers(torch, batch, 8, 1024, 64, device=device).bfloat16().requires_grad_() for _ in range(3)]
     made = torch.nn.functional.scaled_dot_product_attention(*parts)
     return tuple(part.float() for part in (made, *torch.autograd.grad(made.float().pow(2).sum(), parts)))
 

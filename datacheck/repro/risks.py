@@ -82,6 +82,11 @@ def _seeds(facts: Facts) -> Iterator[Row]:
         if not facts.seen.get("ran") and not seeded:
             seeded, value, why = None, "no script was run", f"Whether {words} is seeded shows when a script runs."
         yield facts.row(f"seed of {name}", value, None if seeded is None else not seeded, "fast", why, python=line)
+    for place in facts.seen.get("generators", ()):
+        yield Row(
+            "default_rng()", f"without a seed, {place}", "risk", "It starts from random bits in each run.",
+            do="Give it a seed: numpy.random.default_rng(0).",
+        )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------ kernels and flags

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from datacheck.cache import open_cache
 from datacheck.cache.find import find_caches
 from datacheck.repro import capture as capture_here
+from datacheck.repro import manifest
 from datacheck.repro import native as native_module
 from datacheck.repro.capture import SECTIONS, differences
 from datacheck.repro.packages import Installed, installed
@@ -270,7 +270,8 @@ def test_where_a_package_is_installed_does_not_count(monkeypatch, tmp_path):
     assert records[0] == records[1] is not None
 
 
-def test_data_are_told_by_their_digests(tmp_path, repository):
+def test_data_are_told_by_their_digests(tmp_path, repository, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with tarfile.open(repository / "tests/golden/1-plain.tar.xz") as archive:
         archive.extractall(tmp_path / "cache", filter="data")
     cache = next(iter(find_caches(tmp_path / "cache")))
@@ -278,9 +279,14 @@ def test_data_are_told_by_their_digests(tmp_path, repository):
     folder.mkdir()
     for i in range(3):
         (folder / f"{i}.npy").write_bytes(bytes([i]) * 100)
-    a = capture_here(data=[cache, folder, folder / "0.npy"])["data"]
+    manifest.write(manifest.make(folder), tmp_path / "before.json")
+    places = [cache, folder, folder / "0.npy", tmp_path / "before.json"]
+    a = capture_here(data=places)["data"]
     assert a[cache.name]["content_root"] == json.loads((cache / "manifest.json").read_text())["content_root"]
-    assert len(open_cache(cache)) > 0
+    assert [said["kind"] for said in a.values()] == ["cache", "folder", "file", "manifest"]
+    assert a["data"]["digest"] == a["before.json"]["digest"] == manifest.make(folder).root
     (folder / "1.npy").write_bytes(bytes([1]) * 99 + b"\2")
-    b = capture_here(data=[cache, folder, folder / "0.npy"])["data"]
-    assert [name for name in a if a[name] != b[name]] == ["data"]
+    b = capture_here(data=places)
+    assert names({"data": a}, {"data": b["data"]}) == [("data", "data")]
+    (folder / "1.npy").write_bytes(bytes([1]) * 100)
+    assert capture_here(data=places)["data"] == a

@@ -233,13 +233,18 @@ def test_the_printed_lines_pin_the_script(check, tmp_path):
 
 
 def test_json_holds_rows_and_capture_and_nothing_else_is_on_the_output(check, tmp_path):
-    write(tmp_path, "import random\nrandom.seed(1)\nprint('noise')\n")
+    write(
+        tmp_path,
+        "import random, numpy\nrandom.seed(1)\n"
+        "numpy.random.default_rng(1)\nnumpy.random.default_rng()\nprint('noise')\n",
+    )
     code, out, err = check("check", "--format", "json", "--profile", "fast", "--", "train.py")
     said = json.loads(out)
     assert (code, said["profile"], said["seen"]["stopped"]) == (1, "fast", "at its end")
     assert "noise" in err
     states = {row["name"]: row["state"] for row in said["rows"]}
     assert (states["seed of random"], states["seed of numpy"], states["PyTorch"]) == ("ok", "risk", "unknown")
+    assert [row["value"] for row in said["rows"] if row["name"] == "default_rng()"] == ["without a seed, train.py:4"]
     assert said["capture"]["torch"] == {"missing": "PyTorch is not loaded"}
     assert "OPENBLAS_NUM_THREADS" not in said["capture"]["process"]["env"]
     assert sorted(said["capture"]["code"]) == ["train.py"]

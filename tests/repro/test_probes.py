@@ -11,7 +11,7 @@ import torch
 from datacheck.errors import UsageError
 from datacheck.repro import pin
 from datacheck.repro.capture import capture
-from datacheck.repro.probes import digest_of, kernels, probe_loader
+from datacheck.repro.probes import digest_of, kernels, on_device, probe_loader
 from datacheck.repro.risks import judge
 
 
@@ -105,6 +105,15 @@ def test_deterministic_algorithms_make_the_repeats_equal():
         assert kernels()["index_put(accumulate=True) on the CPU"] == {"results": 1}
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+def test_what_is_computed_on_a_gpu_can_be_computed():
+    torch.use_deterministic_algorithms(True)
+    try:
+        said = on_device(torch, "cpu", 1)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert said == {name: {"results": 1} for name in ("convolution", "scatter_add", "attention")}
 
 
 def test_digests_of_samples():
