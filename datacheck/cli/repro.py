@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "capture": ("repro", "Write down what a training process is: packages, libraries, code, machine, switches."),
     "check": ("repro", "Say what of a training process is not pinned, why it matters and what mends it."),
+    "diff": ("repro_diff", "Say what differs between two recorded runs, and at which step they part."),
 }
 _GRACE = 300.0  # seconds for capture and probes
 

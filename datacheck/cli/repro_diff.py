@@ -1,0 +1,172 @@
+"""``datacheck repro diff``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from datacheck.repro.noise import Noise, Spread
+    from datacheck.repro.rundiff import RunDiff
+    from datacheck.repro.runs import Run
+    from datacheck.repro.sections import Section
+
+_SHOWN = 3  # of a section, so that all of it fits on a screen
+_WARNINGS = 6
+_METRICS = 12
+_SPLIT = "datacheck.repro.repeats"
+
+
+class _WithRepeats(click.Command):
+    """A command to which ``--`` is not the end of options but stands between repeats and what is held against them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_SPLIT] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_WithRepeats, options_metavar="[OPTIONS]")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A B | A1 A2 A3 ... -- B")
+@click.option("--ignore", multiple=True, metavar="NAME", help="What may differ: config.out, or packages.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.pass_context
+def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], form: str) -> None:
+    """Say what differs between two recorded runs, and at which step they part.
+
+    With repeats of A before -- say whether B lies outside of how far those lie apart; three or more are wanted. The
+    exit code is 1 where anything differs, or B lies outside; 2 where nothing can be said.
+    """
+    if (after := ctx.meta.get(_SPLIT)) is not None:
+        if len(after) != 1:
+            msg = "one run is wanted behind --: datacheck repro diff A1 A2 A3 -- B"
+            raise click.UsageError(msg, ctx)
+        _against(ctx, runs, Path(after[0]), ignore, form)
+        return
+    if len(runs) != 2:
+        msg = "two runs are compared: datacheck repro diff A B. Of repeats: datacheck repro diff A1 A2 A3 -- B"
+        raise click.UsageError(msg, ctx)
+    from datacheck.repro.rundiff import diff_runs
+
+    found = diff_runs(*runs, ignore=ignore)
+    _print(found.as_json(), told(found), form)
+    if found:
+        ctx.exit(1)
+
+
+def _against(ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[str, ...], form: str) -> None:
+    from datacheck.repro.noise import noise_floor
+
+    found = noise_floor(runs, b, ignore=ignore)
+    _print(found.as_json(), _noise(found), form)
+    if not found.enough:
+        ctx.exit(2)
+    if found.outside:
+        ctx.exit(1)
+
+
+def _print(value: dict[str, Any], lines: Iterator[str], form: str) -> None:
+    import json
+
+    from datacheck.report.words import clean
+
+    if form == "json":
+        click.echo(json.dumps(value, indent=1))
+        return
+    for line in lines:
+        click.echo(clean(line, spaces=True))
+
+
+# ------------------------------------------------------------------------------------------ two runs
+
+
+def told(found: RunDiff) -> Iterator[str]:
+    """Yield what is said of two runs, at most a screen."""
+    yield found.headline
+    yield ""
+    yield f"A  {_run(found.a)}"
+    yield f"B  {_run(found.b)}"
+    yield ""
+    for section in found.sections:
+        yield from _section(section)
+    yield from _columns(found)
+    yield from _warned(found.warnings)
+
+
+def _run(run: Run) -> str:
+    steps = max(run.steps.values())
+    ranks = f", {len(run.traces)} of {run.world} ranks" if run.world > 1 else ""
+    return f"{run.path}: {steps:,} steps{ranks}"
+
+
+def _section(section: Section) -> Iterator[str]:
+    from datacheck.repro.rundiff import short
+
+    if not section:
+        said = f"not compared: {section.unknown}" if section.unknown else "same"
+        yield f"{section.name:<16}{said}{f' ({section.note})' if section.note else ''}"
+        return
+    count = len(section.differences)
+    if section.name == "step trace" and section.note:  # its columns come below
+        yield f"{section.name:<16}{section.note}"
+        return
+    note = f": {section.note}" if section.note else ""
+    yield f"{section.name:<16}{f'{count:,} differ' if count > 1 else 'differs'}{note}"
+    for one in section.differences[:_SHOWN]:
+        yield f"    {one.name}: {short(one.a)}, then {short(one.b)}"
+    if count > _SHOWN:
+        yield f"    ... and {count - _SHOWN:,} more"
+
+
+def _columns(found: RunDiff) -> Iterator[str]:
+    """Yield where each column parts, of the rank that parts first."""
+    if found.column is None:
+        return
+    parting = next(one for one in found.partings if one.rank == found.column.rank)
+    yield ""
+    yield "column          parts at"
+    for column in parting.columns:
+        if column.name.startswith("random ") and column.step == parting.first:
+            continue  # of a generator that was not seeded; those that were are among the seeds
+        since = "" if column.after in (None, column.step - 1) else f" (equal at {column.after}, not written in between)"
+        yield f"{column.name:<16}step {column.step:,}{since}"
+
+
+def _warned(warnings: dict[str, list[str]]) -> Iterator[str]:
+    lines = [f"{whose}: {said}" for whose, all_said in warnings.items() for said in all_said]
+    if lines:
+        yield ""
+    yield from (f"warning  {line}" for line in lines[:_WARNINGS])
+    if len(lines) > _WARNINGS:
+        yield f"         ... and {len(lines) - _WARNINGS:,} more"
+
+
+# ------------------------------------------------------------------------------------------ repeats
+
+
+def _noise(found: Noise) -> Iterator[str]:
+    yield found.headline
+    yield ""
+    for i, run in enumerate(found.runs[:_METRICS], 1):
+        yield f"A{i}  {_run(run)}"
+    yield f"B   {_run(found.b)}"
+    if found.final:
+        yield ""
+        yield f"{'last value':<24}{'lowest A':>14}{'highest A':>14}{'B':>14}"
+    for spread in found.final[:_METRICS]:
+        within = [one for one in found.each if one.name == spread.name]
+        inside = sum(one.inside for one in within)
+        every = f", {inside} of {len(within)} evaluations inside" if within else ""
+        yield f"{spread.name:<24}{_figures(spread)}  {'inside' if spread.inside else 'outside'}{every}"
+    if len(found.final) > _METRICS:
+        yield f"... and {len(found.final) - _METRICS:,} more"
+    yield from _warned(found.warnings)
+
+
+def _figures(spread: Spread) -> str:
+    return "".join(f"{value:>14.6g}" for value in (spread.low, spread.high, spread.value))

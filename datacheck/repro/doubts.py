@@ -1,0 +1,100 @@
+"""What a recorded run shows that no comparison does: metrics that stand still, evaluations of a part, killed ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from datacheck.repro.runs import Line, Run
+
+_CONSTANT = 3  # evaluations
+_CONSTANT_STEPS = 10
+_SHOWN = 5
+
+
+def warnings_of(run: Run) -> list[str]:
+    """Return a sentence for each thing that makes a run's figures doubtful."""
+    found = [*run.notes, *_ends(run), *_constant(run), *_partial(run), *_losses(run)]
+    return [*found, *(f"sample indices were not seen: {line['unseen']}" for line in run.loaders if line.get("unseen"))]
+
+
+def evaluations(run: Run) -> dict[tuple[int, str], list[Line]]:
+    """Return the evaluations of each rank and name, in order."""
+    found: dict[tuple[int, str], list[Line]] = defaultdict(list)
+    for rank, trace in run.traces.items():
+        for line in trace.of("eval"):
+            found[rank, str(line.get("name"))].append(line)
+    return dict(found)
+
+
+def number(said: Any) -> float | None:
+    """Return the number that a trace writes as hex digits."""
+    try:
+        return float.fromhex(said) if isinstance(said, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _ends(run: Run) -> Iterator[str]:
+    for rank in run.traces:
+        whose = f" of rank {rank}" if run.world > 1 else ""
+        if rank not in run.ended:
+            yield f"the trace{whose} has no end: the run was killed, or still runs"
+        elif run.ended[rank] != "done":
+            yield f"the trace{whose} ends with {run.ended[rank]}"
+
+
+def _constant(run: Run) -> Iterator[str]:
+    """Tell metrics that are the same in all evaluations (102.152 mm for eight epochs)."""
+    told = set()
+    for (_, name), lines in evaluations(run).items():
+        for metric in lines[0]["values"]:
+            said = [line["values"].get(metric) for line in lines]
+            if len(lines) >= _CONSTANT and len({str(one) for one in said}) == 1 and (name, metric) not in told:
+                told.add((name, metric))
+                value = number(said[0])
+                what = "no number" if value is None else f"{value:.6g}"
+                yield f"{name} {metric} is {what} in all {len(lines)} evaluations: is it the trained model?"
+
+
+def _partial(run: Run) -> Iterator[str]:
+    """Tell evaluations whose values are not made of every sample.
+
+    Where all ranks wrote equal values they were put together, and what the ranks saw counts together.
+    """
+    by_name: dict[str, dict[int, list[Line]]] = defaultdict(dict)
+    for (rank, name), lines in evaluations(run).items():
+        by_name[name][rank] = lines
+    for name, ranks in by_name.items():
+        for lines in map(list, zip(*ranks.values(), strict=False)):
+            counted = [(line["seen"], line["of"]) for line in lines if _counts(line)]
+            if len(counted) < len(lines):
+                continue
+            alike = len(lines) > 1 and all(line["values"] == lines[0]["values"] for line in lines)
+            of = max(of for _, of in counted)
+            seen = sum(seen for seen, _ in counted) if alike else min(seen for seen, _ in counted)
+            if seen < of:
+                whose = f" on rank {min(ranks)}" if run.world > 1 and not alike else ""
+                yield f"{name}{whose} is made of {seen:,} of {of:,} samples"
+                break
+
+
+def _counts(line: Line) -> bool:
+    return type(line.get("seen")) is int and type(line.get("of")) is int
+
+
+def _losses(run: Run) -> Iterator[str]:
+    rank = min(run.traces)
+    said, count, constant = None, 0, True
+    broken = None
+    for line in run.traces[rank].of("step"):
+        loss = line.get("loss")
+        constant, said, count = constant and loss in (None, said or loss), said or loss, count + 1
+        value = number(loss)
+        if broken is None and (value is None or value - value != 0) and loss is not None:
+            broken = line["step"]
+    if broken is not None:
+        yield f"the loss is not finite from step {broken} on"
+    if constant and said is not None and count >= _CONSTANT_STEPS and broken is None:
+        yield f"the loss is the same number in all {count:,} steps"

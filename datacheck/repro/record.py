@@ -1,0 +1,308 @@
+"""Write down a training run as it happens: what it was at the start, and digests of every step."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from datacheck.digest import digest64
+from datacheck.errors import UsageError
+from datacheck.fsops import make_directory, write_file
+from datacheck.registry import require
+from datacheck.repro import tensors
+from datacheck.repro.resolved import resolved
+from datacheck.repro.runs import CONFIG, ENVIRONMENT, VERSION, trace_name
+from datacheck.repro.watch import Order, Watch, as_indices, count_unique
+
+
+class Recorder:
+    """Writes ``folder/name/`` while a model is trained: environment, configuration, and a line of digests per step.
+
+    Args:
+        folder: where runs lie.
+        config: what the run was asked to do: dict, dataclass, OmegaConf, argparse.Namespace (`resolved`).
+        model: the module; its weights are digested at the start and every `every` updates.
+        optimizer: one, or several. Gradients are read when `step` of it is called, after unscaling and clipping.
+        loader: the DataLoader or CachedLoader of the loop: its sampler says which samples a batch has.
+        scaler: a GradScaler, whose scale is written.
+        data: files, folders or caches that are trained on; their digests belong to the environment.
+        name: of the run; None: the time and six random digits.
+        every: after how many updates of an optimiser gradients, weights and its state are digested, 1 or more.
+        index_key: where a batch holds the indices of its samples (``batch[index_key]``).
+        first_step: number of the first step, of a run that goes on.
+
+    Raises:
+        UsageError: a value is out of range; the folder holds this run already; several ranks and no process group yet.
+        StorageError: the folder cannot be written.
+
+    Notes:
+        Nothing is drawn from a random generator, no tensor is changed and none in main memory copied. What lies on
+        a device is folded there to 8 bytes, for which the call waits. A line is one write, so a killed run loses its
+        last line at most; a disk that takes no more ends the recording with a warning, not the training.
+        Every rank writes a file of its own into the same folder.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, config: Any = None, model: Any = None, optimizer: Any = None,
+        loader: Any = None, scaler: Any = None, data: Sequence[str | os.PathLike[str]] = (), name: str | None = None,
+        every: int = 50, index_key: Any = None, first_step: int = 0,
+    ) -> None:  # fmt: skip
+        for said, number, least in (("every", every, 1), ("first_step", first_step, 0)):
+            if type(number) is not int or number < least:
+                msg = f"{said}={number!r} is no whole number of {least} or more"
+                raise UsageError(msg)
+        if name is not None and (not name or name != Path(name).name or name in {".", ".."}):
+            msg = f"name={name!r} is no name of one folder"
+            raise UsageError(msg)
+        if isinstance(data, str | os.PathLike):
+            data = [data]
+        self._folder, self._name, self._data = Path(folder), name, list(data)
+        self._config, self._model, self._scaler = config, model, scaler
+        self._optimizers = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer] * bool(optimizer)
+        self._optimizers = [getattr(one, "optimizer", one) for one in self._optimizers]  # as a framework wraps it
+        self._loader, self._every, self._index_key, self._step = loader, every, index_key, first_step
+        self.path: Path | None = None
+        self._file: int | None = None
+        self._hooks: list[Any] = []
+        self._watch: Watch | None = None
+        self._order: Order | None = None
+        self._line: dict[str, Any] = {}  # what is known of the step that is under way
+        self._indices: Any = None
+        self._inputs: int | None = None
+        self._updates = dict.fromkeys(map(id, self._optimizers), 0)
+        self._taken: set[int] = set()  # optimisers whose gradients of this update were read
+        self._due = False
+
+    # ------------------------------------------------------------------------------------------ begin and end
+
+    def __enter__(self) -> Recorder:
+        rank, world = _place()
+        self.path = self._folder / _agreed(self._name, world)
+        make_directory(self.path, sync=False)
+        place = self.path / trace_name(rank)
+        try:
+            self._file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            msg = f"{place}: a run is recorded there already. Give another name, or none."
+            raise UsageError(msg) from None
+        except OSError as error:
+            msg = f"{place}: {(error.strerror or str(error)).lower()}. Choose another folder for the runs."
+            raise UsageError(msg) from error
+        if rank == 0:
+            from datacheck.repro.capture import capture  # noqa: PLC0415  looks at all that is loaded
+
+            _write_json(self.path / ENVIRONMENT, capture(data=self._data))
+            _write_json(self.path / CONFIG, {"version": VERSION, "config": resolved(self._config)})
+        self._write({"kind": "start", "rank": rank, "world": world} | self._started())
+        for one in self._optimizers:
+            self._hooks += [one.register_step_pre_hook(self._before), one.register_step_post_hook(self._after)]
+        if self._loader is not None:
+            self.watch(self._loader)
+        return self
+
+    def _started(self) -> dict[str, Any]:
+        groups = [group for one in self._optimizers for group in one.param_groups]
+        return {
+            "version": VERSION,
+            "every": self._every,
+            "first": self._step,
+            "weights": tensors.digest_each(self._weights()),
+            "optimizer": [tensors.digest_state(one) for one in self._optimizers],
+            "hyper": [resolved({k: v for k, v in group.items() if k != "params"}) for group in groups],
+            "kinds": [type(one).__name__ for one in self._optimizers],
+        }
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        if self._watch is not None:
+            self._watch.close()
+        self._close_epoch()
+        self._write({"kind": "end", "step": self._step, "status": "done" if kind is None else kind.__name__})
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def watch(self, loader: Any) -> None:
+        """Take the indices of batches from the sampler of this loader, from its next pass on."""
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = loader if isinstance(loader, Watch) else Watch(loader)
+        self._write({"kind": "loader", "unseen": self._watch.why} | self._watch.facts)
+
+    # ------------------------------------------------------------------------------------------ a step
+
+    def input(self, batch: Any, indices: Any = None) -> None:
+        """Digest a batch now: for a loop that changes it in place before `step`, which is then given none.
+
+        Args:
+            batch: as it came from the loader: tensors, arrays, numbers, texts in any nesting.
+            indices: of its samples, where neither `loader` nor `index_key` says them.
+        """
+        given, said = self._watch.take() if self._watch is not None else None, indices
+        if given is not None:
+            self._line["epoch"] = given[0]
+            said = given[1] if said is None else said
+        if self._index_key is not None:
+            said = batch[self._index_key]
+        self._indices = None if said is None else as_indices(said)
+        samples = _samples(batch) if self._indices is None else len(self._indices)
+        self._line["input"], self._inputs = tensors.digest_batch(batch, samples)
+        self._line["samples"] = samples
+        if self._indices is not None:
+            self._line["indices"] = f"{digest64(self._indices.data):016x}"
+
+    def step(self, batch: Any = None, loss: Any = None, *, indices: Any = None, epoch: int | None = None) -> None:
+        """Write the line of a step: once for each batch, after `optimizer.step` where there was one.
+
+        Args:
+            batch: what was trained on; None where `input` was called.
+            loss: the one number that was trained on.
+            indices: as of `input`.
+            epoch: which; None: the pass over `loader`, else as before.
+
+        Raises:
+            UsageError: the loss is not one number.
+        """
+        if batch is not None:
+            self.input(batch, indices)
+        line, self._line = self._line, {}
+        if epoch is None:
+            epoch = line.get("epoch", 0 if self._order is None else self._order.epoch)
+        line |= {"epoch": epoch, "updates": line.get("updates", 0)}
+        if loss is not None:
+            line["loss"] = _number(loss, "loss")
+        line["random"] = tensors.random_states()
+        if self._scaler is not None:
+            line["scale"] = float(self._scaler.get_scale()).hex()
+        if self._due and line["updates"]:
+            line["params"] = tensors.digest_tensors(self._weights())
+            line["optimizer"] = " ".join(map(tensors.digest_state, self._optimizers))
+            self._due = False
+        if self._order is None or self._order.epoch != epoch:
+            self._close_epoch()
+            self._order = Order(epoch)
+        self._order.add(self._indices, self._inputs)
+        self._indices = self._inputs = None
+        self._taken.clear()
+        self._write({"kind": "step", "step": self._step} | line)
+        self._step += 1
+
+    def gradients(self, optimizer: Any) -> None:
+        """Digest the gradients that `optimizer` is about to use; its hooks do so by themselves where they can."""
+        optimizer = getattr(optimizer, "optimizer", optimizer)
+        line, found = self._line, tensors.gradients_of(optimizer)
+        _more(line, "grad_norm", tensors.norm([gradient for _, gradient in found]).hex())
+        line["lr"] = [*line.get("lr", []), *(float(group["lr"]) for group in optimizer.param_groups if "lr" in group)]
+        if self._updates.get(id(optimizer), 0) % self._every == 0:
+            _more(line, "grads", tensors.digest_tensors(found))
+            self._due = True
+        self._taken.add(id(optimizer))
+
+    def _before(self, optimizer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        if not any(map(callable, given)) and named.get("closure") is None:  # a closure computes them later
+            self.gradients(optimizer)
+
+    def _after(self, optimizer: Any, *_: object) -> None:
+        if id(optimizer) not in self._taken:
+            self.gradients(optimizer)
+        self._taken.discard(id(optimizer))
+        self._updates[id(optimizer)] += 1
+        self._line["updates"] = self._line.get("updates", 0) + 1
+
+    # ------------------------------------------------------------------------------------------ evaluations
+
+    def evaluation(self, name: str, values: Mapping[str, Any], *, seen: Any = None, of: int | None = None) -> None:
+        """Write the metrics of an evaluation.
+
+        Args:
+            name: of the evaluation ("val").
+            values: numbers by name.
+            seen: how many different samples they are made of, or the indices of those.
+            of: how many there are.
+        """
+        line = {name: _number(value, name) for name, value in values.items()}
+        count = {"seen": count_unique(seen), "of": of}
+        epoch = None if self._order is None else self._order.epoch
+        self._write({"kind": "eval", "name": str(name), "step": self._step, "epoch": epoch, "values": line} | count)
+
+    # ------------------------------------------------------------------------------------------ writing
+
+    def _weights(self) -> list[tuple[str, Any]]:
+        if self._model is not None:
+            return tensors.named_weights(self._model)
+        found = [parameter for one in self._optimizers for parameter in tensors.parameters_of(one)]
+        return [(str(i), parameter) for i, parameter in enumerate(found)]
+
+    def _close_epoch(self) -> None:
+        if self._order is not None:
+            self._write({"kind": "epoch"} | self._order.line())
+            self._order = None
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._file is None:
+            return
+        left = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as error:
+            os.close(self._file)
+            self._file = None
+            said = (
+                f"{self.path}: {(error.strerror or str(error)).lower()}; nothing is recorded from step {self._step} on"
+            )
+            warnings.warn(said, stacklevel=3)
+
+
+def _place() -> tuple[int, int]:
+    """Return rank and number of ranks."""
+    distributed = require("torch", "torch").distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    rank, world = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    return (int(rank), int(world)) if rank.isdecimal() and world.isdecimal() else (0, 1)
+
+
+def _agreed(name: str | None, world: int) -> str:
+    """Return the name of the run, the same on all ranks."""
+    distributed = require("torch", "torch").distributed
+    if name is not None:
+        return name
+    now = datetime.datetime.now(datetime.UTC)
+    said = [f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"]
+    if world > 1:
+        if not (distributed.is_available() and distributed.is_initialized()):
+            msg = f"{world} ranks and no process group: record behind init_process_group, or give all the same name="
+            raise UsageError(msg)
+        distributed.broadcast_object_list(said, src=0)
+    return said[0]
+
+
+def _samples(batch: Any) -> int | None:
+    """Return the length of the first tensor or array that has one."""
+    shapes: Iterator[Any] = (getattr(value, "shape", ()) for _, value in tensors.parts(batch))
+    return next((int(shape[0]) for shape in map(tuple, shapes) if shape), None)
+
+
+def _number(value: Any, name: str) -> str:
+    """Return a number as the hex digits of a float64."""
+    try:
+        return float(value.detach() if hasattr(value, "detach") else value).hex()
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = f"of shape {tuple(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"
+        msg = f"{name} is {kind}; one number is wanted"
+        raise UsageError(msg) from error
+
+
+def _more(line: dict[str, Any], name: str, said: str) -> None:
+    line[name] = f"{line[name]} {said}" if name in line else said
+
+
+def _write_json(path: Path, value: Any) -> None:
+    write_file(path, json.dumps(value, sort_keys=True, indent=1).encode() + b"\n", sync=False, mode=0o644)

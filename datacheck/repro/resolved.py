@@ -1,0 +1,95 @@
+"""A configuration as plain JSON: dicts, dataclasses, OmegaConf, argparse; what has no such form is said by its type."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import enum
+import math
+import os
+import re
+import types
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from datacheck.digest import canonical_json, digest_array, digest_bytes
+
+_DEPTH = 64
+_SECRET = re.compile(r"(?i)(^|[_.-])(token|secret|password|passwd|credentials?|api_?key|access_?key|private_?key)$")
+
+
+def resolved(config: Any) -> Any:
+    """Return a configuration as JSON values, the same for equal configurations.
+
+    Args:
+        config: a mapping (OmegaConf's are), dataclass, argparse.Namespace, or what they hold.
+
+    Notes:
+        Paths, enumerations, NumPy numbers, dtypes and devices become texts or numbers, functions and classes their
+        names, sets sorted lists, arrays digests; NaN and infinity {"float": "nan"}. Anything else becomes
+        {"type": its type}: two such values look equal. A text under a name such as ``hub_token`` is not written.
+    """
+    return _plain(config, "", ())
+
+
+def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0911  one return for each kind
+    if isinstance(value, str) and _SECRET.search(name):
+        return {"secret": True}
+    if isinstance(value, enum.Enum):
+        return value.name
+    if value is None or isinstance(value, bool | int | float | str):
+        return _number(value) if isinstance(value, float) else value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic):
+        return _plain(value.item(), name, within)
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if id(value) in within or len(within) > _DEPTH:
+        return {"type": _type(value), "within": "itself" if id(value) in within else "too many levels"}
+    return _held(value, (*within, id(value)))
+
+
+def _held(value: Any, within: tuple[int, ...]) -> Any:
+    if dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    elif isinstance(value, argparse.Namespace | types.SimpleNamespace):
+        value = vars(value)
+    elif callable(dump := getattr(value, "model_dump", None)):  # pydantic
+        value = dump()
+    if isinstance(value, Mapping):
+        return {str(key): _item(value, key, within) for key in value}
+    if isinstance(value, Set):
+        return sorted((_plain(item, "", within) for item in value), key=canonical_json)
+    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
+        return [_item(value, i, within) for i in range(len(value))]
+    return _other(value)
+
+
+def _item(held: Any, key: Any, within: tuple[int, ...]) -> Any:
+    try:
+        item = held[key]
+    except Exception as error:  # noqa: BLE001  an interpolation of OmegaConf that leads nowhere
+        return {"unresolved": type(error).__name__}
+    return _plain(item, str(key), within)
+
+
+def _other(value: Any) -> Any:
+    kind = _type(value)
+    if kind in {"torch.dtype", "torch.device", "torch.Size"} or kind.startswith("numpy.dtype"):
+        return str(value)
+    if isinstance(value, bytes | bytearray):
+        return {"bytes": len(value), "digest": digest_bytes(value)}
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return {"dtype": value.dtype.str, "shape": list(value.shape), "digest": digest_array(value)}
+    return {"type": kind}
+
+
+def _number(value: float) -> Any:
+    return float(value) if math.isfinite(value) else {"float": str(float(value))}
+
+
+def _type(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"

@@ -1,0 +1,223 @@
+"""Two recorded runs: what differs, in the order in which it explains a gap, and at which step they part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datacheck.repro.doubts import evaluations, number, warnings_of
+from datacheck.repro.runs import Run, read_run
+from datacheck.repro.sections import ORDER, Difference, Section, of_start
+from datacheck.repro.steps import Column, Parting, leading, meaning, pairs
+
+_LISTED = 1000  # differences of a section in JSON
+
+
+@dataclass
+class RunDiff:
+    """What differs between two runs.
+
+    Args:
+        a, b: the runs.
+        sections: those of `ORDER` that apply, in that order.
+        partings: what the traces of each rank show.
+        column: the one that parts first, over all ranks.
+        meaning: what that means, in one sentence.
+        warnings: what makes the figures of either doubtful, by run.
+    """
+
+    a: Run
+    b: Run
+    sections: list[Section]
+    partings: list[Parting]
+    column: Column | None = None
+    meaning: str = ""
+    warnings: dict[str, list[str]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.first is not None
+
+    @property
+    def first(self) -> Section | None:
+        """The first section that differs."""
+        return next((section for section in self.sections if section), None)
+
+    @property
+    def compared(self) -> int:
+        """How many steps both runs have, over all ranks."""
+        return sum(parting.compared for parting in self.partings)
+
+    @property
+    def headline(self) -> str:
+        """What is to be known first, in one sentence."""
+        if self.first is None:
+            steps = f"{self.compared:,} steps" if self.compared else "no step"
+            return f"no difference: what was recorded is equal, {steps} compared"
+        if self.first.name == "step trace" and self.first.note:
+            return self.first.note
+        return f"{self.first.name} differs first: {_said(self.first)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        column = None if self.column is None else _column(self.column)
+        return {
+            "a": str(self.a.path),
+            "b": str(self.b.path),
+            "equal": not self,
+            "headline": self.headline,
+            "first": None if self.first is None else self.first.name,
+            "sections": [_section(section) for section in self.sections],
+            "steps": {
+                "compared": self.compared,
+                "first": column,
+                "meaning": self.meaning,
+                "ranks": [_ranks(parting) for parting in self.partings],
+            },
+            "warnings": self.warnings,
+        }
+
+
+def _ranks(parting: Parting) -> dict[str, Any]:
+    columns = [_column(column) for column in parting.columns]
+    return {"rank": parting.rank, "compared": parting.compared, "only": parting.only, "columns": columns}
+
+
+def _section(section: Section) -> dict[str, Any]:
+    state = "different" if section else "unknown" if section.unknown else "same"
+    listed = [{"name": one.name, "a": one.a, "b": one.b} for one in section.differences[:_LISTED]]
+    return {
+        "name": section.name,
+        "state": state,
+        "count": len(section.differences),
+        "differences": listed,
+        "note": section.note or section.unknown,
+    }
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name, "step": column.step, "equal_at": column.after, "epoch": column.epoch,
+        "rank": column.rank, "a": column.a, "b": column.b,
+    }  # fmt: skip
+
+
+def _said(section: Section) -> str:
+    if section.note:
+        return section.note
+    one = section.differences[0]
+    more = len(section.differences) - 1
+    return f"{one.name} is {short(one.a)} in A and {short(one.b)} in B" + (f", and {more:,} more" if more else "")
+
+
+def short(value: Any) -> str:
+    """Return a value in few characters."""
+    if value is None:
+        return "none"
+    said = value if isinstance(value, str) else str(value)
+    return said if len(said) <= 48 else f"{said[:45]}..."
+
+
+def diff_runs(a: Path | Run, b: Path | Run, *, ignore: Sequence[str] = ()) -> RunDiff:
+    """Compare two recorded runs.
+
+    Args:
+        a, b: their folders.
+        ignore: names that may differ ("config.out", or "config" for all of it).
+
+    Returns:
+        A `RunDiff`, which is true where anything differs.
+
+    Raises:
+        UsageError: one of them is no recorded run.
+    """
+    a, b = (one if isinstance(one, Run) else read_run(one) for one in (a, b))
+    sections = of_start(a, b, ignore)
+    partings = pairs(a, b)
+    column, said = _first(partings, weights_equal=not _named(sections, "initial weights"))
+    sections += [_order(partings), _trace(a, b, partings, column, said), _evaluated(a, b)]
+    seeds = _named(sections, "seeds")
+    if seeds and not any(_named(sections, name) for name in ("order", "initial weights", "step trace")):
+        seeds.note, seeds.differences = "other random states, on which nothing that was recorded depends", []
+    sections = sorted((one for one in sections if one.name not in ignore), key=lambda one: ORDER.index(one.name))
+    warned = {"A": warnings_of(a), "B": warnings_of(b), "both": _unlike(partings)}
+    return RunDiff(a, b, sections, partings, column, said, {whose: said for whose, said in warned.items() if said})
+
+
+def _named(sections: Iterable[Section], name: str) -> Section | None:
+    found = next(section for section in sections if section.name == name)
+    return found if found else None
+
+
+def _first(partings: list[Parting], *, weights_equal: bool) -> tuple[Column | None, str]:
+    found = [(column, parting) for parting in partings if (column := leading(parting)) is not None]
+    if not found:
+        return None, ""
+    column, parting = min(found, key=lambda pair: pair[0].order)
+    return column, meaning(parting, column, weights_equal=weights_equal)
+
+
+def _order(partings: list[Parting]) -> Section:
+    """Return the section of the order: other indices, or the same samples at other places."""
+    section = Section("order")
+    if not any({"indices", "input"} & parting.known for parting in partings):
+        section.unknown = "not recorded"
+    for parting in partings:
+        column = parting.column("indices")
+        values = parting.column("input")
+        if column is None and values is not None and values.epoch in parting.shuffled:
+            column = values
+        if column is not None:
+            section.differences.append(Difference(f"step {column.step}, {column.name}", column.a, column.b))
+            section.note = section.note or f"{_where(column, partings)}: {meaning(parting, column, weights_equal=True)}"
+    if not section and not section.unknown and not any("indices" in parting.known for parting in partings):
+        section.unknown = "the indices of samples were not recorded"
+    return section
+
+
+def _where(column: Column, partings: list[Parting]) -> str:
+    rank = f" of rank {column.rank}" if len(partings) > 1 else ""
+    epoch = "" if column.epoch is None else f" (epoch {column.epoch})"
+    return f"from step {column.step}{rank}{epoch} on"
+
+
+def _trace(a: Run, b: Run, partings: list[Parting], column: Column | None, said: str) -> Section:
+    section = Section("step trace")
+    for parting in partings:
+        found = [one for one in parting.columns if not one.name.startswith("random ")]
+        section.differences += [Difference(f"step {one.step}, {one.name}", one.a, one.b) for one in found]
+    if column is not None:
+        section.note = f"{column.name} differs first, {_where(column, partings)}: {said}"
+        return section
+    if not sum(parting.compared for parting in partings):
+        section.unknown = "no step that both have"
+    for one in partings:
+        if any(one.only.values()) and one.rank in a.ended and one.rank in b.ended:  # what was killed is only shorter
+            here, there = (one.compared + one.only[whose] for whose in ("A", "B"))
+            section.differences.append(Difference(f"number of steps of rank {one.rank}", here, there))
+    return section
+
+
+def _evaluated(a: Run, b: Run) -> Section:
+    section = Section("evaluations")
+    here, there = evaluations(a), evaluations(b)
+    for rank, name in sorted({*here} & {*there}):
+        for i, (one, other) in enumerate(zip(here[rank, name], there[rank, name], strict=False)):
+            for metric in sorted({*one["values"]} & {*other["values"]}):
+                x, y = one["values"][metric], other["values"][metric]
+                if x != y:
+                    section.differences.append(Difference(f"{name} {metric}, evaluation {i}", _float(x), _float(y)))
+    return section
+
+
+def _float(said: Any) -> Any:
+    value = number(said)
+    return said if value is None else repr(value)
+
+
+def _unlike(partings: list[Parting]) -> list[str]:
+    names = sorted(set().union(*(parting.unlike for parting in partings)))
+    if not names:
+        return []
+    return [f"{', '.join(names)}: digested on a device in one run and in main memory in the other, not comparable"]

@@ -1,0 +1,207 @@
+"""Read what was recorded: a run's folder, its environment, and the traces of its ranks line by line.
+
+What lies there may be torn, foreign or of another version: that is said, and what can be read is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from datacheck.errors import UsageError
+
+VERSION = 1
+ENVIRONMENT = "env.json"
+CONFIG = "config.json"
+_TRACE = re.compile(r"trace-(\d{5,})\.jsonl")
+_LINE = 16 << 20  # bytes; the line of a start names every tensor of a model
+_FILE = 256 << 20
+
+Line = dict[str, Any]
+
+
+def trace_name(rank: int) -> str:
+    """Return the name of a rank's trace."""
+    return f"trace-{rank:05d}.jsonl"
+
+
+def is_run(path: Path) -> bool:
+    """Tell whether a folder holds a recorded run, whole or not."""
+    try:
+        return path.is_dir() and any(_TRACE.fullmatch(place.name) for place in path.iterdir())
+    except OSError:
+        return False
+
+
+@dataclass
+class Trace:
+    """The trace of one rank.
+
+    Args:
+        path: the file.
+        notes: what was left out when it was read; filled by `lines`.
+    """
+
+    path: Path
+    notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield the lines that can be read, in order; a torn last one is none."""
+        bad = 0
+        with self.path.open("rb") as file:
+            while raw := file.readline(_LINE):
+                whole = raw.endswith(b"\n")
+                if not whole and len(raw) == _LINE:
+                    bad += 1
+                    _skip_line(file)
+                elif whole and (line := _line(raw)) is not None:
+                    yield line
+                else:
+                    bad += whole  # without an end it was being written when the run was killed
+        if bad:
+            said = "1 line" if bad == 1 else f"{bad:,} lines"
+            note = f"{self.path.name}: {said} could not be read and are left out"
+            if note not in self.notes:
+                self.notes.append(note)
+
+    def of(self, *kinds: str) -> Iterator[Line]:
+        """Yield the lines of these kinds."""
+        return (line for line in self.lines() if line["kind"] in kinds)
+
+
+def _skip_line(file: Any) -> None:
+    while (raw := file.readline(_LINE)) and not raw.endswith(b"\n"):
+        pass
+
+
+def _line(raw: bytes) -> Line | None:
+    try:
+        line = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
+        return None
+    counted = {"step": ("step", "eval", "end"), "epoch": ("epoch",)}
+    for name, kinds in counted.items():
+        if line["kind"] in kinds and not (type(line.get(name)) is int and line[name] >= 0):
+            return None
+    if line["kind"] == "eval" and not isinstance(line.get("values"), dict):
+        return None
+    return line
+
+
+@dataclass
+class Run:
+    """A recorded run.
+
+    Args:
+        path: its folder.
+        environment: the sections of a capture; empty where there is none.
+        config: the resolved configuration, None where there is none.
+        traces: by rank.
+        starts: the first line of each trace, with what the run began with.
+        loaders: what is known of the loader of rank 0.
+        ended: how each rank ended; a rank that was killed has no word.
+        notes: what could not be read, what is missing.
+    """
+
+    path: Path
+    environment: dict[str, Any]
+    config: Any
+    traces: dict[int, Trace]
+    starts: dict[int, Line] = field(default_factory=dict)
+    loaders: list[Line] = field(default_factory=list)
+    ended: dict[int, str] = field(default_factory=dict)
+    steps: dict[int, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def world(self) -> int:
+        """How many ranks there were, by what they said."""
+        said = [start.get("world") for start in self.starts.values()]
+        return max([*(one for one in said if type(one) is int), *(rank + 1 for rank in self.traces)])
+
+    @property
+    def missing(self) -> list[int]:
+        """Ranks that left no trace."""
+        return [rank for rank in range(min(self.world, 1 << 20)) if rank not in self.traces]
+
+
+def read_run(path: Path) -> Run:
+    """Return a recorded run.
+
+    Raises:
+        UsageError: there is no folder, or no run in it, or one of a version that this datacheck does not know.
+    """
+    try:
+        named = [(name, place) for place in path.iterdir() if (name := _TRACE.fullmatch(place.name))]
+        found = sorted((int(name[1]), place) for name, place in named if place.is_file())
+    except OSError as error:
+        msg = f"{path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote is wanted."
+        raise UsageError(msg) from error
+    if not found:
+        msg = f"{path}: no recorded run, there is no {trace_name(0)}. A folder that a Recorder wrote is wanted."
+        raise UsageError(msg)
+    notes: list[str] = []
+    config = _document(path / CONFIG, notes)
+    run = Run(path, _document(path / ENVIRONMENT, notes), config.get("config"), {r: Trace(p) for r, p in found})
+    for rank, trace in run.traces.items():
+        _look(run, rank, trace)
+    if not run.starts and not any(run.steps.values()):
+        msg = f"{path}: a run of which nothing can be read: no start and no step. {' '.join(notes)}".rstrip()
+        raise UsageError(msg)
+    run.notes = [*notes, *(note for trace in run.traces.values() for note in trace.notes)]
+    if run.missing:
+        ranks = ", ".join(map(str, run.missing[:10])) + ", ..." * (len(run.missing) > 10)
+        run.notes.append(f"of {run.world} ranks {len(run.missing)} left no trace: {ranks}")
+    return run
+
+
+def _look(run: Run, rank: int, trace: Trace) -> None:
+    """Read a trace once for what it says of the run as a whole."""
+    run.steps[rank] = 0
+    try:
+        for line in trace.lines():
+            kind = line["kind"]
+            run.steps[rank] += kind == "step"
+            if kind == "start" and rank not in run.starts:
+                _check_version(trace.path, line)
+                run.starts[rank] = line
+            elif kind == "loader" and rank == min(run.traces):
+                run.loaders.append(line)
+            elif kind == "end":
+                run.ended[rank] = str(line.get("status"))
+    except OSError as error:
+        msg = f"{trace.path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote is wanted."
+        raise UsageError(msg) from error
+
+
+def _check_version(path: Path, start: Line) -> None:
+    version = start.get("version")
+    if version != VERSION:
+        said = version if type(version) is int else "none"
+        msg = f"{path}: recorded in version {said}; this datacheck reads version {VERSION}. Compare with that one's."
+        raise UsageError(msg)
+
+
+def _document(path: Path, notes: list[str]) -> dict[str, Any]:
+    try:
+        if not path.is_file() or path.stat().st_size > _FILE:
+            what = "is larger than 256 MiB and was not read" if path.is_file() else "is missing"
+            notes.append(f"{path.name}: {what}")
+            return {}
+        value = orjson.loads(path.read_bytes())
+    except OSError as error:
+        notes.append(f"{path.name}: {(error.strerror or str(error)).lower()}")
+    except orjson.JSONDecodeError:
+        notes.append(f"{path.name}: is no JSON")
+    else:
+        if isinstance(value, dict):
+            return value
+        notes.append(f"{path.name}: is no JSON object")
+    return {}

@@ -1,0 +1,150 @@
+"""What two runs began with, held against each other in the order in which it explains a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from datacheck.repro.runs import Run
+
+ORDER = (
+    "config", "code", "packages", "native", "hardware", "flags", "data", "seeds", "order", "initial weights",
+    "step trace", "evaluations",
+)  # fmt: skip
+
+_OF_CAPTURE = ("code", "packages", "native", "hardware", "flags", "data", "seeds")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not the same in both runs.
+
+    Args:
+        name: what.
+        a, b: what it is in either; None: it is not there.
+    """
+
+    name: str
+    a: Any
+    b: Any
+
+
+@dataclass
+class Section:
+    """One of `ORDER`.
+
+    Args:
+        name: which.
+        differences: all of them, in name order.
+        unknown: why it could not be compared; empty where it was.
+        note: a sentence on what was found.
+    """
+
+    name: str
+    differences: list[Difference] = field(default_factory=list)
+    unknown: str = ""
+    note: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.differences)
+
+
+def differences(a: Any, b: Any, name: str = "") -> Iterator[Difference]:
+    """Yield where two JSON values differ, named by their path (``torch.num_threads``), in name order."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for key in sorted({*a, *b}):
+            yield from _of_item(a.get(key), b.get(key), f"{name}.{key}" if name else str(key), key in a, key in b)
+    elif isinstance(a, list) and isinstance(b, list):
+        for i in range(max(len(a), len(b))):
+            there = i < len(a), i < len(b)
+            yield from _of_item(a[i] if there[0] else None, b[i] if there[1] else None, f"{name}[{i}]", *there)
+    elif type(a) is not type(b) or a != b:
+        yield Difference(name, a, b)
+
+
+def _of_item(a: Any, b: Any, name: str, in_a: bool, in_b: bool) -> Iterator[Difference]:  # noqa: FBT001  of two
+    if in_a and in_b:
+        yield from differences(a, b, name)
+    else:
+        yield Difference(name, a, b)
+
+
+def of_start(a: Run, b: Run, ignore: Sequence[str] = ()) -> list[Section]:
+    """Return the sections from config to seeds, and the initial weights.
+
+    Args:
+        a, b: the runs.
+        ignore: names that are left out, with all below them ("config.out").
+    """
+    found = [_section("config", _asked(a), _asked(b)), *_captured(a, b)]
+    found.append(_section("initial weights", _begun(a), _begun(b)))
+    for section in found:
+        section.differences = [one for one in section.differences if not _ignored(section.name, one.name, ignore)]
+    return found
+
+
+def _ignored(section: str, name: str, ignore: Sequence[str]) -> bool:
+    return any(
+        full == one or full.startswith((f"{one}.", f"{one}[")) for one in ignore for full in (name, f"{section}.{name}")
+    )
+
+
+def _section(name: str, a: Any, b: Any) -> Section:
+    if not (a and b):
+        return Section(name, unknown="not recorded" if not (a or b) else f"not recorded in {'B' if a else 'A'}")
+    return Section(name, list(differences(a, b)))
+
+
+def _captured(a: Run, b: Run) -> list[Section]:
+    """Return the sections of the environment; what cannot change a result by itself is only noted."""
+    from datacheck.repro.capture import differences as of_captures  # noqa: PLC0415  it loads much
+
+    sections = {name: Section(name) for name in _OF_CAPTURE}
+    if not (a.environment and b.environment):
+        which = " and ".join(name for name, run in (("A", a), ("B", b)) if not run.environment)
+        return [Section(name, unknown=f"not captured in {which}") for name in _OF_CAPTURE]
+    try:
+        found = of_captures(a.environment, b.environment)
+    except Exception as error:  # noqa: BLE001  a file that nobody here wrote may hold anything
+        return [Section(name, unknown=f"{type(error).__name__} in the captures") for name in _OF_CAPTURE]
+    for one in found:
+        section = sections["seeds" if one.section == "rng" else "code" if one.section == "git" else one.section]
+        if one.section == "git" or (one.section == "packages" and not _loaded(one.name, a, b)):
+            section.note = "the repository differs" if one.section == "git" else "packages differ that were not loaded"
+        else:
+            section.differences.append(Difference(one.name, one.a, one.b))
+    for section in sections.values():
+        section.note = "" if section.differences else section.note
+    return list(sections.values())
+
+
+def _loaded(name: str, a: Run, b: Run) -> bool:
+    """Tell whether a package was loaded in either run; what is no package counts as loaded."""
+    said = [run.environment.get("packages", {}).get(name) for run in (a, b)]
+    known = [one["loaded"] for one in said if isinstance(one, dict) and "loaded" in one]
+    return any(known) or not known
+
+
+def _asked(run: Run) -> dict[str, Any]:
+    """Return what the run was asked to do; of the command line, which often names the run, only without a config."""
+    process = run.environment.get("process")
+    known = {
+        "config": run.config,
+        "ranks": run.world,
+        "optimizer": _starts(run, "hyper"),
+        "kind of optimizer": _starts(run, "kinds"),
+        "loader": [{name: value for name, value in line.items() if name != "kind"} for line in run.loaders],
+        "command": process.get("argv") if run.config is None and isinstance(process, Mapping) else None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _starts(run: Run, name: str) -> Any:
+    """Return what the first line of the lowest rank says."""
+    return run.starts[min(run.starts)].get(name) if run.starts else None
+
+
+def _begun(run: Run) -> dict[str, Any]:
+    known = {"weights": _starts(run, "weights"), "optimiser state": _starts(run, "optimizer")}
+    return {name: value for name, value in known.items() if value}

@@ -1,0 +1,246 @@
+"""The step traces of two runs side by side: in which column they part, and at which step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from datacheck.repro.runs import Line, Run, Trace
+from datacheck.repro.tensors import FOLDED
+
+CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")  # within a step
+_DIGESTS = ("input", "grads", "params", "optimizer")
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where one column parts.
+
+    Args:
+        name: of the column.
+        step: the first at which it differs.
+        after: the last at which it was written down before, and equal; None: there was none.
+        a, b: what it is there.
+        rank: of which rank.
+        epoch: of the step.
+    """
+
+    name: str
+    step: int
+    after: int | None
+    a: Any
+    b: Any
+    rank: int = 0
+    epoch: int | None = None
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """What comes first: the step, then the cause before its effect."""
+        return self.step, CAUSES.index(self.name) if self.name in CAUSES else len(CAUSES), self.rank
+
+
+@dataclass
+class Parting:
+    """What the traces of one rank show.
+
+    Args:
+        rank: which.
+        compared: steps that both have.
+        only: steps that one of them has, by run.
+        columns: those that part, in the order of `Column.order`.
+        equal: of each column the last step at which it was equal.
+        begun: of each epoch its first step.
+        unlike: columns that were digested in two ways, on a device and in main memory.
+        known: columns that both have.
+        shuffled: epochs with the same samples' values where batches differ.
+    """
+
+    rank: int
+    compared: int = 0
+    first: int | None = None
+    only: dict[str, int] = field(default_factory=lambda: {"A": 0, "B": 0})
+    columns: list[Column] = field(default_factory=list)
+    equal: dict[str, int] = field(default_factory=dict)
+    begun: dict[int, int] = field(default_factory=dict)
+    unlike: set[str] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)
+    shuffled: list[int] = field(default_factory=list)
+
+    def take(self, one: Line, other: Line) -> None:
+        """Hold two lines of one step against each other."""
+        self.compared += 1
+        step = one["step"]
+        epoch = one["epoch"] if type(one.get("epoch")) is int else None
+        self.first = step if self.first is None else self.first
+        if epoch is not None:
+            self.begun.setdefault(epoch, step)
+        parted = {column.name for column in self.columns}
+        for name, x, y in _values(one, other):
+            if name in _DIGESTS and _folded(x) != _folded(y):
+                self.unlike.add(name)
+                continue
+            self.known.add(name)
+            if name in parted:
+                continue
+            if x == y:
+                self.equal[name] = step
+            else:
+                self.columns.append(Column(name, step, self.equal.get(name), x, y, self.rank, epoch))
+
+    def column(self, name: str) -> Column | None:
+        """Return where a column parts."""
+        return next((one for one in self.columns if one.name == name), None)
+
+
+def compare_steps(a: Trace, b: Trace, rank: int) -> Parting:
+    """Return where the traces of a rank part; both are read once, whatever their length."""
+    found = Parting(rank)
+    for one, other in _paired(a, b):
+        if one is None or other is None:
+            found.only["B" if one is None else "A"] += 1
+        else:
+            found.take(one, other)
+    found.columns.sort(key=lambda column: column.order)
+    if found.column("input") or found.column("indices"):
+        found.shuffled = list(_shuffled(a, b))
+    return found
+
+
+def _paired(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
+    """Yield the lines of equal steps together; a step that only one has beside None."""
+    left, right = _rising(a), _rising(b)
+    one, other = next(left, None), next(right, None)
+    while one is not None or other is not None:
+        if other is None or (one is not None and one["step"] < other["step"]):
+            yield one, None
+            one = next(left, None)
+        elif one is None or other["step"] < one["step"]:
+            yield None, other
+            other = next(right, None)
+        else:
+            yield one, other
+            one, other = next(left, None), next(right, None)
+
+
+def _rising(trace: Trace) -> Iterator[Line]:
+    """Yield the lines of steps whose number is higher than all before; what is out of order would hide the rest."""
+    last = -1
+    for line in trace.of("step"):
+        if line["step"] > last:
+            last = line["step"]
+            yield line
+
+
+def _values(one: Line, other: Line) -> Iterator[tuple[str, Any, Any]]:
+    for name in (*CAUSES, "grad_norm"):
+        x, y = one.get(name), other.get(name)
+        if x is not None and y is not None:
+            yield name, x, y
+    x, y = one.get("random"), other.get("random")
+    if isinstance(x, dict) and isinstance(y, dict):
+        yield from ((f"random {name}", x[name], y[name]) for name in sorted({*x} & {*y}))
+
+
+def _folded(digest: Any) -> bool:
+    return isinstance(digest, str) and digest.startswith(FOLDED) and len(digest) == 17
+
+
+def _shuffled(a: Trace, b: Trace) -> Iterator[int]:
+    """Yield the epochs in which both runs had the same samples' values."""
+    there = {line["epoch"]: line for line in b.of("epoch")}
+    for line in a.of("epoch"):
+        other = there.get(line["epoch"], {})
+        if line.get("values") is not None and line["values"] == other.get("values"):
+            yield line["epoch"]
+
+
+# ------------------------------------------------------------------------------------------ what it means
+
+
+def leading(parting: Parting) -> Column | None:
+    """Return the column that parts first; a norm or a random state only where nothing else does."""
+    causes = [column for column in parting.columns if column.name in CAUSES]
+    norms = [column for column in parting.columns if column.name == "grad_norm"]
+    return next(iter([*causes, *norms]), None)
+
+
+def meaning(parting: Parting, column: Column, *, weights_equal: bool) -> str:
+    """Return in one sentence what it means that this column parts first.
+
+    Args:
+        parting: of the rank.
+        column: of `leading`.
+        weights_equal: whether the runs began with equal weights and optimiser states.
+    """
+    told = {"indices": _of_indices, "input": _of_input, "lr": _of_settings, "scale": _of_settings}
+    if column.name in told:
+        return told[column.name](parting, column)
+    if column.name == "grad_norm":
+        return (
+            "only the gradient norm that is reported differs: its sum depends on the number of threads; what was "
+            "trained is equal as far as it was digested"
+        )
+    return _of_arithmetic(parting, column, weights_equal=weights_equal)
+
+
+def _of_indices(parting: Parting, column: Column) -> str:
+    if column.epoch in parting.shuffled:
+        return "the order of samples differs, the samples of the epoch are the same: sampler, seed or epoch"
+    return "other samples are drawn: sampler, seed, epoch, or the set of samples"
+
+
+def _of_input(parting: Parting, column: Column) -> str:
+    same = "indices" in parting.equal and parting.equal["indices"] >= column.step
+    if column.epoch in parting.shuffled:
+        which = "index i stands for another sample, as where files are taken as os.listdir gives them"
+        return f"the same samples come in another order{f' while their indices are equal: {which}' if same else ''}"
+    indices = "of the same samples" if same else "(their indices are not known)"
+    said = f"the values of the batch {indices} differ: data, a transform or its random numbers"
+    epoch = column.epoch
+    if epoch and parting.begun.get(epoch) == column.step:
+        return f"{said}. It begins with epoch {epoch}: the epoch may not reach the workers (persistent_workers)"
+    states = [one.name.removeprefix("random ") for one in parting.columns if one.name.startswith("random ")]
+    if states:
+        return f"{said} (states that differ: {', '.join(states)})"
+    if column.step == parting.first:
+        return f"{said}. The loop's own generators agree: workers may draw from global ones (num_workers)"
+    return said
+
+
+def _of_settings(parting: Parting, column: Column) -> str:
+    del parting
+    what = "the learning rate differs: schedule" if column.name == "lr" else "the loss scale differs: AMP"
+    return f"{what} or its settings"
+
+
+def _of_arithmetic(parting: Parting, column: Column, *, weights_equal: bool) -> str:
+    """Return the sentence where inputs are equal and what is computed from them is not."""
+    first = parting.first or 0
+    known = parting.equal.get("params", first - 1 if weights_equal else None)
+    if known is not None and known >= column.step:
+        known = column.step - 1
+    if known is None:
+        return "the weights differed from the start"
+    if column.name in {"params", "optimizer"} and parting.equal.get("grads", -1) >= column.step:
+        return f"the gradients of step {column.step} are equal, and what is made of them is not: the optimiser or AMP"
+    if known < column.step - 1:
+        norm = parting.column("grad_norm")
+        hint = f"; the gradient norm differs from step {norm.step} on" if norm and norm.step < column.step else ""
+        return (
+            f"inputs are equal; weights were equal at {_at(known, first)} and parted by step {column.step}{hint}: a "
+            "kernel, a flag or the optimiser. Record with every=1 to tell which"
+        )
+    if column.name == "updates":
+        return "an update was skipped in one of them: AMP, or accumulation"
+    where = {"loss": "the forward pass", "grads": "the backward pass"}.get(column.name, "the update")
+    return f"weights and inputs are equal, {where} gives another result: a kernel or a flag"
+
+
+def _at(step: int, first: int) -> str:
+    return "the start" if step < first else f"step {step}"
+
+
+def pairs(a: Run, b: Run) -> list[Parting]:
+    """Return what each rank shows that both runs have."""
+    return [compare_steps(a.traces[rank], b.traces[rank], rank) for rank in sorted({*a.traces} & {*b.traces})]

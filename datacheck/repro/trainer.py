@@ -1,0 +1,94 @@
+"""`Recorder` as a callback of the Trainer of transformers."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from transformers import TrainerCallback
+
+from datacheck.repro.record import Recorder
+
+_OWN = {"output_dir", "logging_dir", "run_name", "local_rank"}  # where a run lies, not what it is
+_TIMES = ("_runtime", "_per_second", "_time")
+
+
+class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
+    """Records what a Trainer of transformers trains: ``Trainer(callbacks=[TrainerRecorder("runs")])``.
+
+    Args:
+        folder: where runs lie.
+        options: of `Recorder`, but for model, optimizer and loader, which the trainer says; a `config` of None is the
+            training arguments and the configuration of the model.
+
+    Notes:
+        A step is one batch of the model in training. Its loss is what the model returns; where the trainer computes
+        another one, there is none in the trace. Metrics of time are left out.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
+        self._folder, self._options = folder, options
+        self._hooks: list[Any] = []
+        self._open = False
+        self._loss: Any = None
+        self.recorder: Recorder | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Begin to record."""
+        del control
+        model, options = given["model"], dict(self._options)
+        if options.get("config") is None:
+            said = {name: value for name, value in args.to_dict().items() if name not in _OWN}
+            config: Any = getattr(model, "config", None)
+            options["config"] = {"arguments": said, "model": config.to_dict() if hasattr(config, "to_dict") else None}
+        more = {"first_step": state.global_step * args.gradient_accumulation_steps} | options
+        self.recorder = Recorder(
+            self._folder, model=model, optimizer=given["optimizer"], loader=given.get("train_dataloader"), **more
+        )
+        self.recorder.__enter__()
+        self._hooks = [
+            model.register_forward_pre_hook(self._before, with_kwargs=True),
+            model.register_forward_hook(self._after),
+        ]
+
+    def _before(self, model: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        if self.recorder is not None and model.training:
+            self._flush()
+            self.recorder.input([list(given), {k: v for k, v in named.items() if k != "num_items_in_batch"}])
+            self._open = True
+
+    def _after(self, model: Any, given: tuple[Any, ...], output: Any) -> None:
+        del given
+        if self._open and model.training:
+            loss = output.get("loss") if hasattr(output, "get") else getattr(output, "loss", None)
+            self._loss = None if loss is None else loss.detach()
+
+    def _flush(self) -> None:
+        if self._open and self.recorder is not None:
+            self.recorder.step(loss=self._loss)
+        self._open, self._loss = False, None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Write the step that ended."""
+        del args, state, control, given
+        self._flush()
+
+    on_substep_end = on_step_end
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **given: Any) -> None:
+        """Write the metrics."""
+        del args, state, control, given
+        if self.recorder is not None:
+            values = {k: v for k, v in (metrics or {}).items() if isinstance(v, int | float) and not k.endswith(_TIMES)}
+            values.pop("epoch", None)
+            self.recorder.evaluation("eval", values)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """End the recording."""
+        del args, state, control, given
+        self._flush()
+        for hook in self._hooks:
+            hook.remove()
+        if self.recorder is not None:
+            self.recorder.__exit__(None, None, None)
+            self.recorder = None

@@ -1,0 +1,170 @@
+"""Which samples a batch has: the indices that a loader's sampler gives out, in the order in which batches come."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from datacheck.digest import digest64
+
+Array = np.ndarray[Any, Any]
+
+_ITEM = (1 << 40) - 1  # a datacheck sampler packs the epoch above 40 bits of an index
+
+
+class Pass:
+    """One way through a loader.
+
+    Args:
+        number: which of the loader's passes, from 0; the sampler's epoch where it has one.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.waiting: deque[Any] = deque()  # given out, their batch not seen yet
+
+
+class Watch:
+    """What a loader's sampler gives out, seen on its way to the loader.
+
+    Args:
+        loader: a DataLoader of PyTorch or anything with `batch_sampler` or `sampler`.
+
+    Notes:
+        The sampler's class gets a subclass that looks on, so workers, threads and frameworks see the same object;
+        `close` takes it back. `why` says where nothing can be seen, `facts` what the loader is.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self.passes: deque[Pass] = deque()
+        self.why = ""
+        self._begun = 0
+        self.facts = _facts(loader)
+        sampler = getattr(loader, "batch_sampler", None)
+        self._sampler = getattr(loader, "sampler", None) if sampler is None else sampler
+        self._class: Any = type(self._sampler)
+        if not getattr(loader, "in_order", True):
+            self.why = "the loader gives batches as they are ready (in_order=False)"
+        elif self._class.__name__ == "_InfiniteConstantSampler":
+            self.why = "an iterable dataset has no indices"
+        else:
+            self._look_on()
+
+    def _look_on(self) -> None:
+        plain, watch = self._class, self
+
+        def watched(sampler: Any) -> Iterator[Any]:
+            return watch._seen(sampler, iter(plain.__iter__(sampler)))
+
+        more = {"__iter__": watched, "__module__": plain.__module__, "__qualname__": plain.__qualname__}
+        try:
+            self._sampler.__class__ = type(plain.__name__, (plain,), more)
+        except TypeError:
+            self.why = f"batches are ordered by a {plain.__name__}, which cannot be watched"
+
+    def _seen(self, sampler: Any, indices: Iterator[Any]) -> Iterator[Any]:
+        now: Pass | None = None
+        for some in indices:
+            if now is None:  # here, not before: a DataLoader with workers calls iter() twice and takes of one only
+                epoch = getattr(sampler, "epoch", None)
+                now = Pass(epoch if type(epoch) is int and epoch >= self._begun else self._begun)
+                self._begun = now.number + 1
+                self.passes.append(now)
+            now.waiting.append(some)
+            yield some
+
+    def take(self) -> tuple[int, Any] | None:
+        """Return pass and indices of the next batch that the loop has; None where none was given out."""
+        while len(self.passes) > 1:  # a new pass begins when the loop has left the one before
+            self.passes.popleft()
+        if not self.passes or not self.passes[0].waiting:
+            return None
+        return self.passes[0].number, self.passes[0].waiting.popleft()
+
+    def close(self) -> None:
+        """Look on no more."""
+        if not self.why:
+            self._sampler.__class__ = self._class
+
+
+def _facts(loader: Any) -> dict[str, Any]:
+    found = {name: getattr(loader, name, None) for name in ("batch_size", "num_workers", "drop_last")}
+    found = {name: value for name, value in found.items() if isinstance(value, bool | int)}
+    found |= {"persistent_workers": bool(getattr(loader, "persistent_workers", False))}
+    return found | {"sampler": type(getattr(loader, "sampler", None)).__name__, "class": type(loader).__name__}
+
+
+def as_indices(said: Any) -> Array | None:
+    """Return indices as int64 (samples), without the epoch that a datacheck sampler packs in; None: they are none.
+
+    Args:
+        said: a list, tensor or array of whole numbers, or one.
+    """
+    try:
+        numbers = np.asarray(said.detach().cpu() if hasattr(said, "detach") else said).reshape(-1)
+        if numbers.dtype.kind not in "iu":
+            return None
+        whole = numbers.astype(np.int64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return np.where(whole > _ITEM, whole & _ITEM, whole)
+
+
+class Order:
+    """The order of an epoch's samples, kept as digests.
+
+    Args:
+        epoch: which.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch, self.steps, self.samples = epoch, 0, 0
+        self._order = 0
+        self._set = np.uint64(0)
+        self._inputs: int | None = 0
+        self._known = True
+
+    def add(self, indices: Array | None, inputs: int | None) -> None:
+        """Take one batch: its indices, and the sum that stands for what its samples hold."""
+        self.steps += 1
+        if indices is None:
+            self._known = False
+        else:
+            self.samples += len(indices)
+            self._order = digest64(self._order.to_bytes(8, "little") + digest64(indices.data).to_bytes(8, "little"))
+            with np.errstate(over="ignore"):
+                self._set += _mixed(indices.view(np.uint64)).sum(dtype=np.uint64)
+        self._inputs = None if inputs is None or self._inputs is None else (self._inputs + inputs) & ((1 << 64) - 1)
+
+    def line(self) -> dict[str, Any]:
+        """Return what is written of it: digests of the order, of the set of indices, of the set of samples' values."""
+        known = self._known and self.steps > 0
+        return {
+            "epoch": self.epoch,
+            "steps": self.steps,
+            "samples": self.samples if known else None,
+            "order": f"{self._order:016x}" if known else None,
+            "set": f"{int(self._set):016x}" if known else None,
+            "values": None if self._inputs is None else f"{self._inputs:016x}",
+        }
+
+
+def _mixed(words: Array) -> Array:
+    with np.errstate(over="ignore"):
+        words = (words + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+        return (words ^ (words >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
+
+
+def count_unique(seen: Any) -> int | None:
+    """Return how many different samples were seen.
+
+    Args:
+        seen: a number, or the indices of all that were seen.
+    """
+    if seen is None or type(seen) is int:
+        return seen
+    indices = as_indices(list(seen) if not hasattr(seen, "shape") else seen)
+    return None if indices is None else len(np.unique(indices))

@@ -1,0 +1,169 @@
+"""What recording costs a training step.
+
+    python scripts/bench/recorder.py [--steps 200] [--every 50] [--step-ms 50] [--rounds 5] [--threads N]
+
+A perceptron of 1.6 million weights is trained with AdamW from a DataLoader on the processor; the batch is made as large
+as a step of the wanted time needs. Rounds with a Recorder and without take turns. Two figures: the time spent within
+the recorder's own calls and hooks per step, which is what counts, and the difference of whole rounds, which other work
+on the machine blurs. Parts are timed one by one too. Ends with 1 where recording takes more than 3 % of a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from datacheck.repro import Recorder, tensors
+
+LIMIT = 0.03
+WIDTH = 512
+
+
+class Timed(Recorder):
+    """Counts the time within its calls; those within one another count once."""
+
+    spent = 0.0
+    depth = 0
+
+    def _in(self, call, *given, **named):
+        self.depth += 1
+        start = time.perf_counter()
+        try:
+            return call(*given, **named)
+        finally:
+            self.depth -= 1
+            if not self.depth:
+                self.spent += time.perf_counter() - start
+
+    def step(self, *given, **named):
+        return self._in(super().step, *given, **named)
+
+    def _before(self, *given):
+        return self._in(super()._before, *given)
+
+    def _after(self, *given):
+        return self._in(super()._after, *given)
+
+
+def parts():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(WIDTH, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024), torch.nn.ReLU(),
+        torch.nn.Linear(1024, 10),
+    )  # fmt: skip
+    return model, torch.optim.AdamW(model.parameters())
+
+
+def train(loader, steps, recorder=None, model=None, optimizer=None):
+    """Return the seconds of each step, the loader's part left out."""
+    times = []
+    batches = iter(loader)
+    for _ in range(steps):
+        try:
+            x, y = next(batches)
+        except StopIteration:
+            batches = iter(loader)
+            x, y = next(batches)
+        start = time.perf_counter()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if recorder is not None:
+            recorder.step((x, y), loss)
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def loader_of(size, count=20):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(size * count, WIDTH, generator=generator)
+    y = torch.randint(10, (size * count,), generator=generator)
+    return DataLoader(TensorDataset(x, y), size, shuffle=True, drop_last=True)
+
+
+def fitting(step_ms):
+    """Return the batch size whose step takes about so long."""
+    size = 64
+    for _ in range(4):
+        model, optimizer = parts()
+        took = statistics.median(train(loader_of(size, 2), 12, None, model, optimizer)) * 1e3
+        size = max(8, min(1024, round(size * step_ms / took)))
+    return size
+
+
+def one_by_one(size):
+    """Print what each part takes alone [ms]."""
+    model, optimizer = parts()
+    x, y = next(iter(loader_of(size, 2)))
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    jobs = {
+        "input": lambda: tensors.digest_batch((x, y), size),
+        "gradient norm": lambda: tensors.norm([p.grad for p in model.parameters()]),
+        "random states": tensors.random_states,
+        "gradients (every K)": lambda: tensors.digest_tensors(tensors.gradients_of(optimizer)),
+        "weights (every K)": lambda: tensors.digest_tensors(tensors.named_weights(model)),
+        "optimiser (every K)": lambda: tensors.digest_state(optimizer),
+    }
+    for name, job in jobs.items():
+        times = []
+        for _ in range(20):
+            start = time.perf_counter()
+            job()
+            times.append(time.perf_counter() - start)
+        print(f"  {name:<22}{statistics.median(times) * 1e3:8.3f} ms")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--every", type=int, default=50)
+    parser.add_argument("--step-ms", type=float, default=50.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    size = fitting(given.step_ms)
+    loader = loader_of(size)
+    model, _ = parts()
+    count = sum(p.numel() for p in model.parameters())
+    print(f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}, {given.threads} threads")
+    print(f"{count / 1e6:.1f} M weights, batches of {size} ({size * WIDTH * 4 / 1e6:.2f} MB), K = {given.every}")
+    one_by_one(size)
+    found = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(given.rounds):
+            model, optimizer = parts()
+            found["plain"].append(statistics.mean(train(loader, given.steps, None, model, optimizer)))
+            model, optimizer = parts()
+            with Timed(
+                folder, name=str(number), model=model, optimizer=optimizer, loader=loader, every=given.every
+            ) as recorder:
+                taken = train(loader, given.steps, recorder, model, optimizer)
+            found["recorded"].append(statistics.mean(taken))
+            found["own"].append(recorder.spent / given.steps)
+            found["share"].append(recorder.spent / (sum(taken) - recorder.spent))
+        octets = (Path(folder) / "0/trace-00000.jsonl").stat().st_size / given.steps
+    for name in ("plain", "recorded", "own"):
+        low, middle, high = min(found[name]), statistics.median(found[name]), max(found[name])
+        print(f"{name:<10}{middle * 1e3:9.3f} ms a step ({low * 1e3:.3f} to {high * 1e3:.3f})")
+    share = statistics.median(found["share"])
+    rounds = statistics.median(found["recorded"]) / statistics.median(found["plain"]) - 1
+    print(f"recording takes {share:.2%} of a step (limit {LIMIT:.0%}), by whole rounds {rounds:+.2%}")
+    print(f"{octets:.0f} B are written a step")
+    return 1 if share > LIMIT else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""The examples of docs/recording.md, with the real frameworks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import lightning as L  # noqa: N812  its own name for it
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
+
+from datacheck.repro import LightningRecorder, TrainerRecorder
+from datacheck.repro.rundiff import diff_runs
+from datacheck.repro.runs import read_run
+
+LIMIT_S = 200
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """The environment is captured by tests of its own."""
+    monkeypatch.setattr(sys.modules["datacheck.repro.capture"], "capture", lambda data=(): {"data": {}})
+
+
+@pytest.fixture(scope="module")
+def snippets(repository):
+    text = (repository / "docs/recording.md").read_text(encoding="utf-8")
+    found = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert len(found) == 4  # each is run below
+    return found
+
+
+def dataset():
+    generator = torch.Generator().manual_seed(0)
+    return TensorDataset(torch.rand(12, 3, generator=generator), torch.rand(12, 1, generator=generator))
+
+
+def steps(run, rank=0):
+    return list(run.traces[rank].of("step"))
+
+
+def test_the_plain_loop_is_recorded_and_repeats_itself(snippets, tmp_path):
+    space = {}
+    exec(snippets[0], space)
+    for name, rate in (("a", 0.1), ("same", 0.1), ("b", 0.2)):
+        torch.manual_seed(0)
+        space["train"](dataset(), torch.nn.Linear(3, 1), {"lr": rate}, str(tmp_path), name)
+    run = read_run(tmp_path / "a")
+    assert [line["epoch"] for line in steps(run)] == [0, 0, 0, 1, 1, 1]
+    assert [line["samples"] for line in run.traces[0].of("epoch")] == [12, 12]
+    assert not diff_runs(tmp_path / "a", tmp_path / "same")
+    assert diff_runs(tmp_path / "a", tmp_path / "b").first.differences[0].name == "config.lr"
+
+
+def test_ranks_are_recorded_into_one_folder(snippets, tmp_path, repository):
+    script = (
+        "import sys, torch\nimport datacheck.repro\n"
+        "sys.modules['datacheck.repro.capture'].capture = lambda data=(): {}\n"
+        f"{snippets[1]}\n"
+        "torch.manual_seed(0)\n"
+        "from torch.utils.data import TensorDataset\n"
+        "train(TensorDataset(torch.rand(8, 3)), sys.argv[1])\n"
+    )
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    env = os.environ | {"PYTHONPATH": str(repository), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    env |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    processes = [subprocess.Popen(command, env=env | {"RANK": str(rank)}) for rank in range(2)]
+    try:
+        assert [process.wait(LIMIT_S) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+    (path,) = tmp_path.iterdir()
+    run = read_run(path)
+    assert (sorted(run.traces), run.missing) == ([0, 1], [])
+    assert [len(steps(run, rank)) for rank in range(2)] == [2, 2]
+
+
+class Module(L.LightningModule):
+    """Learns a line; may be fed another batch at one step."""
+
+    def __init__(self, rate=0.1):
+        super().__init__()
+        self.save_hyperparameters()
+        self.layer = torch.nn.Linear(3, 1)
+
+    def training_step(self, batch, index):
+        loss = torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+        self.log("train_loss", loss)
+        return loss
+
+    def validation_step(self, batch, index):
+        self.log("val_loss", torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1]))
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=self.hparams.rate, momentum=0.9)
+
+
+def fit(callback, rate=0.1, **more):
+    torch.manual_seed(0)
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    trainer = L.Trainer(accelerator="cpu", max_epochs=2, callbacks=[callback], log_every_n_steps=1, **quiet, **more)
+    loader = DataLoader(dataset(), 4, shuffle=True)
+    trainer.fit(Module(rate), loader, DataLoader(dataset(), 4))
+
+
+@pytest.mark.filterwarnings("ignore")  # of Lightning on itself
+def test_lightning_is_recorded(snippets, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space = {}
+    exec(snippets[2], space)
+    fit(space["callbacks"][0])
+    (path,) = (tmp_path / "runs").iterdir()
+    run = read_run(path)
+    assert [(line["step"], line["epoch"], line["updates"]) for line in steps(run)] == [
+        (0, 0, 1), (1, 0, 1), (2, 0, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1),
+    ]  # fmt: skip
+    assert all({"indices", "input", "loss", "grad_norm", "lr"} <= set(line) for line in steps(run))
+    assert [line["samples"] for line in run.traces[0].of("epoch")] == [12, 12]
+    assert run.config == {"rate": 0.1}
+    evaluations = list(run.traces[0].of("eval"))
+    assert [(sorted(line["values"]), line["seen"], line["of"]) for line in evaluations] == [(["val_loss"], 12, 12)] * 2
+    assert run.ended == {0: "done"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_fits_of_lightning_are_compared(tmp_path):
+    for name, rate in (("a", 0.1), ("same", 0.1), ("b", 0.2)):
+        fit(LightningRecorder(tmp_path, name=name, every=1, config={}), rate)
+    assert not diff_runs(tmp_path / "a", tmp_path / "same")
+    found = diff_runs(tmp_path / "a", tmp_path / "b")
+    assert found.first.differences[0].name == "optimizer[0].lr"
+    assert (found.column.name, found.column.step) == ("lr", 0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_lightning_writes_the_gradients_of_the_update_and_counts_those_of_several_batches(tmp_path):
+    seen = []
+
+    class Sees(L.Callback):
+        def on_before_optimizer_step(self, trainer, module, optimizer):
+            seen.append(float(torch.nn.utils.get_total_norm([p.grad for p in module.parameters()])).hex())
+
+    class Both(LightningRecorder):
+        def on_before_optimizer_step(self, trainer, module, optimizer):
+            Sees().on_before_optimizer_step(trainer, module, optimizer)
+            super().on_before_optimizer_step(trainer, module, optimizer)
+
+    fit(Both(tmp_path, name="a"), accumulate_grad_batches=3)
+    run = read_run(tmp_path / "a")
+    assert [line["updates"] for line in steps(run)] == [0, 0, 1] * 2
+    assert [line["grad_norm"] for line in steps(run) if line["updates"]] == seen
+
+
+class Config(PretrainedConfig):
+    model_type = "line"
+    width = 3
+
+
+class Line(PreTrainedModel):
+    """Learns a line."""
+
+    config_class = Config
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.layer = torch.nn.Linear(3, 1)
+        self.post_init()
+
+    def forward(self, x=None, labels=None):
+        said = self.layer(x)
+        return {"loss": torch.nn.functional.mse_loss(said, labels), "logits": said}
+
+
+def teach(callbacks, folder, rate=0.1, **more):
+    torch.manual_seed(0)
+    quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True, "logging_strategy": "no"}
+    args = TrainingArguments(
+        output_dir=str(folder), num_train_epochs=2, per_device_train_batch_size=4, learning_rate=rate,
+        eval_strategy="epoch", **quiet, **more,
+    )  # fmt: skip
+    rows = [{"x": x, "labels": y} for x, y in dataset()]
+    Trainer(model=Line(Config()), args=args, train_dataset=rows, eval_dataset=rows, callbacks=callbacks).train()
+
+
+@pytest.mark.filterwarnings("ignore")  # of transformers on itself
+def test_the_trainer_of_transformers_is_recorded(snippets, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space = {}
+    exec(snippets[3], space)
+    teach(space["callbacks"], tmp_path / "out")
+    (path,) = (tmp_path / "runs").iterdir()
+    run = read_run(path)
+    assert [(line["step"], line["epoch"], line["updates"]) for line in steps(run)] == [
+        (0, 0, 1), (1, 0, 1), (2, 0, 1), (3, 1, 1), (4, 1, 1), (5, 1, 1),
+    ]  # fmt: skip
+    assert all({"indices", "input", "loss", "grad_norm", "lr"} <= set(line) for line in steps(run))
+    assert [line["samples"] for line in run.traces[0].of("epoch")] == [12, 12]
+    assert run.config["arguments"]["learning_rate"] == 0.1
+    assert run.config["model"]["model_type"] == "line"
+    assert [sorted(line["values"]) for line in run.traces[0].of("eval")] == [["eval_loss"]] * 2
+    assert run.ended == {0: "done"}
+    json.dumps(run.config, allow_nan=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_trainings_of_transformers_are_compared(tmp_path):
+    for name, rate in (("a", 0.1), ("same", 0.1), ("b", 0.2)):
+        teach([TrainerRecorder(tmp_path, name=name, every=1)], tmp_path / f"out-{name}", rate)
+    assert not diff_runs(tmp_path / "a", tmp_path / "same")
+    found = diff_runs(tmp_path / "a", tmp_path / "b")
+    assert found.first.differences[0].name == "config.arguments.learning_rate"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_trainer_of_transformers_accumulates(tmp_path):
+    teach([TrainerRecorder(tmp_path, name="a")], tmp_path / "out", gradient_accumulation_steps=3)
+    assert [line["updates"] for line in steps(read_run(tmp_path / "a"))] == [0, 0, 1] * 2

@@ -1,0 +1,418 @@
+"""What two runs show: which difference comes first, what it means, what is doubtful; hostile runs are messages."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from datacheck.cli.repro_diff import diff as command
+from datacheck.errors import UsageError
+from datacheck.repro.noise import noise_floor
+from datacheck.repro.rundiff import diff_runs
+from tests.repro.traces import environment, evaluation, make_run, start, step
+
+
+@pytest.fixture
+def compare(tmp_path):
+    """Compare a plain run with another one."""
+
+    def compare(a=None, **b):
+        return diff_runs(make_run(tmp_path / "a", **(a or {})), make_run(tmp_path / "b", **b))
+
+    return compare
+
+
+def from_step(first, *names, steps=30, last=None):
+    """Columns that differ from a step on."""
+    return {n: dict.fromkeys(names, f"other {n}") for n in range(first, steps if last is None else last)}
+
+
+ALL = ("input", "loss", "grads", "params", "optimizer", "grad_norm")
+
+
+# ------------------------------------------------------------------------------------------ the order of sections
+
+
+def test_two_equal_runs(compare):
+    found = compare()
+    assert not found
+    assert found.compared == 30
+    assert found.as_json()["equal"] is True
+
+
+@pytest.mark.parametrize(
+    ("more", "section", "name"),
+    [
+        ({"config": {"lr": 0.2}}, "config", "config.lr"),
+        ({"begin": {"hyper": [{"lr": 0.3}]}}, "config", "optimizer[0].lr"),
+        ({"env": environment(code={"model.py": "c1"})}, "code", "model.py"),
+        ({"env": environment(native={"x.so": {"digest": "1"}})}, "native", "x.so"),
+        ({"env": environment(torch={"num_threads": 2})}, "flags", "torch.num_threads"),
+        ({"env": environment(data={"a": "d1"})}, "data", "a"),
+        ({"begin": {"weights": {"w": "w1"}}}, "initial weights", "weights.w"),
+        ({"begin": {"optimizer": ["o1"]}}, "initial weights", "optimiser state[0]"),
+        ({"change": from_step(7, *ALL)}, "step trace", "step 7, input"),
+        ({"lines": [evaluation(30, loss=2.0)]}, "evaluations", "val loss, evaluation 0"),
+    ],
+)
+def test_each_section_is_found_and_is_the_only_one(compare, more, section, name):
+    lines = [evaluation(30, loss=1.0)]
+    found = compare({"lines": lines}, **{"lines": lines} | more)
+    assert [one.name for one in found.sections if one] == [section]
+    assert found.first.differences[0].name == name
+
+
+def test_the_first_of_several_is_the_headline_and_all_are_listed(compare):
+    found = compare(config={"lr": 1}, env=environment(data={"a": "d1"}), change=from_step(3, *ALL))
+    assert found.headline == "config differs first: config.lr is 0.1 in A and 1 in B"
+    assert [one.name for one in found.sections if one] == ["config", "data", "step trace"]
+
+
+def test_what_may_differ_is_left_out(tmp_path):
+    a, b = (make_run(tmp_path / name, config={"out": name, "lr": 1}) for name in ("a", "b"))
+    assert diff_runs(a, b)
+    assert not diff_runs(a, b, ignore=["config.out"])
+    assert not diff_runs(a, b, ignore=["config"])
+    assert diff_runs(a, b, ignore=["config.ou"])  # a name, not the beginning of one
+
+
+def test_the_commit_alone_is_no_difference(compare):
+    found = compare(env=environment(git={"commit": "1"}))
+    assert not found
+    assert next(one.note for one in found.sections if one.name == "code") == "the repository differs"
+
+
+def test_random_states_on_which_nothing_depends_are_no_difference(compare):
+    def seeded(digest):
+        return environment(rng={"torch": {"digest": digest, "seeded": True}})
+
+    assert not compare({"env": seeded("1")}, env=seeded("2"))
+    found = compare({"env": seeded("1")}, env=seeded("2"), change=from_step(0, "indices", *ALL))
+    assert found.first.name == "seeds"
+
+
+# ------------------------------------------------------------------------------------------ what parts first
+
+
+@pytest.mark.parametrize(
+    ("columns", "first", "said"),
+    [
+        (("indices", *ALL), "indices", "other samples are drawn"),
+        (ALL, "input", "data, a transform or its random numbers"),
+        (("loss", "grads", "params", "grad_norm"), "loss", "the forward pass gives another result: a kernel or a flag"),
+        (("grads", "params", "grad_norm"), "grads", "the backward pass gives another result: a kernel or a flag"),
+        (("params", "optimizer"), "params", "the optimiser or AMP"),
+        (("lr", "params"), "lr", "the learning rate differs: schedule"),
+        (("grad_norm",), "grad_norm", "only the gradient norm that is reported differs"),
+    ],
+)
+def test_the_first_column_says_what_it_is(compare, columns, first, said):
+    change = from_step(12, *columns)
+    if columns == ("grad_norm",):
+        change = from_step(12, "grad_norm")
+    found = compare(change=change)
+    assert (found.column.name, found.column.step) == (first, 12)
+    assert said in found.meaning
+
+
+def sparse(every=10, steps=30):
+    """Columns that are written every so many steps only."""
+    return {n: {"grads": None, "params": None, "optimizer": None} for n in range(steps) if n % every}
+
+
+def joined(*changes):
+    return {n: {k: v for one in changes for k, v in one.get(n, {}).items()} for n in range(30)}
+
+
+def test_between_which_steps_weights_parted_where_they_are_not_digested_at_each(compare):
+    late = joined(from_step(14, "loss"), {20: {"grads": "x", "params": "x", "optimizer": "x"}}, sparse())
+    found = compare({"change": sparse()}, change=late)
+    assert (found.column.name, found.column.step) == ("loss", 14)
+    assert "weights were equal at step 10 and parted by step 14" in found.meaning
+    assert found.partings[0].column("params").after == 10
+    said = "\n".join(CliRunner().invoke(command, [str(found.a.path), str(found.b.path)]).output.splitlines())
+    assert "params          step 20 (equal at 10, not written in between)" in said
+
+
+def test_an_input_comes_before_all_that_follows_of_it(compare):
+    found = compare({"change": sparse()}, change=joined(from_step(5, "input"), from_step(8, "loss"), sparse()))
+    assert [(one.name, one.step) for one in found.partings[0].columns] == [("input", 5), ("loss", 8)]
+
+
+def test_the_same_samples_in_another_order_are_told_by_their_values(compare):
+    def epochs(values):
+        return [{"kind": "epoch", "epoch": 0, "steps": 10, "order": "1", "set": "2", "values": values}]
+
+    found = compare({"lines": epochs("v")}, lines=epochs("v"), change=from_step(0, *ALL))
+    assert found.first.name == "order"
+    assert "index i stands for another sample" in found.meaning
+    assert compare({"lines": epochs("v")}, lines=epochs("w"), change=from_step(0, *ALL)).first.name == "step trace"
+
+
+def test_an_epoch_that_begins_otherwise_names_the_workers(compare):
+    assert "epoch may not reach the workers" in compare(change=from_step(10, *ALL)).meaning
+    assert "epoch may not reach the workers" not in compare(change=from_step(11, *ALL)).meaning
+
+
+def test_digests_of_a_device_and_of_main_memory_are_not_compared(compare):
+    found = compare({"change": {0: {"input": "f" + "0" * 16}}}, change={0: {"input": "0" * 16}})
+    assert not found
+    assert found.warnings["both"] == [
+        "input: digested on a device in one run and in main memory in the other, not comparable"
+    ]
+
+
+# ------------------------------------------------------------------------------------------ ranks, ends, doubts
+
+
+def test_the_rank_that_parts_first_is_named(tmp_path):
+    for name, change in (("a", None), ("b", from_step(4, *ALL))):
+        make_run(tmp_path / name, begin={"world": 2}, change=from_step(9, *ALL) if change else None)
+        make_run(tmp_path / name, begin={"world": 2}, rank=1, change=change)
+    found = diff_runs(tmp_path / "a", tmp_path / "b")
+    assert (found.column.step, found.column.rank) == (4, 1)
+    assert "from step 4 of rank 1" in found.headline
+
+
+def test_a_rank_without_a_trace_is_told(compare):
+    found = compare({"begin": {"world": 4}}, begin={"world": 4})
+    assert found.warnings["A"] == ["of 4 ranks 3 left no trace: 1, 2, 3"]
+
+
+def test_a_killed_run_is_compared_as_far_as_it_came(compare):
+    found = compare(steps=20, end=False)
+    assert not found
+    assert found.compared == 20
+    assert found.warnings == {"B": ["the trace has no end: the run was killed, or still runs"]}
+
+
+def test_runs_that_ended_at_different_steps_differ(compare):
+    found = compare(steps=20)
+    assert found.first.name == "step trace"
+    assert found.headline == "step trace differs first: number of steps of rank 0 is 30 in A and 20 in B"
+
+
+def warned(tmp_path, *lines, **more):
+    run = make_run(tmp_path / "doubt", lines=lines, **more)
+    return diff_runs(run, run).warnings.get("A", [])
+
+
+def test_metrics_that_stand_still_are_told(tmp_path):
+    assert warned(tmp_path, *(evaluation(n, mpjpe=102.152, loss=1.0 + n) for n in range(8))) == [
+        "val mpjpe is 102.152 in all 8 evaluations: is it the trained model?"
+    ]
+    assert warned(tmp_path, *(evaluation(n, mpjpe=102.152) for n in range(2))) == []
+
+
+def test_evaluations_of_a_part_are_told(tmp_path):
+    assert warned(tmp_path, evaluation(9, seen=2083, of=8332)) == ["val is made of 2,083 of 8,332 samples"]
+    assert warned(tmp_path, evaluation(9, seen=8332, of=8332)) == []
+
+
+def ranks(tmp_path, values, seen, of=8332):
+    for rank, value in enumerate(values):
+        lines = [] if value is None else [evaluation(9, seen=seen, of=of, mpjpe=value)]
+        make_run(tmp_path / "ranks", lines=lines, begin={"world": len(values)}, rank=rank)
+    return diff_runs(tmp_path / "ranks", tmp_path / "ranks").warnings.get("A", [])
+
+
+def test_what_ranks_saw_counts_together_only_where_their_values_were_put_together(tmp_path):
+    assert ranks(tmp_path, [1.0, 1.0, 1.0, 1.0], 2083) == []
+    assert ranks(tmp_path, [1.0, 2.0, 3.0, 4.0], 2083) == ["val on rank 0 is made of 2,083 of 8,332 samples"]
+    assert ranks(tmp_path, [1.0, None, None, None], 2083) == ["val on rank 0 is made of 2,083 of 8,332 samples"]
+    assert ranks(tmp_path, [1.0, 1.0, 1.0, 1.0], 2000) == ["val is made of 8,000 of 8,332 samples"]
+
+
+def test_a_loss_that_is_no_number_is_told_and_compared(compare):
+    found = compare(
+        {"change": {n: {"loss": "nan"} for n in range(5, 30)}}, change={n: {"loss": "nan"} for n in range(5, 30)}
+    )
+    assert not found
+    assert found.warnings["A"] == ["the loss is not finite from step 5 on"]
+
+
+def test_a_loss_that_stands_still_is_told(tmp_path):
+    still = {n: {"loss": (2.5).hex()} for n in range(30)}
+    assert warned(tmp_path, change=still) == ["the loss is the same number in all 30 steps"]
+
+
+# ------------------------------------------------------------------------------------------ hostile runs
+
+
+def spoil(run, text):
+    with (run / "trace-00000.jsonl").open("ab") as file:
+        file.write(text)
+
+
+def test_a_torn_last_line_is_ignored(tmp_path):
+    a = make_run(tmp_path / "a", end=False)
+    b = make_run(tmp_path / "b", end=False)
+    spoil(b, json.dumps(step(30)).encode()[:40])
+    found = diff_runs(a, b)
+    assert not found
+    assert found.compared == 30
+    assert [line for said in found.warnings.values() for line in said if "could not" in line] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\xff\xfe\n", b"[1, 2]\n", b"7\n", b"[" * 100_000 + b"\n", b'{"kind": 3}\n', b'{"kind": "step"}\n',
+        b'{"kind": "step", "step": -1}\n', b'{"kind": "step", "step": 1e400}\n', b'{"kind": "step", "step": true}\n',
+        b'{"kind": "eval", "name": "x", "step": 1, "values": [1]}\n', b"\0" * 99 + b"\n",
+        b'{"kind": "step", "step": ' + b"9" * 5000 + b"}\n",
+    ],
+)  # fmt: skip
+def test_lines_that_nobody_recorded_are_left_out_and_told(tmp_path, text):
+    a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    spoil(b, text)
+    found = diff_runs(a, b)
+    assert not found
+    assert found.warnings["B"] == ["trace-00000.jsonl: 1 line could not be read and are left out"]
+
+
+def test_a_huge_line_is_left_out_and_what_follows_is_read(tmp_path):
+    a, b = make_run(tmp_path / "a", end=False), make_run(tmp_path / "b", end=False)
+    spoil(b, b'{"kind": "' + b"x" * (20 << 20) + b'"}\n' + json.dumps(step(30)).encode() + b"\n")
+    spoil(a, json.dumps(step(30)).encode() + b"\n")
+    assert diff_runs(a, b).compared == 31
+
+
+def test_steps_out_of_order_do_not_hide_what_follows(tmp_path):
+    a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    spoil(b, json.dumps(step(3, input="other")).encode() + b"\n")
+    assert not diff_runs(a, b)
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], "x", {"data": 3}, {"process": {"env": []}}, {"packages": {"x": 1}}, {"code": []}]
+)
+def test_an_environment_of_any_shape_ends_in_no_crash(tmp_path, value):
+    a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b", env=value)
+    found = diff_runs(a, b)
+    json.dumps(found.as_json())
+    assert CliRunner().invoke(command, [str(a), str(b)]).exception is None or found
+
+
+@pytest.mark.parametrize("name", ["env.json", "config.json"])
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[" * 100_000])
+def test_documents_that_cannot_be_read_are_told(tmp_path, name, text):
+    a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    (b / name).write_bytes(text)
+    found = diff_runs(a, b)
+    assert any(name in line for line in found.warnings["B"])
+
+
+def test_what_is_no_run_is_a_message(tmp_path):
+    run = make_run(tmp_path / "a")
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "gone", tmp_path / "empty", run / "env.json"):
+        with pytest.raises(UsageError, match="A folder that a Recorder wrote is wanted"):
+            diff_runs(run, path)
+    nothing = make_run(tmp_path / "nothing")
+    (nothing / "trace-00000.jsonl").write_bytes(b"")
+    with pytest.raises(UsageError, match="nothing can be read"):
+        diff_runs(run, nothing)
+    os.mkfifo(tmp_path / "empty/trace-00000.jsonl")  # nobody writes into it: to open it would be to wait
+    with pytest.raises(UsageError):
+        diff_runs(run, tmp_path / "empty")
+
+
+def test_another_version_is_a_message(tmp_path):
+    a = make_run(tmp_path / "a")
+    with pytest.raises(UsageError, match="recorded in version 2; this datacheck reads version 1"):
+        diff_runs(a, make_run(tmp_path / "b", begin={"version": 2}))
+    assert start()["version"] == 1
+
+
+# ------------------------------------------------------------------------------------------ repeats
+
+
+def repeats(tmp_path, *finals, each=None):
+    return [
+        make_run(tmp_path / f"r{i}", lines=[evaluation(10, loss=each or 1.0), evaluation(20, loss=final)])
+        for i, final in enumerate(finals)
+    ]
+
+
+def test_a_run_within_the_repeats_and_one_outside(tmp_path):
+    runs = repeats(tmp_path, 7.5, 8.1, 7.9)
+    (inside,) = repeats(tmp_path / "in", 7.86)
+    found = noise_floor(runs, inside)
+    spread = next(one for one in found.final if one.name == "val loss")
+    assert (spread.low, spread.high, spread.value, spread.inside) == (7.5, 8.1, 7.86, True)
+    assert not found.outside
+    (outside,) = repeats(tmp_path / "out", 8.89)
+    found = noise_floor(runs, outside)
+    assert [one.name for one in found.outside] == ["val loss"]
+    assert [(one.at, one.inside) for one in found.each] == [(0, True), (1, False)]
+    assert "B lies outside of the 3 repeats in val loss" in found.headline
+    assert "50%" in found.headline  # of four runs of one version each is the highest or the lowest equally often
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_nothing_can_be_said_with_fewer_than_three_repeats(tmp_path, count):
+    runs = repeats(tmp_path, *map(float, range(count)))
+    (b,) = repeats(tmp_path / "b", 9.0)
+    found = noise_floor(runs, b)
+    assert found.headline.startswith("nothing can be said")
+    run = CliRunner().invoke(command, [*map(str, runs), "--", str(b)])
+    assert run.exit_code == 2
+    assert run.output.startswith("nothing can be said")
+
+
+def test_repeats_that_are_none_are_told(tmp_path):
+    runs = repeats(tmp_path, 1.0, 2.0)
+    runs.append(make_run(tmp_path / "r2", config={"lr": 5}, lines=[evaluation(20, loss=1.5)]))
+    found = noise_floor(runs, runs[0])
+    assert found.warnings["A3"] == ["differs from A1 in config: is it a repeat?"]
+
+
+# ------------------------------------------------------------------------------------------ the command
+
+
+def call(*words):
+    return CliRunner().invoke(command, list(map(str, words)))
+
+
+def test_the_command_says_the_headline_first_and_ends_with_0_or_1(tmp_path):
+    a, same = make_run(tmp_path / "a"), make_run(tmp_path / "same")
+    b = make_run(tmp_path / "b", change=from_step(12, *ALL), config={"lr": 3})
+    run = call(a, same)
+    assert (run.exit_code, run.output.splitlines()[0]) == (
+        0,
+        "no difference: what was recorded is equal, 30 steps compared",
+    )
+    run = call(a, b)
+    assert (run.exit_code, run.output.splitlines()[0]) == (
+        1,
+        "config differs first: config.lr is 0.1 in A and 3 in B",
+    )
+    assert len(run.output.splitlines()) <= 40
+    said = json.loads(call(a, b, "--format", "json").output)
+    assert said["first"] == "config"
+    assert (said["steps"]["first"]["name"], said["steps"]["first"]["step"]) == ("input", 12)
+
+
+def test_the_command_takes_repeats_before_the_dashes(tmp_path):
+    runs = repeats(tmp_path, 7.5, 8.1, 7.9)
+    (inside,) = repeats(tmp_path / "in", 7.86)
+    (outside,) = repeats(tmp_path / "out", 8.89)
+    assert call(*runs, "--", inside).exit_code == 0
+    run = call(*runs, "--format", "json", "--", outside)
+    assert run.exit_code == 1
+    assert json.loads(run.output)["enough"] is True
+
+
+@pytest.mark.parametrize("words", [["a"], ["a", "b", "c"], ["a", "--"], ["a", "b", "--", "c", "d"], []])
+def test_a_wrong_number_of_runs_is_a_wrong_request(words):
+    assert call(*words).exit_code == 2
+
+
+def test_a_name_that_a_terminal_would_act_on_is_spelled_out(tmp_path):
+    a = make_run(tmp_path / "a", config={"x\x1b[31m": 1})
+    b = make_run(tmp_path / "b", config={"x\x1b[31m": 2})
+    assert "\x1b" not in call(a, b).output
