@@ -166,7 +166,8 @@ def probe_loader(loader: Any) -> dict[str, Any]:
             warnings.simplefilter("ignore")  # of more workers than CPUs
             return _probed(loader)
     except Exception as error:  # noqa: BLE001  whatever a user's dataset raises
-        return {"missing": f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"}
+        said = str(error).strip().rpartition("\n")[2]  # of a worker's: PyTorch puts its traceback before it
+        return {"missing": said if said.startswith(type(error).__name__) else f"{type(error).__name__}: {said}"}
 
 
 def _probed(loader: Any) -> dict[str, Any]:
@@ -209,7 +210,7 @@ def _same_seeds(answers: list[dict[str, Any]]) -> list[str]:
 
 def _epoch(loader: Any, items: list[int]) -> dict[str, Any]:
     """Tell whether a new epoch reaches workers, where the dataset has one."""
-    dataset, before = loader.dataset, epoch_of(loader.dataset)
+    dataset, before = _with_epoch(loader.dataset), epoch_of(loader.dataset)
     if before is None or not callable(getattr(dataset, "set_epoch", None)):
         return {}
     passes = _loader(loader, items, 2)
@@ -222,10 +223,19 @@ def _epoch(loader: Any, items: list[int]) -> dict[str, Any]:
         dataset.set_epoch(before)
 
 
+def _with_epoch(dataset: Any) -> Any:
+    """Return the dataset that has the epoch: this one, or the one that it is a part of (a `Subset`)."""
+    for _ in range(4):
+        if callable(getattr(dataset, "set_epoch", None)) or not hasattr(dataset, "dataset"):
+            break
+        dataset = dataset.dataset
+    return dataset
+
+
 def epoch_of(dataset: Any) -> int | None:
     """Return the epoch that a dataset says it is in, None where it says none."""
     for name in ("epoch", "_epoch", "current_epoch"):
-        value = getattr(dataset, name, None)
+        value = getattr(_with_epoch(dataset), name, None)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
     return None
@@ -233,11 +243,11 @@ def epoch_of(dataset: Any) -> int | None:
 
 def loader_said(loader: Any) -> dict[str, Any]:
     """Return what a `DataLoader` is set to."""
-    sampler = type(getattr(loader, "sampler", None)).__name__
+    sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     return {
         "dataset": type(loader.dataset).__name__, "workers": loader.num_workers,
-        "shuffles": sampler in {"RandomSampler", "WeightedRandomSampler", "SubsetRandomSampler"},
-        "generator": loader.generator is not None or getattr(loader.sampler, "generator", None) is not None,
+        "shuffles": type(sampler).__name__ in {"RandomSampler", "WeightedRandomSampler", "SubsetRandomSampler"},
+        "generator": loader.generator is not None or getattr(sampler, "generator", None) is not None,
         "worker_init_fn": loader.worker_init_fn is not None, "persistent_workers": bool(loader.persistent_workers),
     }  # fmt: skip
 
@@ -250,8 +260,9 @@ def digest_of(value: Any) -> str:
 def _parts(value: Any) -> Iterator[str]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        plain = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        yield f"{value.dtype} {tuple(value.shape)} {digest_bytes(plain.tobytes())}"
+        plain = value.detach().cpu().contiguous().reshape(-1)  # of what NumPy has no kind for (bfloat16) the bytes
+        octets = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+        yield f"{value.dtype} {tuple(value.shape)} {digest_bytes(octets)}"
     elif isinstance(value, np.ndarray) and value.dtype != object:
         yield digest_array(value)
     elif isinstance(value, bytes | bytearray):

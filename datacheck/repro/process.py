@@ -61,7 +61,8 @@ def process() -> dict[str, Any]:
     Returns:
         argv (secrets masked), cwd (without links), flags of the interpreter, env (variables that change what
         libraries compute), paths (those that only say where something lies), dropped (names of variables that may hold
-        a secret), locale, timezone, start_method, umask; and `volatile`, which no comparison looks at.
+        a secret), hash_seed (PYTHONHASHSEED as it was before Python started; what is set later does nothing), locale,
+        timezone, start_method, umask; and `volatile`, which no comparison looks at.
     """
     env, paths, dropped, passing = _environment()
     main = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -72,6 +73,7 @@ def process() -> dict[str, Any]:
         "env": env,
         "paths": paths,
         "dropped": dropped,
+        "hash_seed": _hash_seed(),
         "locale": [word for word in locale.getlocale() if word],
         "timezone": list(time.tzname),
         "start_method": multiprocessing.get_start_method(allow_none=True) or "default",
@@ -99,6 +101,15 @@ def _environment() -> tuple[dict[str, str], dict[str, str], list[str], dict[str,
         else:
             env[name] = value
     return env, paths, dropped, passing
+
+
+def _hash_seed() -> str:
+    try:
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:  # no such system
+        return os.environ.get("PYTHONHASHSEED", "random")
+    found = [pair.partition(b"=")[2].decode() for pair in given if pair.startswith(b"PYTHONHASHSEED=")]
+    return found[0] if found and found[0] else "random"
 
 
 def _plain_flag(name: str) -> bool:

@@ -43,9 +43,10 @@ def judge(
 
 
 def _process(facts: Facts) -> Iterator[Row]:
-    value = facts.env.get("PYTHONHASHSEED", "random")
+    value = facts.section("process").get("hash_seed", "random")
+    late = value == "random" and "PYTHONHASHSEED" in facts.env
     yield facts.row(
-        "PYTHONHASHSEED", value, value == "random", "fast",
+        "PYTHONHASHSEED", f"{value}{', set when Python had started' if late else ''}", value == "random", "fast",
         "The order of sets of texts, and hash(text), are other ones in each process. Only a variable that is there "
         "before Python starts changes it.", shell="export PYTHONHASHSEED=0",
     )  # fmt: skip
@@ -132,6 +133,14 @@ def _cpu(facts: Facts) -> Iterator[Row]:
         "when it is loaded, and whether threads have it depends on when they were started.",
         do="Find the library (datacheck repro capture, section native), or set torch.set_flush_denormal yourself.",
     )  # fmt: skip
+    ranks = torch.get("distributed")
+    if ranks:
+        chosen = facts.env.get("NCCL_ALGO", "chosen by NCCL")
+        yield facts.row(
+            "NCCL_ALGO", f"{chosen}, {ranks['world_size']} ranks", "NCCL_ALGO" not in facts.env, "strict",
+            "Sums over ranks hang on their number and on the order in which NCCL adds, which it chooses itself.",
+            shell="export NCCL_ALGO=Ring",
+        )  # fmt: skip
     if torch.get("inductor.max_autotune"):
         yield facts.row(
             "inductor max_autotune", "on", not facts.deterministic, "same-machine",

@@ -15,7 +15,7 @@ from datacheck.repro.risks import judge
 COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro"]
 
 SEED = {  # the run of seed 000: PyTorch 2.0.1, CUDA 11.7, Lightning's benchmark=True, a PointNet2 built by hand
-    "process": {"env": {}},
+    "process": {"hash_seed": "random", "env": {}},
     "packages": {"torch": {"version": "2.0.1", "record": "a", "loaded": True}},
     "native": {"pointnet2_ops/_ext.cpython-39-x86_64-linux-gnu.so": {
         "digest": "5f" * 16, "build_id": None, "owner": None, "intact": None}},
@@ -61,7 +61,7 @@ def test_the_seed_run_is_explained():
 
 
 PINNED = {
-    "process": {"env": {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "16", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}},
+    "process": {"hash_seed": "0", "env": {"OMP_NUM_THREADS": "16", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}},
     "torch": {
         "are_deterministic_algorithms_enabled": True, "backends.cudnn.benchmark": False,
         "backends.cudnn.allow_tf32": False, "backends.cuda.matmul.allow_fp16_reduced_precision_reduction": False,
@@ -108,6 +108,20 @@ def test_warnings_do_not_pin():
     assert (found.state, found.value) == ("risk", "on, warn_only")
     assert "attention (SDPA)" in risks(changed(torch=torch))
     assert "cudnn.deterministic" not in risks(changed(torch=torch))
+
+
+def test_a_hash_seed_that_is_set_by_the_script_does_nothing(check, tmp_path):
+    write(tmp_path, "import os\nos.environ['PYTHONHASHSEED'] = '0'\n")
+    _, out, _ = check("check", "--", "train.py")
+    assert "risk    PYTHONHASHSEED = random, set when Python had started" in out
+    _, out, _ = check("check", "--", "train.py", env={"PYTHONHASHSEED": "7"})
+    assert "PYTHONHASHSEED = 7" in next(line for line in out.splitlines() if line.startswith("ok "))
+
+
+def test_ranks_are_told_in_the_strict_profile():
+    said = changed(torch={"distributed": {"backend": "nccl", "world_size": 8}})
+    assert "NCCL_ALGO" in risks(said, "strict") - risks(said)
+    assert "NCCL_ALGO" not in risks(said | {"process": {"env": {"NCCL_ALGO": "Ring"}}}, "strict")
 
 
 def test_one_thread_and_no_gpu_need_no_switch():

@@ -3,15 +3,17 @@
 # ruff: noqa: NPY002  global generators are what scripts draw from
 
 import random
+import tarfile
 
 import numpy as np
 import pytest
 import torch
 
+from datacheck import CachedDataset
 from datacheck.errors import UsageError
 from datacheck.repro import pin
 from datacheck.repro.capture import capture
-from datacheck.repro.probes import digest_of, kernels, on_device, probe_loader
+from datacheck.repro.probes import digest_of, kernels, loader_said, on_device, probe_loader
 from datacheck.repro.risks import judge
 
 
@@ -60,14 +62,33 @@ def judged(probe):
     return judge({"torch": {"get_num_threads": 1}}, "fast", {"ran": True, "loaders": [shown]})
 
 
+@pytest.mark.parametrize("part", [False, True])
 @pytest.mark.parametrize(("persistent", "there"), [(True, 3), (False, 4)])
-def test_an_epoch_that_does_not_reach_workers_is_told(persistent, there):
+def test_an_epoch_that_does_not_reach_workers_is_told(persistent, there, part):
     dataset = Numbers()
-    said = probe_loader(loader(dataset, persistent_workers=persistent))
+    asked = torch.utils.data.Subset(dataset, [5, 4, 3]) if part else dataset
+    said = probe_loader(loader(asked, persistent_workers=persistent))
     assert said["epoch"] == [4, there]
     assert dataset.epoch == 3
     found = next(row for row in judged(said) if row.name.startswith("epoch"))
     assert found.state == ("risk" if persistent else "ok")
+
+
+def test_an_epoch_of_a_cached_dataset_reaches_persistent_workers(tmp_path, repository):
+    with tarfile.open(repository / "tests/golden/1-plain.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    dataset = CachedDataset(tmp_path / "arrays")
+    said = probe_loader(loader(dataset, persistent_workers=True))
+    assert (said["epoch"], said["by_workers"], said["drew"], dataset.epoch) == ([1, 1], 0, [], 0)
+
+
+def test_what_a_loader_is_set_to():
+    batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(Numbers()), 2, drop_last=False)
+    said = loader_said(torch.utils.data.DataLoader(Numbers(), batch_sampler=batches))
+    assert (said["dataset"], said["workers"], said["shuffles"], said["generator"]) == ("Numbers", 0, True, False)
+    seeded = loader(Numbers(), shuffle=True, generator=torch.Generator())
+    assert (loader_said(seeded)["shuffles"], loader_said(seeded)["generator"]) == (True, True)
+    assert loader_said(loader(Numbers()))["shuffles"] is False
 
 
 def test_a_dataset_that_raises_could_not_be_asked():
@@ -76,7 +97,7 @@ def test_a_dataset_that_raises_could_not_be_asked():
         raise OSError(msg)
 
     said = probe_loader(loader(Numbers(broken)))
-    assert "no such file" in said["missing"] or "OSError" in said["missing"]
+    assert said["missing"] == "OSError: no such file"
     assert any(row.state == "unknown" and "could not be asked" in row.why for row in judged(said))
 
 
@@ -122,16 +143,16 @@ def test_digests_of_samples():
     assert digest_of(values) == digest_of(same)
     for other in (
         values | {"a": torch.arange(3).float()}, values | {"a": torch.arange(3)[None]}, values | {"c": 1},
-        values | {"b": []}, {"b": values["b"], "a": torch.tensor([0, 1, 3])},
+        values | {"b": []}, values | {"a": torch.zeros(0)}, {"b": values["b"], "a": torch.tensor([0, 1, 3])},
     ):  # fmt: skip
         assert digest_of(other) != digest_of(values)
 
 
 @pytest.fixture
 def unpinned(monkeypatch):
-    """A process whose switches are put back afterwards."""
-    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    """A process whose switches are put back afterwards, and that was started without a hash seed."""
+    monkeypatch.setattr("datacheck.repro.process._hash_seed", lambda: "random")
+    for name in ("PYTHONHASHSEED", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(name, "9")  # so that what is set here is put back
         monkeypatch.delenv(name)
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
@@ -152,7 +173,7 @@ def test_pinning_says_and_sets_what_the_profile_asks_for(unpinned, profile):
     ran = {"ran": True, "seeded": {"random": True}}
     found = capture()
     left = {row.name for row in judge(found, profile, ran) if row.state == "risk"}
-    assert left - {"git"} == set()  # whether this checkout is clean is no switch
+    assert left - {"git"} == {"PYTHONHASHSEED"}  # no switch, and whether this checkout is clean is none either
     assert any("PYTHONHASHSEED=0 for processes started from here" in line for line in said)
     assert torch.are_deterministic_algorithms_enabled() is (profile != "fast")
     assert torch.backends.cudnn.benchmark is False
