@@ -55,12 +55,15 @@ def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | No
     """
     from datacheck import fsops
 
+    if output is not None:
+        _check_output(output)
     found = _run(script, data=data, steps=steps, seconds=seconds, probe=False, quiet=output is None)
     text = json.dumps(found["capture"], indent=1) + "\n"
     if output is None:
         click.echo(text, nl=False)
     else:
-        fsops.write_file(output, text.encode())
+        fsops.write_file(output, text.encode(), mode=0o644)
+        click.echo("\n".join(_summary(output, found)))
 
 
 @click.command(context_settings=_own)
@@ -110,6 +113,39 @@ def check(
         raise UsageError(msg)
     if risks:
         ctx.exit(1)
+
+
+_HEAD = b'{\n "process": {'
+
+
+def _check_output(path: Path) -> None:
+    """Refuse to replace a file that is no capture: the name of a script is soon written behind -o."""
+    from datacheck.errors import UsageError
+
+    if not path.absolute().parent.is_dir():
+        msg = f"{path}: its folder does not exist"
+        raise UsageError(msg)
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(_HEAD)) != _HEAD:
+                msg = f"{path}: is there already, and is no capture. Name another file."
+                raise UsageError(msg)
+
+
+def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
+    from datacheck.report.words import clean
+    from datacheck.repro.native import unowned
+
+    said = found["capture"]
+    counts = {name: len(said[name]) for name in ("packages", "native", "code") if "missing" not in said[name]}
+    words = {"packages": "packages", "native": "compiled libraries", "code": "files of code"}
+    seconds = sum(said["process"]["volatile"]["seconds"].values())
+    counted = ", ".join(f"{count:,} {words[name]}" for name, count in counts.items())
+    yield clean(f"{output}: {counted}, as it was {found['seen']['stopped']}; it took {seconds:.1f} s")
+    own = list(unowned(said["native"])) if "native" in counts else []
+    if own:
+        yield clean(f"of no package: {', '.join(own)}")
+    yield from (clean(f"not there: {name}: {said[name]['missing']}") for name in said if "missing" in said[name])
 
 
 # ------------------------------------------------------------------------------------------ the child

@@ -33,7 +33,8 @@ from datacheck.repro.probes import kernels, loader_said, probe_loader
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _LOADERS = 4  # that are looked at
-_SHOWN = 5
+_SHOWN = 5  # generators without a seed
+_BATCH, _BATCH_MOST = 32, 128  # samples of a kernel that is tried: where no loader says it, and at most
 
 
 class Watch:
@@ -54,8 +55,10 @@ class Watch:
 
     def end(self, stopped: str, code: int = 0, *, probe: bool = True) -> None:
         """Write what was found, end the process."""
+        if os.getpid() != self._pid:  # a worker that was forked has no say, and waits for no lock of this process
+            return
         with self._lock:
-            if self._done or os.getpid() != self._pid:  # a worker that was forked has no say
+            if self._done:
                 return
             self._done = True
             self.seen |= {"stopped": stopped, "steps": self._steps, "code": code}
@@ -80,7 +83,7 @@ class Watch:
         if probe:
             for said, loader in zip(self.seen["loaders"], self.loaders, strict=True):
                 said["probe"] = probe_loader(loader)
-            self.seen["kernels"] = _kernels()
+            self.seen["kernels"] = _kernels(self.loaders)
             fsops.write_file(Path(self.request["out"]), json.dumps(found).encode())
 
     def loader(self, loader: Any) -> None:
@@ -174,9 +177,11 @@ class Finder(MetaPathFinder):
         return spec
 
 
-def _kernels() -> dict[str, Any]:
+def _kernels(loaders: list[Any]) -> dict[str, Any]:
+    """Compute what kernels do at the largest batch of the training."""
+    sizes = [size for loader in loaders if isinstance(size := getattr(loader, "batch_size", None), int)]
     try:
-        return kernels()
+        return kernels(batch=min(max(sizes, default=_BATCH), _BATCH_MOST))
     except Exception as error:  # noqa: BLE001  a GPU without memory, say
         return {"kernels": {"missing": str(error).partition("\n")[0]}}
 

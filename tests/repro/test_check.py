@@ -325,7 +325,9 @@ def test_without_a_script_the_environment_is_judged(check, tmp_path):
 
 def test_capture_writes_json(check, tmp_path):
     code, out, err = check("capture", "-o", "env.json", "--data", "train.py")
-    assert (code, out) == (0, ""), err
+    assert code == 0, err
+    assert "compiled libraries" in out
+    assert "not there: git: the script lies in no git repository" in out
     said = json.loads((tmp_path / "env.json").read_text())
     assert said["torch"]["get_num_threads"] >= 1
     assert "missing" in said["data"]["train.py"]
@@ -356,3 +358,15 @@ if __name__ == "__main__":
     ).stdout
     _, out, err = check("check", "--no-probe", "--", "below/train.py", "a")
     assert out.startswith(plain), (plain, out, err)
+
+
+def test_a_capture_replaces_captures_alone(check, tmp_path):
+    write(tmp_path, "print('mine')\n")
+    code, _, err = check("capture", "-o", "train.py", "--", "train.py")
+    assert (code, "train.py: is there already, and is no capture" in err) == (2, True)
+    assert (tmp_path / "train.py").read_text() == "print('mine')\n"
+    for _ in range(2):
+        code, _, err = check("capture", "-o", "env.json", "--", "train.py")
+        assert code == 0, err
+    code, _, err = check("capture", "-o", "nowhere/env.json")
+    assert (code, "nowhere/env.json: its folder does not exist" in err) == (2, True)
