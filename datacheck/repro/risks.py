@@ -189,17 +189,13 @@ def _workspace(facts: Facts) -> Iterator[Row]:
         yield Row("CUBLAS_WORKSPACE_CONFIG", f"{value}, not needed by this version", "ok")
         return
     line = f"export CUBLAS_WORKSPACE_CONFIG={WORKSPACES[0]}"
-    raises = facts.deterministic
-    why = (
-        "PyTorch before 2.10 raises in the first matrix product while deterministic algorithms are on"
-        if raises
-        else "Without it cuBLAS may choose another algorithm where several streams are used"
-    )
+    when = "while" if facts.deterministic else "once"
+    why = f"PyTorch before 2.10 raises in the first matrix product {when} deterministic algorithms are on."
     late = facts.seen.get("workspace_late")
     if value in WORKSPACES and late:
         why, value = "It was set when CUDA had started already: cuBLAS does not read it again.", f"{value}, too late"
     bad = value not in WORKSPACES
-    yield facts.row("CUBLAS_WORKSPACE_CONFIG", value, bad, "same-machine", f"{why.rstrip('.')}.", shell=line)
+    yield facts.row("CUBLAS_WORKSPACE_CONFIG", value, bad, "same-machine", why, shell=line)
 
 
 def _precision(facts: Facts) -> Iterator[Row]:
