@@ -93,7 +93,7 @@ def told(found: RunDiff) -> Iterator[str]:
     yield f"B  {_run(found.b)}"
     yield ""
     for section in found.sections:
-        yield from _section(section)
+        yield from _section(section, head=section is found.first)
     yield from _columns(found)
     yield from _warned(found.warnings)
 
@@ -104,7 +104,7 @@ def _run(run: Run) -> str:
     return f"{run.path}: {steps:,} steps{ranks}"
 
 
-def _section(section: Section) -> Iterator[str]:
+def _section(section: Section, *, head: bool) -> Iterator[str]:
     from datacheck.repro.rundiff import short
 
     if not section:
@@ -113,7 +113,7 @@ def _section(section: Section) -> Iterator[str]:
         return
     count = len(section.differences)
     if section.name == "step trace" and section.note:  # its columns come below
-        yield f"{section.name:<16}{section.note}"
+        yield f"{section.name:<16}{'differs' if head else section.note}"
         return
     note = f": {section.note}" if section.note else ""
     yield f"{section.name:<16}{f'{count:,} differ' if count > 1 else 'differs'}{note}"

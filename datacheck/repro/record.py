@@ -63,8 +63,12 @@ class Recorder:
             data = [data]
         self._folder, self._name, self._data = Path(folder), name, list(data)
         self._config, self._model, self._scaler = config, model, scaler
-        self._optimizers = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer] * bool(optimizer)
-        self._optimizers = [getattr(one, "optimizer", one) for one in self._optimizers]  # as a framework wraps it
+        given = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
+        self._optimizers = [getattr(one, "optimizer", one) for one in given if one is not None]  # as frameworks wrap it
+        for one in self._optimizers:
+            if not hasattr(one, "register_step_pre_hook"):
+                msg = f"{type(one).__name__} has no register_step_pre_hook; an optimizer of torch.optim is wanted"
+                raise UsageError(msg)
         self._loader, self._every, self._index_key, self._step = loader, every, index_key, first_step
         self.path: Path | None = None
         self._file: int | None = None
@@ -76,6 +80,7 @@ class Recorder:
         self._inputs: int | None = None
         self._updates = dict.fromkeys(map(id, self._optimizers), 0)
         self._taken: set[int] = set()  # optimisers whose gradients of this update were read
+        self._told: set[str] = set()  # types in batches of which no value is known
         self._due = False
 
     # ------------------------------------------------------------------------------------------ begin and end
@@ -152,7 +157,12 @@ class Recorder:
             said = batch[self._index_key]
         self._indices = None if said is None else as_indices(said)
         samples = _samples(batch) if self._indices is None else len(self._indices)
-        self._line["input"], self._inputs = tensors.digest_batch(batch, samples)
+        digest, self._inputs = tensors.digest_batch(batch, samples)
+        self._line["input"] = digest.text()
+        for kind in sorted(digest.opaque - self._told):
+            said = f"batches hold values of type {kind}, of which only the type is digested"
+            self._write({"kind": "note", "said": said})
+        self._told |= digest.opaque
         self._line["samples"] = samples
         if self._indices is not None:
             self._line["indices"] = f"{digest64(self._indices.data):016x}"
@@ -180,7 +190,7 @@ class Recorder:
         line["random"] = tensors.random_states()
         if self._scaler is not None:
             line["scale"] = float(self._scaler.get_scale()).hex()
-        if self._due and line["updates"]:
+        if self._due and line["updates"] if self._optimizers else self._step % self._every == 0:
             line["params"] = tensors.digest_tensors(self._weights())
             line["optimizer"] = " ".join(map(tensors.digest_state, self._optimizers))
             self._due = False
@@ -198,7 +208,8 @@ class Recorder:
         optimizer = getattr(optimizer, "optimizer", optimizer)
         line, found = self._line, tensors.gradients_of(optimizer)
         _more(line, "grad_norm", tensors.norm([gradient for _, gradient in found]).hex())
-        line["lr"] = [*line.get("lr", []), *(float(group["lr"]) for group in optimizer.param_groups if "lr" in group)]
+        rates = [resolved(float(group["lr"])) for group in optimizer.param_groups if "lr" in group]
+        line["lr"] = [*line.get("lr", []), *rates]
         if self._updates.get(id(optimizer), 0) % self._every == 0:
             _more(line, "grads", tensors.digest_tensors(found))
             self._due = True

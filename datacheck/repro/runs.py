@@ -174,6 +174,8 @@ def _look(run: Run, rank: int, trace: Trace) -> None:
                 run.starts[rank] = line
             elif kind == "loader" and rank == min(run.traces):
                 run.loaders.append(line)
+            elif kind == "note":
+                trace.notes.append(str(line.get("said")))
             elif kind == "end":
                 run.ended[rank] = str(line.get("status"))
     except OSError as error:

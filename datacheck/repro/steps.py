@@ -53,6 +53,7 @@ class Parting:
         begun: of each epoch its first step.
         unlike: columns that were digested in two ways, on a device and in main memory.
         known: columns that both have.
+        unequal: of each column that parts at how many steps it differs, and at which of those compared it parted.
         shuffled: epochs with the same samples' values where batches differ.
     """
 
@@ -65,6 +66,7 @@ class Parting:
     begun: dict[int, int] = field(default_factory=dict)
     unlike: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
+    unequal: dict[str, tuple[int, int]] = field(default_factory=dict)
     shuffled: list[int] = field(default_factory=list)
 
     def take(self, one: Line, other: Line) -> None:
@@ -81,12 +83,20 @@ class Parting:
                 self.unlike.add(name)
                 continue
             self.known.add(name)
+            if x != y:
+                count, at = self.unequal.get(name, (0, self.compared))
+                self.unequal[name] = count + 1, at
             if name in parted:
                 continue
             if x == y:
                 self.equal[name] = step
             else:
                 self.columns.append(Column(name, step, self.equal.get(name), x, y, self.rank, epoch))
+
+    def often(self, name: str) -> tuple[int, int]:
+        """Return at how many steps a column differs, of how many from where it parts."""
+        count, at = self.unequal[name]
+        return count, self.compared - at + 1
 
     def column(self, name: str) -> Column | None:
         """Return where a column parts."""
@@ -196,9 +206,11 @@ def _of_input(parting: Parting, column: Column) -> str:
         which = "index i stands for another sample, as where files are taken as os.listdir gives them"
         return f"the same samples come in another order{f' while their indices are equal: {which}' if same else ''}"
     indices = "of the same samples" if same else "(their indices are not known)"
-    said = f"the values of the batch {indices} differ: data, a transform or its random numbers"
+    count, since = parting.often("input")
+    often = "" if count == since else f", at {count:,} of {since:,} steps"
+    said = f"the values of the batch {indices} differ{often}: data, a transform or its random numbers"
     epoch = column.epoch
-    if epoch and parting.begun.get(epoch) == column.step:
+    if epoch and parting.begun.get(epoch) == column.step and count == since:
         return f"{said}. It begins with epoch {epoch}: the epoch may not reach the workers (persistent_workers)"
     states = [one.name.removeprefix("random ") for one in parting.columns if one.name.startswith("random ")]
     if states:

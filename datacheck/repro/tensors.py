@@ -31,27 +31,38 @@ def _signed(word: int) -> int:
     return (word & _MASK) - (1 << 64 if word & (1 << 63) else 0)
 
 
-def parts(value: Any, name: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def parts(value: Any, name: str = "", within: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Yield the leaves of a batch with their names, in an order that depends on the batch alone.
 
     Args:
-        value: tensors, arrays, numbers, texts; in mappings (by sorted name), sequences, dataclasses, named tuples.
+        value: tensors, arrays, numbers, texts; in mappings (by sorted name), sequences, dataclasses, named tuples,
+            attributes of objects.
 
     Notes:
-        An object of any other kind is a leaf that is known by its type.
+        What has none of these is a leaf of which only the type is known, as is what lies within itself.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if depth > _DEPTH or (isinstance(value, Mapping | list | tuple) and not value):
+    if id(value) in within or len(within) > _DEPTH or (isinstance(value, Mapping | list | tuple) and not value):
         yield name, type(value)
-    elif isinstance(value, Mapping):
-        for key in sorted(value, key=str):
-            yield from parts(value[key], f"{name}.{key}", depth + 1)
-    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        for i, item in enumerate(value):
-            yield from parts(item, f"{name}[{i}]", depth + 1)
+        return
+    within = (*within, id(value))
+    held = _attributes(value)
+    if isinstance(held, Mapping):
+        for key in sorted(held, key=str):
+            yield from parts(held[key], f"{name}.{key}", within)
+    elif isinstance(held, Sequence) and not isinstance(held, str | bytes):
+        for i, item in enumerate(held):
+            yield from parts(item, f"{name}[{i}]", within)
     else:
-        yield name, value
+        yield name, held
+
+
+def _attributes(value: Any) -> Any:
+    """Return the attributes of what is a dataclass or another plain object; anything else as it is."""
+    if isinstance(value, type | Mapping | Sequence) or hasattr(value, "untyped_storage") or callable(value):
+        return value
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return getattr(value, "__dict__", None) or value
 
 
 class Digest:
@@ -60,6 +71,7 @@ class Digest:
     def __init__(self) -> None:
         self._hasher = xxhash.xxh3_64()
         self._folded = False
+        self.opaque: set[str] = set()  # types of which nothing else is known
 
     def add(self, name: str, value: Any) -> None:
         """Take one value: a tensor, an array, a number, a text, bytes; of anything else its type."""
@@ -68,8 +80,12 @@ class Digest:
         elif hasattr(value, "untyped_storage"):
             self.add_tensor(name, value)
         else:
-            self._hasher.update(f"{name}\0{type(value).__qualname__}\0".encode())
-            self._hasher.update(_plain(value))
+            kind = value if isinstance(value, type) else type(value)
+            self._hasher.update(f"{name}\0{kind.__qualname__}\0".encode())
+            if (said := _plain(value)) is not None:
+                self._hasher.update(said)
+            elif kind is not value:
+                self.opaque.add(kind.__qualname__)
 
     def add_tensor(self, name: str, tensor: Any) -> None:
         """Take one tensor of any layout, dtype and device."""
@@ -90,14 +106,16 @@ class Digest:
         return FOLDED * self._folded + self._hasher.hexdigest()
 
 
-def _plain(value: Any) -> bytes:
+def _plain(value: Any) -> bytes | None:
     if isinstance(value, bytes):
         return value
     if isinstance(value, float):
         return value.hex().encode()
     if value is None or isinstance(value, bool | int | str):
         return str(value).encode("utf-8", "surrogatepass")
-    return b""
+    if isinstance(value, np.generic):
+        return value.tobytes()
+    return None
 
 
 def _strided(tensor: Any) -> Iterator[tuple[str, Any]]:
@@ -145,7 +163,7 @@ def fold(tensor: Any) -> int:
 # ------------------------------------------------------------------------------------------ a batch
 
 
-def digest_batch(batch: Any, samples: int | None = None) -> tuple[str, int | None]:
+def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | None]:
     """Return the digest of a batch, and a number that stands for its samples whatever their order.
 
     Args:
@@ -153,7 +171,7 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[str, int | Non
         samples: how many it has; then tensors of that length along the first axis are digested row by row.
 
     Returns:
-        16 hex digits; the sum of what stands for each sample modulo 2**64, or None where the rows cannot be told.
+        The digest; the sum of what stands for each sample modulo 2**64, or None where the rows cannot be told.
     """
     digest, rows = Digest(), None
     wanted = samples if samples is not None and samples <= _ROWS else None
@@ -166,9 +184,9 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[str, int | Non
         turned = each * np.uint64((_TURN * (2 * place + 1)) & _MASK)
         rows = turned if rows is None else rows ^ turned
     if rows is None:
-        return digest.text(), None
+        return digest, None
     mixed = (rows ^ (rows >> np.uint64(29))) * np.uint64(_ODD)
-    return digest.text(), int(mixed.sum(dtype=np.uint64))
+    return digest, int(mixed.sum(dtype=np.uint64))
 
 
 def _each(value: Any, samples: int) -> Array | None:
@@ -251,4 +269,4 @@ def random_states() -> dict[str, str]:
     }
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         found["cuda"] = torch.cuda.get_rng_state_all()
-    return {name: digest_batch(value)[0] for name, value in found.items()}
+    return {name: digest_batch(value)[0].text() for name, value in found.items()}

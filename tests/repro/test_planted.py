@@ -190,6 +190,8 @@ def test_an_input_changed_by_a_millionth_at_step_50(train):
     assert column(found) == ("input", 50)
     assert "data, a transform or its random numbers" in found.headline
     assert "from step 50 (epoch 1) on" in found.headline
+    assert "at 1 of 50 steps" in found.headline
+    assert "workers" not in found.headline
 
 
 def test_another_seed(train):

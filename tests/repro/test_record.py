@@ -174,6 +174,16 @@ def test_two_optimisers_each_have_their_gradients(tmp_path):
     assert [line["lr"] for line in found] == [[0.1, 0.001]] * 2
 
 
+def test_weights_are_digested_without_an_optimiser_too(tmp_path):
+    model, _ = parts()
+    with Recorder(tmp_path, model=model, every=2) as recorder:
+        for batch in batches(4):
+            recorder.step(batch, model(batch).sum())
+    assert ["params" in line for line in lines(recorder)] == [True, False, True, False]
+    with pytest.raises(UsageError, match=r"an optimizer of torch\.optim is wanted"):
+        Recorder(tmp_path, optimizer=object())
+
+
 def test_after_the_run_nothing_looks_on_any_more(tmp_path):
     model, optimizer = parts()
     loader = DataLoader(TensorDataset(torch.arange(8.0)), 2)
@@ -289,6 +299,11 @@ def test_the_order_and_the_set_of_an_epoch_are_told_apart(tmp_path):
     assert one["values"] != others["values"]
 
 
+def digest_of(batch, samples=None):
+    digest, rows = digest_batch(batch, samples)
+    return digest.text(), rows
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -306,18 +321,37 @@ def test_the_order_and_the_set_of_an_epoch_are_told_apart(tmp_path):
 )
 def test_batches_that_differ_have_different_digests(one, other):
     for samples in (None, 2):
-        assert digest_batch(one, samples)[0] != digest_batch(other, samples)[0]
-        assert digest_batch(one, samples) == digest_batch(one, samples)
+        assert digest_of(one, samples)[0] != digest_of(other, samples)[0]
+        assert digest_of(one, samples) == digest_of(one, samples)
+
+
+class Held:
+    """As batches of PyTorch Geometric: neither a mapping nor a dataclass."""
+
+    def __init__(self, x):
+        self.x, self.own = x, self
+
+
+def test_attributes_of_objects_are_digested_and_what_cannot_be_is_said(tmp_path):
+    assert digest_of(Held(torch.zeros(2)))[0] == digest_of(Held(torch.zeros(2)))[0]
+    assert digest_of(Held(torch.zeros(2)))[0] != digest_of(Held(torch.ones(2)))[0]
+    with Recorder(tmp_path, name="x") as recorder:
+        for _ in range(2):
+            recorder.step([torch.zeros(2), object(), {1: 2j}], 1.0)
+    assert read_run(tmp_path / "x").notes == [
+        "batches hold values of type complex, of which only the type is digested",
+        "batches hold values of type object, of which only the type is digested",
+    ]
 
 
 def test_a_digest_is_of_values_not_of_memory():
     square = torch.arange(12.0).reshape(3, 4)
     turned = square.t().contiguous().t()  # the same values, column by column
-    assert digest_batch(square, 3) == digest_batch(turned, 3)
-    assert digest_batch({"b": square, "a": 1}, 3) == digest_batch({"a": 1, "b": square}, 3)
+    assert digest_of(square, 3) == digest_of(turned, 3)
+    assert digest_of({"b": square, "a": 1}, 3) == digest_of({"a": 1, "b": square}, 3)
     sparse = torch.eye(3).to_sparse()
-    assert digest_batch(sparse) == digest_batch(torch.eye(3).to_sparse())
-    assert digest_batch(sparse) != digest_batch((2 * torch.eye(3)).to_sparse())
+    assert digest_of(sparse) == digest_of(torch.eye(3).to_sparse())
+    assert digest_of(sparse) != digest_of((2 * torch.eye(3)).to_sparse())
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,9 @@ def test_the_same_samples_in_another_order_are_told_by_their_values(compare):
 def test_an_epoch_that_begins_otherwise_names_the_workers(compare):
     assert "epoch may not reach the workers" in compare(change=from_step(10, *ALL)).meaning
     assert "epoch may not reach the workers" not in compare(change=from_step(11, *ALL)).meaning
+    once = compare(change={10: {"input": "other"}}).meaning  # what comes after it is equal again
+    assert "epoch may not reach the workers" not in once
+    assert "at 1 of 20 steps" in once
 
 
 def test_digests_of_a_device_and_of_main_memory_are_not_compared(compare):
