@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,17 +122,25 @@ def make(
         The order on disk, times, owners and the place of the data change nothing. What files looked like is kept in
         ``.datacheck/manifests`` of the working folder, so that the next call hashes only what changed.
     """
-    from datacheck.repro import hashing, memory  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.repro import memory  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.sources import hashing  # noqa: PLC0415  as above
     from datacheck.sources.listing import list_files, target  # noqa: PLC0415  as above
 
     root, only = target(Path(data))
-    listing = list_files(root, {name: Path(path) for name, path in (roots or {}).items()}, only)
-    _check_whole(Path(data), listing)
-    place = memory.place_of(listing, only)
-    known = memory.recall(place, listing)
-    todo = np.flatnonzero(np.ones(len(known), bool) if deep else known == b"")
-    digests = known.copy()
-    digests[todo] = hashing.digests_of(listing, todo, workers, progress)
+    folders = {name: Path(path) for name, path in (roots or {}).items()}
+    place = memory.place_of(root, folders, only)
+    if deep or not place.exists():
+        walk = partial(list_files, root, folders, only)
+        listing, digests = hashing.digest_while_listed(root, folders, walk, workers, progress)
+        _check_whole(Path(data), listing)
+        known, todo = memory.recall(place, listing), np.arange(len(digests))
+    else:
+        listing = list_files(root, folders, only)
+        _check_whole(Path(data), listing)
+        known = memory.recall(place, listing)
+        todo = np.flatnonzero(known == b"")
+        digests = known.copy()
+        digests[todo] = hashing.digest_listed(listing, todo, workers, progress)
     listing = listing.with_digests(digests)
     notes = _rotten(listing, known)
     if len(todo) and not memory.remember(place, listing):

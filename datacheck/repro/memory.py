@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,10 @@ Array = np.ndarray[Any, Any]
 _FORMAT = 1
 
 
-def place_of(listing: Listing, only: str | None) -> Path:
+def place_of(root: Path, roots: Mapping[str, Path], only: str | None) -> Path:
     """Return where the memory of these data lies."""
-    roots = {name: str(path.resolve()) for name, path in listing.roots.items()}
-    slot = digest_value([str(listing.root.resolve()), only, roots])[:16]
+    said = {name: str(path.resolve()) for name, path in sorted(roots.items())}
+    slot = digest_value([str(root.resolve()), only, said])[:16]
     return Path.cwd() / ".datacheck" / "manifests" / f"{slot}.npz"
 
 

@@ -1,64 +1,41 @@
-"""How files become samples: list a folder, plan what is read, read it as blocks."""
+"""How files become samples: list a folder, plan what is read, read it as blocks.
+
+Each name is imported when it is first used: who only lists a folder needs no schema.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from datacheck.errors import SchemaError
-from datacheck.sample import Depth
-from datacheck.schema.model import Schema
-from datacheck.sources.base import Item, Source, Unread, Work
-from datacheck.sources.entries import Entries, Entry
-from datacheck.sources.episodes import EpisodeSource
-from datacheck.sources.files import FileSource
-from datacheck.sources.groups import GroupSource, KeySource
-from datacheck.sources.indexes import with_indexes, with_rate
-from datacheck.sources.lines import LineSource
-from datacheck.sources.listing import Listing, list_files
-from datacheck.sources.ragged import RaggedSource
-from datacheck.sources.rows import RowSource
-from datacheck.sources.statistics import with_stats
-from datacheck.sources.work import matches, plan_work
+if TYPE_CHECKING:
+    from datacheck.sources.base import Item, Source, Unread, Work
+    from datacheck.sources.entries import Entries, Entry
+    from datacheck.sources.indexes import with_indexes, with_rate
+    from datacheck.sources.kinds import open_source
+    from datacheck.sources.listing import Listing, list_files
+    from datacheck.sources.statistics import with_stats
+    from datacheck.sources.work import matches, plan_work
+
+_HOME = {
+    "base": ("Item", "Source", "Unread", "Work"),
+    "entries": ("Entries", "Entry"),
+    "indexes": ("with_indexes", "with_rate"),
+    "kinds": ("open_source",),
+    "listing": ("Listing", "list_files"),
+    "statistics": ("with_stats",),
+    "work": ("matches", "plan_work"),
+}
 
 __all__ = [
     "Entries", "Entry", "Item", "Listing", "Source", "Unread", "Work", "list_files", "matches", "open_source",
     "plan_work", "with_indexes", "with_rate", "with_stats",
 ]  # fmt: skip
 
-_WORDS: dict[str, type[Source]] = {"line": LineSource, "row": RowSource, "key": KeySource, "episode": EpisodeSource}
 
-
-def open_source(
-    schema: Schema, root: Path, roots: Mapping[str, Path] | None = None, *, fields: frozenset[str] | None = None,
-    level: Depth | None = None,
-) -> Source:  # fmt: skip
-    """Return the way in which a schema's files hold samples, as ``samples.each`` says.
-
-    Args:
-        schema: the dataset's promise.
-        root, roots: the data folder, and extra folders by name.
-        fields: read only these fields; None reads all.
-        level: how deep a scan reads, see `FieldMap`; None for a build.
-
-    Raises:
-        SchemaError: ``samples.each`` or a pattern is malformed.
-        UsageError: an extra folder that a field needs was not given.
-    """
-    each = schema.samples.each
-    kind: type[Source]
-    if each is None:
-        kind = FileSource
-    elif each in _WORDS:
-        kind = _WORDS[each]
-    elif each.startswith("/") and each.strip("/"):
-        kind = GroupSource
-    elif each.startswith("ends:") and each.removeprefix("ends:").strip("/"):
-        kind = RaggedSource
-    else:
-        msg = (
-            f"{schema.name}, samples.each: found {each!r}; allowed are line, row, key, episode, groups of a "
-            f"container ('/data/demo_*'), and ends of episodes ('ends:meta/episode_ends')"
-        )
-        raise SchemaError(msg)
-    return kind(schema, root, roots or {}, fields, level)
+def __getattr__(name: str) -> Any:
+    for home, names in _HOME.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from datacheck.formats.base import store_markers
 from datacheck.sources.entries import LARGEST, ByPath, Entries, Entry
 
 Array = np.ndarray[Any, Any]
+Found = Callable[[list[str], list[int]], None]
 
 _DEPTH = 64
 _LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
@@ -106,13 +107,16 @@ def target(data: Path) -> tuple[Path, str | None]:
     return data, None
 
 
-def list_files(root: Path, roots: Mapping[str, Path] | None = None, only: str | None = None) -> Listing:
+def list_files(
+    root: Path, roots: Mapping[str, Path] | None = None, only: str | None = None, found: Found | None = None
+) -> Listing:  # fmt: skip
     """Walk a data folder and its extra folders once.
 
     Args:
         root: the data folder.
         roots: extra folders by name; their files are listed as ``@name/path``.
         only: list this one file (or Zarr folder) of the root.
+        found: called with paths and sizes of the files of each folder as soon as they are known, in no order.
 
     Raises:
         UsageError: a folder is missing or unreadable, or `only` is not in it.
@@ -122,7 +126,7 @@ def list_files(root: Path, roots: Mapping[str, Path] | None = None, only: str | 
         named .git, .datacheck and __pycache__ are left out; everything else that is not listed is in `skipped`.
     """
     roots = dict(sorted((roots or {}).items()))
-    walk = _Walk(_checked(root), "", time.time_ns())
+    walk = _Walk(_checked(root), "", time.time_ns(), found)
     if only is not None:
         walk.single(only)
     else:
@@ -133,7 +137,7 @@ def list_files(root: Path, roots: Mapping[str, Path] | None = None, only: str | 
                 f"{root}: holds a folder '@{name}', which is how files of --root {name}= are named. Rename one of them."
             )
             raise UsageError(msg)
-        more = _Walk(_checked(folder), f"@{name}/", walk.seen_ns)
+        more = _Walk(_checked(folder), f"@{name}/", walk.seen_ns, found)
         more.run()
         walk.paths += more.paths
         walk.numbers.extend(more.numbers)
@@ -156,7 +160,7 @@ def _checked(folder: Path) -> Path:
 class _Walk:
     """The state of one walk: what was found below one root."""
 
-    def __init__(self, root: Path, prefix: str, seen_ns: int) -> None:
+    def __init__(self, root: Path, prefix: str, seen_ns: int, found: Found | None) -> None:
         self.real = os.path.realpath(root)
         self.prefix = prefix
         self.seen_ns = seen_ns
@@ -164,6 +168,7 @@ class _Walk:
         self.numbers = array("q")  # five of each file, as in `Entries`
         self.skipped: list[tuple[str, str]] = []
         self.refused: list[tuple[str, str]] = []
+        self._found, self._told = found, 0
         self._linked = 0
         self._markers = store_markers()
         self._waiting: list[tuple[str, str, tuple[str, ...]]] = []  # (folder on disk, its path, links on the way)
@@ -187,6 +192,7 @@ class _Walk:
             else:
                 for entry in self._unusual(found, path):
                     self._visit(entry, path, links)
+            self._tell()
 
     def _unusual(self, found: Iterable[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
         """List the ordinary files of a folder, as fast as Python can; return what needs a closer look."""
@@ -218,6 +224,13 @@ class _Walk:
             self._add(only, status)
         else:
             self._skip(only, "not a regular file")
+        self._tell()
+
+    def _tell(self) -> None:
+        """Hand on what was found since the last call."""
+        if self._found is not None and len(self.paths) > self._told:
+            self._found(self.paths[self._told :], self.numbers[5 * self._told :: 5].tolist())
+            self._told = len(self.paths)
 
     def _visit(self, entry: os.DirEntry[str], folder: str, links: tuple[str, ...]) -> None:
         name = entry.name

@@ -25,7 +25,8 @@ FORBIDDEN = {
     "datacheck.pipeline": {"torch", "dask", "distributed"},
     "datacheck.repro.manifest": HEAVY,
     "datacheck.repro.compare": HEAVY,
-    "datacheck.repro.hashing": HEAVY | {"datacheck.sources", "datacheck.cache"},
+    "datacheck.sources.hashing": HEAVY
+    | {"datacheck.schema", "datacheck.cache", "datacheck.parallel", "datacheck.repro"},
 }
 
 

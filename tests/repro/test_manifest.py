@@ -15,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datacheck.errors import StorageError, UsageError
-from datacheck.repro import hashing, manifest, memory
+from datacheck.repro import manifest, memory
 from datacheck.repro.manifest import Files, Manifest
 from datacheck.repro.samples import Samples
 from datacheck.schema.load import load_schema
-from datacheck.sources import listing
+from datacheck.sources import hashing, listing
 
 
 @pytest.fixture
@@ -396,12 +396,22 @@ def test_what_is_no_file_is_told_and_not_waited_for(data):
     assert manifest._parsed(orjson.loads(manifest.document(made))).skipped == made.skipped
 
 
+def relist(monkeypatch, listed):
+    """Let the next listing be one that was made before."""
+
+    def again(root, roots, only, found):
+        found(listed.entries.paths, listed.entries.sizes.tolist())
+        return listed
+
+    monkeypatch.setattr(listing, "list_files", again)
+
+
 @pytest.mark.parametrize("workers", [None, 1])
 def test_a_file_that_cannot_be_read_is_no_manifest(data, workers, monkeypatch):
     listed = listing.list_files(data)
     (data / "deep/er/20.bin").unlink()
     (data / "deep/er/22.bin").unlink()
-    monkeypatch.setattr(listing, "list_files", lambda *_: listed)
+    relist(monkeypatch, listed)
     with pytest.raises(StorageError, match=r"deep/er/20\.bin cannot be read \(and 1 more\): no such file"):
         manifest.make(data, workers=workers)
     assert not Path(".datacheck").exists()
@@ -410,7 +420,7 @@ def test_a_file_that_cannot_be_read_is_no_manifest(data, workers, monkeypatch):
 def test_a_file_that_changes_meanwhile_is_no_manifest(data, monkeypatch):
     listed = listing.list_files(data)
     (data / "deep/er/20.bin").write_bytes(bytes(2000))
-    monkeypatch.setattr(listing, "list_files", lambda *_: listed)
+    relist(monkeypatch, listed)
     with pytest.raises(StorageError, match=r"a file changed: deep/er/20\.bin"):
         manifest.make(data)
 
@@ -419,7 +429,7 @@ def test_a_pipe_in_the_place_of_a_listed_file_is_not_waited_for(data, monkeypatc
     listed = listing.list_files(data)
     (data / "deep/er/20.bin").unlink()
     os.mkfifo(data / "deep/er/20.bin")
-    monkeypatch.setattr(listing, "list_files", lambda *_: listed)
+    relist(monkeypatch, listed)
     with pytest.raises(StorageError, match=r"deep/er/20\.bin"):
         manifest.make(data)
 
@@ -466,4 +476,29 @@ def test_the_same_manifest_comes_from_a_process_of_its_own(data, repository):
     env = os.environ | {"PYTHONPATH": str(repository), "PYTHONHASHSEED": "7", "LC_ALL": "C", "TZ": "Asia/Kathmandu"}
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, env=env)
     assert run.stdout == manifest.document(manifest.make(data))
-    assert memory.place_of(listing.list_files(data), None).exists()
+    assert memory.place_of(data, {}, None).exists()
+
+
+def test_an_interrupt_ends_a_walk_that_would_go_on(tmp_path, monkeypatch):
+    ended = []
+
+    def endless(found):
+        try:
+            while True:
+                found(["x"], [1])
+        finally:
+            ended.append(True)
+
+    def interrupted(root, roots, tasks, workers, progress):
+        next(tasks)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hashing, "_digested", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hashing.digest_while_listed(tmp_path, {}, endless, None, None)
+    assert ended == [True]
+
+
+def test_data_that_cannot_be_listed_say_so_though_a_thread_lists_them(data, tmp_path):
+    with pytest.raises(UsageError, match="nowhere: no such file or directory"):
+        manifest.make(data, roots={"x": tmp_path / "nowhere"})

@@ -1,0 +1,311 @@
+"""Digests of many files: small data in this process, else in one child per core.
+
+A small file costs an open, a read, a look at its times and a close, and nothing else; threads would take turns at
+the interpreter's lock for each of these.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datacheck.digest import Digester, digest_raw
+from datacheck.errors import DatacheckError, StorageError
+from datacheck.finding import Progress, Tick
+
+if TYPE_CHECKING:
+    from datacheck.sources.listing import Found, Listing
+
+Array = np.ndarray[Any, Any]
+Beat = Callable[[int], None]
+Many = tuple[list[str], list[int]]  # paths and sizes
+
+SMALL_BYTES = 512 << 20  # sooner read than a child has started
+SMALL_FILES = 10_000
+TASK_BYTES = 128 << 20
+TASK_FILES = 2_000
+_BUFFER = 1 << 19
+_BEAT_BYTES = 1 << 28  # of a large file between two signs of life
+_SILENCE_S = 600.0  # of a disk that sleeps, a network that stalls
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in a file's place would wait for its writer
+_TASK = "datacheck.sources.hashing:digest_files"
+_STAMP = 4
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Files that are read in one go: their places in the result, their paths, and how many bytes they have."""
+
+    places: list[int]
+    paths: list[str]
+    nbytes: int
+
+
+def digest_listed(listing: Listing, places: Array, workers: int | None, progress: Progress | None) -> Array:
+    """Return the digests of some files of a listing: bytes (places) of 32 hex digits.
+
+    Shapes:
+        places: int64 (places)
+
+    Args:
+        listing: the files as they were listed.
+        places: which of them.
+        workers: children of this process that read; None: none for small data, one per core for large.
+        progress: called after each part.
+
+    Raises:
+        StorageError: a file cannot be read, or is no longer what was listed.
+    """
+    paths = [listing.entries.paths[i] for i in places.tolist()]
+    tasks = _tasks([(paths, listing.entries.sizes[places].tolist())])
+    digests, numbers = _digested(listing.root, listing.roots, tasks, workers, progress)
+    _check(listing, places, numbers)
+    return digests
+
+
+def digest_while_listed(
+    root: Path, roots: Mapping[str, Path], walk: Callable[[Found], Listing], workers: int | None,
+    progress: Progress | None,
+) -> tuple[Listing, Array]:  # fmt: skip
+    """Return a listing and the digests of all its files, bytes (files); reading begins while files are still found.
+
+    Args:
+        root, roots: of the listing.
+        walk: makes it, in a thread; called with whom to tell of files.
+        workers, progress: as of `digest_listed`.
+
+    Raises:
+        UsageError: the data cannot be listed.
+        StorageError: as of `digest_listed`.
+    """
+    queue: SimpleQueue[Many | None] = SimpleQueue()
+    paths: list[str] = []
+    stop = Event()
+
+    def found(more: list[str], sizes: list[int]) -> None:
+        if stop.is_set():
+            raise CancelledError
+        paths.extend(more)
+        queue.put((more, sizes))
+
+    with ExitStack() as leaving:
+        walking = leaving.enter_context(ThreadPoolExecutor(1)).submit(walk, found)
+        leaving.callback(stop.set)  # after an interrupt nobody waits for the rest of a long walk
+        walking.add_done_callback(lambda _: queue.put(None))
+        digests, numbers = _digested(root, roots, _tasks(iter(queue.get, None)), workers, progress)
+    listing = walking.result()
+    place = dict(zip(paths, range(len(paths)), strict=True))
+    order = np.fromiter(map(place.__getitem__, listing.entries.paths), np.int64, len(paths))
+    _check(listing, np.arange(len(paths)), numbers[order])
+    return listing, digests[order]
+
+
+def _tasks(found: Iterable[Many | None]) -> Iterator[_Task]:
+    """Yield tasks as files are found; large ones at the end, the largest first, so that all children end together."""
+    large: list[tuple[int, int, str]] = []
+    places: list[int] = []
+    paths: list[str] = []
+    nbytes = 0
+    for number, (path, size) in enumerate(chain.from_iterable(zip(*many, strict=True) for many in found if many)):
+        if size >= TASK_BYTES:
+            large.append((-size, number, path))
+            continue
+        places.append(number)
+        paths.append(path)
+        nbytes += size
+        if len(paths) == TASK_FILES or nbytes >= TASK_BYTES:
+            yield _Task(places, paths, nbytes)
+            places, paths, nbytes = [], [], 0
+    yield from (_Task([number], [path], -size) for size, number, path in sorted(large))
+    if paths:
+        yield _Task(places, paths, nbytes)
+
+
+def _digested(
+    root: Path, roots: Mapping[str, Path], tasks: Iterator[_Task], workers: int | None, progress: Progress | None
+) -> tuple[Array, Array]:
+    """Return (digests, stamps) of the files of all tasks, by their places.
+
+    Raises:
+        StorageError: one cannot be read.
+    """
+    seen = [0, 0]
+    done = [0, 0]
+    places: list[int] = []
+    raws, numbers, refused = [], [], list[list[str]]()
+    for task, payloads in _read(root, roots, _counted(tasks, seen), workers):
+        places += task.places
+        for payload in payloads:
+            raws.append(payload["digests"])
+            numbers.append(payload["numbers"])
+            refused += payload["refused"]
+        done = [done[0] + len(task.paths), done[1] + task.nbytes]
+        if progress is not None:
+            progress(Tick(done[0], seen[0], done[1], seen[1], 0, 0, "hashing"))
+    if refused:
+        path, reason = min(refused)
+        more = f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else ""
+        msg = f"{root}: {path} cannot be read{more}: {reason}. A manifest names every file: make it readable."
+        raise StorageError(msg)
+    digests: Array = np.zeros(len(places), "S32")
+    stamps: Array = np.zeros((len(places), _STAMP), np.int64)
+    if places:
+        digests[places] = np.frombuffer(np.concatenate(raws).tobytes().hex().encode(), "S32")
+        stamps[places] = np.concatenate(numbers)
+    return digests, stamps
+
+
+def _counted(tasks: Iterator[_Task], seen: list[int]) -> Iterator[_Task]:
+    for task in tasks:
+        seen[:] = [seen[0] + len(task.paths), seen[1] + task.nbytes]
+        yield task
+
+
+def _read(
+    root: Path, roots: Mapping[str, Path], tasks: Iterator[_Task], workers: int | None
+) -> Iterator[tuple[_Task, list[dict[str, Any]]]]:
+    shared = {"root": str(root.absolute()), "roots": {name: str(path.absolute()) for name, path in roots.items()}}
+    first = list(_first(tasks)) if workers is None else []
+    rest = next(tasks, None) if workers is None else None
+    if workers is None and rest is None:
+        yield from ((task, [digest_files(shared | {"items": task.paths}, lambda _: None)]) for task in first)
+        return
+    from datacheck.parallel import Limits, ordered_map  # noqa: PLC0415  small data need no child
+
+    given: list[_Task] = []
+    todo = chain(first, [] if rest is None else [rest], tasks)
+    sent = (given.append(task) or shared | {"items": task.paths} for task in todo)  # type: ignore[func-returns-value]
+    limits = Limits(item_s=_SILENCE_S)
+    for number, outcome in enumerate(ordered_map(_TASK, sent, workers=workers or os.cpu_count() or 1, limits=limits)):
+        for death in outcome.deaths:
+            msg = f"{root}: {death.item}: reading it failed: {death.how.strip().splitlines()[-1]}"
+            raise DatacheckError(msg) if death.crash else StorageError(msg)
+        yield given[number], outcome.payloads
+
+
+def _first(tasks: Iterator[_Task]) -> Iterator[_Task]:
+    """Yield tasks until they are too much for one process."""
+    files = nbytes = 0
+    for task in tasks:
+        yield task
+        files, nbytes = files + len(task.paths), nbytes + task.nbytes
+        if files >= SMALL_FILES or nbytes >= SMALL_BYTES:
+            return
+
+
+def _check(listing: Listing, places: Array, numbers: Array) -> None:
+    """Raise where a file was no longer what was listed when it had been read."""
+    other = (numbers != listing.entries.numbers[places, :_STAMP]).any(axis=1)
+    if other.any():
+        count = int(other.sum())
+        path = listing.entries.paths[int(places[int(other.argmax())])]
+        many = f"{count:,} files changed while they were read, the first is" if count > 1 else "a file changed:"
+        msg = f"{listing.root}: {many} {path}. Run the same command again when nothing writes to the data."
+        raise StorageError(msg)
+
+
+# ------------------------------------------------------------------------------------------ in the child
+
+
+def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
+    """Digest files (see `parallel.run_task`).
+
+    Args:
+        task: root, roots, items (listing paths).
+        beat: called with an item's number before it is touched, and while a large one is read.
+
+    Returns:
+        digests (uint8 [items, 16]), numbers (int64 [items, 4]: size, mtime, ctime and inode when it had been read),
+        refused (path, reason).
+    """
+    root, roots = task["root"], task["roots"]
+    reader = _Reader()
+    digests, numbers, refused = bytearray(), array("q"), []
+    for number, path in enumerate(task["items"]):
+        beat(number)
+        try:
+            raw, stamp = reader.read(_place(root, roots, path), beat, number)
+        except IsADirectoryError:
+            raw, stamp = _store(root, roots, path)
+        except OSError as error:
+            refused.append([path, (error.strerror or str(error)).lower()])
+            raw, stamp = bytes(16), (0, 0, 0, 0)
+        digests += raw
+        numbers.extend(stamp)
+    return {
+        "digests": np.frombuffer(digests, np.uint8).reshape(-1, 16),
+        "numbers": np.frombuffer(numbers, np.int64).reshape(-1, _STAMP),
+        "refused": refused,
+    }
+
+
+def _place(root: str, roots: Mapping[str, str], path: str) -> str:
+    if path[0] == "@":
+        name, _, rest = path[1:].partition("/")
+        if name in roots:
+            return f"{roots[name]}/{rest}"
+    return f"{root}/{path}"
+
+
+class _Reader:
+    """Reads files into one buffer: fresh memory for each takes longer than the digest."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(_BUFFER)
+        self._view = memoryview(self._buffer)
+
+    def read(self, place: str, beat: Beat, number: int) -> tuple[bytes, tuple[int, ...]]:
+        """Return the digest of a file, and its size, mtime, ctime and inode after the last byte.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        descriptor = os.open(place, _FLAGS)
+        try:
+            size = os.readv(descriptor, (self._buffer,))
+            status = os.fstat(descriptor)
+            if size == status.st_size:
+                raw = digest_raw(self._view[:size])
+            else:
+                raw = self._rest(descriptor, size, beat, number)
+                status = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        mtime, ctime, inode = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+        if inode > _LARGEST or mtime > _LARGEST or ctime > _LARGEST:  # as the listing says it
+            mtime, ctime, inode = min(mtime, _LARGEST), min(ctime, _LARGEST), min(inode, _LARGEST)
+        return raw, (status.st_size, mtime, ctime, inode)
+
+    def _rest(self, descriptor: int, size: int, beat: Beat, number: int) -> bytes:
+        hasher = Digester()
+        since = 0
+        while size:
+            hasher.update(self._view[:size])
+            since += size
+            if since >= _BEAT_BYTES:
+                beat(number)
+                since = 0
+            size = os.readv(descriptor, (self._buffer,))
+        return hasher.digest()
+
+
+def _store(root: str, roots: Mapping[str, str], path: str) -> tuple[bytes, tuple[int, ...]]:
+    """Return the digest of a Zarr folder, and how it looks."""
+    from datacheck.sources.listing import digest_entry, stat_entry  # noqa: PLC0415  few datasets have such folders
+
+    extra = {name: Path(folder) for name, folder in roots.items()}
+    digest = digest_entry(Path(root), path, extra)
+    entry = stat_entry(Path(root), path, extra)
+    return bytes.fromhex(digest), (0, 0, 0, 0) if entry is None else entry[1:5]

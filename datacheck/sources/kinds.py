@@ -1,0 +1,54 @@
+"""How a schema's files hold samples: `open_source` picks the way by what ``samples.each`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from datacheck.errors import SchemaError
+from datacheck.sample import Depth
+from datacheck.schema.model import Schema
+from datacheck.sources.base import Source
+from datacheck.sources.episodes import EpisodeSource
+from datacheck.sources.files import FileSource
+from datacheck.sources.groups import GroupSource, KeySource
+from datacheck.sources.lines import LineSource
+from datacheck.sources.ragged import RaggedSource
+from datacheck.sources.rows import RowSource
+
+_WORDS: dict[str, type[Source]] = {"line": LineSource, "row": RowSource, "key": KeySource, "episode": EpisodeSource}
+
+
+def open_source(
+    schema: Schema, root: Path, roots: Mapping[str, Path] | None = None, *, fields: frozenset[str] | None = None,
+    level: Depth | None = None,
+) -> Source:  # fmt: skip
+    """Return the way in which a schema's files hold samples, as ``samples.each`` says.
+
+    Args:
+        schema: the dataset's promise.
+        root, roots: the data folder, and extra folders by name.
+        fields: read only these fields; None reads all.
+        level: how deep a scan reads, see `FieldMap`; None for a build.
+
+    Raises:
+        SchemaError: ``samples.each`` or a pattern is malformed.
+        UsageError: an extra folder that a field needs was not given.
+    """
+    each = schema.samples.each
+    kind: type[Source]
+    if each is None:
+        kind = FileSource
+    elif each in _WORDS:
+        kind = _WORDS[each]
+    elif each.startswith("/") and each.strip("/"):
+        kind = GroupSource
+    elif each.startswith("ends:") and each.removeprefix("ends:").strip("/"):
+        kind = RaggedSource
+    else:
+        msg = (
+            f"{schema.name}, samples.each: found {each!r}; allowed are line, row, key, episode, groups of a "
+            f"container ('/data/demo_*'), and ends of episodes ('ends:meta/episode_ends')"
+        )
+        raise SchemaError(msg)
+    return kind(schema, root, roots or {}, fields, level)
