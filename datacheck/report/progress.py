@@ -130,7 +130,9 @@ def said(tick: Tick, rate: float | None, between: str = " · ") -> str:
     """
     if tick.all_files and not tick.all_nbytes and tick.files == tick.samples:
         return f"{tick.samples:,}/{tick.all_files:,} samples"
-    parts = [f"{tick.samples:,} samples", f"{tick.files:,}/{tick.all_files:,} {tick.unit}", bytes_said(tick.nbytes)]
+    parts = [f"{tick.files:,}/{tick.all_files:,} {tick.unit}", bytes_said(tick.nbytes)]
+    if tick.doing != "hashing":  # of files alone nobody knows the samples
+        parts.insert(0, f"{tick.samples:,} samples")
     if rate is not None:
         parts.append(f"{bytes_said(rate)}/s")
     if tick.kept:

@@ -15,6 +15,7 @@ from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.repro import manifest as manifests
 from datacheck.repro.manifest import Manifest
+from datacheck.repro.runs import ENVIRONMENT, is_run, trace_name
 from datacheck.repro.samples import Samples
 from datacheck.repro.trees import TreeDiff, tree_diff
 
@@ -97,8 +98,7 @@ def kind_of(place: Place) -> Kind:
         if stat.S_ISDIR(mode):
             if next(find_caches(path, 0), None) is not None:
                 return "cache"
-            run = (path / "env.json").is_file() and any(path.glob("trace-*.jsonl"))
-            return "run" if run else "dataset"
+            return "run" if _is_run(path) else "dataset"
     except (FileNotFoundError, NotADirectoryError) as error:
         msg = f"{path}: no such file or folder. Check the path."
         raise UsageError(msg) from error
@@ -108,6 +108,11 @@ def kind_of(place: Place) -> Kind:
         msg = f"{path}: is a pipe, a socket or a device. Name a folder, a manifest, a cache or a recorded run."
         raise UsageError(msg)
     return "manifest" if manifests.is_manifest(path) else "file"
+
+
+def _is_run(path: Path) -> bool:
+    """Tell a run without listing a folder that may hold a million files."""
+    return (path / trace_name(0)).is_file() or ((path / ENVIRONMENT).is_file() and is_run(path))
 
 
 def kinds_of(first: Place, second: Place) -> tuple[Kind, Kind]:

@@ -9,7 +9,8 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -18,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from datacheck import fsops
-from datacheck.digest import digest_bytes
+from datacheck import __version__, fsops
+from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import StorageError, UsageError
-from datacheck.repro.samples import Samples
+from datacheck.repro.samples import Samples, digest_samples
 
 if TYPE_CHECKING:
     from datacheck.finding import Progress
@@ -145,13 +146,26 @@ def make(
     notes = _rotten(listing, known)
     if len(todo) and not memory.remember(place, listing):
         notes.append(f"{place.parent}: cannot be written, so the next manifest of these data reads all files again.")
-    samples = None
-    if schema is not None:
-        from datacheck.repro.samples import digest_samples  # noqa: PLC0415  as above
-
-        samples = digest_samples(schema, listing, workers, progress)
     files = Files(listing.entries.paths, listing.entries.sizes, digests)
-    return Manifest(files, samples, listing.skipped, len(todo), len(known) - len(todo), tuple(notes))
+    made = Manifest(files, None, listing.skipped, len(todo), len(known) - len(todo), tuple(notes))
+    if schema is None:
+        return made
+    kept = place.with_name(f"{place.stem}-{digest_value([__version__, schema.as_dict()])[:16]}.json")
+    samples = None if deep else _samples_before(kept, made.root)
+    if samples is None:
+        made = replace(made, samples=digest_samples(schema, listing, workers, progress))
+        with suppress(StorageError):  # as above: then the next time takes as long
+            fsops.write_file(kept, document(made), sync=False, mode=0o644)
+        return made
+    return replace(made, samples=samples)
+
+
+def _samples_before(kept: Path, root: str) -> Samples | None:
+    """Return the samples of the last manifest that was made with a schema, None where the data were others."""
+    with suppress(UsageError, StorageError):
+        before = read(kept)
+        return before.samples if before.root == root else None
+    return None
 
 
 def _check_whole(data: Path, listing: Listing) -> None:

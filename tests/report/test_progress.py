@@ -11,6 +11,7 @@ def test_a_bar_says_samples_files_bytes_rate_and_what_was_kept():
     tick = Tick(files=30, all_files=60, nbytes=4_000_000, all_nbytes=8_000_000, samples=1234, kept=7)
     assert said(tick, 2e6) == "1,234 samples · 30/60 files · 4 MB · 2 MB/s · 7 files unchanged"
     assert said(tick._replace(kept=0), None) == "1,234 samples · 30/60 files · 4 MB"
+    assert said(tick._replace(doing="hashing"), None) == "30/60 files · 4 MB · 7 files unchanged"
     assert said(tick._replace(unit="shards"), 2e6) == "1,234 samples · 30/60 shards · 4 MB · 2 MB/s · 7 kept"
 
 

@@ -337,11 +337,17 @@ def test_a_request_that_cannot_be_done_gives_one_line(here, capsys, one, other, 
         assert err.count("\n") == 1
 
 
-def test_two_runs_are_handed_on(here, monkeypatch):
-    for name in ("one", "two"):
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_two_runs_are_handed_on_to_the_command_that_knows_them(here, capsys, form):
+    for name, loss in (("one", 1.0), ("two", 2.0), ("three", 1.0)):
         (here / name).mkdir()
         (here / name / "env.json").write_text("{}")
-        (here / name / "trace-00000.jsonl").touch()
+        line = {"kind": "step", "step": 0, "epoch": 0, "loss": loss.hex()}
+        (here / name / "trace-00000.jsonl").write_text(json.dumps(line) + "\n")
+    for other, code in (("two", 1), ("three", 0)):
+        said = run(capsys, "diff", "one", other, "--format", form)
+        assert said == run(capsys, "repro", "diff", "one", other, "--format", form)
+        assert said[0] == code
     with pytest.raises(UsageError, match="datacheck repro diff"):
         compare("one", "two")
 

@@ -252,6 +252,26 @@ def test_samples_are_digested_field_by_field(tmp_path, monkeypatch):
     assert before.rows["3.npz"]["y"] == xxhash.xxh3_64(framed).hexdigest()
 
 
+def test_samples_of_unchanged_files_are_not_read_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for i in range(3):
+        np.save(f"data/{i}.npy", np.arange(i + 1))
+    schema = load_schema("files", lambda _: [])
+    first = manifest.make("data", schema=schema)
+    real, calls = manifest.digest_samples, []
+    monkeypatch.setattr(manifest, "digest_samples", lambda *given: calls.append(given) or real(*given))
+    assert manifest.make("data", schema=schema).samples == first.samples
+    assert calls == []
+    assert manifest.make("data", schema=schema, deep=True).samples == first.samples
+    other = schema.model_copy(update={"name": "others"})
+    assert manifest.make("data", schema=other).samples.schema == "others"
+    np.save("data/1.npy", np.arange(2)[::-1])
+    changed = manifest.make("data", schema=schema).samples
+    assert len(calls) == 3
+    assert {key for key in changed.rows if changed.rows[key] != first.samples.rows[key]} == {"1.npy"}
+
+
 def test_a_sample_that_cannot_be_made_is_told_with_its_reason(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
