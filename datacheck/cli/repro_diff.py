@@ -121,6 +121,8 @@ def _section(section: Section, *, head: bool) -> Iterator[str]:
         yield f"    {one.name}: {short(one.a)}, then {short(one.b)}"
     if count > _SHOWN:
         yield f"    ... and {count - _SHOWN:,} more"
+    if section.name == "data":
+        yield "    datacheck diff of these data, or of manifests, names the files"
 
 
 def _columns(found: RunDiff) -> Iterator[str]:

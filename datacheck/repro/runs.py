@@ -44,7 +44,7 @@ class Trace:
 
     Args:
         path: the file.
-        notes: what was left out when it was read; filled by `lines`.
+        notes: what was left out when it was read, and what the recorder noted; filled by `read_run`.
     """
 
     path: Path
@@ -53,25 +53,31 @@ class Trace:
     def lines(self) -> Iterator[Line]:
         """Yield the lines that can be read, in order; a torn last one is none."""
         bad = 0
-        with self.path.open("rb") as file:
-            while raw := file.readline(_LINE):
-                whole = raw.endswith(b"\n")
-                if not whole and len(raw) == _LINE:
-                    bad += 1
-                    _skip_line(file)
-                elif whole and (line := _line(raw)) is not None:
-                    yield line
-                else:
-                    bad += whole  # without an end it was being written when the run was killed
+        for raw in self._raw():
+            if (line := _line(raw)) is None:
+                bad += 1
+            else:
+                yield line
         if bad:
             said = "1 line" if bad == 1 else f"{bad:,} lines"
-            note = f"{self.path.name}: {said} could not be read and are left out"
-            if note not in self.notes:
-                self.notes.append(note)
+            self.notes.append(f"{self.path.name}: {said} could not be read and are left out")
 
-    def of(self, *kinds: str) -> Iterator[Line]:
-        """Yield the lines of these kinds."""
-        return (line for line in self.lines() if line["kind"] in kinds)
+    def of(self, kind: str) -> Iterator[Line]:
+        """Yield the lines of a kind."""
+        # most lines are of steps: what is not asked for is not decoded
+        found = re.compile(rf'"kind"\s*:\s*"{kind}"'.encode()).search
+        lines = (line for raw in self._raw() if found(raw) and (line := _line(raw)) is not None)
+        return (line for line in lines if line["kind"] == kind)
+
+    def _raw(self) -> Iterator[bytes]:
+        """Yield lines as they are, without one that was being written when the run was killed; of a huge one a part."""
+        with self.path.open("rb") as file:
+            while raw := file.readline(_LINE):
+                if raw.endswith(b"\n"):
+                    yield raw
+                elif len(raw) == _LINE:
+                    _skip_line(file)
+                    yield b""
 
 
 def _skip_line(file: Any) -> None:

@@ -251,6 +251,30 @@ def test_indices_are_the_same_however_they_are_known(tmp_path):
     assert said == [xxhash.xxh3_64_hexdigest(np.array([4, 1, 7], "<i8").tobytes())] * 2
 
 
+@pytest.mark.parametrize("kind", ["cached", "plain"])
+def test_indices_of_a_cache_are_those_of_its_batches(tmp_path, kind):
+    from datacheck.sample import ArraySpec
+    from datacheck.torch import CachedDataset, CachedLoader
+    from tests.cache.make import make_cache
+
+    samples = [{"label": np.int64(i)} for i in range(20)]
+    data = CachedDataset(make_cache(tmp_path / "cache", {"label": ArraySpec("int64")}, samples, k=4))
+    loader = (
+        CachedLoader(data, 4, shuffle=True)
+        if kind == "cached"
+        else DataLoader(data, batch_sampler=data.sampler(4), num_workers=2)
+    )
+    recorder = Recorder(tmp_path, name="run", loader=loader)
+    with recorder:
+        for _ in range(2):
+            for batch in loader:
+                recorder.input(batch)
+                assert recorder._indices.tolist() == batch["label"].tolist()
+                recorder.step(loss=0.0)
+    assert [(line["epoch"], line["samples"]) for line in lines(recorder, "epoch")] == [(0, 20), (1, 20)]
+    assert lines(recorder, "loader")[0]["unseen"] == ""
+
+
 def test_the_epoch_that_a_datacheck_sampler_packs_into_an_index_is_left_out():
     from datacheck.torch import Sampler
 
