@@ -16,6 +16,7 @@ import numpy as np
 from datacheck import fsops
 from datacheck.digest import digest_value
 from datacheck.errors import StorageError
+from datacheck.sources.entries import SETTLED_NS
 
 if TYPE_CHECKING:
     from datacheck.sources.entries import Entries
@@ -37,12 +38,16 @@ def recall(place: Path, listing: Listing) -> Array:
     """Return the digests of files that have not changed since they were hashed: bytes (files), b"" of all others.
 
     Notes:
-        See `sources.listing.carried` for what counts as unchanged. A memory that cannot be read is none.
+        See `sources.listing.carried` for what counts as unchanged; its ctime, too, must be 2 s older than the listing
+        that hashed it. A memory that cannot be read is none.
     """
     from datacheck.sources.listing import Listing, carried  # noqa: PLC0415  `datacheck.repro` is light
 
     with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged memory is as good as none
-        return carried(listing, Listing(listing.root, _entries(place)))
+        before = _entries(place)
+        # mtime can be set to anything; what changed less than this before it was seen may leave the same ctime again
+        before.digests[before.numbers[:, 4] - SETTLED_NS < before.numbers[:, 2]] = b""
+        return carried(listing, Listing(listing.root, before))
     return np.zeros(len(listing.entries), "S32")
 
 

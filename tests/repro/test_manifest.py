@@ -26,6 +26,7 @@ from datacheck.sources import hashing, listing
 def data(tmp_path, monkeypatch):
     """A folder of 40 files, written a while ago; the working folder is beside it."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(memory, "SETTLED_NS", 0)  # nobody can make a ctime older
     folder = tmp_path / "data"
     (folder / "deep/er").mkdir(parents=True)
     for i in range(40):
@@ -179,6 +180,16 @@ def test_what_was_just_written_is_not_remembered(data):
     (data / "00.bin").write_bytes(b"now")
     manifest.make(data)
     assert manifest.make(data).read == 1
+
+
+def test_what_was_just_written_and_made_to_look_old_is_not_remembered(data, monkeypatch):
+    monkeypatch.setattr(memory, "SETTLED_NS", 2 * 10**9)
+    manifest.make(data)
+    assert manifest.make(data).read == 40
+    now = listing.time.time_ns
+    monkeypatch.setattr(listing.time, "time_ns", lambda: now() + 3 * 10**9)  # listed three seconds later
+    manifest.make(data)
+    assert manifest.make(data).read == 0
 
 
 def test_deep_reads_all_and_says_what_changed_behind_its_back(data, monkeypatch):
