@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
@@ -21,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datacheck.digest import Digester, digest_raw
-from datacheck.errors import DatacheckError, StorageError
+from datacheck.errors import DatacheckError, FormatError, StorageError
 from datacheck.finding import Progress, Tick
+from datacheck.sources.entries import LARGEST
 
 if TYPE_CHECKING:
     from datacheck.sources.listing import Found, Listing
@@ -41,7 +43,6 @@ _SILENCE_S = 600.0  # of a disk that sleeps, a network that stalls
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in a file's place would wait for its writer
 _TASK = "datacheck.sources.hashing:digest_files"
 _STAMP = 4
-_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -231,17 +232,30 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
         refused (path, reason).
     """
     root, roots = task["root"], task["roots"]
-    reader = _Reader()
+    buffer = bytearray(_BUFFER)  # one for all: fresh memory for each file takes longer than its digest
+    buffers, view = (buffer,), memoryview(buffer)
     digests, numbers, refused = bytearray(), array("q"), []
     for number, path in enumerate(task["items"]):
         beat(number)
         try:
-            raw, stamp = reader.read(_place(root, roots, path), beat, number)
-        except IsADirectoryError:
-            raw, stamp = _store(root, roots, path)
+            descriptor = os.open(f"{root}/{path}" if path[0] != "@" else _place(root, roots, path), _FLAGS)
+            try:
+                size = os.readv(descriptor, buffers)
+                status = os.fstat(descriptor)
+                if size == status.st_size:
+                    raw = digest_raw(view[:size])
+                else:
+                    raw = _rest(descriptor, view, size, partial(beat, number))
+                    status = os.fstat(descriptor)
+            finally:
+                os.close(descriptor)
+            stamp: tuple[int, ...] = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+            if max(stamp) > LARGEST:
+                stamp = tuple(min(part, LARGEST) for part in stamp)  # as the listing says it
         except OSError as error:
-            refused.append([path, (error.strerror or str(error)).lower()])
-            raw, stamp = bytes(16), (0, 0, 0, 0)
+            raw, stamp, reason = _unusual(root, roots, path, error)
+            if reason:
+                refused.append([path, reason])
         digests += raw
         numbers.extend(stamp)
     return {
@@ -249,6 +263,24 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
         "numbers": np.frombuffer(numbers, np.int64).reshape(-1, _STAMP),
         "refused": refused,
     }
+
+
+def _rest(descriptor: int, view: memoryview, size: int, beat: Callable[[], None]) -> bytes:
+    """Return the digest of a file of which the first `size` bytes have been read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    hasher = Digester()
+    since = 0
+    while size:
+        hasher.update(view[:size])
+        since += size
+        if since >= _BEAT_BYTES:
+            beat()
+            since = 0
+        size = os.readv(descriptor, (view,))
+    return hasher.digest()
 
 
 def _place(root: str, roots: Mapping[str, str], path: str) -> str:
@@ -259,53 +291,19 @@ def _place(root: str, roots: Mapping[str, str], path: str) -> str:
     return f"{root}/{path}"
 
 
-class _Reader:
-    """Reads files into one buffer: fresh memory for each takes longer than the digest."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray(_BUFFER)
-        self._view = memoryview(self._buffer)
-
-    def read(self, place: str, beat: Beat, number: int) -> tuple[bytes, tuple[int, ...]]:
-        """Return the digest of a file, and its size, mtime, ctime and inode after the last byte.
-
-        Raises:
-            OSError: it cannot be read.
-        """
-        descriptor = os.open(place, _FLAGS)
-        try:
-            size = os.readv(descriptor, (self._buffer,))
-            status = os.fstat(descriptor)
-            if size == status.st_size:
-                raw = digest_raw(self._view[:size])
-            else:
-                raw = self._rest(descriptor, size, beat, number)
-                status = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
-        mtime, ctime, inode = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-        if inode > _LARGEST or mtime > _LARGEST or ctime > _LARGEST:  # as the listing says it
-            mtime, ctime, inode = min(mtime, _LARGEST), min(ctime, _LARGEST), min(inode, _LARGEST)
-        return raw, (status.st_size, mtime, ctime, inode)
-
-    def _rest(self, descriptor: int, size: int, beat: Beat, number: int) -> bytes:
-        hasher = Digester()
-        since = 0
-        while size:
-            hasher.update(self._view[:size])
-            since += size
-            if since >= _BEAT_BYTES:
-                beat(number)
-                since = 0
-            size = os.readv(descriptor, (self._buffer,))
-        return hasher.digest()
-
-
-def _store(root: str, roots: Mapping[str, str], path: str) -> tuple[bytes, tuple[int, ...]]:
-    """Return the digest of a Zarr folder, and how it looks."""
+def _unusual(
+    root: str, roots: Mapping[str, str], path: str, error: OSError
+) -> tuple[bytes, tuple[int, ...], str]:  # fmt: skip
+    """Return digest and stamp of a Zarr folder, "" beside them; of all else why it cannot be read."""
+    nothing = bytes(16), (0, 0, 0, 0)
+    if not isinstance(error, IsADirectoryError):
+        return *nothing, (error.strerror or str(error)).lower()
     from datacheck.sources.listing import digest_entry, stat_entry  # noqa: PLC0415  few datasets have such folders
 
     extra = {name: Path(folder) for name, folder in roots.items()}
-    digest = digest_entry(Path(root), path, extra)
+    try:
+        digest = digest_entry(Path(root), path, extra)
+    except FormatError as refused:
+        return *nothing, str(refused).removeprefix(f"{path}: ")
     entry = stat_entry(Path(root), path, extra)
-    return bytes.fromhex(digest), (0, 0, 0, 0) if entry is None else entry[1:5]
+    return bytes.fromhex(digest), (0, 0, 0, 0) if entry is None else entry[1:5], ""

@@ -143,12 +143,26 @@ def test_a_zarr_folder_is_one_entry_and_changes_with_any_of_its_files(tmp_path, 
     assert manifest.make("data").root != before.root
 
 
+def test_a_zarr_folder_a_part_of_which_cannot_be_read_is_no_manifest(tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    zarr.save(str(tmp_path / "data/x.zarr"), np.arange(100))
+
+    def refusing(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(listing, "digest_file", refusing)
+    with pytest.raises(StorageError, match=r"x\.zarr cannot be read: permission denied"):
+        manifest.make("data")
+
+
 # ------------------------------------------------------------------------------------------ what is remembered
 
 
 def test_a_second_manifest_reads_nothing_and_is_the_same(data, monkeypatch):
     first = manifest.make(data)
-    monkeypatch.setattr(hashing._Reader, "read", None)  # whoever reads fails
+    monkeypatch.setattr(hashing, "digest_files", None)  # whoever reads fails
     again = manifest.make(data)
     assert (again.read, again.kept) == (0, 40)
     assert manifest.document(again) == manifest.document(first)
