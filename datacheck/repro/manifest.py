@@ -38,6 +38,7 @@ _MOST_BYTES = 4 << 30  # 40 million files
 _SEAL = re.compile(rb'\n"digest": "([0-9a-f]{32})"}\n\Z')
 _HEX = re.compile(r"(?:[0-9a-f]{32})+")
 _HEX64 = re.compile(r"[0-9a-f]{16}")
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')  # in JSON; all else stands for itself
 _MAKE_IT = "Make it again: datacheck manifest DATA -o FILE"
 
 
@@ -212,8 +213,11 @@ def document(manifest: Manifest) -> bytes:
 
 def _rows(files: Files) -> Iterator[bytes]:
     digests = files.digests.astype(str).tolist()
-    for path, size, digest in zip(files.paths, files.sizes.tolist(), digests, strict=True):
-        yield b'[%b,%d,"%b"]' % (orjson.dumps(path), size, digest.encode())
+    rows = zip(files.paths, files.sizes.tolist(), digests, strict=True)
+    if _ESCAPED.search("".join(files.paths)) is None:  # as nearly always: each path is its own JSON text
+        yield ",\n".join([f'["{path}",{size},"{digest}"]' for path, size, digest in rows]).encode()
+    else:
+        yield from (orjson.dumps(row) for row in rows)
 
 
 def _lines(rows: Iterator[bytes]) -> Iterator[bytes]:

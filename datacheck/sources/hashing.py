@@ -36,7 +36,7 @@ Many = tuple[list[str], list[int]]  # paths and sizes
 SMALL_BYTES = 512 << 20  # sooner read than a child has started
 SMALL_FILES = 10_000
 TASK_BYTES = 128 << 20
-TASK_FILES = 2_000
+TASK_FILES = 4_000
 _BUFFER = 1 << 19
 _BEAT_BYTES = 1 << 28  # of a large file between two signs of life
 _SILENCE_S = 600.0  # of a disk that sleeps, a network that stalls
@@ -102,15 +102,19 @@ def digest_while_listed(
         queue.put((more, sizes))
 
     with ExitStack() as leaving:
-        walking = leaving.enter_context(ThreadPoolExecutor(1)).submit(walk, found)
+        walking = leaving.enter_context(ThreadPoolExecutor(1)).submit(lambda: _ordered(walk(found), paths))
         leaving.callback(stop.set)  # after an interrupt nobody waits for the rest of a long walk
         walking.add_done_callback(lambda _: queue.put(None))
         digests, numbers = _digested(root, roots, _tasks(iter(queue.get, None)), workers, progress)
-    listing = walking.result()
-    place = dict(zip(paths, range(len(paths)), strict=True))
-    order = np.fromiter(map(place.__getitem__, listing.entries.paths), np.int64, len(paths))
+    listing, order = walking.result()
     _check(listing, np.arange(len(paths)), numbers[order])
     return listing, digests[order]
+
+
+def _ordered(listing: Listing, paths: list[str]) -> tuple[Listing, Array]:
+    """Return a listing, and where each of its files is among `paths`: int64 (files)."""
+    place = dict(zip(paths, range(len(paths)), strict=True))
+    return listing, np.fromiter(map(place.__getitem__, listing.entries.paths), np.int64, len(paths))
 
 
 def _tasks(found: Iterable[Many | None]) -> Iterator[_Task]:
