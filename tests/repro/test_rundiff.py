@@ -7,11 +7,14 @@ import os
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from datacheck.cli.repro_diff import diff as command
 from datacheck.errors import UsageError
 from datacheck.repro.noise import noise_floor
 from datacheck.repro.rundiff import diff_runs
+from datacheck.repro.steps import CAUSES
 from tests.repro.traces import environment, evaluation, make_run, start, step
 
 
@@ -166,6 +169,16 @@ def test_digests_of_a_device_and_of_main_memory_are_not_compared(compare):
     assert found.warnings["both"] == [
         "input: digested on a device in one run and in main memory in the other, not comparable"
     ]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(planted=st.dictionaries(st.sampled_from(CAUSES[:5]), st.integers(0, 19), min_size=1))
+def test_whatever_parts_first_is_reported_first(tmp_path, planted):
+    change = joined(*(from_step(first, name) for name, first in planted.items()))
+    found = diff_runs(make_run(tmp_path / "a", 20), make_run(tmp_path / "b", 20, change=change))
+    step_, cause = min((first, CAUSES.index(name)) for name, first in planted.items())
+    assert (found.column.step, found.column.name) == (step_, CAUSES[cause])
+    assert {column.name: column.step for column in found.partings[0].columns} == planted
 
 
 # ------------------------------------------------------------------------------------------ ranks, ends, doubts
