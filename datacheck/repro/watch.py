@@ -110,7 +110,7 @@ def as_indices(said: Any) -> Array | None:
         whole = numbers.astype(np.int64)
     except (TypeError, ValueError, OverflowError):
         return None
-    return np.where(whole > _ITEM, whole & _ITEM, whole)
+    return np.where(whole > _ITEM, whole & _ITEM, whole) if whole.size and whole.max() > _ITEM else whole
 
 
 class Order:
