@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import pkgutil
 import sys
@@ -31,6 +30,8 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
     Raises:
         UsageError: a plug-in cannot be loaded.
     """
+    from importlib.metadata import entry_points  # noqa: PLC0415  a child that only reads need not pay for it
+
     parent = importlib.import_module(package)
     names = sorted(module.name for module in pkgutil.walk_packages(parent.__path__, f"{package}."))
     modules = [importlib.import_module(name) for name in names]
@@ -39,7 +40,7 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
         for value in vars(module).values():
             if isinstance(value, kind) and not any(value is known for known in found):
                 found.append(value)
-    for entry in sorted(importlib.metadata.entry_points(group=package), key=lambda e: e.name):
+    for entry in sorted(entry_points(group=package), key=lambda e: e.name):
         try:
             value = entry.load()
         except Exception as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +22,10 @@ import numpy as np
 
 from datacheck.digest import Digester, digest_raw
 from datacheck.errors import DatacheckError, FormatError, StorageError
-from datacheck.finding import Progress, Tick
 from datacheck.sources.entries import LARGEST
 
 if TYPE_CHECKING:
+    from datacheck.finding import Progress
     from datacheck.sources.listing import Found, Listing
 
 Array = np.ndarray[Any, Any]
@@ -91,6 +90,8 @@ def digest_while_listed(
         UsageError: the data cannot be listed.
         StorageError: as of `digest_listed`.
     """
+    from concurrent.futures import CancelledError, ThreadPoolExecutor  # noqa: PLC0415  children need it not
+
     queue: SimpleQueue[Many | None] = SimpleQueue()
     paths: list[str] = []
     stop = Event()
@@ -146,6 +147,8 @@ def _digested(
     Raises:
         StorageError: one cannot be read.
     """
+    from datacheck.finding import Tick  # noqa: PLC0415  as above
+
     seen = [0, 0]
     done = [0, 0]
     places: list[int] = []
