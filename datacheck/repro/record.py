@@ -41,9 +41,10 @@ class Recorder:
         StorageError: the folder cannot be written.
 
     Notes:
-        Nothing is drawn from a random generator, no tensor is changed and none in main memory copied. What lies on
-        a device is folded there to 8 bytes, for which the call waits. A line is one write, so a killed run loses its
-        last line at most; a disk that takes no more ends the recording with a warning, not the training.
+        Nothing is drawn from a random generator, no tensor is changed, and of those in main memory only what is not
+        contiguous is copied. What lies on a device is folded there to 8 bytes, for which the call waits. A line is
+        one write, so a killed run loses its last line at most; a disk that takes no more ends the recording with a
+        warning, not the training.
         Every rank writes a file of its own into the same folder.
     """
 
