@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datacheck.repro.facts import Row
 
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
+    "bisect": ("repro_bisect", "Turn one switch at a time and say at which step the training parts from what it was."),
     "capture": ("repro", "Write down what a training process is: packages, libraries, code, machine, switches."),
     "check": ("repro", "Say what of a training process is not pinned, why it matters and what mends it."),
     "diff": ("repro_diff", "Say what differs between two recorded runs, and at which step they part."),
@@ -155,14 +156,14 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
     """Run a script (or none) in a process of its own; return what was found there."""
     from datacheck.errors import UsageError
 
-    python, words = _command(script)
+    python, words = command_of(script)
     with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
         out = Path(folder, "found.json")
         asked = json.dumps({"loader": None, **request, "out": str(out)})
         limit = request["seconds"] + _GRACE if request["seconds"] and script else None
         try:
             run = subprocess.run(
-                [*python, "-m", "datacheck.repro.inside", asked, *words], env=_environment(), check=False,
+                [*python, "-m", "datacheck.repro.inside", asked, *words], env=own_environment(), check=False,
                 timeout=limit, stdout=sys.stderr.fileno() if quiet else None,
             )  # fmt: skip
         except OSError as error:
@@ -179,7 +180,7 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
         return found
 
 
-def _command(script: Sequence[str]) -> tuple[list[str], list[str]]:
+def command_of(script: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the interpreter with its options, and the words behind it: a script or -m and a module, and arguments."""
     from datacheck.errors import UsageError
 
@@ -199,7 +200,7 @@ def _command(script: Sequence[str]) -> tuple[list[str], list[str]]:
     return python, words
 
 
-def _environment() -> dict[str, str]:
+def own_environment() -> dict[str, str]:
     """Return the variables that this command was started with: its own would be taken for the script's."""
     from datacheck.cli.main import OWN_VARIABLES
 

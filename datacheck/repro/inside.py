@@ -193,12 +193,17 @@ def main() -> None:
     watch = Watch(request)
     if not words:
         _alone(watch)
+    run(watch, words)
+
+
+def run(watch: Watch, words: list[str]) -> None:
+    """Run a script or -m module with its arguments, watched; the process ends with it."""
     watch.seen["ran"] = True
     watch.watch_seeds()
     watch.watch_torch()
-    if request["seconds"]:
-        said = [f"after {request['seconds']:g} s"]
-        timer = threading.Timer(request["seconds"], watch.end, said, {"probe": False})  # the script goes on beside it
+    if seconds := watch.request["seconds"]:
+        said = [f"after {seconds:g} s"]
+        timer = threading.Timer(seconds, watch.end, said, {"probe": False})  # the script goes on beside it
         timer.daemon = True
         timer.start()
     try:

@@ -1,0 +1,105 @@
+"""``datacheck repro bisect``."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from datacheck.repro.bisect import Bisection, Row
+
+
+@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.option("--steps", type=click.IntRange(1), default=10, show_default=True,
+              help="Stop each run after so many steps of an optimizer.")  # fmt: skip
+@click.option("--switch", "given", multiple=True, metavar="NAME=OLD:NEW",
+              help="Also turn this: a variable (in capitals), or a word of the command line.")  # fmt: skip
+@click.option("--only", multiple=True, metavar="NAME", help="Turn this switch, and others so named; else all.")
+@click.option("--repeats", type=click.IntRange(2), default=2, show_default=True, help="Runs of the training as it is.")
+@click.option("--seconds", type=click.FloatRange(0), default=600.0, show_default=True,
+              help="Stop a run after so long, wherever it is; 0: never.")  # fmt: skip
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- SCRIPT.py ...")
+@click.pass_context
+def bisect(
+    ctx: click.Context, steps: int, given: tuple[str, ...], only: tuple[str, ...], repeats: int, seconds: float,
+    form: str, script: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Run the first steps of a training again and again, with one switch turned at a time.
+
+    The script is not changed and needs no Recorder. The switch that parts first from the training as it is stands on
+    top. The exit code is 0 where nothing parts, 1 where something does, also the training from itself, 2 where it
+    could not be run.
+    """
+    from datacheck.cli.repro import command_of, own_environment
+    from datacheck.repro.bisect import Switch, Training, bisect
+
+    switches = [Switch.parse(text) for text in given]
+    python, words = command_of(script)
+    with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
+        training = Training(python, words, own_environment(), steps, seconds, Path(folder), switches)
+        found = bisect(training, repeats=repeats, only=only, told=lambda name: click.echo(f"... {name}", err=True))
+    _print(found.as_json(), _told(found), form)
+    if found.code:
+        ctx.exit(found.code)
+
+
+def _print(value: dict[str, Any], lines: Iterator[str], form: str) -> None:
+    from datacheck.report.words import clean
+
+    if form == "json":
+        click.echo(json.dumps(value, indent=1))
+        return
+    for line in lines:
+        click.echo(clean(line, spaces=True))
+
+
+def _told(found: Bisection) -> Iterator[str]:
+    asked, made = found.steps
+    few = f" of {asked:,} asked for" if made < asked else ""
+    yield _headline(found)
+    yield ""
+    yield f"{made:,} steps{few}, counted from 0; the training as it is was run {found.repeats} times"
+    if found.noise is not None:
+        yield f"it differs from itself at step {found.noise.step:,}, {found.noise.column}: {found.noise.said}"
+    yield ""
+    for row in found.rows:
+        yield from _row(row)
+
+
+def _headline(found: Bisection) -> str:
+    top = found.rows[0] if found.rows else None
+    if found.noise is not None:
+        steady = [row.name for row in found.rows if row.state == "steady"]
+        with_it = f"; it does not with {', or with '.join(steady)}" if steady else ""
+        return f"not deterministic by itself: two runs part at step {found.noise.step:,}{with_it}"
+    if top is not None and top.state == "parts":
+        return f"{top.name} parts first: {_values(top)}, at step {top.step:,}"
+    if found.code:
+        return "nothing that could be run parts; see what failed"
+    return "nothing parts: no switch that was tried changes a bit of these steps"
+
+
+def _row(row: Row) -> Iterator[str]:
+    where = f"step {row.step:,}, {row.column}" if row.step is not None and row.state == "parts" else ""
+    what = {"parts": where, "same": f"same, {row.compared:,} steps compared"}.get(row.state, row.state)
+    yield f"{row.name:<20}{_values(row):<28}{what}"
+    if row.said:
+        yield f"    {row.said}"
+
+
+def _values(row: Row) -> str:
+    if row.state == "not tried":
+        return "-"
+    return f"{_value(row.old)} -> {_value(row.new)}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value) if value != "" else "(not set)"
