@@ -151,13 +151,14 @@ def fold(tensor: Any) -> int:
 
     Notes:
         Integer sums modulo 2**64: equal on every run whatever the order of additions. One changed word always changes
-        it. The call waits until the device is done.
+        it. Words have four bytes at most: those of eight would lose their signs in pairs (2**63 times two odd numbers),
+        and are no copies when they become int64. The call waits until the device is done.
     """
     torch = require("torch", "torch")
     plain = tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous()
     if plain.is_complex():
         plain = torch.view_as_real(plain).reshape(-1)
-    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
     words = plain.view(kinds[plain.element_size()])
     total = torch.zeros((), dtype=torch.int64, device=words.device)
     for first in range(0, words.numel(), _PIECE):

@@ -61,7 +61,8 @@ def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> Tr
     if not (apart or gone or come):
         return TreeDiff()
     swapped = _swaps(first, second, apart)
-    left = [name for name in apart if name not in {one for pair in swapped for one in pair}]
+    paired = {name for pair in swapped for name in pair}
+    left = [name for name in apart if name not in paired]
     renamed = _renames(first, second, gone, come)
     old, new = {one for one, _ in renamed}, {other for _, other in renamed}
     gone, come = [name for name in gone if name not in old], [name for name in come if name not in new]

@@ -124,6 +124,26 @@ def test_gradients_are_those_after_clipping(tmp_path):
     assert float.fromhex(lines(recorder)[0]["grad_norm"]) == pytest.approx(1.0, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.bool, torch.uint8, torch.int16, torch.int32, torch.int64, torch.bfloat16, torch.float32, torch.float64,
+     torch.complex64, torch.complex128],
+)  # fmt: skip
+def test_folding_leaves_a_tensor_as_it_was_and_tells_it_from_others(dtype):
+    tensor = torch.arange(1, 9).to(dtype).reshape(2, 4)
+    before = tensor.clone()
+    found = fold(tensor)
+    assert torch.equal(tensor, before)
+    assert found == fold(before)
+    swapped = before.flip(0)
+    assert torch.equal(swapped, before) == (fold(swapped) == found)
+    if dtype.is_signed:
+        for count in (1, 2, 4, 8):  # of words of eight bytes an even number of signs was lost
+            negated = before.reshape(-1).clone()
+            negated[:count] *= -1
+            assert fold(negated) != found, count
+
+
 def test_updates_are_counted_where_batches_are_accumulated_and_digested_every_so_many(tmp_path):
     model, optimizer = parts()
     with Recorder(tmp_path, model=model, optimizer=optimizer, every=2) as recorder:
@@ -385,7 +405,7 @@ def test_a_fold_is_the_sum_of_words_by_their_places(dtype):
     tensor = (torch.arange(1000) % 3).to(dtype).reshape(10, 100)
     raw = torch.view_as_real(tensor) if dtype.is_complex else tensor
     words = raw.contiguous().numpy() if dtype != torch.bfloat16 else raw.view(torch.int16).numpy()
-    words = words.reshape(-1).view({1: "u1", 2: "<i2", 4: "<i4", 8: "<i8"}[words.itemsize])
+    words = words.reshape(-1).view({1: "u1", 2: "<i2", 4: "<i4", 8: "<i4"}[words.itemsize])
     total = sum(int(word) * (i * 0xC2B2AE3D27D4EB4F % 2**64 | 1) for i, word in enumerate(words)) % 2**64
     assert fold(tensor) == total * 0x9E3779B97F4A7C15 % 2**64
     changed = tensor.clone()
