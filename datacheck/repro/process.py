@@ -40,6 +40,11 @@ def secret(name: str, value: str) -> bool:
     return bool(_SECRET.search(name) or _CREDENTIAL.search(value) or _LONG.search(value))
 
 
+def credential(value: str) -> bool:
+    """Tell whether a text looks like a credential, whatever it is called."""
+    return bool(_CREDENTIAL.search(value))
+
+
 def masked(words: list[str]) -> list[str]:
     """Return a command line in which what may be a secret is ``***``."""
     found, hide = [], False

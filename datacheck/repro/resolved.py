@@ -15,9 +15,13 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import canonical_json, digest_array, digest_bytes
+from datacheck.repro.process import credential
 
 _DEPTH = 64
-_SECRET = re.compile(r"(?i)(^|[_.-])(token|secret|password|passwd|credentials?|api_?key|access_?key|private_?key)$")
+_SECRET = re.compile(  # not pad_token and its like, which are settings
+    r"(?i)((?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!sep_)(?<!cls_)(?<!mask_)token|secret|password|passwd|passphrase"
+    r"|credentials?|auth|(api|access|private|secret|wandb|license)_?key)$"
+)
 
 
 def resolved(config: Any) -> Any:
@@ -29,13 +33,14 @@ def resolved(config: Any) -> Any:
     Notes:
         Paths, enumerations, NumPy numbers, dtypes and devices become texts or numbers, functions and classes their
         names, sets sorted lists, arrays digests; NaN and infinity {"float": "nan"}. Anything else becomes
-        {"type": its type}: two such values look equal. A text under a name such as ``hub_token`` is not written.
+        {"type": its type}: two such values look equal. A text is not written that is under a name such as ``hub_token``
+        at any level, or looks like a credential.
     """
     return _plain(config, "", ())
 
 
 def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0911  one return for each kind
-    if isinstance(value, str) and _SECRET.search(name):
+    if isinstance(value, str) and (_SECRET.search(name) or credential(value)):
         return {"secret": True}
     if isinstance(value, enum.Enum):
         return value.name
@@ -49,10 +54,10 @@ def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0
         return f"{value.__module__}.{value.__qualname__}"
     if id(value) in within or len(within) > _DEPTH:
         return {"type": _type(value), "within": "itself" if id(value) in within else "too many levels"}
-    return _held(value, (*within, id(value)))
+    return _held(value, name, (*within, id(value)))
 
 
-def _held(value: Any, within: tuple[int, ...]) -> Any:
+def _held(value: Any, name: str, within: tuple[int, ...]) -> Any:
     if dataclasses.is_dataclass(value):
         value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
     elif isinstance(value, argparse.Namespace | types.SimpleNamespace):
@@ -60,20 +65,21 @@ def _held(value: Any, within: tuple[int, ...]) -> Any:
     elif callable(dump := getattr(value, "model_dump", None)):  # pydantic
         value = dump()
     if isinstance(value, Mapping):
-        return {str(key): _item(value, key, within) for key in value}
+        hidden = bool(_SECRET.search(name))
+        return {str(key): _item(value, key, name if hidden else str(key), within) for key in value}
     if isinstance(value, Set):
-        return sorted((_plain(item, "", within) for item in value), key=canonical_json)
+        return sorted((_plain(item, name, within) for item in value), key=canonical_json)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
-        return [_item(value, i, within) for i in range(len(value))]
+        return [_item(value, i, name, within) for i in range(len(value))]
     return _other(value)
 
 
-def _item(held: Any, key: Any, within: tuple[int, ...]) -> Any:
+def _item(held: Any, key: Any, name: str, within: tuple[int, ...]) -> Any:
     try:
         item = held[key]
     except Exception as error:  # noqa: BLE001  an interpolation of OmegaConf that leads nowhere
         return {"unresolved": type(error).__name__}
-    return _plain(item, str(key), within)
+    return _plain(item, name, within)
 
 
 def _other(value: Any) -> Any:

@@ -603,3 +603,18 @@ def test_ranks_without_a_group_need_a_name(tmp_path, monkeypatch):
         pass
     with Recorder(tmp_path, name="x") as recorder:
         assert sorted(path.name for path in recorder.path.iterdir()) == ["trace-00001.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [{"secret_key": "S"}, {"wandb_key": "S"}, {"auth": "S"}, {"apiToken": "S"}, {"passphrase": "S"},
+     {"token": ["S"]}, {"credentials": {"value": "S", "more": [{"x": "S"}]}}, {"db": "postgres://u:S@host/x"},
+     {"anything": "hf_S"}],
+)  # fmt: skip
+def test_no_secret_is_written_at_any_level(config):
+    assert "S" not in json.dumps(resolved(config))
+
+
+def test_settings_that_are_called_like_secrets_are_written():
+    config = {"pad_token": "<pad>", "max_tokens": 512, "n_token": 3, "keypoints": "hand", "obs_key": "image"}
+    assert resolved(config) == config
