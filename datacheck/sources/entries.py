@@ -12,9 +12,9 @@ Array = np.ndarray[Any, Any]
 
 SETTLED_NS = 2_000_000_000  # a file that changed less than this before it was seen may have changed again since
 NOT_WHOLE = ""  # in place of a digest
-LARGEST = 2**63 - 1  # what a column holds; some file systems know times beyond the year 2262
+LARGEST = 2**63 - 1  # what a column holds; some file systems know times before 1677 and after 2262
 _PARTLY = "-"  # what a column holds for it
-_STAMP = 4  # of the five numbers of a file those that say whether it is still the same
+STAMP = 4  # of the five numbers of a file those that say whether it is still the same
 
 
 class Entry(NamedTuple):
@@ -35,6 +35,13 @@ class Entry(NamedTuple):
     inode: int
     seen_ns: int
     digest: str | None = None
+
+
+def clamped(stamp: tuple[int, ...]) -> tuple[int, ...]:
+    """Return sizes and times as a column holds them: what is beyond its first or last number is that number."""
+    if min(stamp) >= -LARGEST and max(stamp) <= LARGEST:
+        return stamp
+    return tuple(max(-LARGEST - 1, min(number, LARGEST)) for number in stamp)
 
 
 def coded(digest: str | None) -> bytes:
@@ -129,7 +136,7 @@ class Entries(Sequence[Entry]):
         """Return bool (files): whether size, times and inode are those at `places` of other entries."""
         found = places >= 0
         if len(other):
-            found &= (self.numbers[:, :_STAMP] == other.numbers[places, :_STAMP]).all(axis=1)
+            found &= (self.numbers[:, :STAMP] == other.numbers[places, :STAMP]).all(axis=1)
         return found
 
     def take(self, index: Array) -> Entries:

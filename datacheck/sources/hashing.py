@@ -22,7 +22,7 @@ import numpy as np
 
 from datacheck.digest import Digester, digest_raw
 from datacheck.errors import DatacheckError, FormatError, StorageError
-from datacheck.sources.entries import LARGEST
+from datacheck.sources.entries import STAMP, clamped
 
 if TYPE_CHECKING:
     from datacheck.finding import Progress
@@ -41,7 +41,6 @@ _BEAT_BYTES = 1 << 28  # of a large file between two signs of life
 _SILENCE_S = 600.0  # of a disk that sleeps, a network that stalls
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in a file's place would wait for its writer
 _TASK = "datacheck.sources.hashing:digest_files"
-_STAMP = 4
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,7 @@ def _digested(
         msg = f"{root}: {path} cannot be read{more}: {reason}. A manifest names every file: make it readable."
         raise StorageError(msg)
     digests: Array = np.zeros(len(places), "S32")
-    stamps: Array = np.zeros((len(places), _STAMP), np.int64)
+    stamps: Array = np.zeros((len(places), STAMP), np.int64)
     if places:
         digests[places] = np.frombuffer(np.concatenate(raws).tobytes().hex().encode(), "S32")
         stamps[places] = np.concatenate(numbers)
@@ -215,7 +214,7 @@ def _first(tasks: Iterator[_Task]) -> Iterator[_Task]:
 
 def _check(listing: Listing, places: Array, numbers: Array) -> None:
     """Raise where a file was no longer what was listed when it had been read."""
-    other = (numbers != listing.entries.numbers[places, :_STAMP]).any(axis=1)
+    other = (numbers != listing.entries.numbers[places, :STAMP]).any(axis=1)
     if other.any():
         count = int(other.sum())
         path = listing.entries.paths[int(places[int(other.argmax())])]
@@ -257,17 +256,19 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
             finally:
                 os.close(descriptor)
             stamp: tuple[int, ...] = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-            if max(stamp) > LARGEST:
-                stamp = tuple(min(part, LARGEST) for part in stamp)  # as the listing says it
         except OSError as error:
             raw, stamp, reason = _unusual(root, roots, path, error)
             if reason:
                 refused.append([path, reason])
         digests += raw
-        numbers.extend(stamp)
+        try:
+            numbers.extend(stamp)
+        except OverflowError:
+            del numbers[STAMP * number :]
+            numbers.extend(clamped(stamp))  # as the listing says it
     return {
         "digests": np.frombuffer(digests, np.uint8).reshape(-1, 16),
-        "numbers": np.frombuffer(numbers, np.int64).reshape(-1, _STAMP),
+        "numbers": np.frombuffer(numbers, np.int64).reshape(-1, STAMP),
         "refused": refused,
     }
 

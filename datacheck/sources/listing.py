@@ -21,7 +21,7 @@ import numpy as np
 from datacheck.digest import digest_bytes, digest_file, digest_value
 from datacheck.errors import FormatError, UsageError
 from datacheck.formats.base import store_markers
-from datacheck.sources.entries import LARGEST, ByPath, Entries, Entry
+from datacheck.sources.entries import ByPath, Entries, Entry, clamped
 
 Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
@@ -334,10 +334,8 @@ def stat_entry(root: Path, path: str, roots: Mapping[str, Path] | None = None) -
 
 
 def _entry(path: str, status: os.stat_result, seen_ns: int) -> Entry:
-    mtime, ctime, inode = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-    if max(mtime, ctime, inode) > LARGEST:  # such file systems exist
-        mtime, ctime, inode = (min(number, LARGEST) for number in (mtime, ctime, inode))
-    return Entry(path, status.st_size, mtime, ctime, inode, seen_ns)
+    size, mtime, ctime, inode = clamped((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    return Entry(path, size, mtime, ctime, inode, seen_ns)
 
 
 def _store_entry(path: str, folder: str, seen_ns: int) -> Entry:
@@ -348,7 +346,8 @@ def _store_entry(path: str, folder: str, seen_ns: int) -> Entry:
         if stat.S_ISREG(status.st_mode):
             size += status.st_size
     inode = os.lstat(folder).st_ino
-    return Entry(path, size, min(mtime, LARGEST), min(ctime, LARGEST), min(inode, LARGEST), seen_ns)
+    size, mtime, ctime, inode = clamped((size, mtime, ctime, inode))
+    return Entry(path, size, mtime, ctime, inode, seen_ns)
 
 
 def digest_entry(root: Path, path: str, roots: Mapping[str, Path] | None = None) -> str:
