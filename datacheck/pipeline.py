@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -24,6 +23,7 @@ from datacheck.build.seen import Seen, measured, of_table, survey
 from datacheck.build.target import check_writable, target_of
 from datacheck.cache.codec import Codec
 from datacheck.cache.store import is_url
+from datacheck.cpus import usable_cpus
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.finding import Progress, Verdict
 from datacheck.pipelinefile import Pipeline, load_pipeline, of_schema
@@ -84,7 +84,7 @@ def build(
     if run is None:
         run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler), progress)
     _judged_by_all(run)
-    workers = workers or (1 if run.listing.nbytes < _LARGE else os.cpu_count() or 1)
+    workers = workers or (1 if run.listing.nbytes < _LARGE else usable_cpus())
     names = _splits(chosen, run.table, split)
     seen = {name: hashed_before(target, chosen.name, name) if reuse else {} for name in names}
     jobs = [job_of(chosen, run, name, workers, scheduler, seen[name], progress) for name in names]

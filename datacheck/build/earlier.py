@@ -29,6 +29,7 @@ from datacheck.cache import layout
 from datacheck.cache.lease import lease
 from datacheck.cache.place import Place
 from datacheck.cache.store import open_store
+from datacheck.cpus import usable_cpus
 from datacheck.digest import digest_head
 from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
 
@@ -202,7 +203,7 @@ class Earlier:
         """
         pairs = [(g, before) for g in todo if (before := self._shard(g)) is not None]
         linked = [pair for pair in pairs if self._linked(stage.shards, *pair)]
-        threads = ThreadPoolExecutor(os.cpu_count())
+        threads = ThreadPoolExecutor(usable_cpus())
         try:
             read = [threads.submit(self._proven, stage, *pair) for pair in linked]
 

@@ -22,6 +22,7 @@ from datacheck.build.record import Record
 from datacheck.build.writer import chunk_digests, origin_text
 from datacheck.cache import layout
 from datacheck.cache.manifest import Manifest, content_root, write_manifest
+from datacheck.cpus import usable_cpus
 from datacheck.digest import canonical_json, digest_bytes, digest_head
 from datacheck.errors import StorageError
 from datacheck.sample import ArraySpec, Origin
@@ -145,7 +146,7 @@ class Finish:
                 continue
             tails[file] = tail
             fsops.write_tail(self.folder / file, size, tail)
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
+        with ThreadPoolExecutor(usable_cpus()) as threads:
             self._files |= zip(tails, threads.map(self._with_tail, tails, tails.values()), strict=True)
         self._unsynced += tails
 

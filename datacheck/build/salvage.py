@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
-from os import cpu_count
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from datacheck.cache.maps import HeldRows
 from datacheck.cache.place import Place
 from datacheck.cache.store import open_store
 from datacheck.cache.stored import StoredArray, chunk_sizes
+from datacheck.cpus import usable_cpus
 from datacheck.digest import Digester, digest64, digest_bytes
 from datacheck.errors import CorruptionError, DatacheckError, OutOfSpaceError, StorageError
 
@@ -47,7 +47,7 @@ def salvage(cache: Path, files: Files, intact: Collection[str], plan: Plan, stag
         is read once more, behind its link. Where links are refused it is copied.
     """
     found = _Found(cache, files, frozenset(intact), plan)
-    with ThreadPoolExecutor(min(8, cpu_count() or 1)) as threads:
+    with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
         records = threads.map(lambda g: found.take(stage, g), range(plan.shards))
         return {one.g: one for one in records if one is not None}
 

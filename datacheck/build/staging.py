@@ -28,6 +28,7 @@ from datacheck.build.plan import Plan
 from datacheck.build.record import Record
 from datacheck.build.writer import shard_file
 from datacheck.cache import layout
+from datacheck.cpus import usable_cpus
 from datacheck.digest import canonical_json, digest_head
 from datacheck.errors import (
     LostStagingError,
@@ -75,7 +76,7 @@ class Staging:
         fsops.make_directory(self.records, sync=False)
         for name in plan.specs:
             fsops.make_directory(self.shards / layout.field_path(name), sync=False)
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
             found = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
             return {one.g: one for one in found if one is not None}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property, lru_cache
@@ -20,6 +19,7 @@ from datacheck.cache.place import Place
 from datacheck.cache.problem import Problem
 from datacheck.cache.store import Store
 from datacheck.cache.stored import StoredArray
+from datacheck.cpus import usable_cpus
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.sample import ArraySpec
 
@@ -42,7 +42,7 @@ def changed(store: Store, manifest: Manifest, names: Iterable[str]) -> dict[str,
         StorageError: the operating system refuses; a disk that fails while it reads (EIO) is damage and no refusal.
     """
     order = sorted(names, key=lambda name: (-manifest.files[name][0], name))
-    found = list(alongside(lambda name: _digest(store, name), order, os.cpu_count() or 1))
+    found = list(alongside(lambda name: _digest(store, name), order, usable_cpus()))
     pairs = [(name, manifest.files[name][1], digest) for name, digest in zip(order, found, strict=True)]
     wrong = {name: f"expected xxh3_128 {said}, found {digest}" for name, said, digest in pairs if digest != said}
     return {name: wrong[name] for name in sorted(wrong)}

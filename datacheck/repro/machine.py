@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from datacheck.cpus import usable_cpus
 from datacheck.digest import digest_value
 from datacheck.repro.native import mapped
 
@@ -33,14 +34,13 @@ def hardware() -> dict[str, Any]:
     flags = cpu.pop("flags")
     missing = {level: needed - flags for level, needed in _LEVELS.items()}
     known = [level for level in _LEVELS if not any(missing[lower] for lower in _LEVELS if lower <= level)]
-    affinity = getattr(os, "sched_getaffinity", None)
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         **cpu,
         "simd": known[0] if known else platform.machine(),
         "flags": digest_value(sorted(flags)),
         "cpus": os.cpu_count(),
-        "usable_cpus": len(affinity(0)) if affinity else os.cpu_count(),
+        "usable_cpus": usable_cpus(),
         "numa_nodes": len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))),
         "memory_gib": round(pages / 2**30),
         "kernel": platform.release(),

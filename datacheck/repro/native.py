@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from datacheck.cpus import usable_cpus
 from datacheck.digest import Digester
 from datacheck.repro.packages import Installed, Owner
 
@@ -38,7 +39,7 @@ def native(found: Installed, maps: str = "/proc/self/maps") -> dict[str, Any]:
     paths = mapped(maps)
     modules = {os.path.realpath(file): name for name, file in _extensions()}
     alive = [path for path in paths if not path.endswith(_GONE)]
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # digests release the lock
+    with ThreadPoolExecutor(min(8, usable_cpus())) as pool:  # digests release the lock
         read = dict(zip(alive, pool.map(lambda path: _read(path, found.owner(path)), alive), strict=True))
     said: dict[str, Any] = {}
     for path in paths:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datacheck.cpus import usable_cpus
 from datacheck.digest import digest_sample, digest_value
 from datacheck.errors import UsageError
 from datacheck.finding import Progress, Tick
@@ -68,7 +68,7 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
     total = sum(item.nbytes for item in items)
     tasks = list(_cut(items))
     if workers is None:
-        workers = 1 if total < SMALL_BYTES else os.cpu_count() or 1
+        workers = 1 if total < SMALL_BYTES else usable_cpus()
     shared = task_of(schema, listing.root, listing.roots)
     todo = (shared | {"items": [item.as_dict() for item in group]} for group in tasks)
     rows: dict[str, dict[str, str]] = {}

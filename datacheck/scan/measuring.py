@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.cpus import usable_cpus
 from datacheck.errors import StorageError
 from datacheck.finding import Progress, Tick
 from datacheck.parallel import Death, Limits, Outcome, ordered_map
@@ -200,7 +200,7 @@ def _task(job: Job, items: Sequence[Item]) -> dict[str, Any]:
 def _workers(asked: int | None, nbytes: int, items: int, tasks: int) -> int:
     if asked is None:
         small = nbytes < SMALL_BYTES and items < SMALL_ITEMS  # sooner done than a cluster has started
-        asked = 1 if small else os.cpu_count() or 1
+        asked = 1 if small else usable_cpus()
     return max(1, min(asked, tasks))
 
 

@@ -6,7 +6,6 @@ bounded by the samples' sizes, which the first read has told.
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.cpus import usable_cpus
 from datacheck.digest import digest_value
 from datacheck.finding import Progress, Tick, noting
 from datacheck.judging.pairs import SecondRead
@@ -108,7 +108,7 @@ class Rereader:
             "rule": rule.code, "name": case.name, "split": split, "options": dict(case.options),
         }  # fmt: skip
         tasks = [task | {"items": batch} for batch in self._batches(rows, pairs)]
-        asked = job.workers or (1 if len(tasks) <= _FEW_TASKS else os.cpu_count() or 1)
+        asked = job.workers or (1 if len(tasks) <= _FEW_TASKS else usable_cpus())
         workers = max(1, min(asked, len(tasks)))
         how: dict[str, Any] = {"scheduler": job.scheduler, "limits": job.limits, "told": self._told}
         outcomes = ordered_map(_COMPARE, tasks, workers=workers, **how)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datacheck.cpus import usable_cpus
 from datacheck.digest import Digester, digest_raw
 from datacheck.errors import DatacheckError, FormatError, StorageError
 from datacheck.sources.entries import STAMP, clamped
@@ -195,7 +196,7 @@ def _read(
     todo = chain(first, [] if rest is None else [rest], tasks)
     sent = (given.append(task) or shared | {"items": task.paths} for task in todo)  # type: ignore[func-returns-value]
     limits = Limits(item_s=_SILENCE_S)
-    for number, outcome in enumerate(ordered_map(_TASK, sent, workers=workers or os.cpu_count() or 1, limits=limits)):
+    for number, outcome in enumerate(ordered_map(_TASK, sent, workers=workers or usable_cpus(), limits=limits)):
         for death in outcome.deaths:
             msg = f"{root}: {death.item}: reading it failed: {death.how.strip().splitlines()[-1]}"
             raise DatacheckError(msg) if death.crash else StorageError(msg)

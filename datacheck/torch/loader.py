@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy.ma  # noqa: F401  np.unique loads it late; of a thread that does, a
 import torch
 from torch.utils.data import default_collate
 
+from datacheck.cpus import usable_cpus
 from datacheck.errors import UsageError
 from datacheck.torch.buffers import Buffers, Memory, pinned
 from datacheck.torch.dataset import CachedDataset
@@ -78,7 +78,7 @@ class CachedLoader:
         self.dataset = dataset
         self.batch_sampler = _sampler(dataset, given) if batch_sampler is None else batch_sampler
         self.collate_fn: Collate = collate_fn or default_collate
-        threads = min(4, os.cpu_count() or 1) if threads is None else threads
+        threads = min(4, usable_cpus()) if threads is None else threads
         self._threads = whole_number("threads", threads, 1, 1024)
         self._ahead = whole_number("ahead", ahead, 1, 1024)
         self._device = _device(device)

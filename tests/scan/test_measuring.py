@@ -39,5 +39,5 @@ def test_many_tiny_files_are_cut_by_number():
 def test_small_data_need_no_workers_and_nobody_starts_more_than_there_are_tasks(
     monkeypatch, asked, nbytes, count, tasks, expected
 ):
-    monkeypatch.setattr("os.cpu_count", lambda: 7)
+    monkeypatch.setattr("datacheck.scan.measuring.usable_cpus", lambda: 7)
     assert _workers(asked, nbytes, count, tasks) == expected
