@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,12 +128,14 @@ def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
     return hasher
 
 
-def digest_file(path: str | os.PathLike[str]) -> str:
-    """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces."""
+def digest_file(path: str | os.PathLike[str], beat: Callable[[], object] | None = None) -> str:
+    """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces; `beat` is called after each."""
     hasher = xxhash.xxh3_128()
     buffer = bytearray(_READ)
     view = memoryview(buffer)
     with Path(path).open("rb", buffering=0) as file:
         while size := file.readinto(buffer):
             hasher.update(view[:size])
+            if beat is not None:
+                beat()
     return hasher.hexdigest()

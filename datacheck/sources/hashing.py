@@ -258,7 +258,7 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
                 os.close(descriptor)
             stamp: tuple[int, ...] = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
         except OSError as error:
-            raw, stamp, reason = _unusual(root, roots, path, error)
+            raw, stamp, reason = _unusual(root, roots, path, error, partial(beat, number))
             if reason:
                 refused.append([path, reason])
         digests += raw
@@ -301,7 +301,7 @@ def _place(root: str, roots: Mapping[str, str], path: str) -> str:
 
 
 def _unusual(
-    root: str, roots: Mapping[str, str], path: str, error: OSError
+    root: str, roots: Mapping[str, str], path: str, error: OSError, beat: Callable[[], None]
 ) -> tuple[bytes, tuple[int, ...], str]:  # fmt: skip
     """Return digest and stamp of a Zarr folder, "" beside them; of all else why it cannot be read."""
     nothing = bytes(16), (0, 0, 0, 0)
@@ -311,8 +311,8 @@ def _unusual(
 
     extra = {name: Path(folder) for name, folder in roots.items()}
     try:
-        digest = digest_entry(Path(root), path, extra)
+        digest = digest_entry(Path(root), path, extra, beat)
     except FormatError as refused:
         return *nothing, str(refused).removeprefix(f"{path}: ")
-    entry = stat_entry(Path(root), path, extra)
+    entry = stat_entry(Path(root), path, extra, beat)
     return bytes.fromhex(digest), (0, 0, 0, 0) if entry is None else entry[1:5], ""

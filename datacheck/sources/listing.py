@@ -22,12 +22,11 @@ from datacheck.digest import digest_bytes, digest_file, digest_value
 from datacheck.errors import FormatError, UsageError
 from datacheck.formats.base import store_markers
 from datacheck.sources.entries import ByPath, Entries, Entry, clamped
+from datacheck.sources.stores import DEPTH, LINKED, led, reason, store_digest, store_entry
 
 Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
 
-_DEPTH = 64
-_LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
 _LEFT_OUT = frozenset({".git", ".datacheck", "__pycache__"})
 _CLUTTER = frozenset({"Thumbs.db", "desktop.ini"})
 
@@ -98,8 +97,8 @@ def target(data: Path) -> tuple[Path, str | None]:
     try:
         data.stat()
     except OSError as error:  # also a name that no file system takes
-        reason = "no such file or folder" if isinstance(error, FileNotFoundError) else _reason(error)
-        msg = f"{data}: {reason}. Check the path."
+        why = "no such file or folder" if isinstance(error, FileNotFoundError) else reason(error)
+        msg = f"{data}: {why}. Check the path."
         raise UsageError(msg) from error
     if not data.is_dir() or any((data / marker).is_file() for marker in store_markers()):
         whole = data.absolute()
@@ -152,8 +151,7 @@ def _checked(folder: Path) -> Path:
         with os.scandir(folder):
             return folder
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        msg = f"{folder}: {reason}. DATA and --root name folders that can be read."
+        msg = f"{folder}: {reason(error)}. DATA and --root name folders that can be read."
         raise UsageError(msg) from error
 
 
@@ -178,14 +176,14 @@ class _Walk:
         self._waiting.append((self.real, "", ()))
         while self._waiting:
             folder, path, links = self._waiting.pop()
-            if path.count("/") > _DEPTH:
-                self._skip(path, f"more than {_DEPTH} folders deep")
+            if path.count("/") > DEPTH:
+                self._skip(path, f"more than {DEPTH} folders deep")
                 continue
             try:
                 with os.scandir(folder) as scan:
                     found = list(scan)
             except OSError as error:
-                self._refuse(path, f"folder cannot be read: {_reason(error)}")
+                self._refuse(path, f"folder cannot be read: {reason(error)}")
                 continue
             if path and not self._markers.isdisjoint(entry.name for entry in found):
                 self._store(folder, path)
@@ -250,25 +248,19 @@ class _Walk:
             else:
                 self._skip(path, "not a regular file (a device, a socket or a pipe)")
         except OSError as error:
-            self._refuse(path, _reason(error))
+            self._refuse(path, reason(error))
 
     def _link(self, entry: os.DirEntry[str], path: str, links: tuple[str, ...]) -> None:
-        goal = os.path.realpath(entry.path)
-        if not os.path.exists(goal):  # noqa: PTH110  one call per link
-            self._skip(path, "a link to nothing")
-        elif goal != self.real and not goal.startswith(self.real + os.sep):
-            self._skip(path, "a link out of the data folder; copy the file, or name its folder as DATA or --root")
+        goal, fault = led(entry, self.real, links)
+        if fault:
+            self._skip(path, fault)
         elif entry.is_file():
             self._add(path, entry.stat())
-        elif not entry.is_dir():
-            self._skip(path, "a link to a device, a socket or a pipe")
-        elif goal in links or entry.path.startswith(goal + os.sep):
-            self._skip(path, "a link that leads back to itself")
         else:
             self._linked += 1
-            if self._linked > _LINKED:
+            if self._linked > LINKED:
                 msg = (
-                    f"{self.real}: its links lead to more than {_LINKED:,} folders. Remove those that lead from "
+                    f"{self.real}: its links lead to more than {LINKED:,} folders. Remove those that lead from "
                     f"one folder to another, or name the folder that holds the files."
                 )
                 raise UsageError(msg)
@@ -283,9 +275,9 @@ class _Walk:
 
     def _store(self, folder: str, path: str) -> None:
         try:
-            self._append(_store_entry(self.prefix + path, folder, self.seen_ns))
+            self._append(store_entry(self.prefix + path, folder, self.real, self.seen_ns))
         except OSError as error:  # written or removed at this moment
-            self._refuse(path, _reason(error))
+            self._refuse(path, reason(error))
 
     def _skip(self, path: str, reason: str) -> None:
         self.skipped.append((os.fsencode(self.prefix + path).decode("utf-8", "backslashreplace"), reason))
@@ -303,31 +295,33 @@ def _decodable(name: str) -> bool:
     return True
 
 
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
-
-
-def _inside(folder: str) -> Iterable[str]:
-    for place, _, names in os.walk(folder):
-        yield place
-        for name in names:
-            yield os.path.join(place, name)  # noqa: PTH118  a store may hold a million chunks
-
-
 def locate(root: Path, roots: Mapping[str, Path], path: str) -> Path:
     """Return where a listing's path is on disk: below the root, or for ``@name/path`` below an extra root."""
     name, _, rest = path[1:].partition("/")
     return Path(roots[name], rest) if path.startswith("@") and name in roots else Path(root, path)
 
 
-def stat_entry(root: Path, path: str, roots: Mapping[str, Path] | None = None) -> Entry | None:
-    """Return what a listing would say of one path now, None where no readable file is."""
+def _real(root: Path, roots: Mapping[str, Path], path: str) -> str:
+    """Return the folder, named without links, that no link on this path may leave."""
+    name = path[1:].partition("/")[0]
+    return os.path.realpath(roots[name] if path.startswith("@") and name in roots else root)
+
+
+def stat_entry(
+    root: Path, path: str, roots: Mapping[str, Path] | None = None, beat: Callable[[], object] | None = None
+) -> Entry | None:  # fmt: skip
+    """Return what a listing would say of one path now, None where no readable file is.
+
+    Args:
+        root, roots, path: as of a listing.
+        beat: called for each file of a Zarr folder.
+    """
     place = str(locate(root, roots or {}, path)) if path.startswith("@") else f"{root}/{path}"
     seen = time.time_ns()
     try:
         status = os.stat(place)  # noqa: PTH116  called for every file of a scan; half the time of Path.stat
         if stat.S_ISDIR(status.st_mode):
-            return _store_entry(path, place, seen)
+            return store_entry(path, place, _real(root, roots or {}, path), seen, beat)
     except OSError:
         return None
     return _entry(path, status, seen) if stat.S_ISREG(status.st_mode) else None
@@ -338,20 +332,14 @@ def _entry(path: str, status: os.stat_result, seen_ns: int) -> Entry:
     return Entry(path, size, mtime, ctime, inode, seen_ns)
 
 
-def _store_entry(path: str, folder: str, seen_ns: int) -> Entry:
-    size, mtime, ctime = 0, 0, 0
-    for place in _inside(folder):
-        status = os.lstat(place)
-        mtime, ctime = max(mtime, status.st_mtime_ns), max(ctime, status.st_ctime_ns)
-        if stat.S_ISREG(status.st_mode):
-            size += status.st_size
-    inode = os.lstat(folder).st_ino
-    size, mtime, ctime, inode = clamped((size, mtime, ctime, inode))
-    return Entry(path, size, mtime, ctime, inode, seen_ns)
-
-
-def digest_entry(root: Path, path: str, roots: Mapping[str, Path] | None = None) -> str:
+def digest_entry(
+    root: Path, path: str, roots: Mapping[str, Path] | None = None, beat: Callable[[], object] | None = None
+) -> str:  # fmt: skip
     """Return the digest of a listed file; of a Zarr folder one over the sorted names and digests of its files.
+
+    Args:
+        root, roots, path: as of a listing.
+        beat: called for each file of a Zarr folder, and for each piece of one.
 
     Raises:
         FormatError: it cannot be read (any more).
@@ -359,10 +347,8 @@ def digest_entry(root: Path, path: str, roots: Mapping[str, Path] | None = None)
     place = locate(root, roots or {}, path)
     try:
         if not place.is_dir():
-            return digest_file(place)
-        files = sorted(Path(p) for p in _inside(str(place)) if os.path.isfile(p))  # noqa: PTH113
-        pairs = sorted((f.relative_to(place).as_posix(), f) for f in files)
-        return digest_value([[name, digest_file(f)] for name, f in pairs])
+            return digest_file(place, beat)
+        return store_digest(str(place), _real(root, roots or {}, path), beat)
     except OSError as error:
-        msg = f"{path}: {_reason(error)}"
+        msg = f"{path}: {reason(error)}"
         raise FormatError(msg) from error

@@ -19,7 +19,7 @@ from datacheck.repro import manifest, memory
 from datacheck.repro.manifest import Files, Manifest
 from datacheck.repro.samples import Samples
 from datacheck.schema.load import load_schema
-from datacheck.sources import hashing, listing
+from datacheck.sources import hashing, listing, stores
 
 
 @pytest.fixture
@@ -149,10 +149,10 @@ def test_a_zarr_folder_a_part_of_which_cannot_be_read_is_no_manifest(tmp_path, m
     (tmp_path / "data").mkdir()
     zarr.save(str(tmp_path / "data/x.zarr"), np.arange(100))
 
-    def refusing(path):
+    def refusing(path, beat=None):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(listing, "digest_file", refusing)
+    monkeypatch.setattr(stores, "digest_file", refusing)
     with pytest.raises(StorageError, match=r"x\.zarr cannot be read: permission denied"):
         manifest.make("data")
 

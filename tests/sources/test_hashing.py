@@ -1,5 +1,6 @@
 """Digests of many files: what is read, what is refused, and in which order it is said."""
 
+import json
 import os
 
 import pytest
@@ -78,3 +79,17 @@ def test_a_walk_takes_what_a_column_does_not_hold(tmp_path, timeless, monkeypatc
     monkeypatch.setattr(os, "scandir", Scan)
     (entry,) = list_files(tmp_path).entries
     assert (entry.size, entry.mtime_ns) == (1, -(2**63))
+
+
+def test_a_zarr_folder_gives_signs_of_life_for_each_of_its_files_and_each_piece_of_one(tmp_path):
+    store = tmp_path / "a.zarr"
+    store.mkdir()
+    (store / "zarr.json").write_bytes(b"{}")
+    (store / "c0").write_bytes(bytes(3 << 20))
+    beats = []
+    digests, numbers, refused = digest(tmp_path, "a.zarr", beat=beats.append)
+    parts = [["c0", hashed(bytes(3 << 20))], ["zarr.json", hashed(b"{}")]]
+    assert (digests, refused) == ([hashed(json.dumps(parts, separators=(",", ":")).encode())], [])
+    assert numbers == [list(list_files(tmp_path).entries[0][1:5])]
+    assert set(beats) == {0}
+    assert len(beats) >= 1 + 2 + 2 * 3  # the item, its files as they are found, every MiB of the large one

@@ -248,7 +248,7 @@ def test_a_folder_is_opened_once_and_a_plain_file_is_looked_at_by_its_folder_alo
 
 
 def test_folders_that_link_to_one_another_do_not_list_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(listing, "_LINKED", 500)
+    monkeypatch.setattr(listing, "LINKED", 500)
     for i in range(7):
         write(tmp_path, f"{i}/a.npy")
         for j in range(7):
@@ -256,3 +256,75 @@ def test_folders_that_link_to_one_another_do_not_list_for_ever(tmp_path, monkeyp
                 (tmp_path / str(i) / f"to{j}").symlink_to(tmp_path / str(j))
     with pytest.raises(UsageError, match="links lead to more than 500 folders"):
         list_files(tmp_path)  # 13,699 paths
+
+
+def test_a_folder_in_a_store_that_cannot_be_listed_refuses_the_store(tmp_path, monkeypatch):
+    write(tmp_path, "a.zarr/zarr.json", "a.zarr/C/0/0", "b.bin")
+    scandir = os.scandir
+
+    def refusing(folder):
+        if os.fspath(folder).endswith("/C"):
+            raise PermissionError(13, "Permission denied")
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    listed = list_files(tmp_path)
+    assert paths(listed) == ["b.bin"]
+    assert listed.refused == [("a.zarr", "folder C in it cannot be read: permission denied")]
+    with pytest.raises(FormatError, match=r"a\.zarr: folder C in it cannot be read: permission denied"):
+        digest_entry(tmp_path, "a.zarr")
+    assert stat_entry(tmp_path, "a.zarr") is None
+
+
+def test_links_in_a_store_are_followed_inside_the_data(tmp_path):
+    write(tmp_path, "pool/c0", "pool/sub/c1", data=b"AAAA")
+    write(tmp_path, "plain.zarr/zarr.json", "linked.zarr/zarr.json")
+    write(tmp_path, "plain.zarr/c0", "plain.zarr/d/c1", data=b"AAAA")
+    (tmp_path / "linked.zarr/c0").symlink_to(tmp_path / "pool/c0")
+    (tmp_path / "linked.zarr/d").symlink_to(tmp_path / "pool/sub")
+    digest = digest_entry(tmp_path, "linked.zarr")
+    assert digest == digest_entry(tmp_path, "plain.zarr")
+    for number, behind in enumerate(("pool/c0", "pool/sub/c1")):
+        write(tmp_path, behind, data=b"BBBB")
+        os.utime(tmp_path / behind, ns=(0, 2 * 10**18 + number))
+        seen = list_files(tmp_path).by_path["linked.zarr"]
+        assert (seen.size, seen.mtime_ns) == (1 + 4 + 4, 2 * 10**18 + number)  # of what is digested
+        assert seen[1:5] == stat_entry(tmp_path, "linked.zarr")[1:5]
+        assert digest_entry(tmp_path, "linked.zarr") != digest
+        digest = digest_entry(tmp_path, "linked.zarr")
+
+
+@pytest.mark.parametrize(
+    ("goal", "reason"),
+    [
+        ("../../out", "a link out of the data folder"),
+        ("../../out/x", "a link out of the data folder"),
+        ("nowhere", "a link to nothing"),
+        (".", "a link that leads back to itself"),
+        ("..", "a link that leads back to itself"),
+        ("../pipe", "a link to a device, a socket or a pipe"),
+    ],
+)
+def test_a_store_with_a_link_that_may_not_be_followed_is_refused(tmp_path, goal, reason):
+    write(tmp_path, "data/a.zarr/zarr.json", "out/x")
+    os.mkfifo(tmp_path / "data/pipe")
+    (tmp_path / "data/a.zarr/D").symlink_to(goal)
+    listed = list_files(tmp_path / "data")
+    ((path, said),) = listed.refused
+    assert path == "a.zarr"
+    assert said.startswith(f"D in it is {reason}")
+    assert paths(listed) == []
+    with pytest.raises(FormatError, match=rf"a\.zarr: D in it is {reason}"):
+        digest_entry(tmp_path / "data", "a.zarr")
+
+
+def test_a_store_that_is_reached_by_a_link_or_below_an_extra_root(tmp_path):
+    write(tmp_path, "data/real/a.zarr/zarr.json", "data/x", "more/b.zarr/zarr.json", "more/c0")
+    (tmp_path / "data/to").symlink_to("real")
+    (tmp_path / "more/b.zarr/c0").symlink_to("../c0")
+    roots = {"m": tmp_path / "more"}
+    for entry in list_files(tmp_path / "data", roots).entries:
+        assert stat_entry(tmp_path / "data", entry.path, roots)[1:5] == entry[1:5]
+    names = ["@m/b.zarr", "@m/c0", "real/a.zarr", "to/a.zarr", "x"]
+    assert paths(list_files(tmp_path / "data", roots)) == names
+    assert digest_entry(tmp_path / "data", "to/a.zarr") == digest_entry(tmp_path / "data", "real/a.zarr")
