@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ from datacheck.repro.samples import Samples, digest_samples
 if TYPE_CHECKING:
     from datacheck.finding import Progress
     from datacheck.schema.model import Schema
-    from datacheck.sources.listing import Listing
+    from datacheck.sources.listing import Found, Listing
 
 Array = np.ndarray[Any, Any]
 
@@ -131,14 +131,17 @@ def make(
     root, only = target(Path(data))
     folders = {name: Path(path) for name, path in (roots or {}).items()}
     place = memory.place_of(root, folders, only)
-    if deep or not place.exists():
-        walk = partial(list_files, root, folders, only)
-        listing, digests = hashing.digest_while_listed(root, folders, walk, workers, progress)
+
+    def walk(found: Found | None = None) -> Listing:
+        listing = list_files(root, folders, only, found)
         _check_whole(Path(data), listing)
+        return listing
+
+    if deep or not place.exists():
+        listing, digests = hashing.digest_while_listed(root, folders, walk, workers, progress)
         known, todo = memory.recall(place, listing), np.arange(len(digests))
     else:
-        listing = list_files(root, folders, only)
-        _check_whole(Path(data), listing)
+        listing = walk()
         known = memory.recall(place, listing)
         todo = np.flatnonzero(known == b"")
         digests = known.copy()

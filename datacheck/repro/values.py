@@ -79,7 +79,7 @@ def _told(function: str, task: dict[str, Any], items: list[Any]) -> Told:
 def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
     """Compare pairs of files of known formats (see `parallel.run_task`)."""
     from datacheck.formats.base import format_of, open_container  # noqa: PLC0415  as above
-    from datacheck.sources.listing import locate  # noqa: PLC0415  as above
+    from datacheck.sources.entries import locate  # noqa: PLC0415  as above
 
     told: Told = {}
     for number, (one, other) in enumerate(task["items"]):

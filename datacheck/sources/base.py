@@ -18,9 +18,9 @@ from datacheck.formats.base import Hint, open_container
 from datacheck.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
+from datacheck.sources.entries import locate
 from datacheck.sources.facts import About, Facts
 from datacheck.sources.fields import FieldMap, Shelf, Values, check_roots
-from datacheck.sources.listing import locate
 from datacheck.sources.opening import Opener
 from datacheck.sources.values import weigh
 from datacheck.table import Note

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -142,6 +143,12 @@ class Entries(Sequence[Entry]):
     def take(self, index: Array) -> Entries:
         """Return some of the files, in their order."""
         return Entries([self.paths[i] for i in index.tolist()], self.numbers[index], self.digests[index])
+
+
+def locate(root: str | Path, roots: Mapping[str, str | Path], path: str) -> Path:
+    """Return where a listing's path is on disk: below the root, or for ``@name/path`` below an extra root."""
+    name, _, rest = path[1:].partition("/")
+    return Path(roots[name], rest) if path.startswith("@") and name in roots else Path(root, path)
 
 
 class ByPath(Mapping[str, Entry]):

@@ -15,10 +15,10 @@ from datacheck.errors import FormatError
 from datacheck.sample import Block, Column, Container
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import Item, Part, Unread
+from datacheck.sources.entries import locate
 from datacheck.sources.fields import Shelf
 from datacheck.sources.lerobot import EPISODE, INFO, TASK, Meta, folder_of, meta_files, read_meta
 from datacheck.sources.lines import numbered
-from datacheck.sources.listing import locate
 from datacheck.sources.ragged import RaggedSource
 from datacheck.sources.strips import Array, Span, Strips
 from datacheck.sources.values import read_value

@@ -13,9 +13,9 @@ from datacheck.schema.model import FieldSpec
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.attributes import Attributes
 from datacheck.sources.base import Item, Part, Source, Unread
+from datacheck.sources.entries import locate
 from datacheck.sources.facts import About
 from datacheck.sources.fields import Shelf
-from datacheck.sources.listing import locate
 from datacheck.sources.values import read_value
 
 _TEXT = FieldSpec(dtype="json")

@@ -23,7 +23,7 @@ import numpy as np
 from datacheck.cpus import usable_cpus
 from datacheck.digest import Digester, digest_raw
 from datacheck.errors import DatacheckError, FormatError, StorageError
-from datacheck.sources.entries import STAMP, clamped
+from datacheck.sources.entries import STAMP, clamped, locate
 
 if TYPE_CHECKING:
     from datacheck.finding import Progress
@@ -79,7 +79,7 @@ def digest_while_listed(
     root: Path, roots: Mapping[str, Path], walk: Callable[[Found], Listing], workers: int | None,
     progress: Progress | None,
 ) -> tuple[Listing, Array]:  # fmt: skip
-    """Return a listing and the digests of all its files, bytes (files); reading begins while files are still found.
+    """Return a listing and the digests of all its files, bytes (files).
 
     Args:
         root, roots: of the listing.
@@ -89,6 +89,10 @@ def digest_while_listed(
     Raises:
         UsageError: the data cannot be listed.
         StorageError: as of `digest_listed`.
+
+    Notes:
+        Children read while files are still found. Of small data (`SMALL_FILES`, `SMALL_BYTES`), and of files of
+        `TASK_BYTES` or more, reading begins when all are found.
     """
     from concurrent.futures import CancelledError, ThreadPoolExecutor  # noqa: PLC0415  children need it not
 
@@ -99,14 +103,24 @@ def digest_while_listed(
     def found(more: list[str], sizes: list[int]) -> None:
         if stop.is_set():
             raise CancelledError
-        paths.extend(more)
-        queue.put((more, sizes))
+        if more:
+            paths.extend(more)
+            queue.put((more, sizes))
+
+    def handed() -> Iterator[Many]:
+        yield from iter(queue.get, None)
+        walking.result()  # whoever cannot list all need not read the rest
 
     with ExitStack() as leaving:
         walking = leaving.enter_context(ThreadPoolExecutor(1)).submit(lambda: _ordered(walk(found), paths))
         leaving.callback(stop.set)  # after an interrupt nobody waits for the rest of a long walk
         walking.add_done_callback(lambda _: queue.put(None))
-        digests, numbers = _digested(root, roots, _tasks(iter(queue.get, None)), workers, progress)
+        try:
+            digests, numbers = _digested(root, roots, _tasks(handed()), workers, progress)
+        except StorageError:
+            if walking.done():
+                walking.result()  # says more than a file that could not be read either
+            raise
     listing, order = walking.result()
     _check(listing, np.arange(len(paths)), numbers[order])
     return listing, digests[order]
@@ -118,13 +132,13 @@ def _ordered(listing: Listing, paths: list[str]) -> tuple[Listing, Array]:
     return listing, np.fromiter(map(place.__getitem__, listing.entries.paths), np.int64, len(paths))
 
 
-def _tasks(found: Iterable[Many | None]) -> Iterator[_Task]:
+def _tasks(found: Iterable[Many]) -> Iterator[_Task]:
     """Yield tasks as files are found; large ones at the end, the largest first, so that all children end together."""
     large: list[tuple[int, int, str]] = []
     places: list[int] = []
     paths: list[str] = []
     nbytes = 0
-    for number, (path, size) in enumerate(chain.from_iterable(zip(*many, strict=True) for many in found if many)):
+    for number, (path, size) in enumerate(chain.from_iterable(zip(*many, strict=True) for many in found)):
         if size >= TASK_BYTES:
             large.append((-size, number, path))
             continue
@@ -245,7 +259,7 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
     for number, path in enumerate(task["items"]):
         beat(number)
         try:
-            descriptor = os.open(f"{root}/{path}" if path[0] != "@" else _place(root, roots, path), _FLAGS)
+            descriptor = os.open(f"{root}/{path}" if path[0] != "@" else locate(root, roots, path), _FLAGS)
             try:
                 size = os.readv(descriptor, buffers)
                 status = os.fstat(descriptor)
@@ -290,14 +304,6 @@ def _rest(descriptor: int, view: memoryview, size: int, beat: Callable[[], None]
             since = 0
         size = os.readv(descriptor, (view,))
     return hasher.digest()
-
-
-def _place(root: str, roots: Mapping[str, str], path: str) -> str:
-    if path[0] == "@":
-        name, _, rest = path[1:].partition("/")
-        if name in roots:
-            return f"{roots[name]}/{rest}"
-    return f"{root}/{path}"
 
 
 def _unusual(

@@ -17,8 +17,9 @@ from datacheck.parallel import Limits, ordered_map
 from datacheck.schema.model import EpisodeSpec, Schema
 from datacheck.schema.patterns import Template
 from datacheck.sources.base import Work, file_templates
+from datacheck.sources.entries import locate
 from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate
-from datacheck.sources.listing import Listing, locate
+from datacheck.sources.listing import Listing
 from datacheck.sources.work import plan_work
 from datacheck.table import Note
 

@@ -14,9 +14,9 @@ from datacheck.numbered import Numbered
 from datacheck.sample import Block, Column, signature
 from datacheck.sources.base import BLOCK_SAMPLES, Item, Part, Source, Unread, unchanged
 from datacheck.sources.bulk import Bulk
+from datacheck.sources.entries import locate
 from datacheck.sources.facts import About
 from datacheck.sources.fields import Shelf, Values
-from datacheck.sources.listing import locate
 from datacheck.sources.records import grouped
 from datacheck.sources.values import check_written
 

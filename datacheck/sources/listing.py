@@ -21,7 +21,7 @@ import numpy as np
 from datacheck.digest import digest_bytes, digest_file, digest_value
 from datacheck.errors import FormatError, UsageError
 from datacheck.formats.base import store_markers
-from datacheck.sources.entries import ByPath, Entries, Entry, clamped
+from datacheck.sources.entries import ByPath, Entries, Entry, clamped, locate
 from datacheck.sources.stores import DEPTH, LINKED, led, reason, store_digest, store_entry
 
 Array = np.ndarray[Any, Any]
@@ -115,7 +115,8 @@ def list_files(
         root: the data folder.
         roots: extra folders by name; their files are listed as ``@name/path``.
         only: list this one file (or Zarr folder) of the root.
-        found: called with paths and sizes of the files of each folder as soon as they are known, in no order.
+        found: called with paths and sizes of the files of each folder, also of none, as soon as they are known, in
+            no order; what it raises ends the walk.
 
     Raises:
         UsageError: a folder is missing or unreadable, or `only` is not in it.
@@ -125,18 +126,19 @@ def list_files(
         named .git, .datacheck and __pycache__ are left out; everything else that is not listed is in `skipped`.
     """
     roots = dict(sorted((roots or {}).items()))
-    walk = _Walk(_checked(root), "", time.time_ns(), found)
+    for folder in (root, *roots.values()):
+        _check_folder(folder)
+    for name in roots:
+        if (only or f"@{name}").split("/")[0] == f"@{name}" and os.path.lexists(f"{root}/@{name}"):
+            msg = f"{root}: holds '@{name}', which is how files of --root {name}= are named. Rename one of them."
+            raise UsageError(msg)
+    walk = _Walk(root, "", time.time_ns(), found)
     if only is not None:
         walk.single(only)
     else:
         walk.run()
     for name, folder in roots.items():
-        if any(path.startswith(f"@{name}/") for path in walk.paths):
-            msg = (
-                f"{root}: holds a folder '@{name}', which is how files of --root {name}= are named. Rename one of them."
-            )
-            raise UsageError(msg)
-        more = _Walk(_checked(folder), f"@{name}/", walk.seen_ns, found)
+        more = _Walk(folder, f"@{name}/", walk.seen_ns, found)
         more.run()
         walk.paths += more.paths
         walk.numbers.extend(more.numbers)
@@ -146,10 +148,10 @@ def list_files(
     return Listing(root, entries, sorted(walk.skipped), roots, sorted(walk.refused))
 
 
-def _checked(folder: Path) -> Path:
+def _check_folder(folder: Path) -> None:
     try:
         with os.scandir(folder):
-            return folder
+            return
     except OSError as error:
         msg = f"{folder}: {reason(error)}. DATA and --root name folders that can be read."
         raise UsageError(msg) from error
@@ -225,8 +227,8 @@ class _Walk:
         self._tell()
 
     def _tell(self) -> None:
-        """Hand on what was found since the last call."""
-        if self._found is not None and len(self.paths) > self._told:
+        """Hand on what was found since the last call, also nothing: whoever is told may end the walk."""
+        if self._found is not None:
             self._found(self.paths[self._told :], self.numbers[5 * self._told :: 5].tolist())
             self._told = len(self.paths)
 
@@ -293,12 +295,6 @@ def _decodable(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def locate(root: Path, roots: Mapping[str, Path], path: str) -> Path:
-    """Return where a listing's path is on disk: below the root, or for ``@name/path`` below an extra root."""
-    name, _, rest = path[1:].partition("/")
-    return Path(roots[name], rest) if path.startswith("@") and name in roots else Path(root, path)
 
 
 def _real(root: Path, roots: Mapping[str, Path], path: str) -> str:

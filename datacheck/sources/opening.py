@@ -14,7 +14,7 @@ from datacheck.digest import Digester, digest_bytes
 from datacheck.errors import FormatError
 from datacheck.formats.base import HEAD_BYTES, Format, Hint, Table, format_of, open_container, parse_container
 from datacheck.sample import Container
-from datacheck.sources.listing import locate
+from datacheck.sources.entries import locate
 from datacheck.sources.values import Turned
 
 Array = np.ndarray[Any, Any]

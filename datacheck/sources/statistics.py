@@ -11,7 +11,7 @@ import numpy as np
 from datacheck.errors import FormatError, UsageError
 from datacheck.formats.base import open_container
 from datacheck.schema.model import Schema, StatsSpec
-from datacheck.sources.listing import locate
+from datacheck.sources.entries import locate
 
 _NAMES = ("mean", "std", "min", "max")
 

@@ -12,8 +12,9 @@ from datacheck.formats.base import format_of, store_markers
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Work, file_templates
+from datacheck.sources.entries import locate
 from datacheck.sources.fields import companion_template
-from datacheck.sources.listing import Listing, locate
+from datacheck.sources.listing import Listing
 from datacheck.sources.lists import read_list
 from datacheck.table import Note
 

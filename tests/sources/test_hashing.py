@@ -2,10 +2,12 @@
 
 import json
 import os
+from functools import partial
 
 import pytest
 import xxhash
 
+from datacheck.errors import StorageError, UsageError
 from datacheck.sources import hashing
 from datacheck.sources.entries import clamped
 from datacheck.sources.listing import list_files, stat_entry
@@ -93,3 +95,84 @@ def test_a_zarr_folder_gives_signs_of_life_for_each_of_its_files_and_each_piece_
     assert numbers == [list(list_files(tmp_path).entries[0][1:5])]
     assert set(beats) == {0}
     assert len(beats) >= 1 + 2 + 2 * 3  # the item, its files as they are found, every MiB of the large one
+
+
+def while_listed(data, roots=None, walk=None):
+    return hashing.digest_while_listed(data, roots or {}, walk or partial(list_files, data, roots, None), None, None)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The names of all files that are opened to be read."""
+    names = []
+    real = os.open
+    monkeypatch.setattr(hashing.os, "open", lambda path, *more: names.append(os.fspath(path)) or real(path, *more))
+    return names
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "missing"])
+def test_what_is_wrong_with_an_extra_root_is_said_before_a_file_is_read(tmp_path, opened, kind):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a").write_bytes(b"a")
+    if kind == "file":
+        (tmp_path / "data/@x").write_bytes(b"own")
+    elif kind == "folder":
+        (tmp_path / "data/@x").mkdir()
+        (tmp_path / "data/@x/own").write_bytes(b"own")
+    if kind != "missing":
+        (tmp_path / "extra").mkdir()
+        (tmp_path / "extra/e").write_bytes(b"extra")
+    listed = []
+    with pytest.raises(UsageError, match="no such file" if kind == "missing" else "holds '@x'"):
+        list_files(tmp_path / "data", {"x": tmp_path / "extra"}, found=lambda paths, _: listed.extend(paths))
+    assert listed == []
+    with pytest.raises(UsageError):
+        while_listed(tmp_path / "data", {"x": tmp_path / "extra"})
+    assert opened == []
+
+
+def test_a_file_beside_those_of_an_extra_root_is_no_conflict(tmp_path):
+    for path, data in {"data/@y": b"own", "data/a": b"a", "extra/e": b"extra"}.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_bytes(data)
+    roots = {"x": tmp_path / "extra"}
+    listing, digests = while_listed(tmp_path / "data", roots)
+    assert listing.entries.paths == ["@x/e", "@y", "a"]
+    assert digests.tolist() == [hashed(data).encode() for data in (b"extra", b"own", b"a")]
+    (tmp_path / "data/@x").write_bytes(b"other")
+    assert list_files(tmp_path / "data", roots, "a").entries.paths[-1] == "a"  # nothing else of the folder is listed
+
+
+def test_an_error_of_the_walk_comes_before_what_is_left_is_read_and_before_errors_of_reading(tmp_path, opened):
+    def failing(found):
+        found(["gone"], [1])
+        msg = "its links lead to too many folders"
+        raise UsageError(msg)
+
+    with pytest.raises(UsageError, match="too many folders"):
+        while_listed(tmp_path, walk=failing)
+    assert opened == []
+
+
+def test_an_error_of_the_walk_is_preferred_to_a_reader_that_dies_meanwhile(tmp_path, monkeypatch):
+    def failing(found):
+        msg = "its links lead to too many folders"
+        raise UsageError(msg)
+
+    def dying(root, roots, tasks, *_):
+        with pytest.raises(UsageError):
+            next(tasks)
+        msg = "reading it failed"
+        raise StorageError(msg)
+
+    monkeypatch.setattr(hashing, "_digested", dying)
+    with pytest.raises(UsageError, match="too many folders"):
+        while_listed(tmp_path, walk=failing)
+
+
+def test_a_walk_tells_of_folders_without_files_too(tmp_path):
+    for number in range(5):
+        (tmp_path / f"{number}/empty").mkdir(parents=True)
+    told = []
+    list_files(tmp_path, found=lambda paths, sizes: told.append((paths, sizes)))
+    assert told == [([], [])] * 11  # an interrupt ends the walk here too
