@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -149,6 +150,12 @@ def locate(root: str | Path, roots: Mapping[str, str | Path], path: str) -> Path
     """Return where a listing's path is on disk: below the root, or for ``@name/path`` below an extra root."""
     name, _, rest = path[1:].partition("/")
     return Path(roots[name], rest) if path.startswith("@") and name in roots else Path(root, path)
+
+
+def real_root(root: str | Path, roots: Mapping[str, str | Path], path: str) -> str:
+    """Return the folder, named without links, that no link on a listing's path may leave."""
+    name = path[1:].partition("/")[0]
+    return os.path.realpath(roots[name] if path.startswith("@") and name in roots else root)
 
 
 class ByPath(Mapping[str, Entry]):

@@ -7,6 +7,7 @@ the interpreter's lock for each of these.
 from __future__ import annotations
 
 import os
+import stat
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -22,8 +23,8 @@ import numpy as np
 
 from datacheck.cpus import usable_cpus
 from datacheck.digest import Digester, digest_raw
-from datacheck.errors import DatacheckError, FormatError, StorageError
-from datacheck.sources.entries import STAMP, clamped, locate
+from datacheck.errors import DatacheckError, StorageError
+from datacheck.sources.entries import STAMP, clamped, locate, real_root
 
 if TYPE_CHECKING:
     from datacheck.finding import Progress
@@ -38,9 +39,9 @@ SMALL_FILES = 10_000
 TASK_BYTES = 128 << 20
 TASK_FILES = 4_000
 _BUFFER = 1 << 19
-_BEAT_BYTES = 1 << 28  # of a large file between two signs of life
 _SILENCE_S = 600.0  # of a disk that sleeps, a network that stalls
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in a file's place would wait for its writer
+_NO_FILE = "not a regular file (a device, a socket or a pipe)"
 _TASK = "datacheck.sources.hashing:digest_files"
 
 
@@ -207,10 +208,14 @@ def _read(
     from datacheck.parallel import Limits, ordered_map  # noqa: PLC0415  small data need no child
 
     given: list[_Task] = []
-    todo = chain(first, [] if rest is None else [rest], tasks)
-    sent = (given.append(task) or shared | {"items": task.paths} for task in todo)  # type: ignore[func-returns-value]
+
+    def sent() -> Iterator[dict[str, Any]]:
+        for task in chain(first, [] if rest is None else [rest], tasks):
+            given.append(task)
+            yield shared | {"items": task.paths}
+
     limits = Limits(item_s=_SILENCE_S)
-    for number, outcome in enumerate(ordered_map(_TASK, sent, workers=workers or usable_cpus(), limits=limits)):
+    for number, outcome in enumerate(ordered_map(_TASK, sent(), workers=workers or usable_cpus(), limits=limits)):
         for death in outcome.deaths:
             msg = f"{root}: {death.item}: reading it failed: {death.how.strip().splitlines()[-1]}"
             raise DatacheckError(msg) if death.crash else StorageError(msg)
@@ -266,15 +271,18 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
                 if size == status.st_size:
                     raw = digest_raw(view[:size])
                 else:
-                    raw = _rest(descriptor, view, size, partial(beat, number))
-                    status = os.fstat(descriptor)
+                    raw, status = _rest(descriptor, view, size, partial(beat, number))
             finally:
                 os.close(descriptor)
             stamp: tuple[int, ...] = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
         except OSError as error:
-            raw, stamp, reason = _unusual(root, roots, path, error, partial(beat, number))
-            if reason:
-                refused.append([path, reason])
+            try:
+                raw, stamp = _unusual(root, roots, path, error, view, partial(beat, number))
+            except OSError as refusal:
+                from datacheck.sources.stores import reason  # noqa: PLC0415  few files are refused
+
+                raw, stamp = bytes(16), (0,) * STAMP
+                refused.append([path, reason(refusal)])
         digests += raw
         try:
             numbers.extend(stamp)
@@ -288,37 +296,54 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
     }
 
 
-def _rest(descriptor: int, view: memoryview, size: int, beat: Callable[[], None]) -> bytes:
-    """Return the digest of a file of which the first `size` bytes have been read.
+def _rest(
+    descriptor: int, view: memoryview, size: int, beat: Callable[[], None]
+) -> tuple[bytes, os.stat_result]:  # fmt: skip
+    """Return digest and status of a file of which the first `size` bytes have been read.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, is no file, or says of itself that it has fewer bytes.
     """
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(_NO_FILE)
     hasher = Digester()
-    since = 0
-    while size:
+    done = 0
+    while size and done <= status.st_size:  # what grows as fast as it is read has no end
         hasher.update(view[:size])
-        since += size
-        if since >= _BEAT_BYTES:
-            beat()
-            since = 0
+        done += size
+        beat()
         size = os.readv(descriptor, (view,))
-    return hasher.digest()
+    status = os.fstat(descriptor)
+    if done > status.st_size:
+        msg = f"holds more than the {status.st_size:,} bytes that its size says"
+        raise OSError(msg)
+    return hasher.digest(), status
 
 
 def _unusual(
-    root: str, roots: Mapping[str, str], path: str, error: OSError, beat: Callable[[], None]
-) -> tuple[bytes, tuple[int, ...], str]:  # fmt: skip
-    """Return digest and stamp of a Zarr folder, "" beside them; of all else why it cannot be read."""
-    nothing = bytes(16), (0, 0, 0, 0)
-    if not isinstance(error, IsADirectoryError):
-        return *nothing, (error.strerror or str(error)).lower()
-    from datacheck.sources.listing import digest_entry, stat_entry  # noqa: PLC0415  few datasets have such folders
+    root: str, roots: Mapping[str, str], path: str, error: OSError, view: memoryview, beat: Callable[[], None]
+) -> tuple[bytes, tuple[int, ...]]:  # fmt: skip
+    """Return digest and stamp of what could not be read at once: a Zarr folder, a file that another program holds.
 
-    extra = {name: Path(folder) for name, folder in roots.items()}
-    try:
-        digest = digest_entry(Path(root), path, extra, beat)
-    except FormatError as refused:
-        return *nothing, str(refused).removeprefix(f"{path}: ")
-    entry = stat_entry(Path(root), path, extra, beat)
-    return bytes.fromhex(digest), (0, 0, 0, 0) if entry is None else entry[1:5], ""
+    Raises:
+        OSError: it cannot be read; `error` where nothing else is known of it.
+    """
+    place = locate(root, roots, path)
+    if isinstance(error, BlockingIOError):
+        if not stat.S_ISREG(place.stat().st_mode):
+            raise OSError(_NO_FILE) from error
+        descriptor = os.open(place, _FLAGS & ~os.O_NONBLOCK)  # waits until the other gives its lease back
+        try:
+            raw, status = _rest(descriptor, view, os.readv(descriptor, (view,)), beat)
+        finally:
+            os.close(descriptor)
+        return raw, (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    if not isinstance(error, IsADirectoryError):
+        raise error
+    from datacheck.sources.stores import store_digest, store_entry  # noqa: PLC0415  few datasets have such folders
+
+    real = real_root(root, roots, path)
+    raw = bytes.fromhex(store_digest(str(place), real, beat))
+    entry = store_entry(path, str(place), real, 0, beat)
+    return raw, (entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode)

@@ -21,7 +21,7 @@ import numpy as np
 from datacheck.digest import digest_bytes, digest_file, digest_value
 from datacheck.errors import FormatError, UsageError
 from datacheck.formats.base import store_markers
-from datacheck.sources.entries import ByPath, Entries, Entry, clamped, locate
+from datacheck.sources.entries import ByPath, Entries, Entry, clamped, locate, real_root
 from datacheck.sources.stores import DEPTH, LINKED, led, reason, store_digest, store_entry
 
 Array = np.ndarray[Any, Any]
@@ -297,12 +297,6 @@ def _decodable(name: str) -> bool:
     return True
 
 
-def _real(root: Path, roots: Mapping[str, Path], path: str) -> str:
-    """Return the folder, named without links, that no link on this path may leave."""
-    name = path[1:].partition("/")[0]
-    return os.path.realpath(roots[name] if path.startswith("@") and name in roots else root)
-
-
 def stat_entry(
     root: Path, path: str, roots: Mapping[str, Path] | None = None, beat: Callable[[], object] | None = None
 ) -> Entry | None:  # fmt: skip
@@ -317,7 +311,7 @@ def stat_entry(
     try:
         status = os.stat(place)  # noqa: PTH116  called for every file of a scan; half the time of Path.stat
         if stat.S_ISDIR(status.st_mode):
-            return store_entry(path, place, _real(root, roots or {}, path), seen, beat)
+            return store_entry(path, place, real_root(root, roots or {}, path), seen, beat)
     except OSError:
         return None
     return _entry(path, status, seen) if stat.S_ISREG(status.st_mode) else None
@@ -344,7 +338,7 @@ def digest_entry(
     try:
         if not place.is_dir():
             return digest_file(place, beat)
-        return store_digest(str(place), _real(root, roots or {}, path), beat)
+        return store_digest(str(place), real_root(root, roots or {}, path), beat)
     except OSError as error:
         msg = f"{path}: {reason(error)}"
         raise FormatError(msg) from error

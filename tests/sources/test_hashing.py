@@ -2,8 +2,11 @@
 
 import json
 import os
+import subprocess
+import sys
 from functools import partial
 
+import numpy as np
 import pytest
 import xxhash
 
@@ -176,3 +179,65 @@ def test_a_walk_tells_of_folders_without_files_too(tmp_path):
     told = []
     list_files(tmp_path, found=lambda paths, sizes: told.append((paths, sizes)))
     assert told == [([], [])] * 11  # an interrupt ends the walk here too
+
+
+def test_a_file_under_a_write_lease_is_waited_for(tmp_path):
+    (tmp_path / "leased").write_bytes(b"hello")
+    script = (
+        "import fcntl, os, signal, sys\n"
+        "fd = os.open(sys.argv[1], os.O_RDWR)\n"
+        "signal.signal(signal.SIGIO, lambda *_: fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK))\n"
+        "fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
+        "print('leased', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "leased")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"leased\n"
+        assert digest(tmp_path, "leased")[::2] == ([hashed(b"hello")], [])
+        holder.stdin.close()
+
+
+def test_a_file_that_is_always_busy_is_opened_without_waiting_first(tmp_path, monkeypatch):
+    (tmp_path / "busy").write_bytes(b"hello")
+    real = os.open
+
+    def leased(path, flags):
+        if flags & os.O_NONBLOCK:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return real(path, flags)
+
+    monkeypatch.setattr(hashing.os, "open", leased)
+    assert digest(tmp_path, "busy")[::2] == ([hashed(b"hello")], [])
+    os.mkfifo(tmp_path / "pipe")
+    assert digest(tmp_path, "pipe")[2] == [["pipe", "not a regular file (a device, a socket or a pipe)"]]
+
+
+def test_a_device_without_end_is_refused_at_once(tmp_path):
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    beats = []
+    digests, numbers, refused = digest(tmp_path, "zero", beat=beats.append)
+    assert refused == [["zero", "not a regular file (a device, a socket or a pipe)"]]
+    assert (digests, numbers, beats) == (["0" * 32], [[0, 0, 0, 0]], [0])
+
+
+def test_a_file_that_grows_as_fast_as_it_is_read_has_an_end(tmp_path, monkeypatch):
+    (tmp_path / "log").write_bytes(bytes(hashing._BUFFER + 1))
+    real, reads = os.readv, []
+
+    def growing(descriptor, buffers):
+        reads.append(descriptor)
+        assert len(reads) < 10
+        with (tmp_path / "log").open("ab") as file:
+            file.write(bytes(hashing._BUFFER))
+        return real(descriptor, buffers)
+
+    monkeypatch.setattr(hashing.os, "readv", growing)
+    before = list_files(tmp_path)
+    with pytest.raises(StorageError, match="a file changed: log"):
+        hashing.digest_listed(before, np.arange(1), None, None)
+
+
+def test_a_file_that_says_less_than_it_has_is_refused(tmp_path):
+    (tmp_path / "proc").symlink_to("/proc/self/status")  # a regular file of 0 bytes
+    assert digest(tmp_path, "proc")[2] == [["proc", "holds more than the 0 bytes that its size says"]]
