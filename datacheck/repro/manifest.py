@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,30 +122,29 @@ def make(
 
     Notes:
         The order on disk, times, owners and the place of the data change nothing. What files looked like is kept in
-        ``.datacheck/manifests`` of the working folder, so that the next call hashes only what changed.
+        ``.datacheck/manifests`` of the working folder, so that the next call hashes only what changed; also
+        where this one ends because some file cannot be read or changes.
     """
     from datacheck.repro import memory  # noqa: PLC0415  `datacheck.repro` is light
     from datacheck.sources import hashing  # noqa: PLC0415  as above
-    from datacheck.sources.listing import list_files, target  # noqa: PLC0415  as above
+    from datacheck.sources.listing import target  # noqa: PLC0415  as above
 
     root, only = target(Path(data))
     folders = {name: Path(path) for name, path in (roots or {}).items()}
     place = memory.place_of(root, folders, only)
-
-    def walk(found: Found | None = None) -> Listing:
-        listing = list_files(root, folders, only, found)
-        _check_whole(Path(data), listing)
-        return listing
-
+    walk = partial(_whole, Path(data), root, folders, only)
     if deep or not place.exists():
-        listing, digests = hashing.digest_while_listed(root, folders, walk, workers, progress)
+        listing, digests, fault = hashing.digest_while_listed(root, folders, walk, workers, progress)
         known, todo = memory.recall(place, listing), np.arange(len(digests))
     else:
         listing = walk()
         known = memory.recall(place, listing)
         todo = np.flatnonzero(known == b"")
         digests = known.copy()
-        digests[todo] = hashing.digest_listed(listing, todo, workers, progress)
+        digests[todo], fault = hashing.digest_listed(listing, todo, workers, progress)
+    if fault is not None:  # the next call reads the rest; of other bytes than before it still is to be told
+        memory.remember(place, listing.with_digests(np.where(known == b"", digests, known)))
+        raise fault
     listing = listing.with_digests(digests)
     notes = _rotten(listing, known)
     if len(todo) and not memory.remember(place, listing):
@@ -156,12 +155,16 @@ def make(
         return made
     kept = place.with_name(f"{place.stem}-{digest_value([__version__, schema.as_dict()])[:16]}.json")
     samples = None if deep else _samples_before(kept, made.root)
-    if samples is None:
-        made = replace(made, samples=digest_samples(schema, listing, workers, progress))
-        with suppress(StorageError):  # as above: then the next time takes as long
-            fsops.write_file(kept, document(made), sync=False, mode=0o644)
-        return made
-    return replace(made, samples=samples)
+    if samples is not None:
+        return replace(made, samples=samples)
+    return _kept(replace(made, samples=digest_samples(schema, listing, workers, progress)), kept)
+
+
+def _kept(made: Manifest, place: Path) -> Manifest:
+    """Return a manifest that has been written down for the next time, where that can be done."""
+    with suppress(StorageError):  # then the next time takes as long
+        fsops.write_file(place, document(made), sync=False, mode=0o644)
+    return made
 
 
 def _samples_before(kept: Path, root: str) -> Samples | None:
@@ -172,7 +175,18 @@ def _samples_before(kept: Path, root: str) -> Samples | None:
     return None
 
 
-def _check_whole(data: Path, listing: Listing) -> None:
+def _whole(
+    data: Path, root: Path, roots: Mapping[str, Path], only: str | None, found: Found | None = None
+) -> Listing:  # fmt: skip
+    """Return the listing of all that a manifest is to name.
+
+    Raises:
+        UsageError: there is nothing.
+        StorageError: a part of it cannot be listed.
+    """
+    from datacheck.sources.listing import list_files  # noqa: PLC0415  `datacheck.repro` is light
+
+    listing = list_files(root, roots, only, found)
     if listing.refused:
         path, reason = listing.refused[0]
         more = f" (and {len(listing.refused) - 1:,} more)" if len(listing.refused) > 1 else ""
@@ -183,6 +197,7 @@ def _check_whole(data: Path, listing: Listing) -> None:
         left_out = f" ({len(listing.skipped):,} left out; {path}: {reason})" if path else ""
         msg = f"{data}: holds no files{left_out}. Check the path."
         raise UsageError(msg)
+    return listing
 
 
 def _rotten(listing: Listing, known: Array) -> list[str]:

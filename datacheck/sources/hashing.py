@@ -54,8 +54,10 @@ class _Task:
     nbytes: int
 
 
-def digest_listed(listing: Listing, places: Array, workers: int | None, progress: Progress | None) -> Array:
-    """Return the digests of some files of a listing: bytes (places) of 32 hex digits.
+def digest_listed(
+    listing: Listing, places: Array, workers: int | None, progress: Progress | None
+) -> tuple[Array, StorageError | None]:  # fmt: skip
+    """Return the digests of some files of a listing, bytes (places), and what is wrong with those that have none.
 
     Shapes:
         places: int64 (places)
@@ -66,21 +68,23 @@ def digest_listed(listing: Listing, places: Array, workers: int | None, progress
         workers: children of this process that read; None: none for small data, one per core for large.
         progress: called after each part.
 
+    Returns:
+        digests of 32 hex digits, b"" of a file that cannot be read or is no longer what was listed; an error that says
+        so, None where all are known.
+
     Raises:
-        StorageError: a file cannot be read, or is no longer what was listed.
+        StorageError: what reads died.
     """
     paths = [listing.entries.paths[i] for i in places.tolist()]
     tasks = _tasks([(paths, listing.entries.sizes[places].tolist())])
-    digests, numbers = _digested(listing.root, listing.roots, tasks, workers, progress)
-    _check(listing, places, numbers)
-    return digests
+    return _matching(listing, places, *_digested(listing.root, listing.roots, tasks, workers, progress))
 
 
 def digest_while_listed(
     root: Path, roots: Mapping[str, Path], walk: Callable[[Found], Listing], workers: int | None,
     progress: Progress | None,
-) -> tuple[Listing, Array]:  # fmt: skip
-    """Return a listing and the digests of all its files, bytes (files).
+) -> tuple[Listing, Array, StorageError | None]:  # fmt: skip
+    """Return a listing, the digests of all its files, bytes (files), and what is wrong with those that have none.
 
     Args:
         root, roots: of the listing.
@@ -117,14 +121,13 @@ def digest_while_listed(
         leaving.callback(stop.set)  # after an interrupt nobody waits for the rest of a long walk
         walking.add_done_callback(lambda _: queue.put(None))
         try:
-            digests, numbers = _digested(root, roots, _tasks(handed()), workers, progress)
+            digests, numbers, fault = _digested(root, roots, _tasks(handed()), workers, progress)
         except StorageError:
             if walking.done():
                 walking.result()  # says more than a file that could not be read either
             raise
     listing, order = walking.result()
-    _check(listing, np.arange(len(paths)), numbers[order])
-    return listing, digests[order]
+    return listing, *_matching(listing, np.arange(len(paths)), digests[order], numbers[order], fault)
 
 
 def _ordered(listing: Listing, paths: list[str]) -> tuple[Listing, Array]:
@@ -156,12 +159,8 @@ def _tasks(found: Iterable[Many]) -> Iterator[_Task]:
 
 def _digested(
     root: Path, roots: Mapping[str, Path], tasks: Iterator[_Task], workers: int | None, progress: Progress | None
-) -> tuple[Array, Array]:
-    """Return (digests, stamps) of the files of all tasks, by their places.
-
-    Raises:
-        StorageError: one cannot be read.
-    """
+) -> tuple[Array, Array, StorageError | None]:
+    """Return (digests, stamps) of the files of all tasks, by their places, and which of them could not be read."""
     from datacheck.finding import Tick  # noqa: PLC0415  as above
 
     seen = [0, 0]
@@ -177,17 +176,18 @@ def _digested(
         done = [done[0] + len(task.paths), done[1] + task.nbytes]
         if progress is not None:
             progress(Tick(done[0], seen[0], done[1], seen[1], 0, 0, "hashing"))
+    fault = None
     if refused:
         path, reason = min(refused)
         more = f" (and {len(refused) - 1:,} more)" if len(refused) > 1 else ""
         msg = f"{root}: {path} cannot be read{more}: {reason}. A manifest names every file: make it readable."
-        raise StorageError(msg)
+        fault = StorageError(msg)
     digests: Array = np.zeros(len(places), "S32")
     stamps: Array = np.zeros((len(places), STAMP), np.int64)
     if places:
         digests[places] = np.frombuffer(np.concatenate(raws).tobytes().hex().encode(), "S32")
         stamps[places] = np.concatenate(numbers)
-    return digests, stamps
+    return digests, stamps, fault
 
 
 def _counted(tasks: Iterator[_Task], seen: list[int]) -> Iterator[_Task]:
@@ -232,15 +232,19 @@ def _first(tasks: Iterator[_Task]) -> Iterator[_Task]:
             return
 
 
-def _check(listing: Listing, places: Array, numbers: Array) -> None:
-    """Raise where a file was no longer what was listed when it had been read."""
+def _matching(
+    listing: Listing, places: Array, digests: Array, numbers: Array, fault: StorageError | None
+) -> tuple[Array, StorageError | None]:  # fmt: skip
+    """Return the digests of files that were as listed when they had been read, b"" of others, and what is wrong."""
     other = (numbers != listing.entries.numbers[places, :STAMP]).any(axis=1)
-    if other.any():
+    digests[other] = b""
+    if other.any() and fault is None:
         count = int(other.sum())
         path = listing.entries.paths[int(places[int(other.argmax())])]
         many = f"{count:,} files changed while they were read, the first is" if count > 1 else "a file changed:"
         msg = f"{listing.root}: {many} {path}. Run the same command again when nothing writes to the data."
-        raise StorageError(msg)
+        fault = StorageError(msg)
+    return digests, fault
 
 
 # ------------------------------------------------------------------------------------------ in the child

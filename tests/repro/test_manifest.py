@@ -459,7 +459,46 @@ def test_a_file_that_cannot_be_read_is_no_manifest(data, workers, monkeypatch):
     relist(monkeypatch, listed)
     with pytest.raises(StorageError, match=r"deep/er/20\.bin cannot be read \(and 1 more\): no such file"):
         manifest.make(data, workers=workers)
-    assert not Path(".datacheck").exists()
+    known = memory.recall(memory.place_of(data, {}, None), listed)  # of all others, for the next time
+    lost = [path for path, digest in zip(listed.entries.paths, known.tolist(), strict=True) if not digest]
+    assert lost == ["deep/er/20.bin", "deep/er/22.bin"]
+
+
+@pytest.mark.parametrize("how", ["refused", "changed"])
+def test_one_bad_file_does_not_throw_away_what_was_read(data, how, monkeypatch):
+    opened = os.open
+
+    def bad(path, flags, *more, **options):
+        if os.fspath(path).endswith("20.bin"):
+            if how == "refused":
+                raise PermissionError(13, "Permission denied")
+            Path(path).write_bytes(b"written while it was read")
+            os.utime(path, ns=(10**18 + 1, 10**18 + 1))
+        return opened(path, flags, *more, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hashing.os, "open", bad)
+        with pytest.raises(StorageError, match=r"deep/er/20\.bin"):
+            manifest.make(data)
+    made = manifest.make(data)
+    assert (made.read, made.kept) == (1, 39)
+    assert files_of(made) == expected(data)
+
+
+def test_other_bytes_are_told_after_a_run_that_ended_with_an_error(data, monkeypatch):
+    manifest.make(data)
+    place = memory.place_of(data, {}, None)
+    listed = listing.list_files(data)
+    known = memory.recall(place, listed)
+    known[0] = b"0" * 32  # as if the bytes had been others, and nothing but reading told so
+    memory.remember(place, listed.with_digests(known))
+    with monkeypatch.context() as patch:
+        relist(patch, listed)
+        (data / "deep/er/20.bin").rename(data / "away")
+        with pytest.raises(StorageError, match=r"deep/er/20\.bin"):
+            manifest.make(data, deep=True)
+    (data / "away").rename(data / "deep/er/20.bin")
+    assert "1 files have other bytes than before" in manifest.make(data, deep=True).notes[0]
 
 
 def test_a_file_that_changes_meanwhile_is_no_manifest(data, monkeypatch):
