@@ -146,15 +146,16 @@ def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequ
         finally:
             idle.put(child)
 
-    threads, todo, waiting = ThreadPoolExecutor(len(children)), iter(tasks), deque[Future[Outcome]]()
+    threads, waiting = ThreadPoolExecutor(len(children)), deque[Future[Outcome]]()
     with contextlib.ExitStack() as leaving:
         leaving.callback(threads.shutdown, cancel_futures=True)
         for child in children:
             leaving.callback(child.end)  # before that: no thread waits for one then
-        while True:
-            waiting.extend(threads.submit(run, task) for task in islice(todo, 2 * len(children) - len(waiting)))
-            if not waiting:
-                return
+        for task in tasks:  # the next may be long in coming: what is done by then is handed on
+            waiting.append(threads.submit(run, task))
+            while waiting and (waiting[0].done() or len(waiting) == 2 * len(children)):
+                yield waiting.popleft().result()
+        while waiting:
             yield waiting.popleft().result()
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -151,6 +151,34 @@ def test_several_children_give_the_same_outcomes_in_the_same_order():
     here, there = run(*tasks), run(*tasks, workers=2)
     assert [done(o) for o in there] == [done(o) for o in here] == [["a", "b"], ["c"], ["d", "e"]]
     assert [[d.item for d in o.deaths] for o in there] == [["segfault"], [], []]
+
+
+def test_what_is_done_is_handed_on_before_the_next_task_is_asked_for(monkeypatch):
+    class AtOnce:
+        def __init__(self, threads):
+            pass
+
+        def submit(self, function, task):
+            future = Future()
+            future.set_result(function(task))
+            return future
+
+        def shutdown(self, **_):
+            pass
+
+    handed, seen = [], []
+
+    def tasks():
+        for number in range(5):
+            seen.append(len(handed))
+            yield {"items": [number]}
+
+    monkeypatch.setattr(parallel, "ThreadPoolExecutor", AtOnce)
+    child = SimpleNamespace(run=lambda function, task: (task["items"], None), end=lambda: None)
+    for outcome in parallel._on_children("any", tasks(), [child, child]):
+        handed.append(outcome.payloads)
+    assert handed == [[[number]] for number in range(5)]
+    assert seen == [0, 1, 2, 3, 4]
 
 
 def test_a_scheduler_that_does_not_answer_is_said(monkeypatch):
