@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
+from datacheck.aligned import empty
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -120,7 +122,7 @@ def digest_sample(fields: Iterable[tuple[str, np.ndarray[Any, Any]]]) -> int:
 def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
     """Return the `Digester` of the first `size` bytes of a file, or of all where it has fewer; more may follow."""
     hasher = Digester()
-    view = memoryview(bytearray(min(size, _READ)))  # one for all pieces: fresh memory takes longer than the digest
+    view = empty([min(size, _READ)], np.uint8).data  # one for all: fresh memory takes longer than the digest
     with Path(path).open("rb", buffering=0) as file:
         while size and (got := file.readinto(view[:size])):
             hasher.update(view[:got])
@@ -131,10 +133,9 @@ def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
 def digest_file(path: str | os.PathLike[str], beat: Callable[[], object] | None = None) -> str:
     """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces; `beat` is called after each."""
     hasher = xxhash.xxh3_128()
-    buffer = bytearray(_READ)
-    view = memoryview(buffer)
+    view = empty([_READ], np.uint8).data
     with Path(path).open("rb", buffering=0) as file:
-        while size := file.readinto(buffer):
+        while size := file.readinto(view):
             hasher.update(view[:size])
             if beat is not None:
                 beat()

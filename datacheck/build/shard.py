@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from datacheck.aligned import empty
 from datacheck.cache import layout
 from datacheck.digest import canonical_json, digest_sample
 from datacheck.sample import ArraySpec, Block, Column
@@ -33,7 +34,7 @@ class Room:
         """Return an uninitialised array; an earlier one of the same name is no longer valid."""
         size = prod(shape) * dtype.itemsize
         if name not in self._kept or len(self._kept[name]) < size:
-            self._kept[name] = np.empty(size, np.uint8)
+            self._kept[name] = empty([size], np.uint8)
         return self._kept[name][:size].view(dtype).reshape(shape)
 
 

@@ -43,3 +43,12 @@ def cut(values: Array, lengths: Array) -> list[bytes]:
     """Return the bytes of each text of texts that lie one behind the other."""
     whole, ends = values.tobytes(), np.cumsum(lengths).tolist()
     return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+
+
+def chunks_of(starts: Array, lengths: Array, chunk: int) -> Array:
+    """Return the inner chunks that rows [starts[i], starts[i] + lengths[i]) lie in, some of them twice."""
+    first, last = starts // chunk, (starts + lengths - 1) // chunk
+    counts = np.where(lengths > 0, last - first + 1, 0)
+    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    found: Array = np.repeat(first, counts) + inside
+    return found

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from datacheck.aligned import empty
 from datacheck.cache.addresses import Range
 from datacheck.cache.layout import Grid
 from datacheck.cache.store import Store
@@ -66,7 +67,7 @@ class MappedRows:
                     span.place(g * stride, length, file.fileno())
         dtype = np.dtype(grid.dtype).newbyteorder("<")
         self._span, self._bytes = span, np.asarray(span)
-        self._stride, self._chunks = stride, grid.chunks_per_shard
+        self._stride, self._chunks, self._chunk_bytes = stride, grid.chunks_per_shard, grid.chunk_bytes
         shape = (len(files), grid.shard, *grid.item)
         item = np.empty(grid.item, dtype).strides
         self._shards: Array = np.ndarray(shape, dtype, self._bytes, strides=(stride, grid.row_bytes, *item))
@@ -98,8 +99,8 @@ class MappedRows:
     def chunk(self, number: int) -> Any:
         """See `Rows`."""
         g, j = divmod(number, self._chunks)
-        start = g * self._stride + j * self._grid.chunk_bytes
-        return self._bytes[start : start + self._grid.chunk_bytes]
+        start = g * self._stride + j * self._chunk_bytes
+        return self._bytes[start : start + self._chunk_bytes]
 
     def will_need(self, chunks: Array) -> None:
         """Have inner chunks, in ascending order, read ahead together: a copy would wait for one after the other."""
@@ -151,8 +152,8 @@ class ReadRows:
     def chunk(self, number: int) -> Any:
         """See `Rows`."""
         g, j = divmod(number, self._grid.chunks_per_shard)
-        raw = bytearray(self._grid.chunk_bytes)
-        self._read(g, j * self._grid.chunk_bytes, memoryview(raw))
+        raw = empty([self._grid.chunk_bytes], np.uint8)
+        self._read(g, j * self._grid.chunk_bytes, raw.data)
         return raw
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from datacheck.aligned import empty
 from datacheck.cache.problem import evicted
 from datacheck.digest import digest_file
 from datacheck.errors import CorruptionError, DatacheckError, StorageError
@@ -159,7 +160,7 @@ class Folder:
     def parts(self, wanted: Sequence[tuple[str, int, int]]) -> Iterator[memoryview]:
         """See `Store`."""
         for path, start, size in wanted:
-            view = memoryview(bytearray(size))
+            view = empty([size], "uint8").data
             self.read_into(path, start, view)
             yield view
 
@@ -185,7 +186,10 @@ class Folder:
                         if entry.is_dir(follow_symlinks=False):
                             folders.append(f"{path}/")
                             continue
-                        mode = entry.stat(follow_symlinks=False)
+                        try:
+                            mode = entry.stat(follow_symlinks=False)
+                        except OSError as error:
+                            raise self._refused(path, error) from error
                         found.append((path, mode.st_size if stat.S_ISREG(mode.st_mode) else -1))
             except OSError as error:  # removed at this moment, or a folder that may not be listed or entered
                 raise self._refused(inside, error) from error

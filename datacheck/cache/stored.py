@@ -15,11 +15,13 @@ from weakref import proxy
 import google_crc32c
 import numpy as np
 
+from datacheck.aligned import empty
 from datacheck.cache import layout
 from datacheck.cache.alongside import alongside
 from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN
 from datacheck.cache.documents import foreign_grid
+from datacheck.cache.indices import chunks_of
 from datacheck.cache.layout import Grid
 from datacheck.cache.maps import ForeignRows, HeldRows, MappedRows, ReadRows, Rows
 from datacheck.cache.place import Place
@@ -32,7 +34,7 @@ Array = np.ndarray[Any, Any]
 
 _OPEN_FILES = 128  # of one array that is read and not mapped
 _ALONGSIDE = 16  # requests for indices
-_CHECKED = 1 << 20  # bytes that are digested while they still lie in a core's own cache
+_CHECKED = 1 << 22  # bytes that are digested while they still lie in a near cache
 _FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
 
 
@@ -204,7 +206,7 @@ class StoredArray:
             UsageError: `out` is of another shape or dtype, or not C-contiguous.
         """
         shape = (*shape, *self.grid.item)
-        out = np.empty(shape, self.dtype) if out is None else out
+        out = empty(shape, self.dtype) if out is None else out
         if out.shape != shape or out.dtype != self.dtype or not out.flags.c_contiguous:
             msg = f"{self.path}: out is {out.dtype} {list(out.shape)}; contiguous {self.dtype} {list(shape)} is wanted"
             raise UsageError(msg)
@@ -228,7 +230,7 @@ class StoredArray:
         return out
 
     def _take_checked(self, indices: Array, out: Array) -> None:
-        """Copy rows some at a time, so that they lie in a core's own cache when their chunks are digested."""
+        """Copy rows some at a time, so that they lie in a near cache when their chunks are digested."""
         rows, chunk, numbers, found = self.rows, self.grid.chunk, [], []
         step = max(1, _CHECKED // max(1, self.grid.row_bytes))
         self._read_ahead(indices // chunk)
@@ -253,7 +255,7 @@ class StoredArray:
         rows = self.rows
         if isinstance(rows, ChunkRows):
             return rows.spans(starts, lengths, out, at)
-        due = self._due(_chunks(starts, lengths, self.grid.chunk)) if self._checks else starts[:0]
+        due = self._due(chunks_of(starts, lengths, self.grid.chunk)) if self._checks else starts[:0]
         order = np.argsort(starts, kind="stable")  # neighbours lie in one chunk, and read-ahead helps
         ordered = zip(*(some[order].tolist() for some in (starts, lengths, at)), strict=True)
         if due.size:
@@ -265,17 +267,23 @@ class StoredArray:
         return None
 
     def _spans_checked(self, ordered: Iterable[tuple[int, int, int]], out: Array) -> None:
-        """Copy (start, length, to), by start, in pieces that lie in a core's own cache when they are digested."""
-        rows, chunk, last, numbers, found = self.rows, self.grid.chunk, -1, [], []
-        piece = max(1, _CHECKED // max(1, self.grid.chunk_bytes)) * chunk
+        """Copy (start, length, to), by start, in pieces that are digested while they lie in a near cache.
+
+        Notes:
+            Copying brings bytes from afar faster than digesting does: of a chunk had whole the copy is digested.
+        """
+        rows, chunk, size, last, numbers, found = self.rows, self.grid.chunk, self.grid.chunk_bytes, -1, [], []
+        piece, copied = max(1, _CHECKED // max(1, size)) * chunk, out.reshape(-1).view(np.uint8).data
         for start, length, to in ordered:
-            low, stop = start, start + length
+            low, stop, zero = start, start + length, (to - start) * self.grid.row_bytes
             while low < stop:
                 high = min(stop, (low // piece + 1) * piece)
                 end = (high - 1) // chunk
                 numbers.append(self._due(np.arange(max(last + 1, low // chunk), end + 1)))
-                found.append(digests64(map(rows.chunk, numbers[-1].tolist())))
                 rows.span(low, high, out[to + low - start : to + high - start])
+                whole = range(-(-low // chunk), high // chunk)
+                parts = ((zero + n * size, n) for n in numbers[-1].tolist())
+                found.append(digests64([copied[at : at + size] if n in whole else rows.chunk(n) for at, n in parts]))
                 low, last = high, max(last, end)
         self._compare(np.concatenate(numbers), np.concatenate(found))
 
@@ -291,14 +299,14 @@ class StoredArray:
             if self._checks:
                 self._check(np.arange(start // self.grid.chunk, (stop - 1) // self.grid.chunk + 1))
             return self.rows.view(start, stop)
-        out: Array = np.empty((max(0, stop - start), *self.grid.item), self.dtype)
+        out = empty((max(0, stop - start), *self.grid.item), self.dtype)
         self.spans(starts, lengths, out, np.zeros(1, np.int64))
         out.flags.writeable = False
         return out
 
     def all(self) -> Array:
         """Return a whole table (an array of one shard), copied."""
-        out, rows = np.empty(self.grid.shape, self.dtype), self.grid.shape[0]
+        out, rows = empty(self.grid.shape, self.dtype), self.grid.shape[0]
         self.spans(np.zeros(1, np.int64), np.array([rows]), out, np.zeros(1, np.int64))
         if isinstance(self.rows, MappedRows):
             self.rows.forget()  # there is a copy now
@@ -306,7 +314,7 @@ class StoredArray:
 
     def unchecked(self) -> Array:
         """Return a whole table without a check: for messages about damage only."""
-        out = np.empty(self.grid.shape, self.dtype)
+        out = empty(self.grid.shape, self.dtype)
         if len(out):
             self.rows.span(0, len(out), out)
         return out
@@ -385,12 +393,3 @@ class StoredArray:
         field = layout.field_name(self.path) if self.path.startswith("fields/") else ""
         what = f"chunk {j}: {is_now or 'it does not decompress'}"
         return Problem(f"{self.path}/{self.grid.shard_file(g)}", what, field, g, samples)
-
-
-def _chunks(starts: Array, lengths: Array, chunk: int) -> Array:
-    """Return the inner chunks that rows [starts[i], starts[i] + lengths[i]) lie in, some of them twice."""
-    first, last = starts // chunk, (starts + lengths - 1) // chunk
-    counts = np.where(lengths > 0, last - first + 1, 0)
-    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    found: Array = np.repeat(first, counts) + inside
-    return found

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.aligned import empty
 from datacheck.digest import Digester, digest_bytes
 from datacheck.errors import FormatError
 from datacheck.formats.base import HEAD_BYTES, Format, Hint, Table, format_of, open_container, parse_container
@@ -97,7 +98,7 @@ class Opener:
         alike = room is None or (room.dtype == table.dtype and len(room) == table.columns)
         if room is None or not alike or room.shape[1] - self._filled < table.rows:
             rows = self._together // table.dtype.itemsize if alike else 0
-            room = np.empty((table.columns, max(rows, table.rows)), table.dtype)
+            room = empty((table.columns, max(rows, table.rows)), table.dtype)
             self._room, self._filled = room, 0
         return room[:, self._filled : self._filled + table.rows]
 
@@ -163,7 +164,7 @@ def _read_planes(file: int, table: Table, planes: Array) -> str:
     digester.update(os.read(file, table.start))
     width = table.columns * table.dtype.itemsize
     step = max(1, _PIECE_BYTES // width)
-    piece = np.empty((min(step, table.rows), table.columns), table.dtype)
+    piece = empty((min(step, table.rows), table.columns), table.dtype)
     for start in range(0, table.rows, step):
         rows = piece[: table.rows - start]
         view = memoryview(rows.data).cast("B")

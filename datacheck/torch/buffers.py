@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from datacheck.aligned import empty
+
 Array = np.ndarray[Any, Any]
 Memory: TypeAlias = Callable[[str, tuple[int, ...], str], torch.Tensor]
 
@@ -51,7 +53,7 @@ class Buffers:
         home = self._free.setdefault(name, deque(maxlen=self._spare))
         memory = _taken(home, wanted)
         if memory is None:
-            memory = np.empty(int(wanted * _ROOM), np.uint8)
+            memory = empty([int(wanted * _ROOM)], np.uint8)
         lent: Array = np.asarray(_Lent(memory, home))
         return torch.from_numpy(lent[:wanted].view(dtype).reshape(shape))
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from build import ITEM, SCHEMA, write_data
 
+from datacheck.aligned import empty
 from datacheck.cache.store import Folder
 from datacheck.cache.verify import verify
 from datacheck.pipeline import build
@@ -35,7 +36,7 @@ def read_all(folder: Path) -> None:
     sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
     def read(path: Path) -> None:
-        buffer = bytearray(READ)
+        buffer = empty([READ], "uint8").data
         with path.open("rb", buffering=0) as file:
             while file.readinto(buffer):
                 pass

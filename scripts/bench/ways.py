@@ -19,6 +19,7 @@ import numpy as np
 from flat import Data, Items, checksum, drop, fetched, paced
 from torch.utils.data import DataLoader
 
+from datacheck.aligned import empty
 from datacheck.torch import CachedDataset, CachedLoader, collate_ragged
 
 BATCH = 64
@@ -39,7 +40,7 @@ def limit(data: Data, buffers: int) -> Reader:
     """Return what copies each item out of the maps into buffers, one after the other."""
     maps = data.maps()
     most = BATCH * int(data.steps or data.lengths.max())
-    outs = [{n: np.empty((most, *m.shape[1:]), m.dtype) for n, m in maps.items()} for _ in range(buffers)]
+    outs = [{n: empty((most, *m.shape[1:]), m.dtype) for n, m in maps.items()} for _ in range(buffers)]
     turns = itertools.cycle(outs)
 
     def copied(asked: Asked) -> dict[str, Any]:
