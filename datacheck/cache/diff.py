@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
@@ -17,6 +18,8 @@ from datacheck.sample import ArraySpec
 Array = np.ndarray[Any, Any]
 Codes = tuple[str, ...]
 
+_AT_ONCE = 1 << 20  # values
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -27,7 +30,7 @@ class Change:
         after: its shape in the second cache; None where the sample lacks it there.
         values: how many values have other bytes; 0 where the shapes differ.
         largest: the largest difference of those that are finite in both; None where none is, and of bool and text.
-        relative: the largest ratio of such a difference to the larger of both values.
+        relative: the largest ratio of such a difference to the larger magnitude of both values, at most 2.
         first: where the first of these values is; () where the shapes differ.
     """
 
@@ -181,15 +184,25 @@ def change(x: Array | None, y: Array | None, *, number: bool) -> Change | None:
 
 def _largest(x: Array, y: Array) -> tuple[float | None, float | None]:
     """Return the largest difference of values that are finite in both, and the largest one relative to the values."""
+    parts = [slice(start, start + _AT_ONCE) for start in range(0, len(x), _AT_ONCE)]  # wide numbers need much memory
+    found = [some for part in parts if (some := _apart(x[part], y[part])) is not None]
+    if not found:
+        return None, None
+    apart, share = (max(some) for some in zip(*found, strict=True))
+    return min(apart, sys.float_info.max), share  # it has no larger number
+
+
+def _apart(x: Array, y: Array) -> tuple[float, float] | None:
+    """Return `_largest` of some values; None where none is finite in both."""
     if x.dtype.kind in "iu":  # modulo 2**64 exact, where float64 would not tell 2**62 from its neighbour
         apart = (np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).astype(np.float64)
         return float(apart.max()), float((apart / np.maximum(np.abs(x.astype(float)), np.abs(y.astype(float)))).max())
-    wide = np.complex128 if x.dtype.kind == "c" else np.float64
     both = np.isfinite(x) & np.isfinite(y)
     if not both.any():
-        return None, None
+        return None
+    wide = np.clongdouble if x.dtype.kind == "c" else np.longdouble  # the largest float64 may be apart by twice that
     with np.errstate(all="ignore"):
         x, y = x[both].astype(wide), y[both].astype(wide)
         apart, size = np.abs(x - y), np.maximum(np.abs(x), np.abs(y))
-        share = np.divide(apart, size, out=np.zeros(len(apart)), where=size > 0)  # 0.0 and -0.0 are not apart
-    return float(apart.max()), float(share.max())
+        share = np.divide(apart, size, out=np.zeros_like(apart), where=size > 0)  # 0.0 and -0.0 are not apart
+        return float(apart.max()), float(share.max())

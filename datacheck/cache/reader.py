@@ -204,7 +204,7 @@ class Cache:
         if dim is None:
             found: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[0, ...]  # an array, also of one number
             return found
-        start, length = (int(some[0]) for some in self.row_table(dim, numbers))
+        start, length = (int(some[0]) for some in self._row_table(dim, numbers))
         return array.view(start, start + length)
 
     def gather_steps(
@@ -230,7 +230,7 @@ class Cache:
             CorruptionError: what is stored is not what was written, or a step is asked for that is not there.
         """
         dim, array = self._dim(field), self._arrays[layout.field_path(field)]
-        start, size = self.row_table(dim, self._numbers(indices))
+        start, size = self._row_table(dim, self._numbers(indices))
         if (at < 0).any() or (at >= size).any():
             self._place.fail(f"rows/{dim}: an episode is shorter than it was")
         asked = at[:, None] + offsets
@@ -282,10 +282,9 @@ class Cache:
         """Return the origins of samples as JSON texts."""
         return self._table_texts("origin", layout.ORIGIN_DIM, indices)
 
-    def row_table(self, dim: str, numbers: Array | None = None) -> tuple[Array, Array]:
-        """Return start and length of the rows of samples along a dimension, int64 (samples) each; of all for None."""
-        arrays = [self._arrays[layout.rows_path(dim, what)] for what in ("start", "length")]
-        start, length = (array.all() if numbers is None else array.take(numbers) for array in arrays)
+    def row_table(self, dim: str) -> tuple[Array, Array]:
+        """Return the whole row table of a dimension: start and length, int64 (samples) each."""
+        start, length = (self._arrays[layout.rows_path(dim, what)].all() for what in ("start", "length"))
         return start, length
 
     def digests(self, indices: Indices) -> Array:
@@ -373,20 +372,22 @@ class Cache:
     def _numbers(self, indices: Indices) -> Array:
         numbers = sample_numbers(indices)
         if not (numbers.view(np.uint64) < len(self)).all():  # those below 0 are large ones
-            asked = f"{numbers.min()} to {numbers.max()}"
-            msg = f"{self.path}: sample numbers go from 0 to {len(self) - 1}; asked for {asked}"
+            msg = f"{self.path}: samples are 0 to {len(self) - 1}; asked for {numbers.min()} to {numbers.max()}"
             raise IndexError(msg)
         return numbers
 
+    def _row_table(self, dim: str, numbers: Array) -> tuple[Array, Array]:
+        start, length = (self._arrays[layout.rows_path(dim, what)].take(numbers) for what in ("start", "length"))
+        return start, length
+
     def _rows(self, path: str, dim: str, numbers: Array, out: Array | None = None) -> tuple[Array, Array]:
-        array = self._arrays[path]
-        start, length = self.row_table(dim, numbers)
+        array, (start, length) = self._arrays[path], self._row_table(dim, numbers)
         array.check_bounds(start, length)
-        ends = np.cumsum(length)
-        values = array.room(out, (int(ends[-1]) if len(ends) else 0,))
+        at = np.cumsum(length) - length
+        values = array.room(out, (int(length.sum()),))
         first = runs(start, length, array.grid.shard)
-        at = ends - length
-        array.spans(start[first], np.add.reduceat(length, first) if first.size else length, values, at[first])
+        together = np.add.reduceat(length, first) if first.size else length
+        array.spans(start[first], together, values, at[first])
         return values, length
 
     def _table_texts(self, what: str, dim: str, indices: Indices, decode: Callable[[bytes], Any] = _text) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import numpy as np
 from datacheck.cache import layout
 from datacheck.cache.columns import blocks, column, sample_bytes
 from datacheck.cache.damage import Damage, changed
+from datacheck.cache.documents import parsed
 from datacheck.cache.indices import cut
 from datacheck.cache.manifest import OUTSIDE, Manifest, content_root, read_manifest
 from datacheck.cache.problem import Problem
@@ -197,8 +197,8 @@ def _dense(cache: Cache, dim: str) -> Iterator[Problem]:
 def _named(cache: Cache, store: Store) -> Iterator[Problem]:
     """Check the key against the inputs that it is a digest of, and the folder's name against the key."""
     try:
-        key = digest_bytes(canonical_json(json.loads(store.read(layout.INPUTS))["said"]))[:_KEY_DIGITS]
-    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        key = digest_bytes(canonical_json(parsed(store.read(layout.INPUTS))["said"]))[:_KEY_DIGITS]
+    except (FileNotFoundError, ValueError, LookupError, TypeError, RecursionError):
         yield _of_all(cache, layout.INPUTS, "does not say what the key is a digest of")
         return
     if key != cache.root.key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from datacheck.cache import layout, open_cache
-from datacheck.cache.diff import Change, diff
+from datacheck.cache.diff import Change, change, diff
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
 from tests.cache.make import make_cache
@@ -80,10 +81,10 @@ def test_a_diff_is_that_of_two_dictionaries(one, other, k, j):
     assert found.verdicts == {key: pair for key, pair in verdicts.items() if pair[0] != pair[1]}
     assert found.fields == {}
     for key, of in found.changed.items():
-        for name, change in of.items():
+        for name, told in of.items():
             x, y = has(one, key, name), has(other, key, name)
-            assert change.before == (None if x is None else x.shape)
-            assert change.after == (None if y is None else y.shape)
+            assert told.before == (None if x is None else x.shape)
+            assert told.after == (None if y is None else y.shape)
     assert bool(found) == bool(wanted or found.added or found.removed or found.verdicts)
 
 
@@ -122,6 +123,32 @@ def test_whole_numbers_and_text(tmp_path):
 def test_large_whole_numbers_are_not_rounded_before_they_are_compared(tmp_path, x, y, largest, relative):
     one, two = (rows_of(tmp_path / name, np.array([value], "<i8")) for name, value in (("a", x), ("b", y)))
     assert diff(one, two).changed["k"] == {"rows": Change((1,), (1,), 1, largest, relative, (0,))}
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "largest", "relative"),
+    [
+        (-1.7e308, 1.7e308, sys.float_info.max, 2.0),
+        (5e-324, 1e-323, 5e-324, 0.5),
+        (3 - 4j, 0j, 5.0, 1.0),
+        (-1.7e308 * (1 + 1j), 1.7e308 * (1 + 1j), sys.float_info.max, 2.0),
+    ],
+)
+def test_the_largest_numbers_there_are_have_a_finite_difference(x, y, largest, relative):
+    found = change(*(np.array([0, value]) for value in (x, y)), number=True)
+    assert found == Change((2,), (2,), 1, largest, pytest.approx(relative, rel=1e-15), (1,))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_values_are_held_together_in_parts_and_the_worst_of_all_is_told(monkeypatch, dtype):
+    monkeypatch.setattr("datacheck.cache.diff._AT_ONCE", 3)
+    x, y = np.full(10, 8, dtype), np.full(10, 7, dtype)
+    x[2:6] = y[2:6]
+    y[8] = 2  # the differing ones are 8 and 7 but for one: 8 and 2
+    assert change(x, y, number=True) == Change((10,), (10,), 6, 6.0, 0.75, (0,))
+    if dtype == "float32":
+        x[6:] = np.nan  # and a part of which nothing is finite
+        assert change(x, y, number=True) == Change((10,), (10,), 6, 1.0, 0.125, (0,))
 
 
 def rows_of(place, rows):

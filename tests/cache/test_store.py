@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -105,6 +106,24 @@ def test_a_folder_lists_everything_and_marks_what_is_no_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     listed = list(Folder(tmp_path).files())
     assert listed == [("a", 0), ("b.json", 1), ("b/x", 3), ("link", -1), ("pipe", -1), ("place", -1)]
+
+
+def test_a_file_that_goes_while_a_folder_is_listed_is_named(tmp_path, monkeypatch):
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/x").write_bytes(b"x")
+    listed = os.scandir
+
+    def scandir(path):
+        if not str(path).endswith("b/"):
+            return listed(path)
+        with listed(path) as entries:
+            found = list(entries)
+        (tmp_path / "b/x").unlink()
+        return nullcontext(found)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(StorageError, match=r"b/x: No such file or directory"):
+        list(Folder(tmp_path).files())
 
 
 def test_a_folder_may_be_as_deep_as_paths_are_long(tmp_path):

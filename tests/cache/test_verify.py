@@ -125,6 +125,16 @@ def test_what_is_no_cache_is_a_wrong_request(tmp_path):
         verify(tmp_path)
 
 
+def test_inputs_that_are_nested_too_deep_are_told(cache):
+    root = verify_root(cache)
+    (cache / "inputs.json").write_text('{"said": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    remade(cache, root)
+    assert [(p.file, p.what) for p in verify(cache)] == [("inputs.json", "does not say what the key is a digest of")]
+    (cache / "inputs.json").write_text('{"said": ' + "[" * 600 + "]" * 600 + "}")
+    remade(cache, root)
+    assert {p.file for p in verify(cache)} == {"inputs.json"}
+
+
 def verify_root(cache):
     from datacheck.cache.manifest import read_manifest
 
