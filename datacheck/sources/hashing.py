@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datacheck.aligned import empty
 from datacheck.cpus import usable_cpus
 from datacheck.digest import Digester, digest_raw
 from datacheck.errors import DatacheckError, StorageError
@@ -262,8 +263,8 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
         refused (path, reason).
     """
     root, roots = task["root"], task["roots"]
-    buffer = bytearray(_BUFFER)  # one for all: fresh memory for each file takes longer than its digest
-    buffers, view = (buffer,), memoryview(buffer)
+    view = empty([_BUFFER], np.uint8).data  # one for all: fresh memory for each file takes longer than its digest
+    buffers = (view,)
     digests, numbers, refused = bytearray(), array("q"), []
     for number, path in enumerate(task["items"]):
         beat(number)

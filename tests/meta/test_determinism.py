@@ -15,6 +15,7 @@ SORTED = {  # where the order of a listing is put right, or does not matter
     "listing.py": LISTINGS, "base.py": {"glob"}, "find.py": {"iterdir"}, "store.py": {"scandir"},
     "staging.py": LISTINGS, "finish.py": {"walk"}, "export.py": {"iterdir", "walk", "glob"},
     "gc.py": {"scandir", "walk"}, "shards.py": {"scandir"}, "lerobot.py": {"glob"},
+    "stores.py": {"scandir"},
 }  # fmt: skip
 
 

@@ -145,7 +145,7 @@ def test_a_file_that_many_samples_use_is_digested_once(folder, monkeypatch):
 
     calls = []
     real = listing.digest_file
-    monkeypatch.setattr(listing, "digest_file", lambda path: calls.append(str(path)) or real(path))
+    monkeypatch.setattr(listing, "digest_file", lambda path, *more: calls.append(str(path)) or real(path, *more))
     worker._digest.cache_clear()
     schema = make_schema({"x": {}, "mesh": {"file": "mesh.npz"}}, samples={"files": "{id:[abc]}.npy"})
     np.savez(folder / "mesh.npz", np.zeros(3))
