@@ -151,9 +151,9 @@ def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequ
         leaving.callback(threads.shutdown, cancel_futures=True)
         for child in children:
             leaving.callback(child.end)  # before that: no thread waits for one then
-        for task in tasks:  # the next may be long in coming: what is done by then is handed on
+        for task in tasks:  # the next may be long in coming
             waiting.append(threads.submit(run, task))
-            while waiting and (waiting[0].done() or len(waiting) == 2 * len(children)):
+            if waiting[0].done() or len(waiting) == 2 * len(children):  # no more, or children wait for the caller
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 
 _OPEN_FILES = 128  # of one array that is read and not mapped
 _ALONGSIDE = 16  # requests for indices
-_CHECKED = 1 << 22  # bytes that are digested while they still lie in a near cache
+_CHECKED = 1 << 23  # bytes that are digested while they still lie in a near cache
 _FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
 
 
@@ -242,7 +242,8 @@ class StoredArray:
             rows.take(some, to)
             if chunk == 1:
                 numbers.append(some)
-                found.append(digests64(list(to)))
+                raw, size = to.reshape(-1).view(np.uint8).data, self.grid.row_bytes
+                found.append(digests64([raw[i * size : (i + 1) * size] for i in range(len(to))]))
         self._compare(np.concatenate(numbers), np.concatenate(found))
 
     def spans(self, starts: Array, lengths: Array, out: Array, at: Array) -> None:

@@ -258,6 +258,17 @@ def test_always_sees_damage_that_comes_later(made):
         always.gather("cloud", [0])
 
 
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+@pytest.mark.parametrize("verify", ["touch", "always"])
+def test_a_truth_that_is_neither_0_nor_1_is_damage(tmp_path, io, verify):
+    """NumPy makes 1 of it wherever it makes a scalar of it."""
+    folder = make_cache(tmp_path, {"on": ArraySpec("bool", ())}, [{"on": True}, {"on": False}], k=1)
+    assert open_cache(folder, verify=verify, io=io).gather("on", [1, 0]).tolist() == [False, True]
+    (file := folder / "fields/on/c.0").write_bytes(b"\3" + file.read_bytes()[1:])
+    with pytest.raises(CorruptionError, match="fields/on"):
+        open_cache(folder, verify=verify, io=io).gather("on", [0])
+
+
 @pytest.mark.parametrize("verify", ["touch", "always"])
 @pytest.mark.parametrize("some", [1, 4096, 20_000, 1 << 20])
 def test_rows_that_are_copied_and_checked_in_pieces_are_whole_and_damage_is_seen(tmp_path, monkeypatch, verify, some):
