@@ -15,7 +15,7 @@ from datacheck.cli.scan import root_option
 
 if TYPE_CHECKING:
     from datacheck.repro.compare import Comparison
-    from datacheck.repro.trees import TreeDiff
+    from datacheck.repro.data.trees import TreeDiff
 
 _FIELDS_SHOWN = 4
 

@@ -16,7 +16,7 @@ import click
 from datacheck.cli.lazy import LazyGroup
 
 if TYPE_CHECKING:
-    from datacheck.repro.facts import Row
+    from datacheck.repro.check.facts import Row
 
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "bisect": ("repro_bisect", "Turn one switch at a time and say at which step the training parts from what it was."),
@@ -135,7 +135,7 @@ def _check_output(path: Path) -> None:
 
 def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
     from datacheck.report.words import clean
-    from datacheck.repro.native import unowned
+    from datacheck.repro.environment.native import unowned
 
     said = found["capture"]
     counts = {name: len(said[name]) for name in ("packages", "native", "code") if "missing" not in said[name]}
@@ -163,7 +163,7 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
         limit = request["seconds"] + _GRACE if request["seconds"] and script else None
         try:
             run = subprocess.run(
-                [*python, "-m", "datacheck.repro.inside", asked, *words], env=own_environment(), check=False,
+                [*python, "-m", "datacheck.repro.trials.inside", asked, *words], env=own_environment(), check=False,
                 timeout=limit, stdout=sys.stderr.fileno() if quiet else None,
             )  # fmt: skip
         except OSError as error:

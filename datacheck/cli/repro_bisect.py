@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from datacheck.repro.bisect import Bisection, Row
+    from datacheck.repro.trials.bisect import Bisection, Row
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -37,7 +37,7 @@ def bisect(
     could not be run.
     """
     from datacheck.cli.repro import command_of, own_environment
-    from datacheck.repro.bisect import Switch, Training, bisect
+    from datacheck.repro.trials.bisect import Switch, Training, bisect
 
     switches = [Switch.parse(text) for text in given]
     python, words = command_of(script)

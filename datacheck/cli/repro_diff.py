@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from datacheck.repro.noise import Noise, Spread
-    from datacheck.repro.rundiff import RunDiff
-    from datacheck.repro.runs import Run
-    from datacheck.repro.sections import Section
+    from datacheck.repro.diff.noise import Noise, Spread
+    from datacheck.repro.diff.rundiff import RunDiff
+    from datacheck.repro.diff.sections import Section
+    from datacheck.repro.runs.read import Run
 
 _SHOWN = 3  # of a section, so that all of it fits on a screen
 _WARNINGS = 6
@@ -51,7 +51,7 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
     if len(runs) != 2:
         msg = "two runs are compared: datacheck repro diff A B. Of repeats: datacheck repro diff A1 A2 A3 -- B"
         raise click.UsageError(msg, ctx)
-    from datacheck.repro.rundiff import diff_runs
+    from datacheck.repro.diff.rundiff import diff_runs
 
     found = diff_runs(*runs, ignore=ignore)
     _print(found.as_json(), told(found), form)
@@ -60,7 +60,7 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
 
 
 def _against(ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[str, ...], form: str) -> None:
-    from datacheck.repro.noise import noise_floor
+    from datacheck.repro.diff.noise import noise_floor
 
     found = noise_floor(runs, b, ignore=ignore)
     _print(found.as_json(), _noise(found), form)
@@ -105,7 +105,7 @@ def _run(run: Run) -> str:
 
 
 def _section(section: Section, *, head: bool) -> Iterator[str]:
-    from datacheck.repro.rundiff import short
+    from datacheck.repro.diff.rundiff import short
 
     if not section:
         said = f"not compared: {section.unknown}" if section.unknown else "same"

@@ -9,12 +9,12 @@ from typing import Any
 
 from datacheck.registry import resolve
 from datacheck.repro.capture import capture  # not lazily: a submodule of that name would hide the function
-from datacheck.repro.pin import pin
+from datacheck.repro.check.pin import pin
 
 _HOME = {
-    "LightningRecorder": "datacheck.repro.lightning",
-    "Recorder": "datacheck.repro.record",
-    "TrainerRecorder": "datacheck.repro.trainer",
+    "LightningRecorder": "datacheck.repro.runs.lightning",
+    "Recorder": "datacheck.repro.runs.record",
+    "TrainerRecorder": "datacheck.repro.runs.trainer",
 }
 
 __all__ = [*sorted(_HOME), "capture", "pin"]

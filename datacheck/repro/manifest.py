@@ -22,7 +22,7 @@ import orjson
 from datacheck import __version__, fsops
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import StorageError, UsageError
-from datacheck.repro.samples import Samples, digest_samples
+from datacheck.repro.data.samples import Samples, digest_samples
 
 if TYPE_CHECKING:
     from datacheck.finding import Progress
@@ -125,7 +125,7 @@ def make(
         ``.datacheck/manifests`` of the working folder, so that the next call hashes only what changed; also
         where this one ends because some file cannot be read or changes.
     """
-    from datacheck.repro import memory  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.repro.data import memory  # noqa: PLC0415  `datacheck.repro` is light
     from datacheck.sources import hashing  # noqa: PLC0415  as above
     from datacheck.sources.listing import target  # noqa: PLC0415  as above
 

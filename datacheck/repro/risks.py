@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from datacheck.errors import UsageError
-from datacheck.repro.facts import PROFILES, WORKSPACES, Facts, Row, version
-from datacheck.repro.risky import kernel_rows, library_rows, loader_rows, package_rows
+from datacheck.repro.check.facts import PROFILES, WORKSPACES, Facts, Row, version
+from datacheck.repro.check.risky import kernel_rows, library_rows, loader_rows, package_rows
 
 
 def judge(

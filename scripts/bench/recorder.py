@@ -23,7 +23,8 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from datacheck.repro import Recorder, tensors
+from datacheck.repro import Recorder
+from datacheck.repro.runs import tensors
 
 LIMIT = 0.03
 WIDTH = 512

@@ -25,6 +25,7 @@ FORBIDDEN = {
     "datacheck.pipeline": {"torch", "dask", "distributed"},
     "datacheck.repro.manifest": HEAVY,
     "datacheck.repro.compare": HEAVY,
+    "datacheck.repro.trials.bisect": HEAVY,
     "datacheck.sources.hashing": HEAVY
     | {"datacheck.schema", "datacheck.cache", "datacheck.parallel", "datacheck.repro"},
 }

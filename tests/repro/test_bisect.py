@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from datacheck.errors import UsageError
-from datacheck.repro.bisect import Bisection, Row, Switch, Training, bisect
-from datacheck.repro.flips import FLIPS, with_workers
+from datacheck.repro.trials.bisect import Bisection, Row, Switch, Training, bisect
+from datacheck.repro.trials.flips import FLIPS, with_workers
 
 COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro", "bisect"]
 SCRIPT = """

@@ -17,9 +17,9 @@ import xxhash
 from datacheck.cache.find import find_caches
 from datacheck.repro import capture as capture_here
 from datacheck.repro import manifest
-from datacheck.repro import native as native_module
 from datacheck.repro.capture import SECTIONS, differences
-from datacheck.repro.packages import Installed, installed
+from datacheck.repro.environment import native as native_module
+from datacheck.repro.environment.packages import Installed, installed
 
 LIBRARY = Path(find_spec("_bisect").origin)  # a small one that has a build id, whatever compiled it
 SAY = "\nimport json, sys, datacheck.repro\njson.dump(datacheck.repro.capture(), open(sys.argv[1], 'w'))\n"

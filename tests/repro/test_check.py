@@ -9,7 +9,7 @@ from copy import deepcopy
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.repro.facts import PROFILES
+from datacheck.repro.check.facts import PROFILES
 from datacheck.repro.risks import judge
 
 COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro"]

@@ -13,8 +13,9 @@ import pytest
 
 from datacheck.cli import main as cli
 from datacheck.errors import StorageError, UsageError
-from datacheck.repro import manifest, values
+from datacheck.repro import manifest
 from datacheck.repro.compare import compare, kind_of
+from datacheck.repro.data import values
 from datacheck.sample import ArraySpec
 from datacheck.schema.load import load_schema
 from tests.cache.make import make_cache

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from datacheck.repro import machine
+from datacheck.repro.environment import machine
 
 SMI = """#!/bin/sh
 case "$1" in --query-gpu=name,driver_version,*) ;; *) exit 9;; esac

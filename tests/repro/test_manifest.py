@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datacheck.errors import StorageError, UsageError
-from datacheck.repro import manifest, memory
+from datacheck.repro import manifest
+from datacheck.repro.data import memory
+from datacheck.repro.data.samples import Samples
 from datacheck.repro.manifest import Files, Manifest
-from datacheck.repro.samples import Samples
 from datacheck.schema.load import load_schema
 from datacheck.sources import hashing, listing, stores
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck.repro.rundiff import diff_runs
+from datacheck.repro.diff.rundiff import diff_runs
 
 FILES = 1000
 LIMIT_S = 200

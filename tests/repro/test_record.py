@@ -23,11 +23,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from datacheck.errors import UsageError
 from datacheck.repro import Recorder
-from datacheck.repro.resolved import resolved
-from datacheck.repro.rundiff import diff_runs
-from datacheck.repro.runs import read_run
-from datacheck.repro.tensors import digest_batch, fold
-from datacheck.repro.watch import Watch
+from datacheck.repro.diff.rundiff import diff_runs
+from datacheck.repro.runs.read import read_run
+from datacheck.repro.runs.resolved import resolved
+from datacheck.repro.runs.tensors import digest_batch, fold
+from datacheck.repro.runs.watch import Watch
 
 LIMIT_S = 200
 
@@ -308,7 +308,7 @@ def test_the_epoch_that_a_datacheck_sampler_packs_into_an_index_is_left_out():
     class Loader:
         batch_sampler = sampler
 
-    from datacheck.repro.watch import as_indices
+    from datacheck.repro.runs.watch import as_indices
 
     watch = Watch(Loader)
     list(sampler)

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
 
 from datacheck.repro import LightningRecorder, TrainerRecorder
-from datacheck.repro.rundiff import diff_runs
-from datacheck.repro.runs import read_run
+from datacheck.repro.diff.rundiff import diff_runs
+from datacheck.repro.runs.read import read_run
 
 LIMIT_S = 200
 

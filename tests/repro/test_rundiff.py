@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from datacheck.cli.repro_diff import diff as command
 from datacheck.errors import UsageError
-from datacheck.repro.noise import noise_floor
-from datacheck.repro.rundiff import diff_runs
-from datacheck.repro.steps import CAUSES
+from datacheck.repro.diff.noise import noise_floor
+from datacheck.repro.diff.rundiff import diff_runs
+from datacheck.repro.diff.steps import CAUSES
 from tests.repro.traces import environment, evaluation, make_run, start, step
 
 

@@ -14,10 +14,10 @@ from datacheck.digest import digest64
 from datacheck.errors import UsageError
 from datacheck.fsops import make_directory, write_file
 from datacheck.registry import require
-from datacheck.repro import tensors
-from datacheck.repro.resolved import resolved
-from datacheck.repro.runs import CONFIG, ENVIRONMENT, VERSION, trace_name
-from datacheck.repro.watch import Order, Watch, as_indices, count_unique
+from datacheck.repro.runs import tensors
+from datacheck.repro.runs.read import CONFIG, ENVIRONMENT, VERSION, trace_name
+from datacheck.repro.runs.resolved import resolved
+from datacheck.repro.runs.watch import Order, Watch, as_indices, count_unique
 
 
 class Recorder:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.repro.facts import PROFILES, WORKSPACES, version
+from datacheck.repro.check.facts import PROFILES, WORKSPACES, version
 
 
 def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:

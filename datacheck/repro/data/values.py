@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from datacheck.errors import DatacheckError
-from datacheck.repro.samples import items_of, task_of, values
+from datacheck.repro.data.samples import items_of, task_of, values
 
 if TYPE_CHECKING:
     from datacheck.cache.diff import Change
@@ -24,8 +24,8 @@ Array = np.ndarray[Any, Any]
 Told = dict[str, dict[str, Any]]  # by name of a file or key of a sample: what each field says
 
 MOST = 200  # files whose values are compared; of the others it is known that they differ
-_FILES = "datacheck.repro.values:compare_files"
-_ITEMS = "datacheck.repro.values:compare_items"
+_FILES = "datacheck.repro.data.values:compare_files"
+_ITEMS = "datacheck.repro.data.values:compare_items"
 
 
 def of_files(first: Listing, second: Listing, pairs: Sequence[tuple[str, str]]) -> Told:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datacheck.repro.doubts import evaluations, number, warnings_of
-from datacheck.repro.runs import Run, read_run
-from datacheck.repro.sections import of_start
+from datacheck.repro.diff.doubts import evaluations, number, warnings_of
+from datacheck.repro.diff.sections import of_start
+from datacheck.repro.runs.read import Run, read_run
 
 LEAST = 3  # repeats
 _SAME = {"config", "code", "packages", "native", "hardware", "flags", "data"}

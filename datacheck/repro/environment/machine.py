@@ -15,7 +15,7 @@ from typing import Any
 
 from datacheck.cpus import usable_cpus
 from datacheck.digest import digest_value
-from datacheck.repro.native import mapped
+from datacheck.repro.environment.native import mapped
 
 _SECONDS = 15.0
 _ASKED = (

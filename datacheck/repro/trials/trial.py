@@ -1,4 +1,4 @@
-"""``python -m datacheck.repro.trial``: runs a script for some steps with one switch turned, and writes their digests.
+"""``python -m datacheck.repro.trials.trial``: runs steps of a script with one switch turned, and writes their digests.
 
 What `Recorder` is told by a script is seen from outside here: batches where a DataLoader hands them out, losses where
 `backward` is called, gradients and weights in hooks of the optimizers.
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from datacheck import fsops
-from datacheck.repro import flips, tensors
-from datacheck.repro.inside import Finder, Watch, run
+from datacheck.repro.runs import tensors
+from datacheck.repro.trials import flips
+from datacheck.repro.trials.inside import Finder, Watch, run
 
 
 class Trial(Watch):

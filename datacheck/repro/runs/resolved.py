@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import canonical_json, digest_array, digest_bytes
-from datacheck.repro.process import credential
+from datacheck.repro.environment.process import credential
 
 _DEPTH = 64
 _SECRET = re.compile(  # not pad_token and its like, which are settings

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from datacheck.repro.doubts import evaluations, number, warnings_of
-from datacheck.repro.runs import Run, read_run
-from datacheck.repro.sections import ORDER, Difference, Section, of_start
-from datacheck.repro.steps import Column, Parting, leading, meaning, pairs
+from datacheck.repro.diff.doubts import evaluations, number, warnings_of
+from datacheck.repro.diff.sections import ORDER, Difference, Section, of_start
+from datacheck.repro.diff.steps import Column, Parting, leading, meaning, pairs
+from datacheck.repro.runs.read import Run, read_run
 
 _LISTED = 1000  # differences of a section in JSON
 

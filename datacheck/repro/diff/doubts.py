@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from datacheck.repro.runs import Line, Run
+from datacheck.repro.runs.read import Line, Run
 
 _CONSTANT = 3  # evaluations
 _CONSTANT_STEPS = 10

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.digest import digest_bytes, digest_file
-from datacheck.repro.packages import Installed
+from datacheck.repro.environment.packages import Installed
 
-_OURS = f"{os.path.realpath(Path(__file__).parent.parent)}{os.sep}"
+_OURS = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
 _SECONDS = 20.0
 
 

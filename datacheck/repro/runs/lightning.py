@@ -6,8 +6,8 @@ import os
 from typing import Any
 
 from datacheck.errors import MissingDependencyError
-from datacheck.repro.record import Recorder
-from datacheck.repro.watch import Watch
+from datacheck.repro.runs.record import Recorder
+from datacheck.repro.runs.watch import Watch
 
 try:
     from lightning.pytorch import Callback

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from datacheck.repro.facts import Facts, Row
-from datacheck.repro.native import unowned
+from datacheck.repro.check.facts import Facts, Row
+from datacheck.repro.environment.native import unowned
 
 _UNSEEN = "; PyTorch's deterministic mode does not see it"
 _KNOWN = {  # name: how its libraries and modules are called, what is known, where

@@ -1,4 +1,4 @@
-"""``python -m datacheck.repro.inside``: runs a script in a process of its own, up to a step, and says what it was then.
+"""``python -m datacheck.repro.trials.inside``: runs a script in its own process, up to a step, and says what that was.
 
 Flags are the state of a process, so the process that trains is the one that is looked at. The script is not changed: it
 sees its own arguments, its output passes through. It is watched through what PyTorch offers for that (hooks of
@@ -29,7 +29,7 @@ import numpy as np
 
 from datacheck import fsops
 from datacheck.repro.capture import capture
-from datacheck.repro.probes import kernels, loader_said, probe_loader
+from datacheck.repro.check.probes import kernels, loader_said, probe_loader
 
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _LOADERS = 4  # that are looked at

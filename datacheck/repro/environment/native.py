@@ -15,7 +15,7 @@ from typing import Any
 
 from datacheck.cpus import usable_cpus
 from datacheck.digest import Digester
-from datacheck.repro.packages import Installed, Owner
+from datacheck.repro.environment.packages import Installed, Owner
 
 _LIBRARY = re.compile(r"\.(so|dylib)(\.[0-9][0-9.]*)?( \(deleted\))?$")
 _SYSTEM = ("/usr/lib", "/lib", "/usr/local/cuda", "/usr/local/nvidia", "/opt/rocm")

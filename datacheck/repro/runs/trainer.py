@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from datacheck.repro.record import Recorder
+from datacheck.repro.runs.record import Recorder
 
 _OWN = {"output_dir", "logging_dir", "run_name", "local_rank"}  # where a run lies, not what it is
 _TIMES = ("_runtime", "_per_second", "_time")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datacheck.repro.runs import Run
+from datacheck.repro.runs.read import Run
 
 ORDER = (
     "config", "code", "packages", "native", "hardware", "flags", "data", "seeds", "order", "initial weights",

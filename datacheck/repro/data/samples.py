@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 TASK_ITEMS = 512
 TASK_BYTES = 64 << 20
 SMALL_BYTES = 256 << 20
-_TASK = "datacheck.repro.samples:digest_items"
+_TASK = "datacheck.repro.data.samples:digest_items"
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from datacheck.repro.runs import Line, Run, Trace
-from datacheck.repro.tensors import FOLDED
+from datacheck.repro.runs.read import Line, Run, Trace
+from datacheck.repro.runs.tensors import FOLDED
 
 CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")  # within a step
 _DIGESTS = ("input", "grads", "params", "optimizer")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.errors import UsageError
-from datacheck.repro import flips
-from datacheck.repro.runs import Line, Trace, trace_name
-from datacheck.repro.steps import compare_steps, leading, meaning
+from datacheck.repro.diff.steps import compare_steps, leading, meaning
+from datacheck.repro.runs.read import Line, Trace, trace_name
+from datacheck.repro.trials import flips
 
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _GRACE = 120.0  # seconds for the start and the end of a process
@@ -156,7 +156,7 @@ class Training:
             "trace": str(trace), "out": str(out), "set": inside, "steps": self.steps, "seconds": self.seconds,
             "probe": False, "data": [],
         }  # fmt: skip
-        command = [*self.python, "-m", "datacheck.repro.trial", json.dumps(asked), *words]
+        command = [*self.python, "-m", "datacheck.repro.trials.trial", json.dumps(asked), *words]
         limit = self.seconds + _GRACE if self.seconds else None
         with log.open("wb") as file:
             try:

@@ -1,0 +1,1 @@
+"""Two recorded runs, or repeats of one, held against each other."""
