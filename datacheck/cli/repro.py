@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +114,17 @@ def check(
         raise UsageError(msg)
     if risks:
         ctx.exit(1)
+
+
+def show(value: Mapping[str, Any], lines: Iterable[str], form: str) -> None:
+    """Print what was found: as JSON, or in lines that no name in them can break."""
+    from datacheck.report.words import clean
+
+    if form == "json":
+        click.echo(json.dumps(value, indent=1))
+        return
+    for line in lines:
+        click.echo(clean(line, spaces=True))
 
 
 _HEAD = b'{\n "process": {'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +35,7 @@ def bisect(
     top. The exit code is 0 where nothing parts, 1 where something does, also the training from itself, 2 where it
     could not be run.
     """
-    from datacheck.cli.repro import command_of, own_environment
+    from datacheck.cli.repro import command_of, own_environment, show
     from datacheck.repro.trials.bisect import Switch, Training, bisect
 
     switches = [Switch.parse(text) for text in given]
@@ -44,19 +43,9 @@ def bisect(
     with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
         training = Training(python, words, own_environment(), steps, seconds, Path(folder), switches)
         found = bisect(training, repeats=repeats, only=only, told=lambda name: click.echo(f"... {name}", err=True))
-    _print(found.as_json(), _told(found), form)
+    show(found.as_json(), _told(found), form)
     if found.code:
         ctx.exit(found.code)
-
-
-def _print(value: dict[str, Any], lines: Iterator[str], form: str) -> None:
-    from datacheck.report.words import clean
-
-    if form == "json":
-        click.echo(json.dumps(value, indent=1))
-        return
-    for line in lines:
-        click.echo(clean(line, spaces=True))
 
 
 def _told(found: Bisection) -> Iterator[str]:

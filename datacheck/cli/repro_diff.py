@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+
+from datacheck.cli.repro import show
 
 if TYPE_CHECKING:
     from datacheck.repro.diff.noise import Noise, Spread
@@ -54,7 +56,7 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
     from datacheck.repro.diff.rundiff import diff_runs
 
     found = diff_runs(*runs, ignore=ignore)
-    _print(found.as_json(), told(found), form)
+    show(found.as_json(), told(found), form)
     if found:
         ctx.exit(1)
 
@@ -63,23 +65,11 @@ def _against(ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[
     from datacheck.repro.diff.noise import noise_floor
 
     found = noise_floor(runs, b, ignore=ignore)
-    _print(found.as_json(), _noise(found), form)
+    show(found.as_json(), _noise(found), form)
     if not found.enough:
         ctx.exit(2)
     if found.outside:
         ctx.exit(1)
-
-
-def _print(value: dict[str, Any], lines: Iterator[str], form: str) -> None:
-    import json
-
-    from datacheck.report.words import clean
-
-    if form == "json":
-        click.echo(json.dumps(value, indent=1))
-        return
-    for line in lines:
-        click.echo(clean(line, spaces=True))
 
 
 # ------------------------------------------------------------------------------------------ two runs

@@ -28,6 +28,7 @@ from datacheck.repro.runs.read import read_run
 from datacheck.repro.runs.resolved import resolved
 from datacheck.repro.runs.tensors import digest_batch, fold
 from datacheck.repro.runs.watch import Watch
+from tests.repro.ranks import run_ranks
 
 LIMIT_S = 200
 
@@ -567,25 +568,7 @@ distributed.destroy_process_group()
 
 
 def test_ranks_write_into_one_folder_and_agree_on_what_they_share(tmp_path, repository):
-    import socket
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = str(one.getsockname()[1])
-    env = os.environ | {
-        "PYTHONPATH": str(repository),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
-        "WORLD_SIZE": "2",
-    }
-    command = [sys.executable, "-c", RANKS, str(tmp_path)]
-    processes = [subprocess.Popen(command, env=env | {"RANK": str(rank), "OMP_NUM_THREADS": "1"}) for rank in range(2)]
-    try:
-        assert [process.wait(LIMIT_S) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-    (path,) = tmp_path.iterdir()
+    path = run_ranks(RANKS, tmp_path, repository)
     run = read_run(path)
     assert (run.world, sorted(run.traces), run.missing) == (2, [0, 1], [])
     one, other = (list(run.traces[rank].of("step")) for rank in (0, 1))

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
-import subprocess
 import sys
 
 import lightning as L  # noqa: N812  its own name for it
@@ -18,8 +15,7 @@ from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArg
 from datacheck.repro import LightningRecorder, TrainerRecorder
 from datacheck.repro.diff.rundiff import diff_runs
 from datacheck.repro.runs.read import read_run
-
-LIMIT_S = 200
+from tests.repro.ranks import run_ranks
 
 
 @pytest.fixture(autouse=True)
@@ -67,20 +63,7 @@ def test_ranks_are_recorded_into_one_folder(snippets, tmp_path, repository):
         "from torch.utils.data import TensorDataset\n"
         "train(TensorDataset(torch.rand(8, 3)), sys.argv[1])\n"
     )
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = str(one.getsockname()[1])
-    env = os.environ | {"PYTHONPATH": str(repository), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    env |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    processes = [subprocess.Popen(command, env=env | {"RANK": str(rank)}) for rank in range(2)]
-    try:
-        assert [process.wait(LIMIT_S) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-    (path,) = tmp_path.iterdir()
-    run = read_run(path)
+    run = read_run(run_ranks(script, tmp_path, repository))
     assert (sorted(run.traces), run.missing) == ([0, 1], [])
     assert [len(steps(run, rank)) for rank in range(2)] == [2, 2]
 

@@ -1,0 +1,28 @@
+"""Two ranks of one training: processes of their own that find each other."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+LIMIT_S = 200
+
+
+def run_ranks(script, folder, repository):
+    """Run a script, given as text, as two ranks that record into a folder; returns the one run that lies there then."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = str(one.getsockname()[1])
+    env = os.environ | {"PYTHONPATH": str(repository), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    env |= {"WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", script, str(folder)]
+    processes = [subprocess.Popen(command, env=env | {"RANK": str(rank)}) for rank in range(2)]
+    try:
+        assert [process.wait(LIMIT_S) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+    (path,) = folder.iterdir()
+    return path
