@@ -6,7 +6,7 @@ import datetime
 import json
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from datacheck.registry import require
 from datacheck.repro.runs import tensors
 from datacheck.repro.runs.read import CONFIG, ENVIRONMENT, VERSION, trace_name
 from datacheck.repro.runs.resolved import resolved
-from datacheck.repro.runs.watch import Order, Watch, as_indices, count_unique
+from datacheck.repro.runs.watch import Order, Watch, as_indices, as_whole, count_unique
 
 
 class Recorder:
@@ -54,7 +54,7 @@ class Recorder:
         every: int = 50, index_key: Any = None, first_step: int = 0,
     ) -> None:  # fmt: skip
         for said, number, least in (("every", every, 1), ("first_step", first_step, 0)):
-            if type(number) is not int or number < least:
+            if (whole := as_whole(number)) is None or whole < least:
                 msg = f"{said}={number!r} is no whole number of {least} or more"
                 raise UsageError(msg)
         if name is not None and (not name or name != Path(name).name or name in {".", ".."}):
@@ -70,7 +70,7 @@ class Recorder:
             if not hasattr(one, "register_step_pre_hook"):
                 msg = f"{type(one).__name__} has no register_step_pre_hook; an optimizer of torch.optim is wanted"
                 raise UsageError(msg)
-        self._loader, self._every, self._index_key, self._step = loader, every, index_key, first_step
+        self._loader, self._every, self._index_key, self._step = loader, int(every), index_key, int(first_step)
         self.path: Path | None = None
         self._file: int | None = None
         self._hooks: list[Any] = []
@@ -178,13 +178,17 @@ class Recorder:
             epoch: which; None: the pass over `loader`, else as before.
 
         Raises:
-            UsageError: the loss is not one number.
+            UsageError: the loss is not one number, the epoch no whole one.
         """
+        if epoch is not None and (as_whole(epoch) is None or epoch < 0):
+            msg = f"epoch={epoch!r} is no whole number of 0 or more"
+            raise UsageError(msg)
         if batch is not None:
             self.input(batch, indices)
         line, self._line = self._line, {}
         if epoch is None:
             epoch = line.get("epoch", 0 if self._order is None else self._order.epoch)
+        epoch = int(epoch)
         line |= {"epoch": epoch, "updates": line.get("updates", 0)}
         if loss is not None:
             line["loss"] = _number(loss, "loss")
@@ -217,7 +221,8 @@ class Recorder:
         self._taken.add(id(optimizer))
 
     def _before(self, optimizer: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        if not any(map(callable, given)) and named.get("closure") is None:  # a closure computes them later
+        # a closure computes them later; a framework that calls `gradients` itself has had them read
+        if not any(map(callable, given)) and named.get("closure") is None and id(optimizer) not in self._taken:
             self.gradients(optimizer)
 
     def _after(self, optimizer: Any, *_: object) -> None:
@@ -237,9 +242,15 @@ class Recorder:
             values: numbers by name.
             seen: how many different samples they are made of, or the indices of those.
             of: how many there are.
+
+        Raises:
+            UsageError: a value is not one number, `of` no whole one.
         """
-        line = {name: _number(value, name) for name, value in values.items()}
-        count = {"seen": count_unique(seen), "of": of}
+        if of is not None and (as_whole(of) is None or of < 0):
+            msg = f"of={of!r} is no whole number of 0 or more"
+            raise UsageError(msg)
+        line = {str(name): _number(value, str(name)) for name, value in values.items()}
+        count = {"seen": count_unique(seen), "of": as_whole(of)}
         epoch = None if self._order is None else self._order.epoch
         self._write({"kind": "eval", "name": str(name), "step": self._step, "epoch": epoch, "values": line} | count)
 
@@ -298,8 +309,8 @@ def _agreed(name: str | None, world: int) -> str:
 
 def _samples(batch: Any) -> int | None:
     """Return the length of the first tensor or array that has one."""
-    shapes: Iterator[Any] = (getattr(value, "shape", ()) for _, value in tensors.parts(batch))
-    return next((int(shape[0]) for shape in map(tuple, shapes) if shape), None)
+    shapes = (tensors.shape_of(value) for _, value in tensors.parts(batch))
+    return next((shape[0] for shape in shapes if shape), None)
 
 
 def _number(value: Any, name: str) -> str:

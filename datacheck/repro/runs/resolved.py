@@ -49,7 +49,9 @@ def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, np.generic):
-        return _plain(value.item(), name, within)
+        held = value.item()  # longdouble gives itself
+        known = not isinstance(held, np.generic)
+        return _plain(held, name, within) if known else {"type": _type(value), "text": str(value)}
     if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type):
         return f"{value.__module__}.{value.__qualname__}"
     if id(value) in within or len(within) > _DEPTH:

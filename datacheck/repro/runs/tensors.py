@@ -52,7 +52,7 @@ def parts(value: Any, name: str = "", within: tuple[int, ...] = ()) -> Iterator[
     within = (*within, id(value))
     held = _attributes(value)
     if isinstance(held, Mapping):
-        for key in sorted(held, key=str):
+        for key in sorted(held, key=lambda key: (str(key), type(key).__qualname__)):  # 1 and "1" stand apart
             yield from parts(held[key], f"{name}.{key}", within)
     elif isinstance(held, Sequence) and not isinstance(held, str | bytes):
         for i, item in enumerate(held):
@@ -93,8 +93,14 @@ class Digest:
                 self.opaque.add(kind.__qualname__)
 
     def add_tensor(self, name: str, tensor: Any) -> None:
-        """Take one tensor of any layout, dtype and device."""
-        for part, held in _strided(tensor):
+        """Take one tensor of any layout, dtype and device; of one that holds no values its type."""
+        try:
+            found = list(_strided(tensor))
+        except _NO_VALUES:
+            found = []
+            self._hasher.update(f"{name}\0{type(tensor).__qualname__}\0{shape_of(tensor)}\0".encode())
+            self.opaque.add(type(tensor).__qualname__)
+        for part, held in found:
             head = f"{name}{part}", str(held.dtype), tuple(held.shape)
             if held.device.type == "cpu":
                 self._update(*head, in_memory(held))
@@ -123,16 +129,50 @@ def _plain(value: Any) -> bytes | None:
     return None
 
 
+_NOT_SUMMED = (".indices", ".integers")
+_NO_VALUES = (NotImplementedError, TypeError, RuntimeError, ValueError, AttributeError)
+
+
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Return the shape of a tensor or array, () where it has none: nested ones, parameters of lazy modules."""
+    try:
+        return tuple(map(int, value.shape))
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return ()
+
+
 def _strided(tensor: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what a tensor is made of as plain tensors of values.
+
+    Raises:
+        NotImplementedError, TypeError, RuntimeError, ValueError, AttributeError: it has no values, or none can be had.
+    """
     tensor = tensor.detach()
     if hasattr(tensor, "to_local"):  # a part of a tensor that several ranks have
         tensor = tensor.to_local()
-    if str(tensor.layout) == "torch.strided":
-        yield "", tensor
-        return
-    sparse = tensor.coalesce() if str(tensor.layout) == "torch.sparse_coo" else tensor.to_sparse_coo().coalesce()
-    yield ".indices", sparse.indices()
-    yield ".values", sparse.values()
+    if tensor.device.type == "meta":
+        msg = "a meta tensor has no values"
+        raise NotImplementedError(msg)
+    for part, held in _pieces(tensor):
+        if held is tensor:
+            yield part, held
+        else:
+            yield from ((part + more, plain) for more, plain in _strided(held))
+
+
+def _pieces(tensor: Any) -> list[tuple[str, Any]]:
+    """Return what a tensor is made of; a plain one is made of itself."""
+    layout = str(tensor.layout)
+    if tensor.is_nested:
+        return [(f"[{i}]", one) for i, one in enumerate(tensor.unbind())]
+    if hasattr(tensor, "__tensor_flatten__"):  # a class of its own around plain ones
+        return [(f".{name}", getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]]
+    if tensor.is_quantized:
+        return [(".integers", tensor.int_repr()), (".values", tensor.dequantize())]  # with scale and zero point
+    if layout in {"torch.strided", "torch._mkldnn"}:
+        return [("", tensor if layout == "torch.strided" else tensor.to_dense())]
+    sparse = tensor.coalesce() if layout == "torch.sparse_coo" else tensor.to_sparse_coo().coalesce()
+    return [(".indices", sparse.indices()), (".values", sparse.values())]
 
 
 def in_memory(tensor: Any) -> Array:
@@ -202,7 +242,7 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
 def _in_rows(value: Any, samples: int) -> Array | None:
     """Return a tensor or array with a row for each sample; None where it has none, or lies on a device."""
     if hasattr(value, "untyped_storage"):
-        if value.device.type != "cpu" or str(value.layout) != "torch.strided" or hasattr(value, "to_local"):
+        if not shape_of(value) or not _is_plain(value):
             return None
         array = in_memory(value.detach())
     elif isinstance(value, np.ndarray) and value.dtype != object:
@@ -212,6 +252,13 @@ def _in_rows(value: Any, samples: int) -> Array | None:
     if not value.shape or len(array) != samples or not array.nbytes or _many(array):
         return None
     return array
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Tell a tensor in main memory whose rows lie there as they are."""
+    of_its_own = any(hasattr(tensor, name) for name in ("to_local", "__tensor_flatten__"))
+    plain = str(tensor.layout) == "torch.strided" and not (tensor.is_nested or tensor.is_quantized or of_its_own)
+    return plain and tensor.device.type == "cpu"
 
 
 def _many(array: Array) -> bool:
@@ -282,7 +329,8 @@ def digest_state(optimizer: Any) -> str:
 def norm(tensors: Sequence[Any]) -> float:
     """Return the 2-norm of tensors together, as `torch.nn.utils.clip_grad_norm_` computes it."""
     torch = require("torch", "torch")
-    plain = [held for tensor in tensors for part, held in _strided(tensor) if part != ".indices"]
+    plain = [held for tensor in tensors for part, held in _strided(tensor) if not part.endswith(_NOT_SUMMED)]
+    plain = [held.float() if "float8" in str(held.dtype) else held for held in plain]  # which no norm takes
     if not plain:
         return 0.0
     each = torch._foreach_norm(plain)  # noqa: SLF001  that function takes twice as long in main memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -59,7 +60,18 @@ class Watch:
         def watched(sampler: Any) -> Iterator[Any]:
             return watch._seen(sampler, iter(plain.__iter__(sampler)))
 
-        more = {"__iter__": watched, "__module__": plain.__module__, "__qualname__": plain.__qualname__}
+        def reduced(sampler: Any, protocol: Any) -> Any:
+            """Say of what a copy or a pickle is made: the sampler as it was, which nobody looks at."""
+            said = plain.__reduce_ex__(sampler, protocol)
+            if not isinstance(said, tuple):
+                return said
+            made, given, *state = said
+            if getattr(made, "__name__", "") == "__newobj__":  # pickle insists on the class that the sampler has now
+                made = plain.__new__
+            return made, tuple(plain if one is type(sampler) else one for one in given), *state
+
+        named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
+        more = {"__iter__": watched, "__reduce_ex__": reduced, **named}
         try:
             self._sampler.__class__ = type(plain.__name__, (plain,), more)
         except TypeError:
@@ -70,7 +82,8 @@ class Watch:
         for some in indices:
             if now is None:  # here, not before: a DataLoader with workers calls iter() twice and takes of one only
                 epoch = getattr(sampler, "epoch", None)
-                now = Pass(epoch if type(epoch) is int and epoch >= self._begun else self._begun)
+                known = as_whole(epoch)
+                now = Pass(known if known is not None and known >= self._begun else self._begun)
                 self._begun = now.number + 1
                 self.passes.append(now)
             now.waiting.append(some)
@@ -92,9 +105,24 @@ class Watch:
 
 def _facts(loader: Any) -> dict[str, Any]:
     found = {name: getattr(loader, name, None) for name in ("batch_size", "num_workers", "drop_last")}
-    found = {name: value for name, value in found.items() if isinstance(value, bool | int)}
+    whole = {name: as_whole(value) for name, value in found.items() if not isinstance(value, bool)}
+    found = {name: whole.get(name, value) for name, value in found.items() if whole.get(name, value) is not None}
     found |= {"persistent_workers": bool(getattr(loader, "persistent_workers", False))}
     return found | {"sampler": type(getattr(loader, "sampler", None)).__name__, "class": type(loader).__name__}
+
+
+def as_whole(value: Any) -> int | None:
+    """Return a whole number of Python, NumPy or PyTorch; None: it is none, as a bool and a list of one number are."""
+    if (
+        isinstance(value, bool | np.bool_)
+        or getattr(value, "shape", None)
+        or "bool" in str(getattr(value, "dtype", ""))
+    ):
+        return None
+    try:
+        return operator.index(value)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def as_indices(said: Any) -> Array | None:
@@ -164,7 +192,9 @@ def count_unique(seen: Any) -> int | None:
     Args:
         seen: a number, or the indices of all that were seen.
     """
-    if seen is None or type(seen) is int:
-        return seen
+    if seen is None:
+        return None
+    if (count := as_whole(seen)) is not None:
+        return count
     indices = as_indices(list(seen) if not hasattr(seen, "shape") else seen)
     return None if indices is None else len(np.unique(indices))

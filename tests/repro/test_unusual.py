@@ -1,0 +1,180 @@
+"""What trainings hold that is not plain: numbers of NumPy, tensors of other layouts and kinds, samplers in pickles."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from datacheck.errors import UsageError
+from datacheck.repro import Recorder
+from datacheck.repro.runs.read import read_run
+from datacheck.repro.runs.resolved import resolved
+from datacheck.repro.runs.tensors import digest_batch, norm
+from datacheck.repro.runs.watch import Watch, as_indices
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """The environment is captured by tests of its own."""
+    monkeypatch.setattr(sys.modules["datacheck.repro.capture"], "capture", lambda data=(): {})
+
+
+def lines(recorder, kind="step"):
+    text = (recorder.path / "trace-00000.jsonl").read_text()
+    return [line for line in map(json.loads, text.splitlines()) if line["kind"] == kind]
+
+
+def digest_of(batch, samples=None):
+    return digest_batch(batch, samples)[0].text()
+
+
+# ------------------------------------------------------------------------------------------ numbers
+
+
+@pytest.mark.parametrize("whole", [int, np.int64, np.uint8, torch.tensor], ids=["int", "int64", "uint8", "tensor"])
+def test_whole_numbers_of_any_library_are_taken(tmp_path, whole):
+    with Recorder(tmp_path, name="x", every=whole(2), first_step=whole(7)) as recorder:
+        recorder.step(torch.zeros(2), 1.0, epoch=whole(3))
+        recorder.evaluation("val", {"loss": np.float32(0.5)}, seen=whole(4), of=whole(5))
+        recorder.evaluation("val", {"loss": 0.5}, seen=torch.tensor([9]), of=1)  # one index, not nine samples
+    (step,), (one, other) = lines(recorder), lines(recorder, "eval")
+    assert (step["step"], step["epoch"]) == (7, 3)
+    assert (one["seen"], one["of"], one["epoch"]) == (4, 5, 3)
+    assert other["seen"] == 1
+    assert read_run(tmp_path / "x").ended == {0: "done"}
+
+
+def test_numbers_that_are_not_whole_are_refused_and_the_recording_goes_on(tmp_path):
+    with Recorder(tmp_path) as recorder:
+        for bad in (1.5, True, -1, "x"):
+            with pytest.raises(UsageError, match="no whole number of 0 or more"):
+                recorder.step(torch.zeros(2), 1.0, epoch=bad)
+            with pytest.raises(UsageError, match="no whole number of 0 or more"):
+                recorder.evaluation("val", {}, of=bad)
+        recorder.step(torch.zeros(2), 1.0)
+    assert [line["step"] for line in lines(recorder)] == [0]
+
+
+def test_an_epoch_of_numpy_is_that_of_the_pass():
+    class Order(torch.utils.data.SequentialSampler):
+        epoch = np.int64(5)
+
+    loader = DataLoader(TensorDataset(torch.arange(4)), 2, sampler=Order(range(4)))
+    watch = Watch(type("Loader", (), {"batch_sampler": None, "sampler": loader.sampler, "batch_size": np.int64(2)}))
+    next(iter(loader.sampler))
+    assert watch.take()[0] == 5
+    assert json.loads(json.dumps(watch.facts))["batch_size"] == 2
+
+
+def test_numbers_beyond_float64_in_a_configuration_are_written():
+    one, other = (resolved({"x": np.longdouble(1) / np.longdouble(d), "z": np.clongdouble(d)}) for d in (3, 7))
+    assert json.dumps(one) != json.dumps(other)
+
+
+# ------------------------------------------------------------------------------------------ tensors
+
+
+def jagged(numbers):
+    return torch.nested.nested_tensor([torch.tensor(row) for row in numbers], layout=torch.jagged)
+
+
+def nested(numbers):
+    return torch.nested.nested_tensor([torch.tensor(row) for row in numbers])
+
+
+def quantized(numbers, scale=0.5):
+    return torch.quantize_per_tensor(torch.tensor(numbers), scale, 0, torch.qint8)
+
+
+PAIRS = {
+    "nested": (nested, [[1.0], [2.0, 3.0]], [[1.0, 2.0], [3.0]]),
+    "jagged": (jagged, [[1.0], [2.0, 3.0]], [[1.0], [2.0, 4.0]]),
+    "quantized": (quantized, [1.0, 2.0], [1.0, 3.0]),
+    "coo": (lambda v: torch.tensor(v).to_sparse(), [[1.0, 0.0]], [[0.0, 1.0]]),
+    "csr": (lambda v: torch.tensor(v).to_sparse_csr(), [[1.0, 0.0]], [[0.0, 1.0]]),
+    "bsr": (lambda v: torch.tensor(v).to_sparse_bsr((1, 1)), [[1.0, 0.0]], [[2.0, 0.0]]),
+    "mkldnn": (lambda v: torch.tensor(v).to_mkldnn(), [1.0, 2.0], [1.0, 3.0]),
+    "float8": (lambda v: torch.tensor(v).to(torch.float8_e4m3fn), [1.0, 2.0], [1.0, 3.0]),
+    "half complex": (lambda v: torch.tensor(v, dtype=torch.complex32), [1j, 2.0], [1j, 3.0]),
+    "conjugate": (lambda v: torch.tensor(v, dtype=torch.complex64).conj(), [1j, 2.0], [1j, 3.0]),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # of PyTorch: nested, sparse and quantized tensors are not finished
+@pytest.mark.parametrize("kind", PAIRS)
+def test_tensors_of_any_kind_are_digested_by_their_values(tmp_path, kind):
+    make, one, other = PAIRS[kind]
+    for samples in (None, 2):
+        assert digest_of({"x": make(one)}, samples) == digest_of({"x": make(one)}, samples)
+        assert digest_of({"x": make(one)}, samples) != digest_of({"x": make(other)}, samples)
+    with Recorder(tmp_path) as recorder:
+        recorder.step({"x": make(one)}, 1.0)
+    assert lines(recorder, "note") == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_scale_of_a_quantized_tensor_is_a_part_of_its_value():
+    assert digest_of(quantized([1.0], 0.5)) != digest_of(quantized([0.5], 0.25))  # both hold the integer 2
+
+
+@pytest.mark.parametrize("kind", ["float8", "half complex", "csr", "coo"])
+def test_the_norm_of_gradients_of_any_kind(kind):
+    make, values, _ = PAIRS[kind]
+    expected = float(np.linalg.norm(np.array(values)))
+    assert norm([make(values)]) == pytest.approx(expected, rel=1e-3)
+
+
+def test_tensors_without_values_are_told_and_end_no_recording(tmp_path):
+    lazy = torch.nn.LazyLinear(2)
+    with Recorder(tmp_path, model=lazy, every=1) as recorder:
+        recorder.step([torch.zeros(3, device="meta")], 1.0)
+        lazy(torch.zeros(1, 3))
+    (note,) = lines(recorder, "note")
+    assert note["said"] == "batches hold values of type Tensor, of which only the type is digested"
+    assert sorted(lines(recorder, "start")[0]["weights"]) == ["bias", "weight"]
+    shapes = [digest_of(torch.zeros(n, device="meta")) for n in (3, 4)]
+    assert shapes[0] != shapes[1]
+
+
+def test_the_order_of_keys_depends_on_the_batch_alone():
+    one, other = torch.zeros(2), torch.ones(2)
+    assert digest_of({1: one, "1": other}) == digest_of({"1": other, 1: one})
+    assert digest_of({1: one, "1": other}) != digest_of({1: other, "1": one})
+
+
+# ------------------------------------------------------------------------------------------ samplers
+
+
+def test_a_watched_sampler_is_pickled_and_copied_as_what_it_was():
+    loader = DataLoader(TensorDataset(torch.arange(6)), 2, shuffle=True)
+    watch = Watch(loader)
+    restored = pickle.loads(pickle.dumps(loader.batch_sampler))  # noqa: S301  written here
+    for twin in (restored, copy.deepcopy(loader.batch_sampler)):
+        assert type(twin) is torch.utils.data.BatchSampler
+        assert sorted(i for batch in twin for i in batch) == list(range(6))
+    assert watch.take() is None  # a copy gives its indices to another loader
+    first = next(iter(loader.batch_sampler))
+    assert as_indices(watch.take()[1]).tolist() == first
+    watch.close()
+    assert type(loader.batch_sampler) is torch.utils.data.BatchSampler
+
+
+def test_gradients_that_a_framework_had_read_are_not_written_twice(tmp_path):
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Recorder(tmp_path, model=model, optimizer=optimizer, every=1) as recorder:
+        for _ in range(2):
+            model(torch.ones(2, 3)).sum().backward()
+            recorder.gradients(optimizer)  # as Lightning does behind unscaling, with AMP
+            optimizer.step()
+            recorder.step(torch.ones(2, 3), 1.0)
+    assert [line["lr"] for line in lines(recorder)] == [[0.1], [0.1]]
+    assert [len(line["grads"].split()) for line in lines(recorder)] == [1, 1]
+    assert [len(line["grad_norm"].split()) for line in lines(recorder)] == [1, 1]
