@@ -20,6 +20,7 @@ from datacheck.repro import manifest
 from datacheck.repro.capture import SECTIONS, differences
 from datacheck.repro.environment import native as native_module
 from datacheck.repro.environment.packages import Installed, installed
+from datacheck.repro.environment.secret import masked
 
 LIBRARY = Path(find_spec("_bisect").origin)  # a small one that has a build id, whatever compiled it
 SAY = "\nimport json, sys, datacheck.repro\njson.dump(datacheck.repro.capture(), open(sys.argv[1], 'w'))\n"
@@ -202,6 +203,27 @@ def test_secrets_are_left_out(captured):
     assert said["process"]["env"]["NCCL_ALGO"] == "Ring"
     assert set(SECRETS) <= set(said["process"]["dropped"])
     assert said["process"]["argv"][2:] == ["--api-key=***", "--token", "***", "--url", "***", "--lr", "0.1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--config", '{"lr": 1, "password": "hush"}'], ["--config", "***"]),
+        (['--config={"password": "hu=sh"}'], ["--config=***"]),
+        (["logger={api_key:hush}"], ["logger=***"]),
+        (["--tokens", "hush", "hush2", "--lr", "1"], ["--tokens", "***", "***", "--lr", "1"]),
+        (["--token", "-hush", "-n", "4"], ["--token", "***", "-n", "4"]),
+        (["--token", "hush", "lr=0.1", "out"], ["--token", "***", "lr=0.1", "***"]),
+        (["--pass", "hush"], ["--pass", "***"]),
+        (["db=postgres://u:hu/sh@h"], ["db=***"]),
+        (["redis://:hu/sh@h"], ["***"]),
+        (["trainer.hubToken=hush", "+auth.user=hush"], ["trainer.hubToken=***", "+auth.user=***"]),
+        (["--max-tokens", "512", "--tokenizer=gpt2", "obs_key=image"], None),
+        (["--data", "https://host:80/x", "s3://bucket/a:b", "--author", "me", "--pass-through"], None),
+    ],
+)
+def test_a_command_line_shows_settings_and_no_secrets(words, said):
+    assert masked(words) == (words if said is None else said)
 
 
 def test_what_cannot_be_had_says_why(monkeypatch):

@@ -592,12 +592,19 @@ def test_ranks_without_a_group_need_a_name(tmp_path, monkeypatch):
     "config",
     [{"secret_key": "S"}, {"wandb_key": "S"}, {"auth": "S"}, {"apiToken": "S"}, {"passphrase": "S"},
      {"token": ["S"]}, {"credentials": {"value": "S", "more": [{"x": "S"}]}}, {"db": "postgres://u:S@host/x"},
-     {"anything": "hf_S"}],
+     {"anything": "hf_S"}, {"db": "postgres://u:p/S@host"}, {"extra": '{"password": "S"}'}, {"pass": "S"},
+     {"password": b"S"}],
 )  # fmt: skip
 def test_no_secret_is_written_at_any_level(config):
     assert "S" not in json.dumps(resolved(config))
 
 
+def test_a_password_of_digits_is_not_written():
+    for config in ({"password": 31415}, {"db": {"passcode": np.int64(31415)}}, {"api_key": 31415}):
+        assert "31415" not in json.dumps(resolved(config))
+
+
 def test_settings_that_are_called_like_secrets_are_written():
     config = {"pad_token": "<pad>", "max_tokens": 512, "n_token": 3, "keypoints": "hand", "obs_key": "image"}
+    config |= {"text_token": 4, "token_type": "bpe", "author": "me", "num_pass": 2, "image_token": "<image>"}
     assert resolved(config) == config

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.digest import digest_file
+from datacheck.repro.environment.secret import masked, secret_variable
 
 _KEPT = re.compile(
     r"(OMP|KMP|GOMP|MKL|OPENBLAS|BLIS|VECLIB|NUMEXPR|NUMBA|NPY|ATEN|TORCH|PYTORCH|CUBLAS|CUBLASLT|CUDNN|CUDA|NVIDIA|"
@@ -24,40 +25,6 @@ _KEPT = re.compile(
 _PATHS = re.compile(r"PYTHONPATH|PYTHONHOME|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|TMPDIR")
 _PLACE = re.compile(r".*_(HOME|DIR|PATH|ROOT|CACHE|FILE|PREFIX|FOLDER)")
 _PASSING = re.compile(r".*(RUN_ID|RESTART_COUNT|ERROR_FILE|PORT|STORE|_PID|SOCKET|_ADDR|VERSION_MODULES).*")
-_SECRET = re.compile(r"TOKEN(?!IZER)|KEY(?!S_PER)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH", re.IGNORECASE)
-_CREDENTIAL = re.compile(
-    r"://[^/\s@]*@"  # a URL with a user part
-    r"|\b(hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN )"
-    r"|[?&](sig|signature|token|key|password|x-amz-\w+)=",
-    re.IGNORECASE,
-)
-_LONG = re.compile(r"(?=[^/\s]*[a-z])(?=[^/\s]*[A-Z])(?=[^/\s]*[0-9])[A-Za-z0-9+=_-]{32,}")
-_HIDDEN = "***"
-
-
-def secret(name: str, value: str) -> bool:
-    """Tell whether a variable or option may hold a secret: by its name, or because its value looks like one."""
-    return bool(_SECRET.search(name) or _CREDENTIAL.search(value) or _LONG.search(value))
-
-
-def credential(value: str) -> bool:
-    """Tell whether a text looks like a credential, whatever it is called."""
-    return bool(_CREDENTIAL.search(value))
-
-
-def masked(words: list[str]) -> list[str]:
-    """Return a command line in which what may be a secret is ``***``."""
-    found, hide = [], False
-    for word in words:
-        name, sign, value = word.partition("=")
-        if hide and not word.startswith("-"):
-            found.append(_HIDDEN)
-        elif sign and secret(name, value):
-            found.append(f"{name}={_HIDDEN}")
-        else:
-            found.append(_HIDDEN if secret("", word) else word)
-        hide = word.startswith("-") and not sign and bool(_SECRET.search(word))
-    return found
 
 
 def process() -> dict[str, Any]:
@@ -95,9 +62,9 @@ def _environment() -> tuple[dict[str, str], dict[str, str], list[str], dict[str,
     dropped = []
     for name, value in sorted(os.environ.items()):
         if not (_KEPT.fullmatch(name) or _PATHS.fullmatch(name)):
-            if _SECRET.search(name):
+            if secret_variable(name):
                 dropped.append(name)
-        elif secret(name, value):
+        elif secret_variable(name, value):
             dropped.append(name)
         elif _PATHS.fullmatch(name) or _PLACE.fullmatch(name):
             paths[name] = value

@@ -7,7 +7,6 @@ import dataclasses
 import enum
 import math
 import os
-import re
 import types
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
@@ -15,13 +14,9 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import canonical_json, digest_array, digest_bytes
-from datacheck.repro.environment.process import credential
+from datacheck.repro.environment.secret import credential, names_password, names_secret
 
 _DEPTH = 64
-_SECRET = re.compile(  # not pad_token and its like, which are settings
-    r"(?i)((?<!pad_)(?<!eos_)(?<!bos_)(?<!unk_)(?<!sep_)(?<!cls_)(?<!mask_)token|secret|password|passwd|passphrase"
-    r"|credentials?|auth|(api|access|private|secret|wandb|license)_?key)$"
-)
 
 
 def resolved(config: Any) -> Any:
@@ -34,13 +29,13 @@ def resolved(config: Any) -> Any:
         Paths, enumerations, NumPy numbers, dtypes and devices become texts or numbers, functions and classes their
         names, sets sorted lists, arrays digests; NaN and infinity {"float": "nan"}. Anything else becomes
         {"type": its type}: two such values look equal. A text is not written that is under a name such as ``hub_token``
-        at any level, or looks like a credential.
+        at any level, or looks like a credential; nor a whole number under the name of a password.
     """
     return _plain(config, "", ())
 
 
 def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0911  one return for each kind
-    if isinstance(value, str) and (_SECRET.search(name) or credential(value)):
+    if _hidden(value, name):
         return {"secret": True}
     if isinstance(value, enum.Enum):
         return value.name
@@ -59,6 +54,13 @@ def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0
     return _held(value, name, (*within, id(value)))
 
 
+def _hidden(value: Any, name: str) -> bool:
+    """Tell what is not written: texts and bytes by name or looks, whole numbers under the name of a password."""
+    if isinstance(value, str | bytes | bytearray):
+        return names_secret(name) or (isinstance(value, str) and credential(value))
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and names_password(name)
+
+
 def _held(value: Any, name: str, within: tuple[int, ...]) -> Any:
     if dataclasses.is_dataclass(value):
         value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
@@ -67,7 +69,7 @@ def _held(value: Any, name: str, within: tuple[int, ...]) -> Any:
     elif callable(dump := getattr(value, "model_dump", None)):  # pydantic
         value = dump()
     if isinstance(value, Mapping):
-        hidden = bool(_SECRET.search(name))
+        hidden = names_secret(name)
         return {str(key): _item(value, key, name if hidden else str(key), within) for key in value}
     if isinstance(value, Set):
         return sorted((_plain(item, name, within) for item in value), key=canonical_json)
