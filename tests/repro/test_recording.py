@@ -149,6 +149,40 @@ def test_lightning_writes_the_gradients_of_the_update_and_counts_those_of_severa
     assert [line["grad_norm"] for line in steps(run) if line["updates"]] == seen
 
 
+def _loaders(count=1, **more):
+    return [DataLoader(dataset(), 5, **more) for _ in range(count)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("judged", "more", "counts"),
+    [
+        (_loaders(), {"limit_val_batches": 1}, (5, 12)),
+        (_loaders(), {"limit_val_batches": 1, "num_sanity_val_steps": 0}, (5, 12)),
+        (_loaders(drop_last=True), {}, (10, 12)),
+        (_loaders(sampler=[0, 0, 1, 1, 2, 2]), {}, (3, 12)),
+        (_loaders(2), {"limit_val_batches": 2}, (20, 24)),
+        (_loaders(2), {}, (24, 24)),
+        ([DataLoader(dataset(), batch_sampler=[[0, 1], [2, 3]])], {}, (None, 12)),
+    ],
+)
+def test_an_evaluation_of_lightning_counts_the_samples_that_it_saw(tmp_path, judged, more, counts):
+    class Several(Module):
+        def validation_step(self, batch, index, dataloader_idx=0):
+            super().validation_step(batch, index)
+
+    callback = LightningRecorder(tmp_path, name="a")
+    torch.manual_seed(0)
+    quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = L.Trainer(accelerator="cpu", max_epochs=2, callbacks=[callback], logger=False, **quiet, **more)
+    trainer.fit(Several() if len(judged) > 1 else Module(), DataLoader(dataset(), 4), judged)
+    found = list(read_run(tmp_path / "a").traces[0].of("eval"))
+    assert [(line["seen"], line["of"]) for line in found] == [counts] * 2
+    assert [type(loader.batch_sampler).__iter__ for loader in judged if loader.batch_size] == [
+        torch.utils.data.BatchSampler.__iter__ for loader in judged if loader.batch_size
+    ]
+
+
 class Config(PretrainedConfig):
     model_type = "line"
     width = 3
@@ -169,7 +203,7 @@ class Line(PreTrainedModel):
         return {"loss": torch.nn.functional.mse_loss(said, labels), "logits": said}
 
 
-def teach(callbacks, folder, rate=0.1, **more):
+def teach(callbacks, folder, rate=0.1, judged=None, **more):
     torch.manual_seed(0)
     quiet = {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "use_cpu": True, "logging_strategy": "no"}
     args = TrainingArguments(
@@ -177,7 +211,8 @@ def teach(callbacks, folder, rate=0.1, **more):
         eval_strategy="epoch", **quiet, **more,
     )  # fmt: skip
     rows = [{"x": x, "labels": y} for x, y in dataset()]
-    Trainer(model=Line(Config()), args=args, train_dataset=rows, eval_dataset=rows, callbacks=callbacks).train()
+    sets = {name: rows[:count] for name, count in judged.items()} if judged else rows
+    Trainer(model=Line(Config()), args=args, train_dataset=rows, eval_dataset=sets, callbacks=callbacks).train()
 
 
 @pytest.mark.filterwarnings("ignore")  # of transformers on itself
@@ -213,3 +248,19 @@ def test_two_trainings_of_transformers_are_compared(tmp_path):
 def test_the_trainer_of_transformers_accumulates(tmp_path):
     teach([TrainerRecorder(tmp_path, name="a")], tmp_path / "out", gradient_accumulation_steps=3)
     assert [line["updates"] for line in steps(read_run(tmp_path / "a"))] == [0, 0, 1] * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_each_set_of_the_trainer_of_transformers_is_an_evaluation_with_its_samples(tmp_path):
+    more = {"per_device_eval_batch_size": 5, "dataloader_drop_last": True}
+    teach([TrainerRecorder(tmp_path, name="a")], tmp_path / "out", judged={"near": 12, "far": 7}, **more)
+    found = list(read_run(tmp_path / "a").traces[0].of("eval"))
+    said = [(line["name"], sorted(line["values"]), line["seen"], line["of"]) for line in found]
+    assert said == [("eval_near", ["eval_near_loss"], 10, 12), ("eval_far", ["eval_far_loss"], 5, 7)] * 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_whole_evaluation_of_the_trainer_of_transformers_is_told_as_one(tmp_path):
+    teach([TrainerRecorder(tmp_path, name="a")], tmp_path / "out", per_device_eval_batch_size=5)
+    found = list(read_run(tmp_path / "a").traces[0].of("eval"))
+    assert [(line["name"], line["seen"], line["of"]) for line in found] == [("eval", 12, 12)] * 2

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+
 from datacheck.errors import MissingDependencyError
 from datacheck.repro.runs.record import Recorder
-from datacheck.repro.runs.watch import Watch
+from datacheck.repro.runs.watch import Watch, as_indices
 
 try:
     from lightning.pytorch import Callback
@@ -29,7 +31,8 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
 
     Notes:
         Gradients are those before Lightning clips them. An evaluation is written at the end of each validation, with
-        how many different samples this rank saw; that before the training is left out.
+        how many different samples this rank saw: those of the indices that the loaders gave out, None where these
+        cannot be seen. That before the training is left out.
     """
 
     def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
@@ -38,10 +41,12 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         self._names: set[str] = set()  # metrics that a validation gave
         self._others: set[str] = set()
         self._watch: Watch | None = None
+        self._judged: list[tuple[Any, Watch]] = []  # loaders of validations
+        self._seen: dict[int, list[Any]] = {}  # indices of this validation, by the place of their loader
         self.recorder: Recorder | None = None
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Look at each loader of the training when it is made: the first batches are fetched before it starts."""
+        """Look at each loader when it is made: the first batches are fetched before the training starts."""
         del pl_module
         process = trainer.strategy.process_dataloader
 
@@ -51,6 +56,8 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
                 self._watch = Watch(loader)
                 if self.recorder is not None:
                     self.recorder.watch(self._watch)
+            else:
+                self._judged.append((loader, Watch(loader)))
             return loader
 
         trainer.strategy.process_dataloader = processed
@@ -90,6 +97,17 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         """Remember which metrics are of the training."""
         del pl_module
         self._others = set(trainer.callback_metrics) - self._names
+        self._seen = {}
+
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Take the indices of the batch."""
+        del pl_module, batch, batch_idx
+        loaders = _flat(trainer.val_dataloaders)
+        watch = self._watch_of(loaders[dataloader_idx]) if dataloader_idx < len(loaders) else None
+        given = None if watch is None else watch.take()
+        self._seen.setdefault(dataloader_idx, []).append(None if given is None else as_indices(given[1]))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Write the metrics."""
@@ -98,8 +116,14 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
             return
         values = {name: value for name, value in trainer.callback_metrics.items() if name not in self._others}
         self._names |= set(values)
-        seen, of = _samples(trainer.val_dataloaders)
-        self.recorder.evaluation("val", values, seen=seen, of=of)
+        loaders = _flat(trainer.val_dataloaders)
+        counts = [_count_distinct(self._seen.get(place, [])) for place in range(len(loaders))]
+        known = [count for count in counts if count is not None]
+        seen = sum(known) if len(known) == len(loaders) else None
+        self.recorder.evaluation("val", values, seen=seen, of=_length(loaders))
+
+    def _watch_of(self, loader: Any) -> Watch | None:
+        return next((watch for known, watch in self._judged if known is loader), None)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the recording."""
@@ -112,22 +136,32 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
     def _end(self, trainer: Any, pl_module: Any, kind: type[BaseException] | None) -> None:
         del pl_module
         vars(trainer.strategy).pop("process_dataloader", None)
+        for _, watch in self._judged:
+            watch.close()
+        self._judged = []
         if self.recorder is not None:
             self.recorder.__exit__(kind, None, None)
             self.recorder = None
 
 
-def _samples(loaders: Any) -> tuple[int | None, int | None]:
-    """Return how many samples of a validation this rank sees, and how many there are; None where they do not say."""
-    if loaders is None:
-        return None, None
-    seen = of = 0
-    for loader in loaders if isinstance(loaders, list | tuple) else [loaders]:
-        sampler: Any = getattr(loader, "sampler", None)
-        dataset: Any = getattr(loader, "dataset", None)
-        try:
-            of += len(dataset)
-            seen += min(len(sampler), len(dataset))
-        except TypeError:
-            return None, None
-    return seen, of
+def _flat(loaders: Any) -> list[Any]:
+    """Return loaders as a list, in the order in which Lightning numbers them."""
+    if isinstance(loaders, dict):
+        loaders = list(loaders.values())
+    if isinstance(loaders, list | tuple):
+        return [one for some in loaders for one in _flat(some)]
+    return [] if loaders is None else [loaders]
+
+
+def _count_distinct(batches: list[Any]) -> int | None:
+    """Return how many different indices there are in batches; None where those of one were not seen, or none came."""
+    known = [indices for indices in batches if indices is not None]
+    return len(np.unique(np.concatenate(known))) if known and len(known) == len(batches) else None
+
+
+def _length(loaders: list[Any]) -> int | None:
+    """Return how many samples the datasets of loaders have; None where they do not say."""
+    try:
+        return sum(len(loader.dataset) for loader in loaders) if loaders else None
+    except (AttributeError, TypeError, NotImplementedError):
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import TrainerCallback
@@ -23,7 +24,8 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
 
     Notes:
         A step is one batch of the model in training. Its loss is what the model returns; where the trainer computes
-        another one, there is none in the trace. Metrics of time are left out.
+        another one, there is none in the trace. Metrics of time are left out. Each set of an `eval_dataset` that is a
+        dict is an evaluation of its own.
     """
 
     def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
@@ -77,11 +79,13 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **given: Any) -> None:
         """Write the metrics."""
-        del args, state, control, given
+        del args, state, control
         if self.recorder is not None:
-            values = {k: v for k, v in (metrics or {}).items() if isinstance(v, int | float) and not k.endswith(_TIMES)}
+            found = metrics or {}
+            values = {k: v for k, v in found.items() if isinstance(v, int | float) and not k.endswith(_TIMES)}
             values.pop("epoch", None)
-            self.recorder.evaluation("eval", values)
+            seen, of = _samples(given.get("eval_dataloader"))
+            self.recorder.evaluation(_name(found), values, seen=seen, of=of)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """End the recording."""
@@ -92,3 +96,23 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         if self.recorder is not None:
             self.recorder.__exit__(None, None, None)
             self.recorder = None
+
+
+def _name(metrics: Mapping[str, Any]) -> str:
+    """Return what all metrics of an evaluation begin with: "eval", or "eval_" and the name of one of several sets."""
+    return next((name.removesuffix("_runtime") for name in metrics if name.endswith("_runtime")), "eval")
+
+
+def _samples(loader: Any) -> tuple[int | None, int | None]:
+    """Return how many samples of an evaluation this rank sees, and how many there are; None where it is not said.
+
+    Notes:
+        The Trainer takes the samples in order, each once; with `dataloader_drop_last` it leaves out the last ones of
+        an evaluation, too.
+    """
+    size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    try:
+        of, batches = len(loader.dataset), len(loader)
+    except (AttributeError, TypeError, NotImplementedError):
+        return None, None
+    return (min(batches * size, of) if isinstance(size, int) else None), of
