@@ -11,6 +11,7 @@ from typing import Any
 
 from datacheck.repro.environment.code import code, git
 from datacheck.repro.environment.machine import blas, container, gpu, hardware
+from datacheck.repro.environment.names import free_name
 from datacheck.repro.environment.native import native
 from datacheck.repro.environment.packages import Installed, installed
 from datacheck.repro.environment.process import interpreter, process
@@ -86,9 +87,13 @@ def _section(name: str, make: Callable[[], Section], seconds: dict[str, float]) 
 
 def _data(places: Sequence[str | os.PathLike[str]]) -> Section:
     said: Section = {}
+    seen: set[Path] = set()
     for place in places:
         path = Path(os.path.realpath(place))
-        name = path.name if path.name not in said else f"{path.parent.name}/{path.name}"
+        if path in seen:
+            continue
+        seen.add(path)
+        name = free_name(str(path), said)
         try:
             said[name] = _digests(path)
         except Exception as error:  # noqa: BLE001  one of several; the others are told nevertheless
@@ -128,7 +133,8 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Diff
     Notes:
         Not compared: the command line and the working folder (they belong to the run's configuration), variables that
         only say where something lies, and random states of generators that were not seeded. A section that one of
-        both could not have is one difference, by the name of the section.
+        both could not have is one difference, by the name of the section. Data that lie under another name in b are
+        found by their digest.
     """
     packages = _plain(a, b, "packages", "packages")
     loaded = {name for side in (a, b) for name, said in side.get("packages", {}).items() if _says(said, "loaded")}
@@ -140,14 +146,14 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Diff
         *(d for name in ("hardware", "gpu", "container") for d in _plain(a, b, name, "hardware", f"{name} ")),
         *_plain(a, b, "blas", "hardware", "blas "),
         *_flags(a, b),
-        *_plain(a, b, "data", "data"),
+        *_of_data(a, b),
         *_random(a, b),
         *(d for d in packages if d.name not in loaded and d.name != "packages"),
         *_plain(a, b, "git", "git"),
     ]
 
 
-_WHEN = {"started", "none", "threads"}  # what was so when it was asked, or is told elsewhere
+_WHEN = {"gpu": {"started", "none"}, "blas": {"threads"}}  # what was so when it was asked, or is told elsewhere
 
 
 def _says(said: Any, name: str) -> Any:
@@ -158,11 +164,48 @@ def _plain(
     a: Mapping[str, Section], b: Mapping[str, Section], name: str, group: str, head: str = ""
 ) -> list[Difference]:
     one, other = a.get(name, {}), b.get(name, {})
-    if "missing" in one or "missing" in other:
-        same = one == other
-        return [] if same else [Difference(group, name, one.get("missing", "there"), other.get("missing", "there"))]
-    pairs = ((key, _compared(one.get(key)), _compared(other.get(key))) for key in sorted({*one, *other} - _WHEN))
+    if lacks(one) or lacks(other):
+        said = [side["missing"] if lacks(side) else "there" for side in (one, other)]
+        return [] if one == other else [Difference(group, name, *said)]
+    keys = sorted({*one, *other} - _WHEN.get(name, set()))
+    pairs = ((key, _compared(one.get(key)), _compared(other.get(key))) for key in keys)
     return [Difference(group, f"{head}{key}", x, y) for key, x, y in pairs if x != y]
+
+
+def lacks(section: Mapping[str, Any]) -> bool:
+    """Tell a section that could not be had from one that holds something called "missing"."""
+    return isinstance(section.get("missing"), str)
+
+
+def _of_data(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Difference]:
+    """Return the data that differ.
+
+    Notes:
+        Those of one digest are the same under any name. Of what is left one on each side are held against each other.
+    """
+    found = _plain(a, b, "data", "data")
+    if any(lacks(side.get("data", {})) for side in (a, b)):
+        return found
+    found = [one for one in found if _digest_of(one.a) is None or _digest_of(one.a) != _digest_of(one.b)]
+    there = [one for one in found if one.a is None]
+    left = []
+    for one in found:
+        digest = _digest_of(one.a) if one.b is None else None
+        twin = None if digest is None else next((two for two in there if _digest_of(two.b) == digest), None)
+        if twin is not None:
+            there.remove(twin)
+        elif one.a is not None:
+            left.append(one)
+    alone = [one for one in left if one.b is None]
+    if len(alone) == len(there) == 1:
+        pair = Difference("data", f"{alone[0].name} in A, {there[0].name} in B", alone[0].a, there[0].b)
+        return sorted([pair, *(one for one in left if one.b is not None)], key=lambda one: one.name)
+    return sorted([*left, *there], key=lambda one: one.name)
+
+
+def _digest_of(said: Any) -> Any:
+    """Return what the values of data are told by; None where there is no digest."""
+    return (said.get("digest"), said.get("content_root")) if isinstance(said, dict) and said.get("digest") else None
 
 
 def _compared(value: Any) -> Any:
@@ -176,12 +219,34 @@ def _flags(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[Diffe
         ("process", "flags", "sys.flags."),
         ("process", "env", "$"),
     ):
-        one, other = ({name: side.get(section, {}).get(name, {})} for side in (a, b))
-        yield from _plain(one, other, name, "flags", head)
+        one, other = (dict(side.get(section, {}).get(name, {})) for side in (a, b))
+        if name == "env":
+            _drop_visible(one, other)
+        yield from _plain({name: one}, {name: other}, name, "flags", head)
     for name in ("locale", "timezone", "start_method"):
         x, y = (side.get("process", {}).get(name) for side in (a, b))
         if x != y:
             yield Difference("flags", name, x, y)
+
+
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+def _drop_visible(one: Section, other: Section) -> None:
+    """Leave out which GPUs were given, not how many: another index of the same machine changes no result."""
+    for name in _VISIBLE:
+        counts = [_count(side.get(name)) for side in (one, other)]
+        known = [count for count in counts if count is not None]  # without the variable there are all, at least one
+        if counts[0] == counts[1] or (len(known) == 1 and known[0]):
+            one.pop(name, None)
+            other.pop(name, None)
+
+
+def _count(value: Any) -> int | None:
+    if not isinstance(value, str):
+        return None
+    names = [name.strip() for name in value.split(",")]
+    return next((i for i, name in enumerate(names) if name in {"", "-1"}), len(names))  # CUDA stops there
 
 
 def _random(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[Difference]:

@@ -10,6 +10,7 @@ from base64 import urlsafe_b64encode
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import xxhash
@@ -19,6 +20,7 @@ from datacheck.repro import capture as capture_here
 from datacheck.repro import manifest
 from datacheck.repro.capture import SECTIONS, differences
 from datacheck.repro.environment import native as native_module
+from datacheck.repro.environment.code import code
 from datacheck.repro.environment.packages import Installed, installed
 from datacheck.repro.environment.secret import masked
 
@@ -312,3 +314,87 @@ def test_data_are_told_by_their_digests(tmp_path, repository, monkeypatch):
     assert names({"data": a}, {"data": b["data"]}) == [("data", "data")]
     (folder / "1.npy").write_bytes(bytes([1]) * 100)
     assert capture_here(data=places)["data"] == a
+
+
+def test_data_of_one_name_are_all_told(tmp_path):
+    places = [tmp_path / path / "data" for path in ("a/x", "b/x", "c/x", "c/none")]
+    for i, place in enumerate(places):
+        place.mkdir(parents=True)
+        (place / "0.npy").write_bytes(bytes([i]))
+    said = capture_here(data=[*places, places[0]])["data"]
+    assert list(said) == ["data", "x/data", "c/x/data", "none/data"]
+    assert [one["digest"] for one in said.values()] == [manifest.make(place).root for place in places]
+
+
+def of_data(**digests):
+    return {"data": {name: {"kind": "folder", "digest": digest} for name, digest in digests.items()}}
+
+
+def test_data_under_another_name_are_found_by_their_digest():
+    assert differences(of_data(v1="0", more="1"), of_data(v2="0", more="1")) == []
+    assert names(of_data(v1="0"), of_data(v2="2")) == [("data", "v1 in A, v2 in B")]
+    assert names(of_data(v1="0", old="1"), of_data(v2="0", more="3")) == [("data", "old in A, more in B")]
+    assert names(of_data(v1="0"), of_data()) == [("data", "v1")]
+    assert names(of_data(v1="0", v2="0"), of_data(v3="0")) == [("data", "v2")]
+    cache = {"data": {"x": {"kind": "cache", "digest": "0", "content_root": "1"}}}
+    assert names(cache, of_data(x="0")) == [("data", "x")]
+
+
+@pytest.mark.parametrize("name", ["none", "threads", "started", "missing"])
+def test_nothing_is_overlooked_for_its_name(name):
+    for section in ("packages", "data", "native"):
+        one, other = ({section: {name: {"digest": digest, "loaded": True}}} for digest in "01")
+        assert names(one, other) == [(section, name)]
+
+
+def test_which_gpu_was_given_does_not_count_but_how_many(captured):
+    def given(**env):
+        return {"process": {"env": env}}
+
+    assert names(given(CUDA_VISIBLE_DEVICES="0"), given(CUDA_VISIBLE_DEVICES="3")) == []
+    assert names(given(), given(CUDA_VISIBLE_DEVICES="3")) == []
+    assert names(given(CUDA_VISIBLE_DEVICES="0"), given(CUDA_VISIBLE_DEVICES="0,1")) != []
+    assert names(given(), given(CUDA_VISIBLE_DEVICES="")) == [("flags", "$CUDA_VISIBLE_DEVICES")]
+    assert names(given(CUDA_VISIBLE_DEVICES="1,-1,2"), given(CUDA_VISIBLE_DEVICES="-1")) != []
+    env = {"NVIDIA_VISIBLE_DEVICES": "GPU-1", "CUDA_MPS_PIPE_DIRECTORY": "/one", "CUDA_MPS_LOG_DIRECTORY": "/two"}
+    assert not set(captured(env=env)["process"]["env"]) & set(env)
+
+
+def test_a_damaged_library_loses_no_other(tmp_path):
+    head = bytearray(LIBRARY.read_bytes()[:64])
+    head[32:40] = b"\xff" * 8  # the table of its parts begins beyond what a file can have
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(head)
+    maps = tmp_path / "maps"
+    maps.write_text(f"7f0-7f1 r-xp 0 fe:00 1    {LIBRARY}\n7f2-7f3 r-xp 0 fe:00 2    {broken}\n")
+    said = native_module.native(Installed(), str(maps))
+    assert said["broken.so"]["digest"] == xxhash.xxh3_128_hexdigest(head)
+    assert said["broken.so"]["build_id"] is None
+    assert said[LIBRARY.name]["build_id"]
+
+
+def test_libraries_of_one_name_are_all_told(tmp_path):
+    paths = [tmp_path / path / "build/_ext.so" for path in "abc"]
+    for i, path in enumerate(paths):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(bytes([i]))
+    maps = tmp_path / "maps"
+    maps.write_text("".join(f"7f0-7f1 r-xp 0 fe:00 1    {path}\n" for path in paths))
+    said = native_module.native(Installed(), str(maps))
+    assert sorted(said) == ["_ext.so", "build/_ext.so", "c/build/_ext.so"]
+    assert {one["digest"] for one in said.values()} == {xxhash.xxh3_128_hexdigest(bytes([i])) for i in range(3)}
+
+
+def test_code_of_one_name_is_all_told(monkeypatch, tmp_path):
+    for i, folder in enumerate("abc"):
+        path = tmp_path / folder / "lib/planted_twin.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"x = {i}\n")
+        module = ModuleType(f"planted_{i}")
+        module.__file__ = str(path)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    said = {name: digest for name, digest in code(Installed()).items() if name.endswith("planted_twin.py")}
+    assert said == {
+        name: xxhash.xxh3_128_hexdigest(f"x = {i}\n".encode())
+        for i, name in enumerate(("planted_twin.py", "lib/planted_twin.py", "c/lib/planted_twin.py"))
+    }

@@ -48,7 +48,7 @@ class Facts:
     def section(self, name: str) -> Mapping[str, Any]:
         """Return a section, empty where it could not be had."""
         said: Mapping[str, Any] = self.capture.get(name, {})
-        return {} if "missing" in said else said
+        return {} if isinstance(said.get("missing"), str) else said
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -66,7 +66,12 @@ class Facts:
         """Whether PyTorch of this process can compute on a GPU."""
         gpu = self.section("gpu")
         built = bool(gpu.get("cuda") or gpu.get("hip"))
-        return bool(self.torch) and built and bool(gpu.get("devices")) and self.env.get("CUDA_VISIBLE_DEVICES") != ""
+        return (
+            bool(self.torch)
+            and built
+            and bool(gpu.get("devices"))
+            and self.env.get("CUDA_VISIBLE_DEVICES") not in {"", "-1"}
+        )
 
     @property
     def deterministic(self) -> bool:

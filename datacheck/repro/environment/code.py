@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.digest import digest_bytes, digest_file
+from datacheck.repro.environment.names import free_name
 from datacheck.repro.environment.packages import Installed
 
 _OURS = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
@@ -27,8 +28,12 @@ def code(found: Installed) -> dict[str, str]:
     standard = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("stdlib", "platstdlib"))
     installed = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("purelib", "platlib"))
     said: dict[str, str] = {}
+    seen: set[str] = set()
     for name, file in _sources():
         real = os.path.realpath(file)
+        if real in seen:
+            continue
+        seen.add(real)
         if found.owner(real) is not None or (real.startswith(standard) and not real.startswith(installed)):
             continue
         try:
@@ -36,8 +41,7 @@ def code(found: Installed) -> dict[str, str]:
         except OSError:  # of an archive, or gone by now
             digest = "missing"
         path = _below_root(name, file)
-        if said.setdefault(path, digest) != digest:  # another file of that name
-            said["/".join(Path(file).parts[-2:])] = digest
+        said[free_name(file, said, path)] = digest  # another file of that name gets its folders
     return dict(sorted(said.items()))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from datacheck.cpus import usable_cpus
 from datacheck.digest import Digester
+from datacheck.repro.environment.names import free_name
 from datacheck.repro.environment.packages import Installed, Owner
 
 _LIBRARY = re.compile(r"\.(so|dylib)(\.[0-9][0-9.]*)?( \(deleted\))?$")
@@ -44,9 +45,7 @@ def native(found: Installed, maps: str = "/proc/self/maps") -> dict[str, Any]:
     said: dict[str, Any] = {}
     for path in paths:
         real = path.removesuffix(_GONE)
-        name = _name(real, found.owner(real), modules.get(real))
-        if name in said:
-            name = f"{Path(real).parent.name}/{name}"
+        name = free_name(real, said, _name(real, found.owner(real), modules.get(real)))
         said[name] = read.get(path) or {"missing": "the file was replaced or removed after it was loaded"}
         said[name] = {**said[name], "owner": owner_of(real, found)}
     return dict(sorted(said.items()))
@@ -106,7 +105,10 @@ def _measured(path: str, owner: Owner | None) -> dict[str, Any]:
     view = memoryview(bytearray(_READ))
     wanted = owner is not None and bool(owner.sha256)
     with Path(path).open("rb", buffering=0) as file:
-        identity = build_id(file)
+        try:
+            identity = build_id(file)
+        except (OSError, ValueError, OverflowError, struct.error):  # damaged; its digest is told nevertheless
+            identity = None
         file.seek(0)
         while size := file.readinto(view):
             hasher.update(view[:size])
