@@ -52,7 +52,8 @@ _own = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | None, script: tuple[str, ...]) -> None:
     """Write down what a process of this environment is, as JSON; after -- a training script and its arguments.
 
-    The script runs unchanged, up to a first step of an optimizer. Secrets are left out.
+    The script runs unchanged, up to a first step of an optimizer. Secrets are left out. The exit code is 2 where the
+    script failed: what is written is what it was then.
     """
     from datacheck import fsops
 
@@ -65,6 +66,16 @@ def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | No
     else:
         fsops.write_file(output, text.encode(), mode=0o644)
         click.echo("\n".join(_summary(output, found)))
+    _check_ended(found["seen"], "captured")
+
+
+def _check_ended(seen: Mapping[str, Any], done: str) -> None:
+    """Tell a script that failed: what was seen of it is not what it would have been."""
+    from datacheck.errors import UsageError
+
+    if seen["code"]:
+        msg = f"the script ended with exit code {seen['code']}; it was {done} as it was then. Mend it first."
+        raise UsageError(msg)
 
 
 @click.command(context_settings=_own)
@@ -109,9 +120,7 @@ def check(
     else:
         lines = _fixes(rows) if print_fix else _table(rows, profile, found["seen"])
         click.echo("\n".join(lines))
-    if found["seen"]["code"]:
-        msg = f"the script ended with exit code {found['seen']['code']}; it was judged as it was then. Mend it first."
-        raise UsageError(msg)
+    _check_ended(found["seen"], "judged")
     if risks:
         ctx.exit(1)
 
@@ -247,7 +256,8 @@ def _table(rows: Sequence[Row], profile: str, seen: dict[str, Any]) -> Iterator[
         yield f"ok      {'; '.join(fine)}"
     yield ""
     unknown = f", {counts['unknown']} could not be told" if counts["unknown"] else ""
-    verdict = f"{counts['risk']} risk{'s' if counts['risk'] != 1 else ''}" if counts["risk"] else "pinned"
+    none = "no risk seen" if counts["unknown"] else "pinned"
+    verdict = f"{counts['risk']} risk{'s' if counts['risk'] != 1 else ''}" if counts["risk"] else none
     yield f"{verdict}{unknown}, {counts['note']} notes, {counts['ok']} fine"
     if counts["risk"]:
         yield f"datacheck repro check --profile {profile} --print-fix prints the lines that mend them."

@@ -32,7 +32,7 @@ def judge(
         raise UsageError(msg)
     facts = Facts(capture, seen or {}, PROFILES.index(profile))
     judges = (
-        _process, _seeds, _cpu, _gpu, _precision, package_rows, library_rows, loader_rows, kernel_rows,
+        _uncaptured, _process, _seeds, _cpu, _gpu, _precision, package_rows, library_rows, loader_rows, kernel_rows,
     )  # fmt: skip
     rows = [row for judged in judges for row in judged(facts)]
     order = {"risk": 0, "unknown": 1, "note": 2, "ok": 3}
@@ -42,7 +42,37 @@ def judge(
 # ------------------------------------------------------------------------------------------ the process
 
 
+_JUDGED = (
+    "process", "interpreter", "packages", "native", "code", "hardware", "blas", "gpu", "container", "rng", "data",
+)  # fmt: skip
+
+
+def _uncaptured(facts: Facts) -> Iterator[Row]:
+    """Yield what could not be captured: a risk in it would not be seen."""
+    for name in _JUDGED:
+        said = facts.capture.get(name, {})
+        if isinstance(said.get("missing"), str):
+            yield Row(name, said["missing"], "unknown", "This section could not be captured, so it was not judged.")
+    for name, said in facts.section("data").items():
+        if isinstance(said, dict) and "missing" in said:
+            yield Row(f"data {name}", said["missing"], "unknown", "Whether they are the same data cannot be told.")
+
+
 def _process(facts: Facts) -> Iterator[Row]:
+    if "missing" not in facts.capture.get("process", {}):
+        yield from _started(facts)
+    git = facts.capture.get("git", {})
+    if "missing" in git:
+        yield Row("git", git["missing"], "note", "Nothing says which version this code is; its digests are captured.")
+    else:
+        dirty = bool(git.get("dirty"))
+        yield facts.row(
+            "git", f"{str(git.get('commit'))[:12]}{' with changes' if dirty else ''}", dirty, "strict",
+            "The commit is not the code that runs.", do="Commit the changes.",
+        )  # fmt: skip
+
+
+def _started(facts: Facts) -> Iterator[Row]:
     value = facts.section("process").get("hash_seed", "random")
     late = value == "random" and "PYTHONHASHSEED" in facts.env
     yield facts.row(
@@ -53,15 +83,6 @@ def _process(facts: Facts) -> Iterator[Row]:
     preload = facts.env.get("LD_PRELOAD")
     if preload:
         yield Row("LD_PRELOAD", preload, "note", "Puts other functions in the place of those of all libraries.")
-    git = facts.capture.get("git", {})
-    if "missing" in git:
-        yield Row("git", git["missing"], "note", "Nothing says which version this code is; its digests are captured.")
-    else:
-        dirty = bool(git.get("dirty"))
-        yield facts.row(
-            "git", f"{str(git.get('commit'))[:12]}{' with changes' if dirty else ''}", dirty, "strict",
-            "The commit is not the code that runs.", do="Commit the changes.",
-        )  # fmt: skip
 
 
 _SEEDED = {
@@ -96,13 +117,17 @@ def _seeds(facts: Facts) -> Iterator[Row]:
 def _cpu(facts: Facts) -> Iterator[Row]:
     torch = facts.torch
     if not torch:
-        yield Row("PyTorch", "not loaded", "unknown", "Its switches could not be looked at.")
+        why = facts.capture.get("torch", {}).get("missing", "PyTorch is not loaded")
+        said = "not loaded" if why == "PyTorch is not loaded" else why
+        yield Row("PyTorch", said, "unknown", "Its switches could not be looked at.")
         return
     threads = torch.get("get_num_threads")
     pinned = "OMP_NUM_THREADS" in facts.env or "MKL_NUM_THREADS" in facts.env
+    unknown = "missing" in facts.capture.get("process", {})
     lines = " ".join(f"{name}_NUM_THREADS={threads}" for name in ("OMP", "MKL", "OPENBLAS"))
     yield facts.row(
-        "threads", f"{threads}{'' if pinned else ', as many as the machine has'}", not pinned, "strict",
+        "threads", f"{threads}{'' if pinned or unknown else ', as many as the machine has'}",
+        None if unknown else not pinned, "strict",
         "Sums over many numbers, and some matrix products, have other last bits with another number of threads.",
         shell=f"export {lines}", python=f"torch.set_num_threads({threads})",
     )  # fmt: skip

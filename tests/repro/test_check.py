@@ -370,3 +370,35 @@ def test_a_capture_replaces_captures_alone(check, tmp_path):
         assert code == 0, err
     code, _, err = check("capture", "-o", "nowhere/env.json")
     assert (code, "nowhere/env.json: its folder does not exist" in err) == (2, True)
+
+
+def test_a_script_that_raises_is_captured_and_told(check, tmp_path):
+    write(tmp_path, "import json\nraise KeyError('planted')\n")
+    code, out, err = check("capture", "--", "train.py")
+    assert code == 2
+    assert "train.py" in json.loads(out)["code"]
+    assert "the script ended with exit code 1; it was captured as it was then" in err
+    code, out, err = check("capture", "-o", "env.json", "--", "train.py")
+    assert (code, "as it was where it raised" in out) == (2, True)
+    assert (tmp_path / "env.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["process", "packages", "native", "code", "rng", "gpu"])
+def test_a_section_that_could_not_be_captured_is_unknown(name):
+    said = SEED | {name: {"missing": "OSError: planted"}}
+    found = row(said, name)
+    assert (found.state, found.value) == ("unknown", "OSError: planted")
+    assert "PYTHONHASHSEED" not in risks(said) or name != "process"
+    assert "threads" not in risks(said, "strict") or name != "process"
+
+
+def test_a_package_that_is_called_missing_hides_no_other():
+    more = {"missing": {"version": "1", "record": "b"}, "spconv": {"version": "2", "record": "c", "loaded": True}}
+    assert "spconv" in risks(changed(packages=more))
+
+
+def test_data_that_could_not_be_digested_are_unknown():
+    said = SEED | {"data": {"train": {"missing": "no such file"}, "val": {"kind": "folder", "digest": "0"}}}
+    unknown = [(one.name, one.value) for one in judge(said, "fast", RAN) if one.state == "unknown"]
+    assert ("data train", "no such file") in unknown
+    assert not any(name == "data val" for name, _ in unknown)
