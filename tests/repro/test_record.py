@@ -469,6 +469,21 @@ def test_a_configuration_is_plain_json_whatever_it_is_made_of():
     }  # fmt: skip
 
 
+def test_names_that_are_no_utf8_and_huge_numbers_are_read_again(tmp_path):
+    for name, text, count in (("a", "x\udce9", 1 << 70), ("b", "y\udce9", 10**5000)):
+        _, optimizer = parts()
+        optimizer.param_groups[0]["note"] = text
+        with Recorder(tmp_path, name=name, config={"path": text, "count": count}, optimizer=optimizer):
+            pass
+    one, other = (read_run(tmp_path / name) for name in "ab")
+    assert (one.config, one.notes) == ({"path": "x\udce9", "count": {"int": hex(1 << 70)}}, [])
+    assert [start["hyper"][0]["note"] for start in (one.starts[0], other.starts[0])] == ["x\udce9", "y\udce9"]
+    found = diff_runs(one, other).first
+    assert [d.name for d in found.differences] == ["config.count.int", "config.path", "optimizer[0].note"]
+    (tmp_path / "a/config.json").write_text('{"version": 1, "config": {"n": ' + "9" * 40 + "}}")
+    assert read_run(tmp_path / "a").config == {"n": int("9" * 40)}
+
+
 # ------------------------------------------------------------------------------------------ folders and failures
 
 

@@ -5,6 +5,7 @@ What lies there may be torn, foreign or of another version: that is said, and wh
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -85,10 +86,33 @@ def _skip_line(file: Any) -> None:
         pass
 
 
+def _loaded(raw: bytes) -> Any:
+    """Return a JSON value; texts may hold half a surrogate pair (a file name that is no UTF-8), numbers any digits.
+
+    Raises:
+        ValueError: it is no JSON, or nested too deep.
+    """
+    if not _BEYOND.search(raw):
+        return orjson.loads(raw)
+    try:
+        return json.loads(raw, parse_constant=_no_number)
+    except RecursionError as error:
+        msg = "nested too deep"
+        raise ValueError(msg) from error
+
+
+_BEYOND = re.compile(rb"\\u[dD][89a-fA-F]|[0-9]{19}")  # orjson takes none of these, or makes a float of them
+
+
+def _no_number(said: str) -> Any:
+    msg = f"{said} is no JSON"
+    raise ValueError(msg)
+
+
 def _line(raw: bytes) -> Line | None:
     try:
-        line = orjson.loads(raw)
-    except orjson.JSONDecodeError:
+        line = _loaded(raw)
+    except ValueError:
         return None
     if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
         return None
@@ -203,10 +227,10 @@ def _document(path: Path, notes: list[str]) -> dict[str, Any]:
             what = "is larger than 256 MiB and was not read" if path.is_file() else "is missing"
             notes.append(f"{path.name}: {what}")
             return {}
-        value = orjson.loads(path.read_bytes())
+        value = _loaded(path.read_bytes())
     except OSError as error:
         notes.append(f"{path.name}: {(error.strerror or str(error)).lower()}")
-    except orjson.JSONDecodeError:
+    except ValueError:
         notes.append(f"{path.name}: is no JSON")
     else:
         if isinstance(value, dict):

@@ -27,9 +27,10 @@ def resolved(config: Any) -> Any:
 
     Notes:
         Paths, enumerations, NumPy numbers, dtypes and devices become texts or numbers, functions and classes their
-        names, sets sorted lists, arrays digests; NaN and infinity {"float": "nan"}. Anything else becomes
-        {"type": its type}: two such values look equal. A text is not written that is under a name such as ``hub_token``
-        at any level, or looks like a credential; nor a whole number under the name of a password.
+        names, sets sorted lists, arrays digests; NaN and infinity {"float": "nan"}, whole numbers of 64 bits and more
+        {"int": "0x..."}. Anything else becomes {"type": its type}: two such values look equal. A text is not written
+        that is under a name such as ``hub_token`` at any level, or looks like a credential; nor a whole number under
+        the name of a password.
     """
     return _plain(config, "", ())
 
@@ -40,7 +41,7 @@ def _plain(value: Any, name: str, within: tuple[int, ...]) -> Any:  # noqa: PLR0
     if isinstance(value, enum.Enum):
         return value.name
     if value is None or isinstance(value, bool | int | float | str):
-        return _number(value) if isinstance(value, float) else value
+        return _number(value) if isinstance(value, int | float) else value
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, np.generic):
@@ -98,6 +99,8 @@ def _other(value: Any) -> Any:
 
 
 def _number(value: float) -> Any:
+    if isinstance(value, int):
+        return value if value.bit_length() < 64 else {"int": hex(value)}  # most that read JSON would lose digits
     return float(value) if math.isfinite(value) else {"float": str(float(value))}
 
 
