@@ -75,6 +75,45 @@ def capture(*, data: Sequence[str | os.PathLike[str]] = ()) -> Capture:
     return {name: said[name] for name in SECTIONS}
 
 
+def grow(said: Capture, *, ended: bool = False) -> bool:
+    """Add to a capture of this process what was loaded since: packages, compiled libraries, code.
+
+    Args:
+        said: what `capture` returned; changed in place. What it says already stays as it was.
+        ended: nothing more will be loaded; else what is not there may come yet, which `differences` does not tell.
+
+    Returns:
+        Whether there was anything.
+
+    Notes:
+        Never raises. Sections that could not be had, or are not there, stay so.
+    """
+    seconds: dict[str, float] = {}
+    found = Installed()
+    known = {name: said[name] for name in ("packages", "native", "code") if name in said and not lacks(said[name])}
+    if not known:
+        return False
+    try:
+        found = installed()
+    except Exception:  # noqa: BLE001  as in `capture`
+        return False
+    made: dict[str, Callable[[], Section]] = {
+        "packages": lambda: found.packages, "native": lambda: native(found), "code": lambda: dict(code(found)),
+    }  # fmt: skip
+    volatile = said.setdefault("process", {}).setdefault("volatile", {})
+    later = volatile.setdefault("later", {})
+    grew, volatile["ended"] = ended, ended
+    for name, section in known.items():
+        now = _section(name, made[name], seconds)
+        for key, value in now.items() if not lacks(now) else ():
+            if key not in section or (_says(value, "loaded") and not _says(section[key], "loaded")):
+                if key not in section:
+                    later.setdefault(name, []).append(key)
+                section[key] = {**section[key], "loaded": True} if key in section else value
+                grew = True
+    return grew
+
+
 def _section(name: str, make: Callable[[], Section], seconds: dict[str, float]) -> Section:
     start = time.perf_counter()
     try:
@@ -136,13 +175,13 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Diff
         both could not have is one difference, by the name of the section. Data that lie under another name in b are
         found by their digest.
     """
-    packages = _plain(a, b, "packages", "packages")
+    packages = [d for d in _plain(a, b, "packages", "packages") if not _may_come(a, b, d)]
     loaded = {name for side in (a, b) for name, said in side.get("packages", {}).items() if _says(said, "loaded")}
     return [
-        *_plain(a, b, "code", "code"),
+        *(d for d in _plain(a, b, "code", "code") if not _may_come(a, b, d)),
         *_plain(a, b, "interpreter", "packages", "python "),
         *(d for d in packages if d.name in loaded or d.name == "packages"),
-        *_plain(a, b, "native", "native"),
+        *(d for d in _plain(a, b, "native", "native") if not _may_come(a, b, d)),
         *(d for name in ("hardware", "gpu", "container") for d in _plain(a, b, name, "hardware", f"{name} ")),
         *_plain(a, b, "blas", "hardware", "blas "),
         *_flags(a, b),
@@ -154,6 +193,13 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Diff
 
 
 _WHEN = {"gpu": {"started", "none"}, "blas": {"threads"}}  # what was so when it was asked, or is told elsewhere
+
+
+def _may_come(a: Mapping[str, Section], b: Mapping[str, Section], one: Difference) -> bool:
+    """Tell what one run loaded after its start, and the other may not have come to: it was killed before."""
+    here, there = (side.get("process", {}).get("volatile", {}) for side in ((a, b) if one.b is None else (b, a)))
+    alone = one.a is None or one.b is None
+    return alone and one.name in here.get("later", {}).get(one.section, ()) and not there.get("ended")
 
 
 def _says(said: Any, name: str) -> Any:

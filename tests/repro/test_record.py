@@ -488,7 +488,17 @@ def test_names_that_are_no_utf8_and_huge_numbers_are_read_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "more", [{"every": 0}, {"every": True}, {"first_step": -1}, {"name": "a/b"}, {"name": ".."}, {"name": ""}]
+    "more",
+    [
+        {"every": 0},
+        {"every": True},
+        {"every": None},
+        {"first_step": 1.5},
+        {"first_step": -1},
+        {"name": "a/b"},
+        {"name": ".."},
+        {"name": ""},
+    ],
 )
 def test_values_out_of_range_are_refused(tmp_path, more):
     with pytest.raises(UsageError):

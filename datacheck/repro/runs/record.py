@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from datacheck.digest import digest64
-from datacheck.errors import UsageError
+from datacheck.errors import StorageError, UsageError
 from datacheck.fsops import make_directory, write_file
 from datacheck.registry import require
 from datacheck.repro.runs import tensors
@@ -53,10 +54,7 @@ class Recorder:
         loader: Any = None, scaler: Any = None, data: Sequence[str | os.PathLike[str]] = (), name: str | None = None,
         every: int = 50, index_key: Any = None, first_step: int = 0,
     ) -> None:  # fmt: skip
-        for said, number, least in (("every", every, 1), ("first_step", first_step, 0)):
-            if (whole := as_whole(number)) is None or whole < least:
-                msg = f"{said}={number!r} is no whole number of {least} or more"
-                raise UsageError(msg)
+        every, first_step = _whole("every", every, 1), _whole("first_step", first_step)
         if name is not None and (not name or name != Path(name).name or name in {".", ".."}):
             msg = f"name={name!r} is no name of one folder"
             raise UsageError(msg)
@@ -70,7 +68,7 @@ class Recorder:
             if not hasattr(one, "register_step_pre_hook"):
                 msg = f"{type(one).__name__} has no register_step_pre_hook; an optimizer of torch.optim is wanted"
                 raise UsageError(msg)
-        self._loader, self._every, self._index_key, self._step = loader, int(every), index_key, int(first_step)
+        self._loader, self._every, self._index_key, self._step = loader, every, index_key, first_step
         self.path: Path | None = None
         self._file: int | None = None
         self._hooks: list[Any] = []
@@ -83,6 +81,9 @@ class Recorder:
         self._taken: set[int] = set()  # optimisers whose gradients of this update were read
         self._told: set[str] = set()  # types in batches of which no value is known
         self._due = False
+        self._environment: dict[str, Any] | None = None  # of rank 0
+        self._modules = 0  # that were loaded when the environment was looked at
+        self._first = self._step
 
     # ------------------------------------------------------------------------------------------ begin and end
 
@@ -102,7 +103,9 @@ class Recorder:
         if rank == 0:
             from datacheck.repro.capture import capture  # noqa: PLC0415  looks at all that is loaded
 
-            _write_json(self.path / ENVIRONMENT, capture(data=self._data))
+            self._environment = capture(data=self._data)
+            self._modules = len(sys.modules)
+            _write_json(self.path / ENVIRONMENT, self._environment)
             _write_json(self.path / CONFIG, {"version": VERSION, "config": resolved(self._config)})
         self._write({"kind": "start", "rank": rank, "world": world} | self._started())
         for one in self._optimizers:
@@ -129,6 +132,7 @@ class Recorder:
         if self._watch is not None:
             self._watch.close()
         self._close_epoch()
+        self._look_again(ended=True)
         self._write({"kind": "end", "step": self._step, "status": "done" if kind is None else kind.__name__})
         if self._file is not None:
             os.close(self._file)
@@ -180,15 +184,12 @@ class Recorder:
         Raises:
             UsageError: the loss is not one number, the epoch no whole one.
         """
-        if epoch is not None and (as_whole(epoch) is None or epoch < 0):
-            msg = f"epoch={epoch!r} is no whole number of 0 or more"
-            raise UsageError(msg)
+        epoch = _whole_or_none("epoch", epoch)
         if batch is not None:
             self.input(batch, indices)
         line, self._line = self._line, {}
         if epoch is None:
             epoch = line.get("epoch", 0 if self._order is None else self._order.epoch)
-        epoch = int(epoch)
         line |= {"epoch": epoch, "updates": line.get("updates", 0)}
         if loss is not None:
             line["loss"] = _number(loss, "loss")
@@ -207,6 +208,8 @@ class Recorder:
         self._taken.clear()
         self._write({"kind": "step", "step": self._step} | line)
         self._step += 1
+        if self._step == self._first + 1 or ("params" in line and len(sys.modules) != self._modules):
+            self._look_again()
 
     def gradients(self, optimizer: Any) -> None:
         """Digest the gradients that `optimizer` is about to use; its hooks do so by themselves where they can."""
@@ -246,13 +249,12 @@ class Recorder:
         Raises:
             UsageError: a value is not one number, `of` no whole one.
         """
-        if of is not None and (as_whole(of) is None or of < 0):
-            msg = f"of={of!r} is no whole number of 0 or more"
-            raise UsageError(msg)
         line = {str(name): _number(value, str(name)) for name, value in values.items()}
-        count = {"seen": count_unique(seen), "of": as_whole(of)}
+        count = {"seen": count_unique(seen), "of": _whole_or_none("of", of)}
         epoch = None if self._order is None else self._order.epoch
         self._write({"kind": "eval", "name": str(name), "step": self._step, "epoch": epoch, "values": line} | count)
+        if len(sys.modules) != self._modules:
+            self._look_again()
 
     # ------------------------------------------------------------------------------------------ writing
 
@@ -261,6 +263,19 @@ class Recorder:
             return tensors.named_weights(self._model)
         found = [parameter for one in self._optimizers for parameter in tensors.parameters_of(one)]
         return [(str(i), parameter) for i, parameter in enumerate(found)]
+
+    def _look_again(self, *, ended: bool = False) -> None:
+        """Write down what was loaded since the environment was: much is imported when it is first used."""
+        if self._environment is None or self.path is None:
+            return
+        from datacheck.repro.capture import grow  # noqa: PLC0415  as in `__enter__`
+
+        self._modules = len(sys.modules)
+        if grow(self._environment, ended=ended):
+            try:
+                _write_json(self.path / ENVIRONMENT, self._environment)
+            except (OSError, StorageError) as error:
+                warnings.warn(f"{self.path / ENVIRONMENT}: {error}; what was loaded later is missing", stacklevel=3)
 
     def _close_epoch(self) -> None:
         if self._order is not None:
@@ -311,6 +326,19 @@ def _samples(batch: Any) -> int | None:
     """Return the length of the first tensor or array that has one."""
     shapes = (tensors.shape_of(value) for _, value in tensors.parts(batch))
     return next((shape[0] for shape in shapes if shape), None)
+
+
+def _whole(name: str, value: Any, least: int = 0) -> int:
+    """Return a whole number of any library as Python's."""
+    whole = as_whole(value)
+    if whole is None or whole < least:
+        msg = f"{name}={value!r} is no whole number of {least} or more"
+        raise UsageError(msg)
+    return whole
+
+
+def _whole_or_none(name: str, value: Any) -> int | None:
+    return None if value is None else _whole(name, value)
 
 
 def _number(value: Any, name: str) -> str:
