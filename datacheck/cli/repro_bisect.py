@@ -36,7 +36,9 @@ def bisect(
     could not be run.
     """
     from datacheck.cli.repro import command_of, own_environment, show
-    from datacheck.repro.trials.bisect import Switch, Training, bisect
+    from datacheck.repro.trials.bisect import bisect
+    from datacheck.repro.trials.switch import Switch
+    from datacheck.repro.trials.training import Training
 
     switches = [Switch.parse(text) for text in given]
     python, words = command_of(script)
@@ -55,7 +57,8 @@ def _told(found: Bisection) -> Iterator[str]:
     yield ""
     yield f"{made:,} steps{few}, counted from 0; the training as it is was run {found.repeats} times"
     if found.noise is not None:
-        yield f"it differs from itself at step {found.noise.step:,}, {found.noise.column}: {found.noise.said}"
+        where = f"step {found.noise.step:,}, {found.noise.column}"
+        yield f"it differs from itself at {where}, in {_pairs(found.noise)}: {found.noise.said}"
     yield ""
     for row in found.rows:
         yield from _row(row)
@@ -67,6 +70,8 @@ def _headline(found: Bisection) -> str:
         steady = [row.name for row in found.rows if row.state == "steady"]
         with_it = f"; it does not with {', or with '.join(steady)}" if steady else ""
         return f"not deterministic by itself: two runs part at step {found.noise.step:,}{with_it}"
+    if top is not None and top.state == "sometimes":
+        return f"{top.name} parts in {_pairs(top)}: is the training random by itself?"
     if top is not None and top.state == "parts":
         return f"{top.name} parts first: {_values(top)}, at step {top.step:,}"
     if found.code:
@@ -78,8 +83,14 @@ def _row(row: Row) -> Iterator[str]:
     where = f"step {row.step:,}, {row.column}" if row.step is not None and row.state == "parts" else ""
     what = {"parts": where, "same": f"same, {row.compared:,} steps compared"}.get(row.state, row.state)
     yield f"{row.name:<20}{_values(row):<28}{what}"
-    if row.said:
-        yield f"    {row.said}"
+    counted = f"parts in {_pairs(row)}" if row.parted else ""
+    said = ": ".join(filter(None, (counted, row.said)))
+    if said:
+        yield f"    {said}"
+
+
+def _pairs(row: Row) -> str:
+    return f"{row.parted:,} of {row.pairs:,} pairs of runs"
 
 
 def _values(row: Row) -> str:

@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import re
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.repro.diff.steps import compare_steps, leading, meaning
-from datacheck.repro.runs.read import Line, Trace, trace_name
 from datacheck.repro.trials import flips
+from datacheck.repro.trials.switch import Switch, place_of
+from datacheck.repro.trials.training import Outcome, Training
 
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-_GRACE = 120.0  # seconds for the start and the end of a process
-_STATES = ("steady", "parts", "noise", "same", "failed", "not tried")  # as they are ranked
+_STATES = ("steady", "parts", "sometimes", "noise", "same", "failed", "not tried")  # as they are ranked
 _WEIGHTS, _LENGTH = "initial weights", "number of steps"
-
-
-@dataclass(frozen=True)
-class Switch:
-    """What is turned: one of `flips.NAMES`, or the user's own.
-
-    Args:
-        name: of the switch, of an environment variable (in capitals), or of a word of the command line.
-        old, new: its values in the baseline and in the trial; of a variable or word "": it is not there.
-        given: it is the user's.
-    """
-
-    name: str
-    old: Any
-    new: Any
-    given: bool = True
-
-    @classmethod
-    def parse(cls, text: str) -> Switch:
-        """Return the switch that ``name=OLD:NEW`` says; OLD ends at the first colon."""
-        name, equals, values = text.partition("=")
-        old, colon, new = values.partition(":")
-        if not (name.strip("-") and equals and colon) or old == new:
-            msg = f"--switch {text}: name=OLD:NEW is wanted, with two values that differ"
-            raise UsageError(msg)
-        return cls(name, old, new)
-
-    @property
-    def variable(self) -> bool:
-        """It is an environment variable."""
-        return _VARIABLE.fullmatch(self.name) is not None
+_CONFIRM = 3  # runs on which it rests that a switch changes something: one may part by chance
+_CHANCE = 0.05  # that runs of a training that is random are all equal, at most, for a switch to be called its cause
 
 
 @dataclass(frozen=True)
@@ -57,12 +24,14 @@ class Row:
     """What came of one switch.
 
     Args:
-        state: "parts": the trial differs from the baseline; "same"; "steady": the baseline differs from itself, and two
-            runs with the switch do not; "noise": it differs no sooner than the baseline does from itself;
-            "failed": the trial could not be run; "not tried".
+        state: "parts": each run with it differs from each as it is, before those differ from one another; "sometimes":
+            only some do; "same"; "steady": runs as it is differ from one another, and runs with the switch do not;
+            "noise": it differs no sooner than runs as it is from one another; "failed": it could not be run; "not
+            tried".
         step, column: where it parts first; steps count from 0.
         compared: steps that both have.
         said: what that means, or why there is nothing to say.
+        pairs, parted: of a run as it is and one with the switch, and how many of them part.
     """
 
     name: str
@@ -73,6 +42,8 @@ class Row:
     column: str = ""
     compared: int = 0
     said: str = ""
+    pairs: int = 0
+    parted: int = 0
 
     @property
     def order(self) -> tuple[int, int]:
@@ -85,8 +56,9 @@ class Bisection:
     """What came of all.
 
     Args:
-        steps: that were asked for, and that the baseline made.
-        noise: where the baseline differs from itself; None: it does not.
+        steps: that were asked for, and that the training made as it is.
+        repeats: runs of the training as it is.
+        noise: where those differ from one another; None: they do not.
         rows: in the order of `Row.order`.
     """
 
@@ -98,7 +70,7 @@ class Bisection:
     @property
     def code(self) -> int:
         """The exit code: 1 something differs, 2 nothing does and something could not be run, 0 nothing does."""
-        if self.noise is not None or any(row.state == "parts" for row in self.rows):
+        if self.noise is not None or any(row.state in {"parts", "sometimes"} for row in self.rows):
             return 1
         return 2 if any(row.state == "failed" for row in self.rows) else 0
 
@@ -112,101 +84,13 @@ class Bisection:
 
 
 @dataclass(frozen=True)
-class _Outcome:
-    trace: Trace
-    start: Line
-    seen: dict[str, Any]
-    failed: str = ""
+class _Pair:
+    """Two runs held against each other; step is None where they are equal."""
 
-
-@dataclass
-class Training:
-    """A command that trains, and how it is run.
-
-    Args:
-        python: the interpreter with its options.
-        words: a script or -m and a module, and arguments.
-        environment: its variables.
-        steps: after how many steps of an optimizer it is stopped.
-        seconds: after how many it is stopped wherever it is; 0: never.
-        folder: where traces are written.
-        given: the user's switches.
-    """
-
-    python: Sequence[str]
-    words: Sequence[str]
-    environment: Mapping[str, str]
-    steps: int
-    seconds: float
-    folder: Path
-    given: Sequence[Switch] = ()
-
-    def run(self, name: str, turned: Switch | None = None) -> _Outcome:
-        """Run it to the end of its steps, as the baseline or with one switch turned."""
-        words, environment = list(self.words), dict(self.environment)
-        for switch in self.given:
-            _settle(words, environment, switch, switch.new if switch is turned else switch.old)
-        inside = {} if turned is None or turned.given else {turned.name: turned.new}
-        if inside.get("deterministic"):
-            environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else older versions give no determinism
-        place = self.folder / name
-        place.mkdir()
-        trace, out, log = place / trace_name(0), place / "found.json", place / "log"
-        asked = {
-            "trace": str(trace), "out": str(out), "set": inside, "steps": self.steps, "seconds": self.seconds,
-            "probe": False, "data": [],
-        }  # fmt: skip
-        command = [*self.python, "-m", "datacheck.repro.trials.trial", json.dumps(asked), *words]
-        limit = self.seconds + _GRACE if self.seconds else None
-        with log.open("wb") as file:
-            try:
-                code = subprocess.run(
-                    command, env=environment, check=False, timeout=limit, stdout=file, stderr=file,
-                    stdin=subprocess.DEVNULL,
-                ).returncode  # fmt: skip
-            except OSError as error:
-                msg = f"{self.python[0]}: cannot be started: {error.strerror}"
-                raise UsageError(msg) from error
-            except subprocess.TimeoutExpired:
-                code = 1
-        return _outcome(Trace(trace), out, log, code)
-
-
-def _outcome(trace: Trace, out: Path, log: Path, code: int) -> _Outcome:
-    seen = json.loads(out.read_bytes()) if out.is_file() else {}
-    start: Line = next(trace.of("start"), {}) if trace.path.is_file() else {}
-    failed = ""
-    if code or not seen:
-        lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-        died = f"signal {-code}" if code < 0 else f"exit code {code}"
-        failed = f"{died}: {lines[-1].strip()}" if lines else died
-    elif not start or next(trace.of("step"), None) is None:
-        failed = f"it took no step of an optimizer of torch.optim; it was stopped {seen['stopped']}"
-    return _Outcome(trace, start, seen, failed)
-
-
-def _settle(words: list[str], environment: dict[str, str], switch: Switch, value: str) -> None:
-    """Give a variable, or a word of the command line, its value; what is empty is not there."""
-    if switch.variable:
-        environment.pop(switch.name, None)
-        if value:
-            environment[switch.name] = value
-        return
-    at = _place(words, switch.name)
-    if at is None:
-        words += [f"{switch.name}={value}"] * bool(value)
-    elif "=" in words[at]:
-        words[at : at + 1] = [f"{words[at].partition('=')[0]}={value}"] * bool(value)
-    else:
-        words[at : at + 2] = [words[at], value] * bool(value)
-
-
-def _place(words: Sequence[str], name: str) -> int | None:
-    """Return where ``name=value`` stands, or ``--name value``."""
-    for at, word in enumerate(words):
-        if word.startswith(f"{name}=") or (name.startswith("-") and word == name and at + 1 < len(words)):
-            return at
-    return None
+    step: int | None
+    column: str = ""
+    said: str = ""
+    compared: int = 0
 
 
 def bisect(
@@ -216,7 +100,7 @@ def bisect(
 
     Args:
         training: the command, the user's switches with it.
-        repeats: runs of the baseline, 2 or more.
+        repeats: runs of the training as it is, 2 or more.
         only: names of switches to turn; none: all.
         told: is called with the name of each run before it starts.
 
@@ -227,31 +111,42 @@ def bisect(
         UsageError: a switch is not there or is said twice; the training cannot be run, or takes no step.
 
     Notes:
-        Where the baseline differs from itself each switch is run twice, for what makes it steady is its cause.
+        Where anything parts, the training is run three times or more as it is and with the switch, and each run of the
+        one is held against each of the other: a script that is random by itself parts by chance. Where it differs from
+        itself, so is each switch, for what makes it steady is its cause.
     """
     known = [*flips.NAMES, *(switch.name for switch in training.given)]
     _check(training, known, only)
-    runs = []
-    for i in range(repeats):
-        told(f"baseline {i + 1}")
-        runs.append(training.run(f"baseline-{i}"))
-        if runs[-1].failed:
-            msg = f"the training as it is could not be run: {runs[-1].failed}"
-            raise UsageError(msg)
-    base = runs[0]
-    parted = [row for other in runs[1:] if (row := _compare(base, other, Switch("baseline", "", ""))).state == "parts"]
-    noise = min(parted, key=lambda row: row.order, default=None)
-    found = Bisection((training.steps, sum(1 for _ in base.trace.of("step"))), repeats, noise)
-    for switch, why in _planned(training, base):
-        if only and switch.name not in only:
-            continue
-        if why:
-            found.rows.append(Row(switch.name, switch.old, switch.new, "not tried", said=why))
-            continue
-        told(f"{switch.name} {switch.old} -> {switch.new}")
-        found.rows.append(_tried(training, base, switch, noise))
+    bases = [_base(training, i, told) for i in range(repeats)]
+    planned = [(switch, why) for switch, why in _planned(training, bases[0]) if not only or switch.name in only]
+    tried = [(switch, [_trial(training, switch, 0, told)]) for switch, why in planned if not why]
+    apart = [switch for switch, (run,) in tried if not _failure(switch, run) and _pair(bases[0], run).step is not None]
+    runs = max(_CONFIRM, repeats)
+    if apart or _parted(_within(bases)):
+        bases += [_base(training, i, told) for i in range(repeats, runs)]
+    among = _within(bases)
+    for switch, trials in tried:
+        if (switch in apart or _parted(among)) and not _failure(switch, trials[0]):
+            trials += [_trial(training, switch, i, told) for i in range(1, runs)]
+    found = Bisection((training.steps, sum(1 for _ in bases[0].trace.of("step"))), len(bases), _noise(among))
+    found.rows += [Row(one.name, one.old, one.new, "not tried", said=why) for one, why in planned if why]
+    found.rows += [_judged(switch, bases, trials, among) for switch, trials in tried]
     found.rows.sort(key=lambda row: row.order)
     return found
+
+
+def _base(training: Training, i: int, told: Callable[[str], None]) -> Outcome:
+    told(f"baseline {i + 1}")
+    run = training.run(f"baseline-{i}")
+    if run.failed:
+        msg = f"the training as it is could not be run: {run.failed}"
+        raise UsageError(msg)
+    return run
+
+
+def _trial(training: Training, switch: Switch, i: int, told: Callable[[str], None]) -> Outcome:
+    told(f"{switch.name} {switch.old} -> {switch.new}" + (f", run {i + 1}" if i else ""))
+    return training.run(f"trial-{switch.name.replace('/', '_')}-{i}", switch)
 
 
 def _check(training: Training, known: Sequence[str], only: Sequence[str]) -> None:
@@ -264,7 +159,7 @@ def _check(training: Training, known: Sequence[str], only: Sequence[str]) -> Non
             msg = f"--switch {name}: there are two of that name"
             raise UsageError(msg)
     for switch in training.given:
-        at = None if switch.variable else _place(training.words, switch.name)
+        at = None if switch.variable else place_of(training.words, switch.name)
         if at is not None:
             word = training.words[at]
             value = word.partition("=")[2] if "=" in word else training.words[at + 1]
@@ -274,7 +169,7 @@ def _check(training: Training, known: Sequence[str], only: Sequence[str]) -> Non
                 raise UsageError(msg)
 
 
-def _planned(training: Training, base: _Outcome) -> list[tuple[Switch, str]]:
+def _planned(training: Training, base: Outcome) -> list[tuple[Switch, str]]:
     """Return the switches, and of those that cannot be turned why."""
     planned = [(switch, "") for switch in training.given]
     for name in flips.NAMES:
@@ -288,38 +183,89 @@ def _planned(training: Training, base: _Outcome) -> list[tuple[Switch, str]]:
     return planned
 
 
-def _tried(training: Training, base: _Outcome, switch: Switch, noise: Row | None) -> Row:
-    trial = training.run(f"trial-{switch.name.replace('/', '_')}", switch)
-    row = _compare(base, trial, switch)
-    if row.state == "failed" or noise is None or noise.step is None:
-        return row
-    again = training.run(f"again-{switch.name.replace('/', '_')}", switch)
-    if not again.failed and _compare(trial, again, switch).state == "same":
-        said = "the training differs from itself without it, and two runs with it are equal"
-        return replace(row, state="steady", said=said)
-    if row.step is not None and row.step < noise.step:
-        return row
-    said = f"the training differs from itself from step {noise.step} on, with it as well"
-    return replace(row, state="noise", said=said)
+# ------------------------------------------------------------------------------------------ what came of it
 
 
-def _compare(base: _Outcome, trial: _Outcome, switch: Switch) -> Row:
-    row = Row(switch.name, switch.old, switch.new, "same")
-    if trial.failed:
-        return replace(row, state="failed", said=trial.failed)
+def _judged(switch: Switch, bases: Sequence[Outcome], trials: Sequence[Outcome], among: Sequence[_Pair]) -> Row:
+    """Return the row of a switch, from all runs with it and all runs as it is."""
+    names = switch.name, switch.old, switch.new
+    failed = next((why for run in trials if (why := _failure(switch, run))), "")
+    if failed:
+        return Row(*names, "failed", said=failed)
+    across = [_pair(base, run) for base in bases for run in trials]
+    within, parted, noise = _within(trials), _parted(across), _first(among)
+    first = _first(across) or across[0]
+    state, said = "same", first.said
+    if noise is not None:
+        state, said = _in_noise(among, within, noise)
+    sooner = len(parted) == len(across) and (noise is None or _last(parted) < (noise.step or 0))
+    if sooner and state != "steady":
+        state, said = "parts", first.said
+        if (itself := _first(within)) is not None:
+            said = f"{said}. With it the training differs from itself, from step {itself.step} on"
+    elif parted and noise is None:
+        said = "the training is random by itself, or with the switch: a higher --repeats says more"
+        state = "sometimes"
+    return Row(*names, state, first.step, first.column, first.compared, said, len(across), len(parted))
+
+
+def _in_noise(among: Sequence[_Pair], within: Sequence[_Pair], noise: _Pair) -> tuple[str, str]:
+    """Return state and sentence of a switch in a training that differs from itself."""
+    often = f"runs as it is differ in {_of(among)}, runs with it in {_of(within)}"
+    if _parted(within):
+        return "noise", f"the training differs from itself from step {noise.step} on, with it as well: {often}"
+    runs = (1 + (1 + 8 * len(within)) ** 0.5) / 2
+    if (1 - len(_parted(among)) / len(among)) ** (runs / 2) > _CHANCE:
+        return "noise", f"{often}, which may be chance: a higher --repeats says more"
+    return "steady", f"the training differs from itself without it, and not with it: {often}"
+
+
+def _of(pairs: Sequence[_Pair]) -> str:
+    return f"{len(_parted(pairs))} of {len(pairs)} pairs"
+
+
+def _within(runs: Sequence[Outcome]) -> list[_Pair]:
+    return [_pair(one, other) for one, other in itertools.combinations(runs, 2)]
+
+
+def _parted(pairs: Iterable[_Pair]) -> list[_Pair]:
+    return [pair for pair in pairs if pair.step is not None]
+
+
+def _first(pairs: Iterable[_Pair]) -> _Pair | None:
+    return min(_parted(pairs), key=lambda pair: pair.step or 0, default=None)
+
+
+def _last(pairs: Iterable[_Pair]) -> int:
+    return max(pair.step or 0 for pair in pairs)
+
+
+def _noise(among: Sequence[_Pair]) -> Row | None:
+    first = _first(among)
+    if first is None:
+        return None
+    found = Row("baseline", "", "", "parts", first.step, first.column, first.compared, first.said)
+    return replace(found, pairs=len(among), parted=len(_parted(among)))
+
+
+def _failure(switch: Switch, trial: Outcome) -> str:
+    """Return why a run says nothing of its switch; empty where it does."""
+    if trial.failed or switch.given:
+        return trial.failed
     held = trial.start["held"].get(switch.name)
-    if not switch.given and any(one != switch.new for one in (held if isinstance(held, list) else [held])):
-        return replace(row, state="failed", said=f"the script has set it to {held} again")
-    parting = compare_steps(base.trace, trial.trace, 0)
-    row = replace(row, compared=parting.compared)
-    if base.start["weights"] != trial.start["weights"]:
-        return replace(row, state="parts", step=0, column=_WEIGHTS, said="the weights differ before the first step")
+    again = any(one != switch.new for one in (held if isinstance(held, list) else [held]))
+    return f"the script has set it to {held} again" if again else ""
+
+
+def _pair(one: Outcome, other: Outcome) -> _Pair:
+    parting = compare_steps(one.trace, other.trace, 0)
+    if one.start["weights"] != other.start["weights"]:
+        return _Pair(0, _WEIGHTS, "the weights differ before the first step", parting.compared)
     column = leading(parting)
     if column is not None:
         said = meaning(parting, column, weights_equal=True)
-        return replace(row, state="parts", step=column.step, column=column.name, said=said)
-    whole = all(one.seen["stopped"] == "at its end" or " step" in one.seen["stopped"] for one in (base, trial))
+        return _Pair(column.step, column.name, said, parting.compared)
+    whole = all(run.seen["stopped"] == "at its end" or " step" in run.seen["stopped"] for run in (one, other))
     if any(parting.only.values()) and whole:
-        return replace(row, state="parts", step=parting.compared, column=_LENGTH, said="one of them ends sooner")
-    short = "" if whole else "one of them was stopped by --seconds"
-    return replace(row, said=short)
+        return _Pair(parting.compared, _LENGTH, "one of them ends sooner", parting.compared)
+    return _Pair(None, said="" if whole else "one of them was stopped by --seconds", compared=parting.compared)

@@ -1,0 +1,100 @@
+"""Trainings that are random by themselves: what parts by chance is not laid at a switch's door."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from datacheck.repro.runs.read import Trace
+from datacheck.repro.trials.bisect import bisect
+from datacheck.repro.trials.switch import Switch
+from datacheck.repro.trials.training import Outcome, Training
+from tests.repro.traces import step
+
+SWITCH = Switch("UNUSED", "1", "2")
+
+
+class Played(Training):
+    """A training whose runs are played: of each, in their order, from which step on its loss is another."""
+
+    def play(self, bases, trials):
+        self.left = {None: list(bases), SWITCH: list(trials)}
+        return self
+
+    def run(self, name, turned=None):
+        first, mark = self.left[turned].pop(0)
+        lines = [step(i, **({"loss": mark, "params": mark} if i >= first else {})) for i in range(5)]
+        path = self.folder / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return Outcome(Trace(path), {"weights": "w", "held": dict.fromkeys(HELD, MISSING)}, {"stopped": "at its end"})
+
+
+MISSING = {"missing": "it is played"}
+HELD = ("cudnn.benchmark", "cudnn.allow_tf32", "matmul.allow_tf32", "deterministic", "attention", "threads", "workers")
+PLAIN = (9, "none")
+
+
+@pytest.fixture
+def play(tmp_path):
+    def play(bases, trials, **options):
+        training = Played(["python"], ["train.py"], {}, 5, 0, tmp_path, [SWITCH]).play(bases, trials)
+        found = bisect(training, only=["UNUSED"], **options)
+        (row,) = found.rows
+        return found, row, training.left
+
+    return play
+
+
+def other(first, mark="x"):
+    return first, mark
+
+
+def test_one_trial_that_parts_by_chance_is_not_its_switch(play):
+    found, row, _ = play([PLAIN] * 3, [other(2), PLAIN, PLAIN])
+    assert row.state == "sometimes"
+    assert (row.parted, row.pairs) == (3, 9)
+    assert found.code == 1
+
+
+def test_a_baseline_that_was_equal_by_chance_is_found_to_be_random(play):
+    found, row, _ = play([PLAIN, PLAIN, other(2, "z")], [other(2), PLAIN, other(2, "y")])
+    assert (found.noise.step, found.noise.parted, found.noise.pairs) == (2, 2, 3)
+    assert row.state == "noise"
+
+
+def test_a_switch_that_parts_in_all_pairs(play):
+    found, row, left = play([PLAIN] * 3, [other(1)] * 3)
+    assert (row.state, row.step, row.parted, row.pairs) == ("parts", 1, 9, 9)
+    assert (found.repeats, left) == (3, {None: [], SWITCH: []})
+
+
+def test_a_switch_that_makes_a_training_random(play):
+    _, row, _ = play([PLAIN] * 3, [other(3, "x"), other(1, "y"), other(2, "z")])
+    assert (row.state, row.step) == ("parts", 1)
+    assert "With it the training differs from itself, from step 1 on" in row.said
+
+
+def test_a_switch_that_parts_sooner_than_noise_in_each_pair(play):
+    noisy = [other(3, mark) for mark in "abc"]
+    _, row, _ = play(noisy, [other(1)] * 3)
+    assert (row.state, row.step) == ("steady", 1)
+    _, row, _ = play(noisy, [other(1, mark) for mark in "xyz"])
+    assert (row.state, row.step) == ("parts", 1)
+    _, row, _ = play(noisy, [other(1, "x"), other(3, "y"), other(3, "z")])
+    assert row.state == "noise"
+
+
+def test_equal_runs_prove_little_where_runs_as_it_is_are_often_equal(play):
+    some = [PLAIN, other(2), PLAIN]
+    _, row, _ = play(some, [PLAIN] * 3)
+    assert row.state == "noise"
+    assert "differ in 2 of 3 pairs, runs with it in 0 of 3 pairs, which may be chance" in row.said
+    _, row, _ = play([*some] * 4, [PLAIN] * 12, repeats=12)
+    assert row.state == "steady"
+
+
+def test_what_is_equal_costs_one_trial(play):
+    _, row, left = play([PLAIN] * 3, [PLAIN] * 3)
+    assert (row.state, row.parted, row.pairs) == ("same", 0, 2)
+    assert [len(runs) for runs in left.values()] == [1, 2]
