@@ -180,3 +180,33 @@ def test_exit_codes():
         return Bisection((1, 1), 2, None, [Row("a", 1, 2, state) for state in states]).code
 
     assert [code(), code("same", "not tried"), code("same", "failed"), code("failed", "parts")] == [0, 0, 2, 1]
+
+
+TWO = """
+import os, sys
+import torch
+
+torch.manual_seed(0)
+first, second = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
+torch.nn.init.constant_(second.weight, float(sys.argv[1]))
+x = torch.ones(2, 4)
+for model in (first, second):
+    model.optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(3):
+    for model in (first, second):
+        model.optimizer.zero_grad()
+        model(x).square().mean().backward()
+        model.optimizer.step()
+"""
+
+
+def test_the_weights_of_each_optimizer_are_digested_before_the_first_step(tmp_path, repository):
+    (tmp_path / "train.py").write_text(TWO)
+    starts = []
+    for value in ("0.5", "0.25"):
+        training = Training(
+            [sys.executable], [str(tmp_path / "train.py"), value], os.environ | {"PYTHONPATH": str(repository)}, 2, 0,
+            tmp_path,
+        )  # fmt: skip
+        starts.append(training.run(value).start)
+    assert starts[0]["weights"] != starts[1]["weights"]

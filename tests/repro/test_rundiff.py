@@ -181,6 +181,84 @@ def test_whatever_parts_first_is_reported_first(tmp_path, planted):
     assert {column.name: column.step for column in found.partings[0].columns} == planted
 
 
+# ------------------------------------------------------------------------------------------ what was not recorded
+
+
+def test_inputs_that_were_not_recorded_are_not_called_equal(compare):
+    blind = {n: {"input": None} for n in range(30)}
+    found = compare({"change": blind}, change=joined(blind, from_step(12, "loss", "grads")))
+    assert found.meaning == (
+        "weights are equal, the inputs were not recorded, the forward pass gives another result: data, a kernel, a flag"
+    )
+
+
+def test_weights_that_were_not_recorded_are_not_called_equal(compare):
+    bare = {n: {"params": None, "optimizer": None, "grads": None} for n in range(30)}
+    nothing = {"weights": {}, "optimizer": []}
+    asked = {"begin": nothing, "change": bare}
+    found = compare(asked, begin=nothing, change=joined(bare, from_step(0, "loss")))
+    assert "whether the weights were equal before was not" in found.meaning
+    assert next(one.unknown for one in found.sections if one.name == "initial weights") == (
+        "weights not recorded; optimiser state not recorded"
+    )
+
+
+def test_weights_that_one_run_has_not_recorded_are_no_difference(compare):
+    found = compare(begin={"weights": {}})
+    assert not found
+    assert next(one.note for one in found.sections if one.name == "initial weights") == "weights not recorded in B"
+
+
+def of_ranks(folder, *sides):
+    for rank, side in enumerate(sides):
+        make_run(folder, rank=rank, **{**side, "begin": {"world": len(sides), **side.get("begin", {})}})
+    return folder
+
+
+def test_the_initial_weights_of_each_rank_are_compared(tmp_path):
+    a = of_ranks(tmp_path / "a", {}, {})
+    b = of_ranks(
+        tmp_path / "b", {}, {"begin": {"weights": {"w": "w1"}}, "change": from_step(0, "loss", "grads", "params")}
+    )
+    found = diff_runs(a, b)
+    assert found.headline == "initial weights differs first: weights of rank 1.w is w0 in A and w1 in B"
+    assert found.meaning == "the weights differed from the start"
+
+
+# ------------------------------------------------------------------------------------------ order and what it hides
+
+
+def test_an_input_that_differs_before_the_order_is_the_first(compare):
+    found = compare(change=joined(from_step(3, *ALL), from_step(20, "indices")))
+    assert found.first.name == "step trace"
+    assert found.headline.startswith("input differs first, from step 3")
+    assert found.as_json()["first"] == "step trace"
+
+
+def test_initial_weights_are_not_hidden_by_a_later_order(compare):
+    other = {"weights": {"w": "w1"}}
+    assert compare(begin=other, change=from_step(20, "indices", *ALL)).first.name == "initial weights"
+    found = compare(begin=other, change=from_step(0, "indices", *ALL))
+    assert found.first.name == "order"
+    assert found.headline.endswith("The initial weights differ, too")
+
+
+def test_of_several_ranks_the_order_that_parts_first_is_told(tmp_path):
+    a = of_ranks(tmp_path / "a", {}, {})
+    b = of_ranks(tmp_path / "b", {"change": from_step(9, "indices", *ALL)}, {"change": from_step(4, "indices", *ALL)})
+    found = diff_runs(a, b)
+    assert found.headline.startswith("order differs first: from step 4 of rank 1")
+    assert [one.name for one in found.first.differences] == ["step 4 of rank 1, indices", "step 9 of rank 0, indices"]
+    trace = next(one for one in found.sections if one.name == "step trace")
+    assert trace.differences[0].name == "step 4 of rank 1, indices"
+
+
+def test_samples_at_other_places_come_before_indices_that_part_later(compare):
+    epoch = {"kind": "epoch", "epoch": 0, "steps": 10, "order": "1", "set": "2", "values": "v"}
+    found = compare({"lines": [epoch]}, lines=[epoch], change=joined(from_step(0, *ALL), from_step(20, "indices")))
+    assert found.first.differences[0].name == "step 0, input"
+
+
 # ------------------------------------------------------------------------------------------ ranks, ends, doubts
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from datacheck.repro.diff.doubts import evaluations, number, warnings_of
-from datacheck.repro.diff.sections import ORDER, Difference, Section, of_start
+from datacheck.repro.diff.sections import ORDER, Difference, Section, of_start, weights_equal
 from datacheck.repro.diff.steps import Column, Parting, leading, meaning, pairs
 from datacheck.repro.runs.read import Run, read_run
 
@@ -41,8 +42,13 @@ class RunDiff:
 
     @property
     def first(self) -> Section | None:
-        """The first section that differs."""
-        return next((section for section in self.sections if section), None)
+        """The first section that differs; of what is seen in steps the one that parts first."""
+        differ = [section for section in self.sections if section]
+        if not differ or differ[0].name != "order" or differ[0].step is None:
+            return differ[0] if differ else None
+        start = min((parting.first for parting in self.partings if parting.first is not None), default=0)
+        began = {"initial weights": start}  # other weights are there before any order can part
+        return min(differ, key=lambda one: began.get(one.name, math.inf if one.step is None else one.step))
 
     @property
     def compared(self) -> int:
@@ -57,7 +63,9 @@ class RunDiff:
             return f"no difference: what was recorded is equal, {steps} compared"
         if self.first.name == "step trace" and self.first.note:
             return self.first.note
-        return f"{self.first.name} differs first: {_said(self.first)}"
+        weights = self.first.name == "order" and _named(self.sections, "initial weights")
+        also = ". The initial weights differ, too" if weights else ""
+        return f"{self.first.name} differs first: {_said(self.first)}{also}"
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
@@ -135,7 +143,7 @@ def diff_runs(a: Path | Run, b: Path | Run, *, ignore: Sequence[str] = ()) -> Ru
     a, b = (one if isinstance(one, Run) else read_run(one) for one in (a, b))
     sections = of_start(a, b, ignore)
     partings = pairs(a, b)
-    column, said = _first(partings, weights_equal=not _named(sections, "initial weights"))
+    column, said = _first(a, b, partings)
     sections += [_order(partings), _trace(a, b, partings, column, said), _evaluated(a, b)]
     seeds = _named(sections, "seeds")
     if seeds and not any(_named(sections, name) for name in ("order", "initial weights", "step trace")):
@@ -150,30 +158,40 @@ def _named(sections: Iterable[Section], name: str) -> Section | None:
     return found if found else None
 
 
-def _first(partings: list[Parting], *, weights_equal: bool) -> tuple[Column | None, str]:
+def _first(a: Run, b: Run, partings: list[Parting]) -> tuple[Column | None, str]:
     found = [(column, parting) for parting in partings if (column := leading(parting)) is not None]
     if not found:
         return None, ""
     column, parting = min(found, key=lambda pair: pair[0].order)
-    return column, meaning(parting, column, weights_equal=weights_equal)
+    return column, meaning(parting, column, weights_equal=weights_equal(a, b, parting.rank))
 
 
 def _order(partings: list[Parting]) -> Section:
-    """Return the section of the order: other indices, or the same samples at other places."""
+    """Return the section of the order: other indices, or the same samples at other places; what parts first on top."""
     section = Section("order")
-    if not any({"indices", "input"} & parting.known for parting in partings):
-        section.unknown = "not recorded"
+    found = []
     for parting in partings:
-        column = parting.column("indices")
         values = parting.column("input")
-        if column is None and values is not None and values.epoch in parting.shuffled:
-            column = values
-        if column is not None:
-            section.differences.append(Difference(f"step {column.step}, {column.name}", column.a, column.b))
-            section.note = section.note or f"{_where(column, partings)}: {meaning(parting, column, weights_equal=True)}"
-    if not section and not section.unknown and not any("indices" in parting.known for parting in partings):
+        shuffled = values if values is not None and values.epoch in parting.shuffled else None
+        columns = [column for column in (parting.column("indices"), shuffled) if column is not None]
+        if columns:
+            found.append((min(columns, key=lambda column: column.order), parting))
+    found.sort(key=lambda pair: pair[0].order)
+    section.differences = [Difference(_at(column, partings), column.a, column.b) for column, _ in found]
+    if found:
+        column, parting = found[0]
+        section.step = column.step
+        section.note = f"{_where(column, partings)}: {meaning(parting, column, weights_equal=None)}"
+    elif not any({"indices", "input"} & parting.known for parting in partings):
+        section.unknown = "not recorded"
+    elif not any("indices" in parting.known for parting in partings):
         section.unknown = "the indices of samples were not recorded"
     return section
+
+
+def _at(column: Column, partings: list[Parting]) -> str:
+    rank = f" of rank {column.rank}" if len(partings) > 1 else ""
+    return f"step {column.step}{rank}, {column.name}"
 
 
 def _where(column: Column, partings: list[Parting]) -> str:
@@ -184,10 +202,11 @@ def _where(column: Column, partings: list[Parting]) -> str:
 
 def _trace(a: Run, b: Run, partings: list[Parting], column: Column | None, said: str) -> Section:
     section = Section("step trace")
-    for parting in partings:
-        found = [one for one in parting.columns if not one.name.startswith("random ")]
-        section.differences += [Difference(f"step {one.step}, {one.name}", one.a, one.b) for one in found]
+    found = [one for parting in partings for one in parting.columns if not one.name.startswith("random ")]
+    found.sort(key=lambda one: one.order)
+    section.differences = [Difference(_at(one, partings), one.a, one.b) for one in found]
     if column is not None:
+        section.step = column.step
         section.note = f"{column.name} differs first, {_where(column, partings)}: {said}"
         return section
     if not sum(parting.compared for parting in partings):

@@ -13,6 +13,7 @@ ORDER = (
     "step trace", "evaluations",
 )  # fmt: skip
 
+_BEGUN = ("weights", "optimiser state")
 _OF_CAPTURE = ("code", "packages", "native", "hardware", "flags", "data", "seeds")
 
 
@@ -39,12 +40,14 @@ class Section:
         differences: all of them, in name order.
         unknown: why it could not be compared; empty where it was.
         note: a sentence on what was found.
+        step: from which on it differs, of what is seen in steps.
     """
 
     name: str
     differences: list[Difference] = field(default_factory=list)
     unknown: str = ""
     note: str = ""
+    step: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self.differences)
@@ -78,7 +81,7 @@ def of_start(a: Run, b: Run, ignore: Sequence[str] = ()) -> list[Section]:
         ignore: names that are left out, with all below them ("config.out").
     """
     found = [_section("config", _asked(a), _asked(b)), *_captured(a, b)]
-    found.append(_section("initial weights", _begun(a), _begun(b)))
+    found.append(_weights(a, b))
     for section in found:
         section.differences = [one for one in section.differences if not _ignored(section.name, one.name, ignore)]
     return found
@@ -145,6 +148,36 @@ def _starts(run: Run, name: str) -> Any:
     return run.starts[min(run.starts)].get(name) if run.starts else None
 
 
-def _begun(run: Run) -> dict[str, Any]:
-    known = {"weights": _starts(run, "weights"), "optimiser state": _starts(run, "optimizer")}
+def _weights(a: Run, b: Run) -> Section:
+    """Return the section of the initial weights, of all ranks that both have."""
+    section, unknown = Section("initial weights"), []
+    ranks = sorted({*a.traces} & {*b.traces})
+    for rank in ranks:
+        one, other = _begun(a, rank), _begun(b, rank)
+        whose = f" of rank {rank}" if len(ranks) > 1 else ""
+        for what in _BEGUN:
+            if what not in one or what not in other:
+                where = "" if what not in one and what not in other else " in A" if what in other else " in B"
+                unknown.append(f"{what}{whose} not recorded{where}")
+            else:
+                section.differences += differences(one[what], other[what], f"{what}{whose}")
+    if len(unknown) == len(ranks) * len(_BEGUN):
+        section.unknown = "; ".join(unknown[:2]) or "no rank that both have"
+    elif unknown and not section:
+        section.note = "; ".join(unknown[:2])
+    return section
+
+
+def weights_equal(a: Run, b: Run, rank: int) -> bool | None:
+    """Tell whether a rank began with equal weights and optimiser states in both runs; None: that is not known."""
+    one, other = _begun(a, rank), _begun(b, rank)
+    both = {*one} & {*other}
+    if any(one[what] != other[what] for what in both):
+        return False
+    return True if "weights" in both else None
+
+
+def _begun(run: Run, rank: int) -> dict[str, Any]:
+    start = run.starts.get(rank, {})
+    known = {"weights": start.get("weights"), "optimiser state": start.get("optimizer")}
     return {name: value for name, value in known.items() if value}

@@ -175,15 +175,17 @@ def leading(parting: Parting) -> Column | None:
     return next(iter([*causes, *norms]), None)
 
 
-def meaning(parting: Parting, column: Column, *, weights_equal: bool) -> str:
+def meaning(parting: Parting, column: Column, *, weights_equal: bool | None) -> str:
     """Return in one sentence what it means that this column parts first.
 
     Args:
         parting: of the rank.
         column: of `leading`.
-        weights_equal: whether the runs began with equal weights and optimiser states.
+        weights_equal: whether the rank began with equal weights and optimiser states; None: that is not known.
     """
-    told = {"indices": _of_indices, "input": _of_input, "lr": _of_settings, "scale": _of_settings}
+    told = {
+        "indices": _of_indices, "input": _of_input, "lr": _of_settings, "scale": _of_settings, "updates": _of_updates,
+    }  # fmt: skip
     if column.name in told:
         return told[column.name](parting, column)
     if column.name == "grad_norm":
@@ -226,27 +228,35 @@ def _of_settings(parting: Parting, column: Column) -> str:
     return f"{what} or its settings"
 
 
-def _of_arithmetic(parting: Parting, column: Column, *, weights_equal: bool) -> str:
-    """Return the sentence where inputs are equal and what is computed from them is not."""
-    first = parting.first or 0
+def _of_updates(parting: Parting, column: Column) -> str:
+    del parting, column
+    return "an update was skipped in one of them: AMP, or accumulation"
+
+
+def _of_arithmetic(parting: Parting, column: Column, *, weights_equal: bool | None) -> str:
+    """Return the sentence where nothing parts before what is computed; what was not recorded is not called equal."""
+    step, first = column.step, parting.first or 0
     known = parting.equal.get("params", first - 1 if weights_equal else None)
-    if known is not None and known >= column.step:
-        known = column.step - 1
-    if known is None:
+    known = None if known is None else min(known, step - 1)
+    if known is None and weights_equal is False:
         return "the weights differed from the start"
-    if column.name in {"params", "optimizer"} and parting.equal.get("grads", -1) >= column.step:
-        return f"the gradients of step {column.step} are equal, and what is made of them is not: the optimiser or AMP"
-    if known < column.step - 1:
+    if column.name in {"params", "optimizer"} and parting.equal.get("grads", -1) >= step and known is not None:
+        return f"the gradients of step {step} are equal, and what is made of them is not: the optimiser or AMP"
+    seen = parting.equal.get("input", -1) >= step
+    inputs = "inputs are equal" if seen else "the inputs were not recorded"
+    causes = "a kernel, a flag" if seen else "data, a kernel, a flag"
+    if known is None:
+        return f"{inputs}, and whether the weights were equal before was not: {causes}, the optimiser or the weights"
+    if known < step - 1:
         norm = parting.column("grad_norm")
-        hint = f"; the gradient norm differs from step {norm.step} on" if norm and norm.step < column.step else ""
+        hint = f"; the gradient norm differs from step {norm.step} on" if norm and norm.step < step else ""
         return (
-            f"inputs are equal; weights were equal at {_at(known, first)} and parted by step {column.step}{hint}: a "
-            "kernel, a flag or the optimiser. Record with every=1 to tell which"
+            f"{inputs}; weights were equal at {_at(known, first)} and parted by step {step}{hint}: {causes} or the "
+            "optimiser. Record with every=1 to tell which"
         )
-    if column.name == "updates":
-        return "an update was skipped in one of them: AMP, or accumulation"
     where = {"loss": "the forward pass", "grads": "the backward pass"}.get(column.name, "the update")
-    return f"weights and inputs are equal, {where} gives another result: a kernel or a flag"
+    equal = "weights and inputs are equal" if seen else "weights are equal, the inputs were not recorded"
+    return f"{equal}, {where} gives another result: {'a kernel or a flag' if seen else causes}"
 
 
 def _at(step: int, first: int) -> str:

@@ -10,6 +10,7 @@ import functools
 import inspect
 import json
 import sys
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ class Trial(Watch):
         self._count = 0
         self._begun = False
         self._first: Any = None
+        self._optimizers: list[weakref.ref[Any]] = []
 
     def write(self, *, probe: bool) -> None:
         """Write how it ended."""
@@ -50,6 +52,7 @@ class Trial(Watch):
         hooks = sys.modules["torch.optim.optimizer"]
         hooks.register_optimizer_step_pre_hook(self._before)
         hooks.register_optimizer_step_post_hook(self._after)
+        torch.optim.Optimizer.__init__ = self._optimizer_made(torch.optim.Optimizer.__init__)
         self._first = torch.nn.modules.module.register_module_forward_pre_hook(self._forward)
         loader = torch.utils.data.DataLoader
         loader.__init__ = self._made(loader.__init__)
@@ -83,6 +86,14 @@ class Trial(Watch):
                 flips.with_workers(options, count)
                 given = ()
             make(loader, *given, **options)
+
+        return made
+
+    def _optimizer_made(self, make: Any) -> Any:
+        @functools.wraps(make)
+        def made(optimizer: Any, *given: Any, **options: Any) -> None:
+            make(optimizer, *given, **options)
+            self._optimizers.append(weakref.ref(optimizer))
 
         return made
 
@@ -120,8 +131,7 @@ class Trial(Watch):
             self._begun = True
             held = flips.values(sys.modules["torch"])
             held[flips.WORKERS] = [getattr(one, "num_workers", 0) for one in self.loaders]
-            weights = tensors.digest_tensors((str(i), one) for i, one in enumerate(tensors.parameters_of(optimizer)))
-            self._put({"kind": "start", "version": 1, "held": held, "weights": weights})
+            self._put({"kind": "start", "version": 1, "held": held, "weights": self._weights(optimizer)})
         if not any(map(callable, given)) and named.get("closure") is None:  # a closure computes them later
             self._gradients(optimizer)
 
@@ -137,9 +147,8 @@ class Trial(Watch):
         if not self._line:
             self._gradients(optimizer)
         line, self._line = self._line, {}
-        weights = enumerate(tensors.parameters_of(optimizer))
-        line["params"] = tensors.digest_tensors((str(i), one) for i, one in weights)
-        line["optimizer"] = tensors.digest_state(optimizer)
+        line["params"] = self._weights(optimizer)
+        line["optimizer"] = " ".join(map(tensors.digest_state, self._all(optimizer)))
         line["random"] = tensors.random_states()
         for name, said in (("input", self._inputs), ("loss", self._losses)):
             if said:
@@ -148,6 +157,15 @@ class Trial(Watch):
         self._put({"kind": "step", "step": self._count} | line)
         self._count += 1
         self.step()
+
+    def _weights(self, optimizer: Any) -> str:
+        """Return the digest of what all optimizers train: what one of them steps with may be another one's."""
+        weights = [one for known in self._all(optimizer) for one in tensors.parameters_of(known)]
+        return tensors.digest_tensors((str(i), one) for i, one in enumerate(weights))
+
+    def _all(self, optimizer: Any) -> list[Any]:
+        known = [one for made in self._optimizers if (one := made()) is not None]
+        return known if any(one is optimizer for one in known) else [*known, optimizer]  # one that was unpickled
 
     def _put(self, line: dict[str, Any]) -> None:
         self._trace.write(json.dumps(line).encode() + b"\n")
