@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+from array import array
 
 import pytest
 from click.testing import CliRunner
@@ -14,7 +16,7 @@ from datacheck.cli.repro_diff import diff as command
 from datacheck.errors import UsageError
 from datacheck.repro.diff.noise import noise_floor
 from datacheck.repro.diff.rundiff import diff_runs
-from datacheck.repro.diff.steps import CAUSES
+from datacheck.repro.diff.steps import CAUSES, _longest_rise
 from tests.repro.traces import environment, evaluation, make_run, start, step
 
 
@@ -379,6 +381,34 @@ def test_steps_out_of_order_do_not_hide_what_follows(tmp_path):
     a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b")
     spoil(b, json.dumps(step(3, input="other")).encode() + b"\n")
     assert not diff_runs(a, b)
+
+
+@pytest.mark.parametrize("numbers", [{5: 900}, {0: 900, 1: 901}, {5: 10**18, 6: 7}, {28: 29}, {12: 2**63}])
+def test_a_damaged_number_of_a_step_hides_nothing_else(tmp_path, numbers):
+    change = {old: {"step": new} for old, new in numbers.items()}
+    a = make_run(tmp_path / "a")
+    assert diff_runs(a, make_run(tmp_path / "b", change=change)).compared >= 29 - len(numbers)
+    found = diff_runs(a, make_run(tmp_path / "c", change=joined(change, from_step(25, "loss"))))
+    assert (found.column.name, found.column.step) == ("loss", 25)
+    assert any("steps that were not compared" in line for line in found.warnings["both"])
+
+
+def test_a_damaged_step_alone_is_no_other_number_of_steps(tmp_path):
+    found = diff_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", change={5: {"step": 900}}))
+    assert not found
+    assert found.warnings["both"] == [
+        "steps that were not compared: 1 only A has; the lines of the other are damaged, or it began elsewhere"
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 6), max_size=9))
+def test_the_most_lines_that_rise_are_kept(numbers):
+    kept = _longest_rise(array("Q", numbers))
+    found = numbers if kept is None else [one for one, take in zip(numbers, kept, strict=True) if take]
+    ways = (way for size in range(len(numbers) + 1) for way in itertools.combinations(numbers, size))
+    assert all(one < other for one, other in itertools.pairwise(found))
+    assert len(found) == max(len(way) for way in ways if all(one < other for one, other in itertools.pairwise(way)))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,7 @@ def diff_runs(a: Path | Run, b: Path | Run, *, ignore: Sequence[str] = ()) -> Ru
     if seeds and not any(_named(sections, name) for name in ("order", "initial weights", "step trace")):
         seeds.note, seeds.differences = "other random states, on which nothing that was recorded depends", []
     sections = sorted((one for one in sections if one.name not in ignore), key=lambda one: ORDER.index(one.name))
-    warned = {"A": warnings_of(a), "B": warnings_of(b), "both": _unlike(partings)}
+    warned = {"A": warnings_of(a), "B": warnings_of(b), "both": _unlike(a, b, partings)}
     return RunDiff(a, b, sections, partings, column, said, {whose: said for whose, said in warned.items() if said})
 
 
@@ -212,7 +212,8 @@ def _trace(a: Run, b: Run, partings: list[Parting], column: Column | None, said:
     if not sum(parting.compared for parting in partings):
         section.unknown = "no step that both have"
     for one in partings:
-        if any(one.only.values()) and one.rank in a.ended and one.rank in b.ended:  # what was killed is only shorter
+        ended = one.rank in a.ended and one.rank in b.ended  # what was killed is only shorter
+        if ended and not _alike(a, b, one):
             here, there = (one.compared + one.only[whose] for whose in ("A", "B"))
             section.differences.append(Difference(f"number of steps of rank {one.rank}", here, there))
     return section
@@ -235,8 +236,21 @@ def _float(said: Any) -> Any:
     return said if value is None else repr(value)
 
 
-def _unlike(partings: list[Parting]) -> list[str]:
+def _unlike(a: Run, b: Run, partings: list[Parting]) -> list[str]:
+    """Return what of the traces could not be held against each other."""
     names = sorted(set().union(*(parting.unlike for parting in partings)))
-    if not names:
-        return []
-    return [f"{', '.join(names)}: digested on a device in one run and in main memory in the other, not comparable"]
+    said = [f"{', '.join(names)}: digested on a device in one run and in main memory in the other, not comparable"]
+    return said * bool(names) + [line for parting in partings for line in _holes(a, b, parting)]
+
+
+def _holes(a: Run, b: Run, parting: Parting) -> Iterator[str]:
+    """Yield which run lacks steps that it must have made; a Recorder leaves none out."""
+    if any(parting.only.values()) and _alike(a, b, parting):
+        counts = ", ".join(f"{count:,} only {whose} has" for whose, count in parting.only.items() if count)
+        yield f"steps that were not compared: {counts}; the lines of the other are damaged, or it began elsewhere"
+
+
+def _alike(a: Run, b: Run, parting: Parting) -> bool:
+    """Tell whether both made as many steps, as far as lines that are damaged let it be known."""
+    rank, last = parting.rank, parting.last
+    return last.get("A") == last.get("B") or a.steps[rank] == b.steps[rank]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from array import array
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +14,7 @@ from datacheck.repro.runs.read import Line, Run, Trace
 from datacheck.repro.runs.tensors import FOLDED
 
 CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")  # within a step
+_HIGHEST = (1 << 64) - 1
 _DIGESTS = ("input", "grads", "params", "optimizer")
 
 
@@ -47,6 +52,8 @@ class Parting:
     Args:
         rank: which.
         compared: steps that both have.
+        first: the first step that both have.
+        last: the last step of either.
         only: steps that one of them has, by run.
         columns: those that part, in the order of `Column.order`.
         equal: of each column the last step at which it was equal.
@@ -60,6 +67,7 @@ class Parting:
     rank: int
     compared: int = 0
     first: int | None = None
+    last: dict[str, int] = field(default_factory=dict)
     only: dict[str, int] = field(default_factory=lambda: {"A": 0, "B": 0})
     columns: list[Column] = field(default_factory=list)
     equal: dict[str, int] = field(default_factory=dict)
@@ -104,13 +112,14 @@ class Parting:
 
 
 def compare_steps(a: Trace, b: Trace, rank: int) -> Parting:
-    """Return where the traces of a rank part; both are read once, whatever their length."""
+    """Return where the traces of a rank part; they are read line by line, whatever their length."""
     found = Parting(rank)
     for one, other in _paired(a, b):
         if one is None or other is None:
             found.only["B" if one is None else "A"] += 1
         else:
             found.take(one, other)
+        found.last |= {whose: line["step"] for whose, line in (("A", one), ("B", other)) if line is not None}
     found.columns.sort(key=lambda column: column.order)
     if found.column("input") or found.column("indices"):
         found.shuffled = list(_shuffled(a, b))
@@ -134,12 +143,36 @@ def _paired(a: Trace, b: Trace) -> Iterator[tuple[Line | None, Line | None]]:
 
 
 def _rising(trace: Trace) -> Iterator[Line]:
-    """Yield the lines of steps whose number is higher than all before; what is out of order would hide the rest."""
-    last = -1
-    for line in trace.of("step"):
-        if line["step"] > last:
-            last = line["step"]
-            yield line
+    """Yield the lines of steps without those whose numbers are damaged: one that is too high would hide the rest."""
+    numbers = array("Q", (min(line["step"], _HIGHEST) for line in trace.of("step")))
+    kept = _longest_rise(numbers)
+    if kept is None:
+        yield from trace.of("step")
+        return
+    often = Counter(numbers)  # of two lines with one number nobody knows which is the damaged one
+    taken = zip(trace.of("step"), numbers, kept, strict=False)
+    yield from (line for line, number, keep in taken if keep and often[number] == 1)
+
+
+def _longest_rise(numbers: array[int]) -> bytearray | None:
+    """Return which of the numbers to keep so that the most of them rise; None: all of them do."""
+    if all(one < other for one, other in itertools.pairwise(numbers)):
+        return None
+    lows: list[int] = []  # of each length the lowest number at which a rise of that length ends
+    ends: list[int] = []  # and its place
+    before = array("q")
+    for place, number in enumerate(numbers):
+        length = bisect_left(lows, number)
+        before.append(ends[length - 1] if length else -1)
+        if length == len(lows):
+            lows.append(number)
+            ends.append(place)
+        elif number < lows[length]:
+            lows[length], ends[length] = number, place
+    kept, place = bytearray(len(numbers)), ends[-1]
+    while place >= 0:
+        kept[place], place = 1, before[place]
+    return kept
 
 
 def _values(one: Line, other: Line) -> Iterator[tuple[str, Any, Any]]:
