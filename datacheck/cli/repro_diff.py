@@ -42,7 +42,8 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
     """Say what differs between two recorded runs, and at which step they part.
 
     With repeats of A before -- say whether B lies outside of how far those lie apart; three or more are wanted. The
-    exit code is 1 where anything differs, or B lies outside; 2 where nothing can be said.
+    exit code is 1 where anything differs, or B lies outside; 2 where nothing can be said, or a run was killed before
+    anything differs.
     """
     if (after := ctx.meta.get(_SPLIT)) is not None:
         if len(after) != 1:
@@ -57,8 +58,8 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
 
     found = diff_runs(*runs, ignore=ignore)
     show(found.as_json(), told(found), form)
-    if found:
-        ctx.exit(1)
+    if found.code:
+        ctx.exit(found.code)
 
 
 def _against(ctx: click.Context, runs: tuple[Path, ...], b: Path, ignore: tuple[str, ...], form: str) -> None:

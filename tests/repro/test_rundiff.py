@@ -227,6 +227,57 @@ def test_the_initial_weights_of_each_rank_are_compared(tmp_path):
     assert found.meaning == "the weights differed from the start"
 
 
+def section_of(found, name):
+    return next(one for one in found.sections if one.name == name)
+
+
+@pytest.mark.parametrize(
+    ("both", "section", "why"),
+    [
+        ({"native": {"missing": "no /proc"}}, "native", "native: no /proc"),
+        ({"data": {}}, "data", "nothing of it is in either run"),
+        ({"data": {"a": {"missing": "no such folder"}}}, "data", "a: no such folder"),
+        ({"code": {"model.py": "missing"}}, "code", "model.py: not captured"),
+        ({"rng": {"torch": {"digest": "1", "seeded": False}}}, "seeds", "torch: not seeded"),
+        (
+            {"torch": {"missing": "PyTorch is not loaded"}},
+            "flags",
+            "torch: PyTorch is not loaded; process: not captured",
+        ),
+    ],
+)
+def test_what_neither_run_knows_is_not_the_same(compare, both, section, why):
+    found = compare({"env": environment(**both)}, env=environment(**both))
+    assert section_of(found, section).unknown == why
+    said = next(one for one in found.as_json()["sections"] if one["name"] == section)
+    assert (said["state"], said["note"]) == ("unknown", why)
+
+
+def test_what_is_known_in_part_is_noted(compare):
+    both = {"data": {"a": {"digest": "1"}, "b": {"missing": "no such folder"}}}
+    found = compare({"env": environment(**both)}, env=environment(**both))
+    assert (section_of(found, "data").unknown, section_of(found, "data").note) == (
+        "", "not known in either: b: no such folder",
+    )  # fmt: skip
+
+
+def test_a_configuration_that_one_run_has_not_recorded_is_no_difference(tmp_path):
+    a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    (b / "config.json").write_text('{"version": 1, "config": null}')
+    found = diff_runs(a, b)
+    assert not found
+    assert section_of(found, "config").unknown == "no configuration and no command line that both have recorded"
+
+
+def test_runs_of_which_nothing_was_compared_are_not_equal(tmp_path):
+    a, b = (make_run(tmp_path / name, steps=0) for name in ("a", "b"))
+    found = diff_runs(a, b)
+    assert (found.code, found.as_json()["equal"]) == (2, None)
+    run = CliRunner().invoke(command, [str(a), str(b)])
+    assert run.exit_code == 2
+    assert run.output.startswith("nothing can be said: no step and no evaluation was recorded in both")
+
+
 # ------------------------------------------------------------------------------------------ order and what it hides
 
 
@@ -283,6 +334,19 @@ def test_a_killed_run_is_compared_as_far_as_it_came(compare):
     assert not found
     assert found.compared == 20
     assert found.warnings == {"B": ["the trace has no end: the run was killed, or still runs"]}
+    assert found.headline == "equal as far as B came, step 20 of 30: killed, or still running"
+    assert (found.code, found.as_json()["equal"]) == (2, None)
+    assert CliRunner().invoke(command, [str(found.a.path), str(found.b.path)]).exit_code == 2
+
+
+def test_a_killed_run_that_differs_differs(compare):
+    found = compare(steps=20, end=False, change=from_step(7, *ALL))
+    assert (found.code, found.column.step) == (1, 7)
+
+
+def test_two_killed_runs_are_equal_as_far_as_they_came(compare):
+    found = compare({"end": False}, end=False)
+    assert found.headline == "equal as far as both came, step 30 of 30: killed, or still running"
 
 
 def test_runs_that_ended_at_different_steps_differ(compare):

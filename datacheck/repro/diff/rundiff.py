@@ -10,7 +10,7 @@ from typing import Any
 
 from datacheck.repro.diff.doubts import evaluations, number, warnings_of
 from datacheck.repro.diff.sections import ORDER, Difference, Section, of_start, weights_equal
-from datacheck.repro.diff.steps import Column, Parting, leading, meaning, pairs
+from datacheck.repro.diff.steps import CAUSES, Column, Parting, leading, meaning, pairs
 from datacheck.repro.runs.read import Run, read_run
 
 _LISTED = 1000  # differences of a section in JSON
@@ -56,8 +56,32 @@ class RunDiff:
         return sum(parting.compared for parting in self.partings)
 
     @property
+    def nothing(self) -> bool:
+        """Whether nothing of the training itself is known of both: no step, no evaluation."""
+        told = [one for one in self.sections if one.name in {"step trace", "evaluations"}]
+        return bool(told) and all(one.unknown and not one for one in told)
+
+    @property
+    def cut(self) -> list[str]:
+        """Which of A and B were killed, or still run."""
+        return [name for name, run in (("A", self.a), ("B", self.b)) if {*run.traces} - {*run.ended}]
+
+    @property
+    def code(self) -> int:
+        """The exit code: 1 anything differs, 2 nothing does and not all of both could be compared, 0 they are equal."""
+        return 1 if self else 2 if self.nothing or self.cut else 0
+
+    @property
     def headline(self) -> str:
         """What is to be known first, in one sentence."""
+        if self.first is None and self.nothing:
+            return "nothing can be said: no step and no evaluation was recorded in both"
+        if self.first is None and self.cut:
+            made = [max(run.steps.values()) for run in (self.a, self.b)]
+            who = (
+                "both" if made[0] == made[1] and len(self.cut) > 1 else min(self.cut, key=lambda x: made["AB".index(x)])
+            )
+            return f"equal as far as {who} came, step {min(made):,} of {max(made):,}: killed, or still running"
         if self.first is None:
             steps = f"{self.compared:,} steps" if self.compared else "no step"
             return f"no difference: what was recorded is equal, {steps} compared"
@@ -73,7 +97,7 @@ class RunDiff:
         return {
             "a": str(self.a.path),
             "b": str(self.b.path),
-            "equal": not self,
+            "equal": {0: True, 1: False, 2: None}[self.code],
             "headline": self.headline,
             "first": None if self.first is None else self.first.name,
             "sections": [_section(section) for section in self.sections],
@@ -209,8 +233,10 @@ def _trace(a: Run, b: Run, partings: list[Parting], column: Column | None, said:
         section.step = column.step
         section.note = f"{column.name} differs first, {_where(column, partings)}: {said}"
         return section
-    if not sum(parting.compared for parting in partings):
+    if not any(parting.known & {*CAUSES} for parting in partings):
         section.unknown = "no step that both have"
+        if any(parting.compared for parting in partings):
+            section.unknown = "nothing of a step that both have recorded"
     for one in partings:
         ended = one.rank in a.ended and one.rank in b.ended  # what was killed is only shorter
         if ended and not _alike(a, b, one):
@@ -222,12 +248,16 @@ def _trace(a: Run, b: Run, partings: list[Parting], column: Column | None, said:
 def _evaluated(a: Run, b: Run) -> Section:
     section = Section("evaluations")
     here, there = evaluations(a), evaluations(b)
+    compared = 0
     for rank, name in sorted({*here} & {*there}):
         for i, (one, other) in enumerate(zip(here[rank, name], there[rank, name], strict=False)):
             for metric in sorted({*one["values"]} & {*other["values"]}):
                 x, y = one["values"][metric], other["values"][metric]
+                compared += 1
                 if x != y:
                     section.differences.append(Difference(f"{name} {metric}, evaluation {i}", _float(x), _float(y)))
+    if not compared:
+        section.unknown = "no metric that both have"
     return section
 
 

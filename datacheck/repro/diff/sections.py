@@ -14,7 +14,12 @@ ORDER = (
 )  # fmt: skip
 
 _BEGUN = ("weights", "optimiser state")
-_OF_CAPTURE = ("code", "packages", "native", "hardware", "flags", "data", "seeds")
+_PARTS = {  # of a capture
+    "code": ("code",), "packages": ("packages", "interpreter"), "native": ("native",),
+    "hardware": ("hardware", "blas", "gpu", "container"), "flags": ("torch", "process"), "data": ("data",),
+    "seeds": ("rng",),
+}  # fmt: skip
+_TOLD = 3  # things that are not known
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def of_start(a: Run, b: Run, ignore: Sequence[str] = ()) -> list[Section]:
         a, b: the runs.
         ignore: names that are left out, with all below them ("config.out").
     """
-    found = [_section("config", _asked(a), _asked(b)), *_captured(a, b)]
+    found = [_config(a, b), *_captured(a, b)]
     found.append(_weights(a, b))
     for section in found:
         section.differences = [one for one in section.differences if not _ignored(section.name, one.name, ignore)]
@@ -93,24 +98,18 @@ def _ignored(section: str, name: str, ignore: Sequence[str]) -> bool:
     )
 
 
-def _section(name: str, a: Any, b: Any) -> Section:
-    if not (a and b):
-        return Section(name, unknown="not recorded" if not (a or b) else f"not recorded in {'B' if a else 'A'}")
-    return Section(name, list(differences(a, b)))
-
-
 def _captured(a: Run, b: Run) -> list[Section]:
     """Return the sections of the environment; what cannot change a result by itself is only noted."""
     from datacheck.repro.capture import differences as of_captures  # noqa: PLC0415  it loads much
 
-    sections = {name: Section(name) for name in _OF_CAPTURE}
+    sections = {name: Section(name) for name in _PARTS}
     if not (a.environment and b.environment):
         which = " and ".join(name for name, run in (("A", a), ("B", b)) if not run.environment)
-        return [Section(name, unknown=f"not captured in {which}") for name in _OF_CAPTURE]
+        return [Section(name, unknown=f"not captured in {which}") for name in _PARTS]
     try:
         found = of_captures(a.environment, b.environment)
     except Exception as error:  # noqa: BLE001  a file that nobody here wrote may hold anything
-        return [Section(name, unknown=f"{type(error).__name__} in the captures") for name in _OF_CAPTURE]
+        return [Section(name, unknown=f"{type(error).__name__} in the captures") for name in _PARTS]
     for one in found:
         section = sections["seeds" if one.section == "rng" else "code" if one.section == "git" else one.section]
         if one.section == "git" or (one.section == "packages" and not _loaded(one.name, a, b)):
@@ -119,7 +118,39 @@ def _captured(a: Run, b: Run) -> list[Section]:
             section.differences.append(Difference(one.name, one.a, one.b))
     for section in sections.values():
         section.note = "" if section.differences else section.note
+        if not section:
+            _doubt(section, a.environment, b.environment)
     return list(sections.values())
+
+
+def _doubt(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) -> None:
+    """Say of a section without a difference what neither run knows; it is not the same for that."""
+    unknown: list[str] = []
+    known = 0
+    for part in _PARTS[section.name]:
+        one, other = a.get(part), b.get(part)
+        if not (isinstance(one, Mapping) and isinstance(other, Mapping)) or "missing" in one:
+            unknown.append(f"{part}: {_why(one)}")
+            continue
+        for name in sorted({*one} & {*other}):
+            value = one[name]
+            if part == "rng":
+                fine = all(isinstance(side[name], Mapping) and side[name].get("seeded") for side in (one, other))
+                unknown += [] if fine else [f"{name}: not seeded"]
+            else:
+                fine = value != "missing" and not (isinstance(value, Mapping) and "missing" in value)
+                unknown += [] if fine else [f"{name}: {_why(value)}"]
+            known += fine
+    more = f", and {len(unknown) - _TOLD:,} more" if len(unknown) > _TOLD else ""
+    said = "; ".join(unknown[:_TOLD]) + more
+    if not known:
+        section.unknown = said or "nothing of it is in either run"
+    elif said and section.name != "seeds":  # generators that nobody seeded are the rule
+        section.note = "; ".join(filter(None, (section.note, f"not known in either: {said}")))
+
+
+def _why(value: Any) -> str:
+    return str(value["missing"]) if isinstance(value, Mapping) and "missing" in value else "not captured"
 
 
 def _loaded(name: str, a: Run, b: Run) -> bool:
@@ -129,8 +160,22 @@ def _loaded(name: str, a: Run, b: Run) -> bool:
     return any(known) or not known
 
 
+def _config(a: Run, b: Run) -> Section:
+    """Return the section of what was asked for: the configuration, or the command line where one run has none."""
+    one, other = _asked(a), _asked(b)
+    main = next((name for name in ("config", "command") if name in one and name in other), "")
+    names = [name for name in {**one, **other} if name == main or name not in {"config", "command"}]
+    mine, theirs = ({name: side[name] for name in names if name in side} for side in (one, other))
+    section = Section("config", list(differences(mine, theirs)))
+    if not main:
+        section.unknown = "no configuration and no command line that both have recorded"
+    elif "config" in {*one} ^ {*other} and not section:
+        section.note = f"the configuration was not recorded in {'B' if 'config' in one else 'A'}: command lines"
+    return section
+
+
 def _asked(run: Run) -> dict[str, Any]:
-    """Return what the run was asked to do; of the command line, which often names the run, only without a config."""
+    """Return what the run was asked to do; the command line, which often names the run, is the last resort."""
     process = run.environment.get("process")
     known = {
         "config": run.config,
@@ -138,7 +183,7 @@ def _asked(run: Run) -> dict[str, Any]:
         "optimizer": _starts(run, "hyper"),
         "kind of optimizer": _starts(run, "kinds"),
         "loader": [{name: value for name, value in line.items() if name != "kind"} for line in run.loaders],
-        "command": process.get("argv") if run.config is None and isinstance(process, Mapping) else None,
+        "command": process.get("argv") if isinstance(process, Mapping) else None,
     }
     return {name: value for name, value in known.items() if value is not None}
 
