@@ -155,7 +155,8 @@ def _noise(found: Noise) -> Iterator[str]:
         within = [one for one in found.each if one.name == spread.name]
         inside = sum(one.inside for one in within)
         every = f", {inside} of {len(within)} evaluations inside" if within else ""
-        yield f"{spread.name:<24}{_figures(spread)}  {'inside' if spread.inside else 'outside'}{every}"
+        where = "inside" if spread.inside else "outside"
+        yield f"{spread.name:<24}{_figures(spread)}  {where if spread.enough else 'not known'}{every}"
     if len(found.final) > _METRICS:
         yield f"... and {len(found.final) - _METRICS:,} more"
     yield from _warned(found.warnings)

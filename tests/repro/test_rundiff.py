@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 from array import array
 
@@ -557,6 +558,69 @@ def test_repeats_that_are_none_are_told(tmp_path):
     runs.append(make_run(tmp_path / "r2", config={"lr": 5}, lines=[evaluation(20, loss=1.5)]))
     found = noise_floor(runs, runs[0])
     assert found.warnings["A3"] == ["differs from A1 in config: is it a repeat?"]
+
+
+def test_one_run_given_three_times_is_one_repeat(tmp_path):
+    a, b = repeats(tmp_path, 1.0, 2.0)
+    (tmp_path / "link").symlink_to(a)
+    found = noise_floor([a, a, tmp_path / "link"], b)
+    assert (len(found.runs), found.enough) == (1, False)
+    assert found.headline.startswith("nothing can be said: 1 repeat of A")
+    assert found.warnings["all"][0] == f"{a} is {a} again, and counts once"
+
+
+def began(second):
+    volatile = {"pid": 7, "host": "h", "time": f"2026-01-01T00:00:0{second}Z", "seconds": {"code": 0.1}}
+    return environment(process={"volatile": volatile})
+
+
+def test_a_copy_of_a_run_is_no_other_repeat(tmp_path):
+    lines = [evaluation(10, loss=1.0)]
+    runs = [make_run(tmp_path / f"{i}", env=began(i), lines=lines) for i in range(3)]
+    copy = make_run(tmp_path / "copy", env=began(1), lines=lines)
+    b = make_run(tmp_path / "b", env=began(4), lines=lines)
+    assert noise_floor(runs, b).enough
+    assert not noise_floor([*runs[:2], copy], b).enough
+    found = noise_floor(runs, copy)
+    assert not found.enough
+    assert found.headline == "nothing can be said: B is A2 itself, and lies within its own repeats"
+
+
+def test_a_metric_of_one_repeat_alone_says_nothing(tmp_path):
+    runs = repeats(tmp_path, 1.0, 2.0, 3.0)
+    make_run(runs[0], lines=[evaluation(10, loss=1.0, rare=5.0), evaluation(20, loss=1.0)])
+    b = make_run(tmp_path / "b", lines=[evaluation(10, loss=1.0, rare=6.0), evaluation(20, loss=2.0)])
+    found = noise_floor(runs, b)
+    assert not found.outside
+    assert "val rare: only 1 of 3 repeats have it" in found.warnings["all"]
+    said = next(one for one in found.as_json()["final"] if one["name"] == "val rare")
+    assert (said["inside"], said["repeats"]) == (None, 1)
+    assert "not known" in CliRunner().invoke(command, [*map(str, runs), "--", str(b)]).output
+
+
+def test_runs_of_unequal_length_are_held_together_where_all_have_come(tmp_path):
+    def run(name, *losses, steps=30):
+        lines = [evaluation(10 * i, loss=loss) for i, loss in enumerate(losses)]
+        return make_run(tmp_path / name, steps, lines=lines)
+
+    runs = [run("0", 9.0, 5.0, 1.0), run("1", 8.0, 4.0, 1.1), run("2", 8.5, 4.5, 1.2)]
+    found = noise_floor(runs, run("b", 8.2, 4.2, steps=20))
+    final = {one.name: one for one in found.final}
+    assert (final["val loss"].low, final["val loss"].high, final["val loss"].value) == (4.0, 5.0, 4.2)
+    assert (final["loss"].low, final["loss"].high, final["loss"].value) == (20.0, 20.0, 20.0)  # of step 19
+    assert not found.outside
+    assert found.warnings["all"] == [
+        "val loss: 3 evaluations in A, 2 in B; taken after 2",
+        "loss: 30 steps in A, 20 in B; taken after 20",
+    ]
+
+
+def test_repeats_that_are_not_finite_say_nothing(tmp_path):
+    runs = repeats(tmp_path, 1.0, math.nan, 3.0)
+    (b,) = repeats(tmp_path / "b", 2.0)
+    found = noise_floor(runs, b)
+    assert [one.name for one in found.judged] == ["loss"]
+    assert not found.outside
 
 
 # ------------------------------------------------------------------------------------------ the command

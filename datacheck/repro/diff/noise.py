@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ class Spread:
 
     Args:
         name: of the metric ("val loss").
-        at: which evaluation, from 0; None: the last one, or the last step.
+        at: which evaluation, from 0; None: the last one that all have, or the last step that all have.
         low, high: its range over the repeats; NaN where one of them is not finite.
         value: in B.
         repeats: how many have it.
@@ -40,13 +41,18 @@ class Spread:
         """Whether B lies within the range."""
         return self.low <= self.value <= self.high
 
+    @property
+    def enough(self) -> bool:
+        """Whether enough repeats have it, and finite numbers, to say whether B lies outside."""
+        return self.repeats >= LEAST and math.isfinite(self.low)
+
 
 @dataclass
 class Noise:
     """The noise floor.
 
     Args:
-        runs: the repeats.
+        runs: the repeats, each once.
         b: the run that is held against them.
         final: of each metric its last value.
         each: of each metric every evaluation.
@@ -62,12 +68,22 @@ class Noise:
     @property
     def enough(self) -> bool:
         """Whether anything can be said."""
-        return len(self.runs) >= LEAST and bool(self.final)
+        return len(self.runs) >= LEAST and bool(self.judged) and not self.itself
+
+    @property
+    def itself(self) -> str:
+        """Which of the repeats B is; empty where it is none."""
+        return next((f"A{i}" for i, run in enumerate(self.runs, 1) if _same_run(run, self.b)), "")
+
+    @property
+    def judged(self) -> list[Spread]:
+        """Final metrics that enough repeats have."""
+        return [spread for spread in self.final if spread.enough]
 
     @property
     def outside(self) -> list[Spread]:
         """Final metrics of B that lie outside of the repeats."""
-        return [spread for spread in self.final if not spread.inside]
+        return [spread for spread in self.judged if not spread.inside]
 
     @property
     def headline(self) -> str:
@@ -76,8 +92,13 @@ class Noise:
         if count < LEAST:
             said = "1 repeat" if count == 1 else f"{count} repeats"
             return f"nothing can be said: {said} of A; with fewer than {LEAST} their spread is not known"
+        if self.itself:
+            return f"nothing can be said: B is {self.itself} itself, and lies within its own repeats"
         if not self.final:
             return "nothing can be said: the runs have no metric and no loss in common"
+        if not self.judged:
+            return f"nothing can be said: no metric has finite numbers in {LEAST} repeats or more"
+        count = min(spread.repeats for spread in self.judged)
         chance = 2 / (count + 1)
         names = ", ".join(spread.name for spread in self.outside)
         said = f"B lies outside of the {count} repeats in {names}" if names else f"B lies within the {count} repeats"
@@ -101,7 +122,7 @@ def _spread(spread: Spread) -> dict[str, Any]:
     low, high, value = (one if math.isfinite(one) else str(one) for one in (spread.low, spread.high, spread.value))
     return {
         "name": spread.name, "evaluation": spread.at, "low": low, "high": high, "b": value,
-        "inside": spread.inside, "repeats": spread.repeats,
+        "inside": spread.inside if spread.enough else None, "repeats": spread.repeats,
     }  # fmt: skip
 
 
@@ -116,18 +137,48 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
     Raises:
         UsageError: one of them is no recorded run.
     """
-    runs, other = [read_run(path) for path in repeats], read_run(b)
+    given, other = [read_run(path) for path in repeats], read_run(b)
+    first = [next(i for i, one in enumerate(given) if _same_run(one, run)) for run in given]
+    runs = [run for i, run in enumerate(given) if first[i] == i]
+    warnings = _warned(runs, other, ignore)
+    said = [f"{given[i].path} is {given[one].path} again, and counts once" for i, one in enumerate(first) if one != i]
     series = [_series(run) for run in runs]
     final, each = [], []
     for name, values in _series(other).items():
         have = [found[name] for found in series if found.get(name)]
         if not have or not values:
             continue
-        final.append(_of(name, None, [one[-1] for one in have], values[-1]))
+        least = min(len(values), *map(len, have))
+        final.append(_of(name, None, [one[least - 1] for one in have], values[least - 1]))
+        said += _unequal(name, [len(one) for one in have], len(values), len(runs))
         if name != "loss":
-            for at in range(min(len(values), *(len(one) for one in have))):
-                each.append(_of(name, at, [one[at] for one in have], values[at]))
-    return Noise(runs, other, final, each, _warned(runs, other, ignore))
+            each += [_of(name, at, [one[at] for one in have], values[at]) for at in range(least)]
+    return Noise(runs, other, final, each, warnings | ({"all": said} if said else {}))
+
+
+def _unequal(name: str, counts: Sequence[int], b: int, runs: int) -> Iterator[str]:
+    """Yield in what the repeats that have a metric are not alike."""
+    low, high = min(counts), max(counts)
+    if min(low, b) < max(high, b):
+        what = "steps" if name == "loss" else "evaluations"
+        in_a = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        yield f"{name}: {in_a} {what} in A, {b:,} in B; taken after {min(low, b):,}"
+    if len(counts) < runs:
+        yield f"{name}: only {len(counts)} of {runs} repeats have it"
+
+
+def _same_run(one: Run, other: Run) -> bool:
+    """Tell whether two folders hold one run: the same folder, or a copy, whose process began at the same moment."""
+    if os.path.realpath(one.path) == os.path.realpath(other.path):
+        return True
+    moments = [_moment(run) for run in (one, other)]
+    return moments[0] is not None and moments[0] == moments[1]
+
+
+def _moment(run: Run) -> Any:
+    process = run.environment.get("process")
+    said = process.get("volatile") if isinstance(process, Mapping) else None
+    return said if isinstance(said, Mapping) and {"pid", "host", "time", "seconds"} <= {*said} else None
 
 
 def _of(name: str, at: int | None, repeats: list[float], value: float) -> Spread:
@@ -137,7 +188,7 @@ def _of(name: str, at: int | None, repeats: list[float], value: float) -> Spread
 
 
 def _series(run: Run) -> dict[str, list[float]]:
-    """Return the numbers of each metric in order, of the lowest rank; the loss by its last step."""
+    """Return the numbers of each metric in order, of the lowest rank, and the loss of each step."""
     rank = min(run.traces)
     found: dict[str, list[float]] = {}
     for (of, name), lines in evaluations(run).items():
@@ -147,7 +198,7 @@ def _series(run: Run) -> dict[str, list[float]]:
                     found.setdefault(f"{name} {metric}", []).append(value)
     for line in run.traces[rank].of("step"):
         if (value := number(line.get("loss"))) is not None:
-            found["loss"] = [value]
+            found.setdefault("loss", []).append(value)
     return found
 
 
@@ -158,6 +209,4 @@ def _warned(runs: list[Run], b: Run, ignore: Sequence[str]) -> dict[str, list[st
         unlike = [section.name for section in of_start(runs[0], run, ignore) if section and section.name in _SAME]
         if unlike:
             found[name].append(f"differs from A1 in {', '.join(unlike)}: is it a repeat?")
-    if len({len(evaluations(run)) for run in runs}) > 1:
-        found["A1"].append("the repeats do not have the same evaluations")
     return {name: said for name, said in found.items() if said}
