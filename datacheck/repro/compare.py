@@ -202,12 +202,26 @@ def _of_manifests(first: Manifest, second: Manifest) -> Comparison:
     files = TreeDiff() if first.root == second.root else _of_files(first, second)
     samples: TreeDiff | None = None
     fields: Mapping[str, Sequence[str]] = {}
-    if first.samples is not None and second.samples is not None and first.samples.schema == second.samples.schema:
+    if first.samples is not None and second.samples is not None and _read_alike(first.samples, second.samples):
         samples, fields = _of_samples(first.samples, second.samples)
+        if not (first.samples.reading and second.samples.reading):
+            notes.append("of one manifest only the schema's name is known: an older datacheck made it. Make it again.")
     elif first.samples is not None or second.samples is not None:
-        names = [one.samples.schema if one.samples is not None else "no schema" for one in (first, second)]
+        names = [_schema_of(one) for one in (first, second)]
         notes.append(f"samples were not compared: the first is of {names[0]}, the second of {names[1]}. Give --schema.")
     return Comparison({}, {}, files, samples, fields, notes=tuple(notes))
+
+
+def _read_alike(first: Samples, second: Samples) -> bool:
+    if first.reading and second.reading:
+        return first.reading == second.reading
+    return first.schema == second.schema
+
+
+def _schema_of(made: Manifest) -> str:
+    if made.samples is None:
+        return "no schema"
+    return f"{made.samples.schema} ({made.samples.reading[:8] or 'of an older datacheck'})"
 
 
 def _of_files(first: Manifest, second: Manifest) -> TreeDiff:

@@ -171,7 +171,8 @@ def _samples_before(kept: Path, root: str) -> Samples | None:
     """Return the samples of the last manifest that was made with a schema, None where the data were others."""
     with suppress(UsageError, StorageError):
         before = read(kept)
-        return before.samples if before.root == root else None
+        known = before.samples is not None and before.samples.reading  # not of an older datacheck
+        return before.samples if known and before.root == root else None
     return None
 
 
@@ -221,7 +222,8 @@ def document(manifest: Manifest) -> bytes:
     head = f'{HEAD.decode()}\n"root": "{manifest.root}",\n"files": ['
     parts = [head.encode(), *_lines(_rows(files)), b"]"]
     if samples is not None:
-        parts += [b',\n"schema": ', orjson.dumps(samples.schema), b',\n"samples": [']
+        parts += [b',\n"schema": ', orjson.dumps(samples.schema), b',\n"reading": ', orjson.dumps(samples.reading)]
+        parts += [b',\n"samples": [']
         parts += _lines(orjson.dumps([key, row]) for key, row in samples.rows.items())
         parts += [b'],\n"unread": [', *_lines(orjson.dumps(pair) for pair in samples.unread.items()), b"]"]
     parts += [b',\n"skipped": [', *_lines(orjson.dumps(pair) for pair in manifest.skipped), b"],"]
@@ -353,7 +355,7 @@ def _parsed(said: dict[str, Any]) -> Manifest:
         found = {str(key): {str(n): str(d) for n, d in row.items()} for key, row in said["samples"]}
         _must(all(map(_HEX64.fullmatch, (d for row in found.values() for d in row.values()))), "a digest is none")
         unread = {str(key): str(why) for key, why in said["unread"]}
-        samples = Samples(str(said["schema"]), found, unread)
+        samples = Samples(str(said["schema"]), found, unread, str(said.get("reading", "")))
     manifest = Manifest(files, samples, skipped)
     _must(said["root"] == manifest.root, "its root is not that of its files")
     return manifest

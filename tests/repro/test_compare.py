@@ -184,6 +184,34 @@ def test_manifests_name_the_fields_that_changed(here):
     assert "samples were not compared" in bare.notes[0]
 
 
+def test_samples_of_two_schemas_of_one_name_are_not_compared(here):
+    poses(here / "a")
+    for name, text in (
+        ("one", SCHEMA),
+        ("two", SCHEMA.replace("  label: {role: value, shape: [], dtype: int64}\n", "")),
+    ):
+        (here / f"{name}.yaml").write_text(text)
+        schema = load_schema(f"{name}.yaml", lambda _: [])
+        manifest.write(manifest.make("a", schema=schema), f"{name}.json")
+    found = compare("one.json", "two.json")
+    assert found.samples is None
+    assert found.notes[0].startswith("samples were not compared: the first is of poses (")
+    assert not found
+
+
+def test_schemas_that_judge_otherwise_read_the_same_samples(here):
+    poses(here / "a")
+    for name, text in (
+        ("one", SCHEMA),
+        ("two", SCHEMA.replace("name: poses", "name: strict") + "rules: {DC201: off}\n"),
+    ):
+        (here / f"{name}.yaml").write_text(text)
+        schema = load_schema(f"{name}.yaml", lambda _: [])
+        manifest.write(manifest.make("a", schema=schema), f"{name}.json")
+    found = compare("one.json", "two.json")
+    assert (found.samples is not None, bool(found), found.notes) == (True, False, ())
+
+
 def test_other_bytes_of_equal_values_are_a_changed_file_and_no_changed_sample(here):
     poses(here / "a")
     shutil.copytree("a", "b")

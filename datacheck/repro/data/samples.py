@@ -25,6 +25,7 @@ Array = np.ndarray[Any, Any]
 TASK_ITEMS = 512
 TASK_BYTES = 64 << 20
 SMALL_BYTES = 256 << 20
+_JUDGED = ("name", "roots", "loader", "duplicates", "rules", "checks")  # of a schema; no sample has other values for it
 _TASK = "datacheck.repro.data.samples:digest_items"
 
 
@@ -37,11 +38,13 @@ class Samples:
         rows: by key (``split/key`` where there are splits), the digest of each field that the sample has: xxh3_64 over
             name, dtype, shape and values, 16 hex digits.
         unread: by key, why a sample could not be made.
+        reading: digest of what the schema says of how samples are read; empty where that is not known.
     """
 
     schema: str
     rows: Mapping[str, Mapping[str, str]]
     unread: Mapping[str, str] = field(default_factory=dict)
+    reading: str = ""
 
     @property
     def digest(self) -> str:
@@ -86,7 +89,12 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
         files, nbytes = files + len(group), nbytes + sum(item.nbytes for item in group)
         if progress is not None:
             progress(Tick(files, len(items), nbytes, total, len(rows), 0, "samples"))
-    return Samples(schema.name, dict(sorted(rows.items())), dict(sorted(unread.items())))
+    return Samples(schema.name, dict(sorted(rows.items())), dict(sorted(unread.items())), reading_of(schema))
+
+
+def reading_of(schema: Schema) -> str:
+    """Return the digest of what a schema says of how samples are read, not of where they lie or how they are judged."""
+    return digest_value({name: said for name, said in schema.as_dict().items() if name not in _JUDGED})
 
 
 def items_of(schema: Schema, listing: Listing) -> Sequence[Item]:
