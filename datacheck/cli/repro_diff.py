@@ -96,7 +96,7 @@ def _run(run: Run) -> str:
 
 
 def _section(section: Section, *, head: bool) -> Iterator[str]:
-    from datacheck.repro.diff.rundiff import short
+    from datacheck.repro.diff.rundiff import sides
 
     if not section:
         said = f"not compared: {section.unknown}" if section.unknown else "same"
@@ -109,7 +109,7 @@ def _section(section: Section, *, head: bool) -> Iterator[str]:
     note = f": {section.note}" if section.note else ""
     yield f"{section.name:<16}{f'{count:,} differ' if count > 1 else 'differs'}{note}"
     for one in section.differences[:_SHOWN]:
-        yield f"    {one.name}: {short(one.a)}, then {short(one.b)}"
+        yield f"    {one.name}: {', then '.join(sides(one))}"
     if count > _SHOWN:
         yield f"    ... and {count - _SHOWN:,} more"
     if section.name == "data":

@@ -668,3 +668,27 @@ def test_a_name_that_a_terminal_would_act_on_is_spelled_out(tmp_path):
     a = make_run(tmp_path / "a", config={"x\x1b[31m": 1})
     b = make_run(tmp_path / "b", config={"x\x1b[31m": 2})
     assert "\x1b" not in call(a, b).output
+
+
+def test_digests_of_data_are_shown_whole(compare):
+    a, b = ({"a": {"kind": "folder", "digest": mark * 32}} for mark in "12")
+    found = compare({"env": environment(data=a)}, env=environment(data=b))
+    assert found.headline == f"data differs first: a is digest {'1' * 32} in A and digest {'2' * 32} in B"
+    found = compare({"env": environment(data=a)}, env=environment(data={}))
+    assert found.headline == f"data differs first: a is folder {'1' * 32} in A and none in B"
+
+
+def nested(depth, leaf):
+    for _ in range(depth):
+        leaf = {"x": leaf}
+    return leaf
+
+
+def test_a_deep_configuration_is_compared(tmp_path):
+    a, b = (make_run(tmp_path / str(leaf), config=nested(900, leaf)) for leaf in (1, 2))
+    found = diff_runs(a, b)
+    assert [(one.a, one.b) for one in found.first.differences] == [(1, 2)]
+    c = make_run(tmp_path / "c", config={"y": 1})
+    deep = next(one for one in diff_runs(a, c).first.differences if one.name == "config.x")
+    assert (deep.a, deep.b) == ("nested deeper than 32 levels", None)
+    assert call(a, c).exit_code == call(a, b, "--format", "json").exit_code == 1

@@ -140,13 +140,25 @@ def _said(section: Section) -> str:
         return section.note
     one = section.differences[0]
     more = len(section.differences) - 1
-    return f"{one.name} is {short(one.a)} in A and {short(one.b)} in B" + (f", and {more:,} more" if more else "")
+    a, b = sides(one)
+    return f"{one.name} is {a} in A and {b} in B" + (f", and {more:,} more" if more else "")
+
+
+def sides(one: Difference) -> tuple[str, str]:
+    """Return what either run has in few characters; of two records only what differs in them."""
+    if not (isinstance(one.a, dict) and isinstance(one.b, dict)):
+        return short(one.a), short(one.b)
+    names = [name for name in sorted({*one.a, *one.b}) if one.a.get(name) != one.b.get(name)]
+    said = [", ".join(f"{name} {short(side.get(name))}" for name in names) for side in (one.a, one.b)]
+    return said[0], said[1]
 
 
 def short(value: Any) -> str:
     """Return a value in few characters."""
     if value is None:
         return "none"
+    if isinstance(value, dict) and isinstance(value.get("digest"), str):
+        value = f"{value.get('kind', 'digest')} {value['digest']}"
     said = value if isinstance(value, str) else str(value)
     return said if len(said) <= 48 else f"{said[:45]}..."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,8 @@ _PARTS = {  # of a capture
     "seeds": ("rng",),
 }  # fmt: skip
 _TOLD = 3  # things that are not known
+_LEVELS = 32  # of a value that is shown
+_ABSENT = object()
 
 
 @dataclass(frozen=True)
@@ -60,22 +63,28 @@ class Section:
 
 def differences(a: Any, b: Any, name: str = "") -> Iterator[Difference]:
     """Yield where two JSON values differ, named by their path (``torch.num_threads``), in name order."""
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for key in sorted({*a, *b}):
-            yield from _of_item(a.get(key), b.get(key), f"{name}.{key}" if name else str(key), key in a, key in b)
-    elif isinstance(a, list) and isinstance(b, list):
-        for i in range(max(len(a), len(b))):
-            there = i < len(a), i < len(b)
-            yield from _of_item(a[i] if there[0] else None, b[i] if there[1] else None, f"{name}[{i}]", *there)
-    elif type(a) is not type(b) or a != b:
-        yield Difference(name, a, b)
+    left: list[tuple[Any, Any, str]] = [(a, b, name)]  # no recursion: a file may be nested as deep as it likes
+    while left:
+        one, other, path = left.pop()
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            keys = sorted({*one, *other}, reverse=True)
+            left += [(one.get(k, _ABSENT), other.get(k, _ABSENT), f"{path}.{k}" if path else str(k)) for k in keys]
+        elif isinstance(one, list) and isinstance(other, list):
+            pairs = [*itertools.zip_longest(one, other, fillvalue=_ABSENT)]
+            left += [(*pairs[i], f"{path}[{i}]") for i in reversed(range(len(pairs)))]
+        elif type(one) is not type(other) or one != other:
+            yield Difference(path, _flat(one), _flat(other))
 
 
-def _of_item(a: Any, b: Any, name: str, in_a: bool, in_b: bool) -> Iterator[Difference]:  # noqa: FBT001  of two
-    if in_a and in_b:
-        yield from differences(a, b, name)
-    else:
-        yield Difference(name, a, b)
+def _flat(value: Any) -> Any:
+    """Return a value that can be written: one that is nested deeper than `_LEVELS` is only told."""
+    level = [value]
+    for _ in range(_LEVELS):
+        within = [list(one.values()) if isinstance(one, Mapping) else one for one in level]
+        level = [x for one in within if isinstance(one, list) for x in one]
+        if not level:
+            return None if value is _ABSENT else value
+    return f"nested deeper than {_LEVELS} levels"
 
 
 def of_start(a: Run, b: Run, ignore: Sequence[str] = ()) -> list[Section]:
