@@ -8,7 +8,7 @@ import pytest
 
 from datacheck.repro.runs.read import Trace
 from datacheck.repro.trials.bisect import bisect
-from datacheck.repro.trials.switch import Switch
+from datacheck.repro.trials.switch import Switch, turn_caches
 from datacheck.repro.trials.training import Outcome, Training
 from tests.repro.traces import step
 
@@ -98,3 +98,32 @@ def test_what_is_equal_costs_one_trial(play):
     _, row, left = play([PLAIN] * 3, [PLAIN] * 3)
     assert (row.state, row.parted, row.pairs) == ("same", 0, 2)
     assert [len(runs) for runs in left.values()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("words", "turned"),
+    [
+        ("train.py data.use_cached=true lr=1", "train.py data.use_cached=false lr=1"),
+        ("train.py --use-cache 0 --lr 1", "train.py --use-cache 1 --lr 1"),
+        ("train.py --cached=True", "train.py --cached=False"),
+        ("train.py --no-cache --lr 1", "train.py --lr 1"),
+        ("train.py --no-cache", "train.py"),
+        ("train.py --cache-dir /data cache=ram", "train.py --cache-dir /data cache=ram"),
+        ("cache.py lr=1", "cache.py lr=1"),
+    ],
+)
+def test_words_that_turn_a_cache_on_or_off(words, turned):
+    assert turn_caches(words.split()) == turned.split()
+
+
+def test_a_cache_is_turned_by_itself(tmp_path):
+    class Said(Played):
+        def run(self, name, turned=None):
+            self.left.setdefault(turned, [(1, "x")] * 3 if turned is not None else [PLAIN] * 3)
+            return super().run(name, turned)
+
+    training = Said(["python"], ["train.py", "data.use_cached=true"], {}, 5, 0, tmp_path).play([PLAIN] * 3, [])
+    (row,) = bisect(training, only=["cache"]).rows
+    assert (row.state, row.step, row.old, row.new) == ("parts", 1, "data.use_cached=true", "data.use_cached=false")
+    (row,) = bisect(Played(["python"], ["train.py"], {}, 5, 0, tmp_path).play([PLAIN] * 2, []), only=["cache"]).rows
+    assert (row.state, row.said) == ("not tried", "no word of the command line turns a cache on or off")

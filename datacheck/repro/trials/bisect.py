@@ -10,7 +10,7 @@ from typing import Any
 from datacheck.errors import UsageError
 from datacheck.repro.diff.steps import compare_steps, leading, meaning
 from datacheck.repro.trials import flips
-from datacheck.repro.trials.switch import Switch, place_of
+from datacheck.repro.trials.switch import Switch, place_of, turn_caches
 from datacheck.repro.trials.training import Outcome, Training
 
 _STATES = ("steady", "parts", "sometimes", "noise", "same", "failed", "not tried")  # as they are ranked
@@ -173,6 +173,9 @@ def _planned(training: Training, base: Outcome) -> list[tuple[Switch, str]]:
     """Return the switches, and of those that cannot be turned why."""
     planned = [(switch, "") for switch in training.given]
     for name in flips.NAMES:
+        if name == flips.CACHE:
+            planned.append(_of_caches(training))
+            continue
         value = base.start["held"][name]
         if isinstance(value, dict):
             planned.append((Switch(name, None, None, given=False), value["missing"]))
@@ -181,6 +184,17 @@ def _planned(training: Training, base: Outcome) -> list[tuple[Switch, str]]:
         else:
             planned.append((Switch(name, value, flips.turned(name, value), given=False), ""))
     return planned
+
+
+def _of_caches(training: Training) -> tuple[Switch, str]:
+    words = list(training.words)
+    turned = turn_caches(words)
+    if words == turned:
+        return Switch(flips.CACHE, None, None, given=False), "no word of the command line turns a cache on or off"
+    old, new = (
+        " ".join(word for word in one if word not in other) for one, other in ((words, turned), (turned, words))
+    )
+    return Switch(flips.CACHE, old, new, given=False), ""
 
 
 # ------------------------------------------------------------------------------------------ what came of it
@@ -250,7 +264,7 @@ def _noise(among: Sequence[_Pair]) -> Row | None:
 
 def _failure(switch: Switch, trial: Outcome) -> str:
     """Return why a run says nothing of its switch; empty where it does."""
-    if trial.failed or switch.given:
+    if trial.failed or switch.given or switch.name == flips.CACHE:
         return trial.failed
     held = trial.start["held"].get(switch.name)
     again = any(one != switch.new for one in (held if isinstance(held, list) else [held]))

@@ -78,7 +78,8 @@ FLIPS = {
     )
 }  # fmt: skip
 WORKERS = "workers"
-NAMES = (*FLIPS, WORKERS)
+CACHE = "cache"  # words of the command line
+NAMES = (*FLIPS, WORKERS, CACHE)
 
 
 def values(torch: Any) -> dict[str, Any]:

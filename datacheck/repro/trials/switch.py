@@ -9,6 +9,9 @@ from typing import Any
 
 from datacheck.errors import UsageError
 
+_CACHE = re.compile("cache", re.IGNORECASE)
+_PAIRS = (("true", "false"), ("yes", "no"), ("on", "off"), ("1", "0"))
+_OTHER = dict(_PAIRS) | {off: on for on, off in _PAIRS}
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
@@ -41,6 +44,35 @@ class Switch:
     def variable(self) -> bool:
         """It is an environment variable."""
         return _VARIABLE.fullmatch(self.name) is not None
+
+
+def turn_caches(words: Sequence[str]) -> list[str]:
+    """Return a command line in which each word about a cache that is on or off is turned to the other.
+
+    Notes:
+        Such a word has "cache" in its name and a value like true, off or 1 (``data.use_cached=true``, ``--cache off``),
+        or none (``--no-cache``): that is left out.
+    """
+    found = list(words)
+    at = 0
+    while at < len(found):
+        name, equals, value = found[at].partition("=")
+        if _CACHE.search(name) and equals and value.lower() in _OTHER:
+            found[at] = f"{name}={_turned(value)}"
+        elif _CACHE.search(name) and name.startswith("-") and not equals:
+            behind = found[at + 1] if at + 1 < len(found) else "-"
+            if behind.lower() in _OTHER:
+                found[at + 1] = _turned(behind)
+            elif behind.startswith("-"):
+                del found[at]
+                continue
+        at += 1
+    return found
+
+
+def _turned(value: str) -> str:
+    other = _OTHER[value.lower()]
+    return other.upper() if value.isupper() else other.capitalize() if value[0].isupper() else other
 
 
 def settle(words: list[str], environment: dict[str, str], switch: Switch, value: str) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.repro.runs.read import Line, Trace, trace_name
-from datacheck.repro.trials.switch import Switch, settle
+from datacheck.repro.trials import flips
+from datacheck.repro.trials.switch import Switch, settle, turn_caches
 
 _GRACE = 120.0  # seconds for the start and the end of a process
 
@@ -60,7 +61,10 @@ class Training:
         words, environment = list(self.words), dict(self.environment)
         for switch in self.given:
             settle(words, environment, switch, switch.new if switch is turned else switch.old)
-        inside = {} if turned is None or turned.given else {turned.name: turned.new}
+        cache = turned is not None and turned.name == flips.CACHE and not turned.given
+        if cache:
+            words = turn_caches(words)
+        inside = {} if turned is None or turned.given or cache else {turned.name: turned.new}
         if inside.get("deterministic"):
             environment.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else older versions give no determinism
         place = self.folder / name
