@@ -157,14 +157,29 @@ def make(
     samples = None if deep else _samples_before(kept, made.root)
     if samples is not None:
         return replace(made, samples=samples)
-    return _kept(replace(made, samples=digest_samples(schema, listing, workers, progress)), kept)
+    made = replace(made, samples=digest_samples(schema, listing, workers, progress))
+    _check_still(listing, walk())
+    return _kept(made, kept)
 
 
 def _kept(made: Manifest, place: Path) -> Manifest:
-    """Return a manifest that has been written down for the next time, where that can be done."""
-    with suppress(StorageError):  # then the next time takes as long
-        fsops.write_file(place, document(made), sync=False, mode=0o644)
+    """Return a manifest that has been written down for the next time, where that can be done and is worth it."""
+    if made.samples is not None and made.samples.lasting:  # else the next call may read more
+        with suppress(StorageError):  # then the next time takes as long
+            fsops.write_file(place, document(made), sync=False, mode=0o644)
     return made
+
+
+def _check_still(before: Listing, now: Listing) -> None:
+    """Raise `StorageError` unless two listings name the same files, with the same size, times and inodes."""
+    one, other = before.entries, now.entries
+    same = one.same(other, one.places_in(other))
+    if same.all() and one.paths == other.paths:
+        return
+    first = min({*other.paths} - {*one.paths}) if same.all() else one.paths[int(same.argmin())]
+    todo = "Run the same command again when nothing writes to the data."
+    msg = f"{before.root}: {first} changed while samples were read. {todo}"
+    raise StorageError(msg)
 
 
 def _samples_before(kept: Path, root: str) -> Samples | None:

@@ -14,13 +14,14 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datacheck.errors import StorageError, UsageError
+from datacheck.errors import MissingDependencyError, StorageError, UsageError
 from datacheck.repro import manifest
-from datacheck.repro.data import memory
+from datacheck.repro.data import memory, samples
 from datacheck.repro.data.samples import Samples
 from datacheck.repro.manifest import Files, Manifest
 from datacheck.schema.load import load_schema
 from datacheck.sources import hashing, listing, stores
+from datacheck.sources.files import FileSource
 
 
 @pytest.fixture
@@ -308,6 +309,67 @@ def test_a_sample_that_cannot_be_made_is_told_with_its_reason(tmp_path, monkeypa
     assert list(made.samples.unread) == ["b.npy"]
     assert made.samples.unread["b.npy"].startswith("DC1")
     assert manifest._parsed(orjson.loads(manifest.document(made))).samples == made.samples
+
+
+@pytest.fixture
+def lines(tmp_path, monkeypatch):
+    """Three arrays of one sample each, and the schema that reads them."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for i in range(3):
+        np.save(f"data/{i}.npy", np.arange(i + 1))
+    return load_schema("files", lambda _: [])
+
+
+def digests_of(*arrays):
+    """What the digests of the samples of such files are, by other means."""
+    names = {f"{i}.npy": b"array\0<i8\0" + f"{len(a)}".encode() + b"\0" + a.tobytes() for i, a in enumerate(arrays)}
+    return {name: {"array": xxhash.xxh3_64(framed).hexdigest()} for name, framed in names.items()}
+
+
+@pytest.mark.parametrize("name", ["1.npy", "3.npy"])
+def test_data_that_change_before_their_samples_are_read_are_no_manifest(lines, name, monkeypatch):
+    real = manifest.digest_samples
+
+    def raced(*given):
+        np.save(f"data/{name}", np.arange(2)[::-1])  # of the length that it had
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "digest_samples", raced)
+        with pytest.raises(StorageError, match=rf"{name} changed while samples were read"):
+            manifest.make("data", schema=lines)
+    if name == "3.npy":
+        Path("data/3.npy").unlink()
+    else:
+        np.save("data/1.npy", np.arange(2))
+    made = manifest.make("data", schema=lines)  # of these bytes, and of none that lay there meanwhile
+    assert made.samples.rows == digests_of(*(np.arange(i + 1) for i in range(3)))
+
+
+@pytest.mark.parametrize("how", ["die", "lack"])
+def test_samples_that_another_call_may_be_able_to_read_are_not_remembered(lines, how, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(samples, "_TASK", f"tests.repro.test_manifest:{how}")
+        assert list(manifest.make("data", schema=lines).samples.unread) == ["0.npy", "1.npy", "2.npy"]
+    made = manifest.make("data", schema=lines)
+    assert made.samples.unread == {}
+    assert made.samples.rows == digests_of(*(np.arange(i + 1) for i in range(3)))
+
+
+def lack(task, beat):
+    """Read samples as where a library is not installed."""
+
+    def parts(self, item, shelf):
+        msg = "needs a library"
+        raise MissingDependencyError(msg)
+        yield
+
+    before, FileSource.parts = FileSource.parts, parts
+    try:
+        return samples.digest_items(task, beat)
+    finally:
+        FileSource.parts = before
 
 
 # ------------------------------------------------------------------------------------------ as a file

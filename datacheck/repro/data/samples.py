@@ -39,12 +39,14 @@ class Samples:
             name, dtype, shape and values, 16 hex digits.
         unread: by key, why a sample could not be made.
         reading: digest of what the schema says of how samples are read; empty where that is not known.
+        lasting: whether all of it follows from the data: no child died, no library was missing.
     """
 
     schema: str
     rows: Mapping[str, Mapping[str, str]]
     unread: Mapping[str, str] = field(default_factory=dict)
     reading: str = ""
+    lasting: bool = field(default=True, compare=False)
 
     @property
     def digest(self) -> str:
@@ -76,6 +78,7 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
     todo = (shared | {"items": [item.as_dict() for item in group]} for group in tasks)
     rows: dict[str, dict[str, str]] = {}
     unread: dict[str, str] = {}
+    lasting = True
     files = nbytes = 0
     for group, outcome in zip(tasks, ordered_map(_TASK, todo, workers=max(1, min(workers, len(tasks)))), strict=True):
         for payload in outcome.payloads:
@@ -85,11 +88,13 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
                     raise UsageError(msg)
                 rows[key] = dict(zip(names, digests, strict=True))
             unread |= dict(payload["unread"])
+            lasting &= not payload["lacking"]
         unread |= {death.item["path"]: death.how.strip().splitlines()[-1] for death in outcome.deaths}
+        lasting &= not outcome.deaths
         files, nbytes = files + len(group), nbytes + sum(item.nbytes for item in group)
         if progress is not None:
             progress(Tick(files, len(items), nbytes, total, len(rows), 0, "samples"))
-    return Samples(schema.name, dict(sorted(rows.items())), dict(sorted(unread.items())), reading_of(schema))
+    return Samples(schema.name, dict(sorted(rows.items())), dict(sorted(unread.items())), reading_of(schema), lasting)
 
 
 def reading_of(schema: Schema) -> str:
@@ -142,7 +147,7 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
     """Read items and digest their samples (see `parallel.run_task`).
 
     Returns:
-        rows (key, names of fields, their digests), unread (key, reason).
+        rows (key, names of fields, their digests), unread (key, reason), lacking: whether a library was missing.
     """
     from datacheck.schema.model import Schema  # noqa: PLC0415  as above
     from datacheck.sources import open_source  # noqa: PLC0415  as above
@@ -152,12 +157,14 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]), roots)
     rows: list[list[Any]] = []
     unread: list[list[str]] = []
+    lacking = False
     for found in source.read_all([Item.from_dict(data) for data in task["items"]], beat):
         if isinstance(found, Unread):
             unread.append([found.key, f"{found.code} {found.reason}"])
+            lacking |= found.skipped
         else:
             rows += _rows(found)
-    return {"rows": rows, "unread": unread}
+    return {"rows": rows, "unread": unread, "lacking": lacking}
 
 
 def _rows(block: Block) -> Iterator[list[Any]]:
