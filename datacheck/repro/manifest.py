@@ -5,6 +5,7 @@ Two manifests are equal where the data are, wherever and whenever they were made
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -279,8 +280,9 @@ def check_output(path: Path, data: Sequence[Path] = ()) -> None:
         StorageError: nothing can be written there.
     """
     here = path.absolute()
+    real = Path(os.path.realpath(here))  # resolve() raises RuntimeError of links that lead in a circle
     for folder in data:
-        if here.resolve().is_relative_to(folder.resolve()):
+        if real.is_relative_to(os.path.realpath(folder)):
             msg = f"{path}: lies in the data, and the next manifest would name it. Choose a place outside of {folder}."
             raise UsageError(msg)
     if not here.parent.is_dir():
@@ -306,6 +308,8 @@ def is_manifest(path: Path) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
+        if error.errno == errno.ELOOP:  # links that lead nowhere, as well
+            return False
         raise fsops.refused(error, path) from error
 
 

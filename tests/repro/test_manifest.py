@@ -478,6 +478,35 @@ def test_a_manifest_replaces_a_manifest_and_nothing_else(tmp_path):
     assert manifest.read(tmp_path / "m.json").files.paths == []
 
 
+@pytest.fixture
+def circle(data, tmp_path):
+    """Two links that lead to each other, beside the data."""
+    (tmp_path / "one").symlink_to("other")
+    (tmp_path / "other").symlink_to("one")
+    return tmp_path / "one"
+
+
+@pytest.mark.parametrize(("below", "said"), [("", "is no manifest"), ("m.json", "there is no folder")])
+def test_links_that_lead_in_a_circle_are_no_place_for_a_manifest(data, circle, below, said):
+    with pytest.raises(UsageError, match=said):
+        manifest.check_output(circle / below, [data])
+
+
+@pytest.mark.parametrize("below", ["", "x"])
+def test_links_that_lead_in_a_circle_are_no_folder_of_data(data, circle, tmp_path, below):
+    manifest.check_output(tmp_path / "m.json", [data, circle / below])
+    with pytest.raises(UsageError, match="too many levels of symbolic links"):
+        manifest.make(data, roots={"x": circle / below})
+    with pytest.raises(UsageError, match="too many levels of symbolic links"):
+        manifest.make(circle / below)
+
+
+def test_a_manifest_does_not_lie_in_the_data_behind_a_link_either(data, tmp_path):
+    (tmp_path / "link").symlink_to(data / "deep")
+    with pytest.raises(UsageError, match="lies in the data"):
+        manifest.check_output(tmp_path / "link/m.json", [data])
+
+
 # ------------------------------------------------------------------------------------------ bad data
 
 

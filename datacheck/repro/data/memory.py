@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,8 @@ _FORMAT = 1
 
 def place_of(root: Path, roots: Mapping[str, Path], only: str | None) -> Path:
     """Return where the memory of these data lies."""
-    said = {name: str(path.resolve()) for name, path in sorted(roots.items())}
-    slot = digest_value([str(root.resolve()), only, said])[:16]
+    said = {name: os.path.realpath(path) for name, path in sorted(roots.items())}  # `resolve` raises of link loops
+    slot = digest_value([os.path.realpath(root), only, said])[:16]
     return Path.cwd() / ".datacheck" / "manifests" / f"{slot}.npz"
 
 
