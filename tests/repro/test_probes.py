@@ -13,7 +13,7 @@ from datacheck import CachedDataset
 from datacheck.errors import UsageError
 from datacheck.repro import pin
 from datacheck.repro.capture import capture
-from datacheck.repro.check.probes import digest_of, kernels, loader_said, on_device, probe_loader
+from datacheck.repro.check.probes import Asked, kernels, loader_said, on_device, probe_loader
 from datacheck.repro.risks import judge
 
 
@@ -45,6 +45,35 @@ def test_global_generators_make_samples_depend_on_the_workers(draw, drew, differ
     assert said["drew"] == drew
     assert (said["by_workers"] > 0) is differ
     assert said["same_seeds"] == []
+
+
+class Slots:
+    __slots__ = ("value",)
+
+    def __init__(self):
+        self.value = random.random()
+
+
+@pytest.mark.parametrize(
+    ("draw", "kinds"),
+    [
+        (lambda: {random.random()}, ["set"]), (Slots, ["Slots"]),
+        (lambda: [np.array([random.random()], object), Slots()], ["Slots", "ndarray"]),
+    ],
+)  # fmt: skip
+def test_values_of_which_only_the_type_is_known_are_not_told_as_equal(draw, kinds):
+    said = probe_loader(loader(Numbers(draw)))
+    assert (said["by_workers"], said["opaque"]) == (0, kinds)
+    (row,) = (row for row in judged(said) if "samples differ" in row.value)
+    assert row.state == "unknown"
+    assert ", ".join(kinds) in row.why
+
+
+def test_a_difference_is_told_beside_values_of_which_only_the_type_is_known():
+    said = probe_loader(loader(Numbers(lambda: ({1}, random.random()))))
+    assert said["by_workers"] > 0
+    (row,) = (row for row in judged(said) if "samples differ" in row.value)
+    assert row.state == "note"  # a risk from same-machine on
 
 
 def one_seed(worker):
@@ -140,12 +169,13 @@ def test_what_is_computed_on_a_gpu_can_be_computed():
 def test_digests_of_samples():
     values = {"a": torch.arange(3), "b": [np.ones(2), "text", 1.5, None, (b"x", torch.tensor(2.0))]}
     same = {"a": torch.tensor([0, 1, 2]), "b": [np.ones(2), "text", 1.5, None, (b"x", torch.tensor(2.0))]}
-    assert digest_of(values) == digest_of(same)
+    one, other = Asked([values, values])[1], Asked([same])[0]
+    assert one["digest"] == other["digest"]
     for other in (
         values | {"a": torch.arange(3).float()}, values | {"a": torch.arange(3)[None]}, values | {"c": 1},
         values | {"b": []}, values | {"a": torch.zeros(0)}, {"b": values["b"], "a": torch.tensor([0, 1, 3])},
     ):  # fmt: skip
-        assert digest_of(other) != digest_of(values)
+        assert Asked([other])[0]["digest"] != one["digest"]
 
 
 @pytest.fixture

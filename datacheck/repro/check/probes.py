@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import random
-import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from datacheck.digest import digest_array, digest_bytes, digest_value
+from datacheck.digest import digest_array, digest_value
+from datacheck.repro.environment.switches import rng
+from datacheck.repro.runs.tensors import digest_batch
 
 _TIMES = 3
 _SUM = 3_000_000
@@ -125,37 +123,31 @@ class Asked:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Return digest, drew, worker, seeds and epoch."""
+        """Return digest, opaque (types of which nothing else is known), drew, worker, seeds and epoch."""
         import torch  # noqa: PLC0415  the worker has it
 
         before = _states()
-        sample = self.dataset[index]
-        drew = [name for name, state in _states().items() if state != before[name]]
+        digest, _ = digest_batch(self.dataset[index])
+        drew = [name for name, state in _states().items() if state != before.get(name, state)]
         worker = torch.utils.data.get_worker_info()
         return {
-            "digest": digest_of(sample), "drew": drew, "worker": -1 if worker is None else worker.id,
-            "seeds": before, "epoch": epoch_of(self.dataset),
+            "digest": digest.text(), "opaque": sorted(digest.opaque), "drew": drew,
+            "worker": -1 if worker is None else worker.id, "seeds": before, "epoch": epoch_of(self.dataset),
         }  # fmt: skip
 
 
 def _states() -> dict[str, str]:
-    import torch  # noqa: PLC0415  the worker has it
-
-    name, words, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  the global one is what is asked for
-    return {
-        "random": digest_value(random.getstate()),
-        "numpy": digest_value([name, digest_bytes(np.asarray(words).tobytes()), *rest]),
-        "torch": digest_bytes(torch.get_rng_state().numpy().tobytes()),
-    }
+    return {name: said["digest"] for name, said in rng().items()}
 
 
 def probe_loader(loader: Any) -> dict[str, Any]:
     """Ask two workers of a loader for their epoch and their seeds, and a few samples of one worker and of two.
 
     Returns:
-        asked, by_workers (how many samples differ between one worker and two), drew (the global generators that the
-        samples were made with), same_seeds (generators that two workers have alike), epoch ([of the dataset here, of it
-        in the workers] after `set_epoch`); or missing: why nobody could be asked.
+        asked, by_workers (how many samples differ between one worker and two), opaque (types of values in them of which
+        nothing else is compared), drew (the global generators that the samples were made with), same_seeds (generators
+        that two workers have alike), epoch ([of the dataset here, of it in the workers] after `set_epoch`); or missing:
+        why nobody could be asked.
 
     Notes:
         The loader itself is not iterated; loaders over the same dataset are, with its worker_init_fn, start method and
@@ -179,6 +171,7 @@ def _probed(loader: Any) -> dict[str, Any]:
     said: dict[str, Any] = {
         "asked": len(items),
         "by_workers": sum(a["digest"] != b["digest"] for a, b in zip(one, two, strict=True)),
+        "opaque": sorted({kind for answer in [*one, *two] for kind in answer["opaque"]}),
         "drew": sorted({name for answer in two for name in answer["drew"]}),
         "same_seeds": _same_seeds(two),
     }
@@ -250,36 +243,3 @@ def loader_said(loader: Any) -> dict[str, Any]:
         "generator": loader.generator is not None or getattr(sampler, "generator", None) is not None,
         "worker_init_fn": loader.worker_init_fn is not None, "persistent_workers": bool(loader.persistent_workers),
     }  # fmt: skip
-
-
-def digest_of(value: Any) -> str:
-    """Return a digest of a sample: of arrays, tensors, numbers and texts, in whatever they are nested."""
-    return digest_value(list(_parts(value)))
-
-
-def _parts(value: Any) -> Iterator[str]:
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
-        plain = value.detach().cpu().contiguous().reshape(-1)  # of what NumPy has no kind for (bfloat16) the bytes
-        octets = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
-        yield f"{value.dtype} {tuple(value.shape)} {digest_bytes(octets)}"
-    elif isinstance(value, np.ndarray) and value.dtype != object:
-        yield digest_array(value)
-    elif isinstance(value, bytes | bytearray):
-        yield digest_bytes(value)
-    elif value is None or isinstance(value, str | bool | int | float | np.generic):
-        yield repr(value)
-    else:
-        yield type(value).__name__
-        for name, part in _held(value):
-            yield name
-            yield from _parts(part)
-
-
-def _held(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        yield from ((str(key), value[key]) for key in value)
-    elif isinstance(value, list | tuple):
-        yield from (("", part) for part in value)
-    else:
-        yield from getattr(value, "__dict__", {}).items()

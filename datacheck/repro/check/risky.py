@@ -126,13 +126,7 @@ def _answers(facts: Facts, name: str, value: str, probe: Mapping[str, Any]) -> I
             do="Seed from torch.initial_seed() in worker_init_fn, or give none.",
         )  # fmt: skip
     if "by_workers" in probe:
-        differs = probe["by_workers"]
-        yield facts.row(
-            name, f"{differs} of {probe['asked']} samples differ between 1 and 2 workers", differs > 0, "same-machine",
-            f"Transforms draw from a global generator ({', '.join(probe.get('drew', [])) or 'of a library'}), of which "
-            "each worker has its own: another number of workers is another training set.",
-            do="Key each sample's numbers by (seed, epoch, index), as CachedDataset does.",
-        )  # fmt: skip
+        yield _by_workers(facts, name, probe)
     if "epoch" in probe:
         here, there = probe["epoch"]
         yield facts.row(
@@ -140,6 +134,19 @@ def _answers(facts: Facts, name: str, value: str, probe: Mapping[str, Any]) -> I
             "Persistent workers hold a copy of the dataset: set_epoch does not reach them, and each epoch has the "
             "augmentations of the first.", do="persistent_workers=False, or indices that carry their epoch.",
         )  # fmt: skip
+
+
+def _by_workers(facts: Facts, name: str, probe: Mapping[str, Any]) -> Row:
+    differs, opaque = probe["by_workers"], probe.get("opaque", [])
+    value = f"{differs} of {probe['asked']} samples differ between 1 and 2 workers"
+    if opaque and not differs:
+        return Row(name, value, "unknown", f"Of values of type {', '.join(opaque)} nothing but the type is compared.")
+    return facts.row(
+        name, value, differs > 0, "same-machine",
+        f"Transforms draw from a global generator ({', '.join(probe.get('drew', [])) or 'of a library'}), of which "
+        "each worker has its own: another number of workers is another training set.",
+        do="Key each sample's numbers by (seed, epoch, index), as CachedDataset does.",
+    )  # fmt: skip
 
 
 _SUMS = "sum of 3 million numbers"
