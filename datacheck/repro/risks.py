@@ -8,8 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from datacheck.errors import UsageError
-from datacheck.repro.check.facts import PROFILES, WORKSPACES, Facts, Row, version
+from datacheck.repro.check.facts import (
+    DETERMINISTIC,
+    FILLED,
+    NO_BENCHMARK,
+    NO_TF32,
+    REDUCED,
+    THREADS,
+    WORKSPACE,
+    WORKSPACES,
+    Facts,
+    Row,
+    level_of,
+    version,
+)
 from datacheck.repro.check.risky import kernel_rows, library_rows, loader_rows, package_rows
 
 
@@ -27,10 +39,7 @@ def judge(
     Raises:
         UsageError: there is no such profile.
     """
-    if profile not in PROFILES:
-        msg = f"no profile is called {profile!r}; there are {', '.join(PROFILES)}"
-        raise UsageError(msg)
-    facts = Facts(capture, seen or {}, PROFILES.index(profile))
+    facts = Facts(capture, seen or {}, level_of(profile))
     judges = (
         _uncaptured, _process, _seeds, _cpu, _gpu, _precision, package_rows, library_rows, loader_rows, kernel_rows,
     )  # fmt: skip
@@ -124,7 +133,7 @@ def _cpu(facts: Facts) -> Iterator[Row]:
     threads = torch.get("get_num_threads")
     pinned = "OMP_NUM_THREADS" in facts.env or "MKL_NUM_THREADS" in facts.env
     unknown = "missing" in facts.capture.get("process", {})
-    lines = " ".join(f"{name}_NUM_THREADS={threads}" for name in ("OMP", "MKL", "OPENBLAS"))
+    lines = " ".join(f"{name}={threads}" for name in THREADS)
     yield facts.row(
         "threads", f"{threads}{'' if pinned or unknown else ', as many as the machine has'}",
         None if unknown else not pinned, "strict",
@@ -144,13 +153,13 @@ def _cpu(facts: Facts) -> Iterator[Row]:
     value = ("on, warn_only" if warns else "on") if on else "off"
     yield facts.row(
         "deterministic algorithms", value, not facts.deterministic and not alone, "same-machine", why,
-        python="torch.use_deterministic_algorithms(True)",
+        python=DETERMINISTIC,
     )  # fmt: skip
     filled = torch.get("utils.deterministic.fill_uninitialized_memory", True)
     yield facts.row(
         "fill_uninitialized_memory", filled, bool(on) and not filled, "strict",
         "Memory of torch.empty holds what was there before.",
-        python="torch.utils.deterministic.fill_uninitialized_memory = True",
+        python=FILLED,
     )  # fmt: skip
     yield facts.row(
         "flush_denormal", torch.get("flush_denormal"), bool(torch.get("flush_denormal")), "strict",
@@ -184,7 +193,7 @@ def _gpu(facts: Facts) -> Iterator[Row]:
     yield facts.row(
         "cudnn.benchmark", benchmark, bool(benchmark), "same-machine",
         "cuDNN measures which algorithm is fastest and takes another one on another day, whatever the seed; "
-        "Lightning's Trainer(benchmark=True) sets it.", python="torch.backends.cudnn.benchmark = False",
+        "Lightning's Trainer(benchmark=True) sets it.", python=NO_BENCHMARK,
     )  # fmt: skip
     either = facts.torch.get("backends.cudnn.deterministic") or torch.get("are_deterministic_algorithms_enabled")
     yield facts.row(
@@ -198,7 +207,7 @@ def _gpu(facts: Facts) -> Iterator[Row]:
     yield facts.row(
         "attention (SDPA)", ", ".join(used) or "math", bool(used) and not facts.deterministic, "same-machine",
         "Backward of flash, memory-efficient and cuDNN attention adds in any order unless deterministic algorithms are "
-        "on and raise (warn_only leaves them as they are).", python="torch.use_deterministic_algorithms(True)",
+        "on and raise (warn_only leaves them as they are).", python=DETERMINISTIC,
     )  # fmt: skip
 
 
@@ -209,18 +218,18 @@ def _workspace(facts: Facts) -> Iterator[Row]:
     its check are gone, in 2.10 and later), pytorch#15359 (set too late it does nothing).
     """
     cuda = facts.section("gpu").get("cuda")
-    value = facts.env.get("CUBLAS_WORKSPACE_CONFIG", "not set")
+    value = facts.env.get(WORKSPACE, "not set")
     if not cuda or version(cuda) < (10, 2) or version(str(facts.torch.get("version"))) >= (2, 10):
-        yield Row("CUBLAS_WORKSPACE_CONFIG", f"{value}, not needed by this version", "ok")
+        yield Row(WORKSPACE, f"{value}, not needed by this version", "ok")
         return
-    line = f"export CUBLAS_WORKSPACE_CONFIG={WORKSPACES[0]}"
+    line = f"export {WORKSPACE}={WORKSPACES[0]}"
     when = "while" if facts.deterministic else "once"
     why = f"PyTorch before 2.10 raises in the first matrix product {when} deterministic algorithms are on."
     late = facts.seen.get("workspace_late")
     if value in WORKSPACES and late:
         why, value = "It was set when CUDA had started already: cuBLAS does not read it again.", f"{value}, too late"
     bad = value not in WORKSPACES
-    yield facts.row("CUBLAS_WORKSPACE_CONFIG", value, bad, "same-machine", why, shell=line)
+    yield facts.row(WORKSPACE, value, bad, "same-machine", why, shell=line)
 
 
 def _precision(facts: Facts) -> Iterator[Row]:
@@ -238,14 +247,9 @@ def _precision(facts: Facts) -> Iterator[Row]:
         "TF32", ", ".join(on) or "off", bool(on), "strict",
         "float32 is computed with 10 bits of mantissa on GPUs that can: equal from run to run, other results on other "
         "GPUs. PyTorch has it on for convolutions by default.",
-        python='torch.set_float32_matmul_precision("highest"); torch.backends.cudnn.allow_tf32 = False',
+        python=NO_TF32,
     )  # fmt: skip
-    names = (
-        "allow_fp16_reduced_precision_reduction",
-        "allow_bf16_reduced_precision_reduction",
-        "allow_fp16_accumulation",
-    )
-    for name in names:
+    for name in REDUCED:
         value = torch.get(f"backends.cuda.matmul.{name}")
         if value is not None:
             yield facts.row(

@@ -7,8 +7,22 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from datacheck.errors import UsageError
+
 PROFILES = ("fast", "same-machine", "strict")  # each asks for all that the one before it asks for
+WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACES = (":4096:8", ":16:8")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+REDUCED = (  # attributes of torch.backends.cuda.matmul; an old PyTorch has some of them
+    "allow_fp16_reduced_precision_reduction",
+    "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_accumulation",
+)
+# the lines that `repro check` prints and `pin` runs
+DETERMINISTIC = "torch.use_deterministic_algorithms(True)"
+NO_BENCHMARK = "torch.backends.cudnn.benchmark = False"
+FILLED = "torch.utils.deterministic.fill_uninitialized_memory = True"
+NO_TF32 = 'torch.set_float32_matmul_precision("highest"); torch.backends.cudnn.allow_tf32 = False'
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,18 @@ class Facts:
         if not bad:
             return Row(name, said, "ok")
         return Row(name, said, "risk" if self.level >= PROFILES.index(since) else "note", why, **mend)
+
+
+def level_of(profile: str) -> int:
+    """Return the place of a profile in `PROFILES`.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    if profile not in PROFILES:
+        msg = f"no profile is called {profile!r}; there are {', '.join(PROFILES)}"
+        raise UsageError(msg)
+    return PROFILES.index(profile)
 
 
 def version(text: str) -> tuple[int, int]:

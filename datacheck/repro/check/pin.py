@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import UsageError
-from datacheck.repro.check.facts import PROFILES, WORKSPACES, version
+from datacheck.repro.check.facts import (
+    DETERMINISTIC,
+    FILLED,
+    NO_BENCHMARK,
+    NO_TF32,
+    PROFILES,
+    REDUCED,
+    THREADS,
+    WORKSPACE,
+    WORKSPACES,
+    level_of,
+    version,
+)
 
 
 def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:
@@ -29,13 +41,10 @@ def pin(profile: str = "same-machine", *, seed: int | None = None) -> list[str]:
         Variables are set for the processes that are started from here; what this process itself would have needed
         before it started is said.
     """
-    if profile not in PROFILES:
-        msg = f"no profile is called {profile!r}; there are {', '.join(PROFILES)}"
-        raise UsageError(msg)
+    level = level_of(profile)
     if seed is not None and not (isinstance(seed, int) and 0 <= seed < 1 << 32):
         msg = f"seed is {seed!r}; it is a whole number from 0 to 2**32 - 1"
         raise UsageError(msg)
-    level = PROFILES.index(profile)
     torch = sys.modules.get("torch")
     said = [*_variables(level, torch)]
     if torch is None:
@@ -52,28 +61,25 @@ def _variables(level: int, torch: Any) -> Iterator[str]:
         now = "this one keeps its own: set it before Python starts" if sys.flags.hash_randomization else "as here"
         yield f"PYTHONHASHSEED=0 for processes started from here; {now}."
     cuda = getattr(getattr(torch, "version", None), "cuda", None)
-    if level and cuda and version(torch.__version__) < (2, 10) and os.environ.get(_WORKSPACE) not in WORKSPACES:
-        os.environ[_WORKSPACE] = WORKSPACES[0]
+    if level and cuda and version(torch.__version__) < (2, 10) and os.environ.get(WORKSPACE) not in WORKSPACES:
+        os.environ[WORKSPACE] = WORKSPACES[0]
         late = " CUDA has started already: too late for this process." if torch.cuda.is_initialized() else ""
-        yield f"{_WORKSPACE}={WORKSPACES[0]}, which PyTorch before 2.10 asks for.{late}"
-
-
-_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+        yield f"{WORKSPACE}={WORKSPACES[0]}, which PyTorch before 2.10 asks for.{late}"
 
 
 def _switches(level: int, torch: Any) -> Iterator[str]:
     if level >= PROFILES.index("same-machine"):
         torch.use_deterministic_algorithms(mode=True)
-        yield "torch.use_deterministic_algorithms(True)"
+        yield DETERMINISTIC
         torch.backends.cudnn.benchmark = False
-        yield "torch.backends.cudnn.benchmark = False"
+        yield NO_BENCHMARK
     if level >= PROFILES.index("strict"):
         torch.utils.deterministic.fill_uninitialized_memory = True
-        yield "torch.utils.deterministic.fill_uninitialized_memory = True"
+        yield FILLED
         yield from _precise(torch)
         threads = torch.get_num_threads()
         torch.set_num_threads(threads)
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        for name in THREADS:
             os.environ[name] = str(threads)
         yield f"torch.set_num_threads({threads}), and OMP_NUM_THREADS={threads} for processes started from here"
 
@@ -81,12 +87,12 @@ def _switches(level: int, torch: Any) -> Iterator[str]:
 def _precise(torch: Any) -> Iterator[str]:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.allow_tf32 = False
-    yield 'torch.set_float32_matmul_precision("highest"); torch.backends.cudnn.allow_tf32 = False'
+    yield NO_TF32
     matmul = torch.backends.cuda.matmul
-    for name in ("fp16_reduced_precision_reduction", "bf16_reduced_precision_reduction", "fp16_accumulation"):
-        if hasattr(matmul, f"allow_{name}"):
-            setattr(matmul, f"allow_{name}", False)
-            yield f"torch.backends.cuda.matmul.allow_{name} = False"
+    for name in REDUCED:
+        if hasattr(matmul, name):
+            setattr(matmul, name, False)
+            yield f"torch.backends.cuda.matmul.{name} = False"
 
 
 def _seeds(seed: int | None, torch: Any) -> Iterator[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from datacheck.repro.check.facts import Facts, Row
+from datacheck.repro.check.facts import DETERMINISTIC, Facts, Row
 from datacheck.repro.environment.native import unowned
 
 _UNSEEN = "; PyTorch's deterministic mode does not see it"
@@ -167,5 +167,5 @@ def kernel_rows(facts: Facts) -> Iterator[Row]:
             value = "refused: it would differ" if "refused" in said else f"{said['results']} results in 3"
             yield facts.row(
                 name, value, said["results"] > 1, "same-machine",
-                "Seen here: the same input gave other bits.", python="torch.use_deterministic_algorithms(True)",
+                "Seen here: the same input gave other bits.", python=DETERMINISTIC,
             )  # fmt: skip

@@ -17,7 +17,7 @@ from datacheck.finding import Progress, Tick
 if TYPE_CHECKING:
     from datacheck.sample import Block
     from datacheck.schema.model import Schema
-    from datacheck.sources.base import Item
+    from datacheck.sources.base import Item, Source
     from datacheck.sources.listing import Listing
 
 Array = np.ndarray[Any, Any]
@@ -123,8 +123,14 @@ def items_of(schema: Schema, listing: Listing) -> Sequence[Item]:
 
 def task_of(schema: Schema, root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
     """Return what is the same for every task that reads samples."""
-    shared = {"schema": schema.as_dict(), "root": str(root.absolute())}
-    return shared | {"roots": {name: str(path.absolute()) for name, path in sorted(roots.items())}}
+    return {"schema": schema.as_dict(), **where(root, roots)}
+
+
+def where(root: Path, roots: Mapping[str, Path]) -> dict[str, Any]:
+    """Return the folders of data as JSON values."""
+    return {
+        "root": str(root.absolute()), "roots": {name: str(path.absolute()) for name, path in sorted(roots.items())},
+    }  # fmt: skip
 
 
 def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:
@@ -149,12 +155,9 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
     Returns:
         rows (key, names of fields, their digests), unread (key, reason), lacking: whether a library was missing.
     """
-    from datacheck.schema.model import Schema  # noqa: PLC0415  as above
-    from datacheck.sources import open_source  # noqa: PLC0415  as above
     from datacheck.sources.base import Item, Unread  # noqa: PLC0415  as above
 
-    roots = {name: Path(path) for name, path in task["roots"].items()}
-    source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]), roots)
+    source = source_of(task)
     rows: list[list[Any]] = []
     unread: list[list[str]] = []
     lacking = False
@@ -167,11 +170,25 @@ def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
     return {"rows": rows, "unread": unread, "lacking": lacking}
 
 
+def source_of(task: dict[str, Any]) -> Source:
+    """Return what reads the samples of a task; see `task_of`."""
+    from datacheck.schema.model import Schema  # noqa: PLC0415  as above
+    from datacheck.sources import open_source  # noqa: PLC0415  as above
+
+    roots = {name: Path(path) for name, path in task["roots"].items()}
+    return open_source(Schema.model_validate(task["schema"]), Path(task["root"]), roots)
+
+
 def _rows(block: Block) -> Iterator[list[Any]]:
     names = sorted(block.fields)
     columns = [[digest_sample([(name, value)]) for value in values(block, name)] for name in names]
-    for key, *digests in zip(block.keys, *columns, strict=True):
-        yield [f"{block.split}/{key}" if block.split else key, names, [f"{digest:016x}" for digest in digests]]
+    for key, *digests in zip(keys(block), *columns, strict=True):
+        yield [key, names, [f"{digest:016x}" for digest in digests]]
+
+
+def keys(block: Block) -> list[str]:
+    """Return the key of each sample of a block, behind the split where there are splits."""
+    return [f"{block.split}/{key}" if block.split else key for key in block.keys]
 
 
 def values(block: Block, name: str) -> Iterator[Array]:

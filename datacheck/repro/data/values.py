@@ -11,7 +11,7 @@ import numpy as np
 import orjson
 
 from datacheck.errors import DatacheckError
-from datacheck.repro.data.samples import items_of, task_of, values
+from datacheck.repro.data.samples import items_of, keys, source_of, task_of, values, where
 
 if TYPE_CHECKING:
     from datacheck.cache.diff import Change
@@ -30,7 +30,7 @@ _ITEMS = "datacheck.repro.data.values:compare_items"
 
 def of_files(first: Listing, second: Listing, pairs: Sequence[tuple[str, str]]) -> Told:
     """Return how the named values of files differ, by the second's path; of those that no format reads nothing."""
-    task = {"first": _where(first), "second": _where(second)}
+    task = {"first": where(first.root, first.roots), "second": where(second.root, second.roots)}
     return _told(_FILES, task, [list(pair) for pair in pairs[:MOST]])
 
 
@@ -54,10 +54,6 @@ def of_samples(schema: Schema, first: Listing, second: Listing, files: Iterable[
             pairs.append((item, other))
     task = {"first": task_of(schema, first.root, first.roots), "second": task_of(schema, second.root, second.roots)}
     return _told(_ITEMS, task, [[item.as_dict(), other.as_dict()] for item, other in pairs])
-
-
-def _where(listing: Listing) -> dict[str, Any]:
-    return {"root": str(listing.root.absolute()), "roots": {n: str(p.absolute()) for n, p in listing.roots.items()}}
 
 
 def _told(function: str, task: dict[str, Any], items: list[Any]) -> Told:
@@ -116,14 +112,9 @@ def _value(container: Container, name: str) -> Array | None:
 
 def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
     """Compare the samples of pairs of items by key (see `parallel.run_task`)."""
-    from datacheck.schema.model import Schema  # noqa: PLC0415  as above
-    from datacheck.sources import open_source  # noqa: PLC0415  as above
     from datacheck.sources.base import Item  # noqa: PLC0415  as above
 
-    sources = []
-    for side in (task["first"], task["second"]):
-        roots = {name: Path(path) for name, path in side["roots"].items()}
-        sources.append(open_source(Schema.model_validate(side["schema"]), Path(side["root"]), roots))
+    sources = [source_of(task["first"]), source_of(task["second"])]
     told: Told = {}
     for number, pair in enumerate(task["items"]):
         beat(number)
@@ -148,9 +139,8 @@ def _samples(blocks: Iterable[Any]) -> Iterator[tuple[str, Mapping[str, Array]]]
     for block in blocks:
         if hasattr(block, "fields"):  # else it is a sample that cannot be made: its file says so
             columns = {name: list(values(block, name)) for name in block.fields}
-            for i, key in enumerate(block.keys):
-                named = {name: column[i] for name, column in columns.items()}
-                yield (f"{block.split}/{key}" if block.split else key), named
+            for i, key in enumerate(keys(block)):
+                yield key, {name: column[i] for name, column in columns.items()}
 
 
 def described(x: Array | None, y: Array | None) -> dict[str, Any] | None:
