@@ -371,8 +371,11 @@ def test_two_runs_are_handed_on_to_the_command_that_knows_them(here, capsys, for
     for name, loss in (("one", 1.0), ("two", 2.0), ("three", 1.0)):
         (here / name).mkdir()
         (here / name / "env.json").write_text("{}")
-        line = {"kind": "step", "step": 0, "epoch": 0, "loss": loss.hex()}
-        (here / name / "trace-00000.jsonl").write_text(json.dumps(line) + "\n")
+        lines = [
+            {"kind": "step", "step": 0, "epoch": 0, "loss": loss.hex()},
+            {"kind": "end", "step": 1, "status": "done"},
+        ]
+        (here / name / "trace-00000.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     for other, code in (("two", 1), ("three", 0)):
         said = run(capsys, "diff", "one", other, "--format", form)
         assert said == run(capsys, "repro", "diff", "one", other, "--format", form)
