@@ -29,13 +29,13 @@ from datacheck.cache import layout
 from datacheck.cache.lease import lease
 from datacheck.cache.place import Place
 from datacheck.cache.store import open_store
-from datacheck.cpus import usable_cpus
 from datacheck.digest import digest_head
 from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
 
 Array = np.ndarray[Any, Any]
 File = tuple[str, int, str]  # path, size, digest
 
+_READERS = 2  # threads: more stand in line for the interpreter's lock, four take longer than one
 _UNUSABLE = (DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError)
 
 
@@ -203,7 +203,7 @@ class Earlier:
         """
         pairs = [(g, before) for g in todo if (before := self._shard(g)) is not None]
         linked = [pair for pair in pairs if self._linked(stage.shards, *pair)]
-        threads = ThreadPoolExecutor(usable_cpus())
+        threads = ThreadPoolExecutor(_READERS)
         try:
             read = [threads.submit(self._proven, stage, *pair) for pair in linked]
 
