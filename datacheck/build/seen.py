@@ -106,10 +106,10 @@ def _of_columns(samples: int, ndim: Measured | None, dtype: Measured | None, dim
     sizes[np.arange(sizes.shape[1]) >= np.maximum(rank, 1)[:, None]] = (
         0  # what stands behind the last axis means nothing
     )
-    names, named = np.unique(dtype.values[there].astype(str), return_inverse=True)
-    kinds, which = np.unique(np.column_stack([rank, named, sizes[:, 1:]]), axis=0, return_inverse=True)
+    names, named = _numbered(dtype.values[there].tolist())
+    kinds, which = _distinct(np.column_stack([rank, named, sizes[:, 1:]]))
     for number, (count, name, *item) in enumerate(kinds.tolist()):
-        some = which.reshape(-1) == number
+        some = which == number
         if count < 0:
             kind: Kind = "json" if names[name] == "json" else "text"
             seen.add(there[some], Signature(kind, "uint8", 1, ()), 0)
@@ -117,6 +117,30 @@ def _of_columns(samples: int, ndim: Measured | None, dtype: Measured | None, dim
             one = Signature("array", str(names[name]), count, tuple(item[: max(0, count - 1)]))
             seen.add(there[some], one, sizes[some, 0] if count else 0)
     return seen
+
+
+def _numbered(names: Sequence[str]) -> tuple[list[str], Array]:
+    """Return the distinct names, ascending, and the number of each: int64 (names)."""
+    known = sorted(set(names))
+    number = {name: i for i, name in enumerate(known)}
+    return known, np.fromiter(map(number.__getitem__, names), np.int64, len(names))
+
+
+def _distinct(rows: Array) -> tuple[Array, Array]:
+    """Return the distinct rows, ascending, and which of them each is: ``np.unique(axis=0)`` without sorting whole rows.
+
+    Shapes:
+        rows: int64 (rows, columns)
+        returns: int64 (kinds, columns); int64 (rows)
+    """
+    which = np.zeros(len(rows), np.int64)
+    for column in rows.T:
+        low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+        if low != high:
+            values, place = np.unique(column, return_inverse=True)
+            which = np.unique(which * len(values) + place, return_inverse=True)[1]
+    first = np.unique(which, return_index=True)[1]
+    return rows[first], which
 
 
 def survey(
