@@ -242,8 +242,7 @@ class StoredArray:
             rows.take(some, to)
             if chunk == 1:
                 numbers.append(some)
-                raw, size = to.reshape(-1).view(np.uint8).data, self.grid.row_bytes
-                found.append(digests64([raw[i * size : (i + 1) * size] for i in range(len(to))]))
+                found.append(digests64(to.reshape(-1).view(np.uint8).reshape(len(to), self.grid.row_bytes)))
         self._compare(np.concatenate(numbers), np.concatenate(found))
 
     def spans(self, starts: Array, lengths: Array, out: Array, at: Array) -> None:
@@ -347,13 +346,15 @@ class StoredArray:
 
     def _read_ahead(self, chunks: Array) -> None:
         """Have those of some inner chunks read ahead that nobody has read yet."""
-        if isinstance(self.rows, MappedRows) and (new := np.unique(chunks[self.seen[chunks] == 0])).size > 1:
-            self.rows.will_need(new)
+        new = chunks[self.seen[chunks] == 0]
+        if new.size > 1 and isinstance(self.rows, MappedRows):
+            self.rows.will_need(np.unique(new))
 
     def _compare(self, numbers: Array, found: Array) -> None:
         """Fail where inner chunks have other digests than they should have."""
         wrong = np.flatnonzero(found != self.expected[numbers])
-        for i in wrong[numbers[wrong].argsort(kind="stable")].tolist():  # the first one is named
+        if wrong.size:
+            i = wrong[numbers[wrong].argmin()]  # the first one is named
             self._place.fail(str(self.blame(int(numbers[i]), int(found[i]))))
         self.seen[numbers] = 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,6 +90,21 @@ def test_a_shard_without_samples_has_no_rows():
     assert shard.reasons == {0: "the source did not give it"}
     assert len(rows.padded("x", 8)) == 0
     assert rows.sample_digests().tolist() == [0]
+
+
+@pytest.mark.parametrize("item", [(), (3,), (0,), (5000,)])
+def test_samples_of_fixed_fields_are_digested_each_with_its_frame_and_0_stands_for_one_not_made(item):
+    count = 2500 if item != (5000,) else 5  # more than are joined at once; one is too large to be joined
+    shard = Shard([f"{i:04d}" for i in range(count)], {"x": ArraySpec("float32", item), "n": ArraySpec("uint8", ())})
+    made = [i for i in range(count) if i != 1]
+    values = {i: np.full(item, i, np.float32) for i in made}
+    pieces = [Piece(f"{i:04d}", {"x": values[i], "n": np.array(i % 256, np.uint8)}, Origin("f")) for i in made]
+    for block in stack(pieces):
+        shard.put(block)
+    shape = ",".join(map(str, item)).encode()
+    framed = {i: b"n\0|u1\0\0" + bytes([i % 256]) + b"x\0<f4\0" + shape + b"\0" + values[i].tobytes() for i in made}
+    wanted = [xxhash.xxh3_64_intdigest(framed[i]) if i in framed else 0 for i in range(count)]
+    assert shard.close().sample_digests().tolist() == wanted
 
 
 NUMBERS = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.floats(1e-7, 1e-3)

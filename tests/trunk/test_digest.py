@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.digest import canonical_json, digest_array, digest_bytes, digest_file, digest_sample, digest_value
+from datacheck.digest import (
+    canonical_json,
+    digest_array,
+    digest_bytes,
+    digest_file,
+    digest_rows,
+    digest_sample,
+    digest_value,
+)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -76,3 +84,25 @@ def test_fields_of_a_sample_are_framed_so_that_bytes_cannot_move_between_them():
     c, d = np.array([1], np.uint8), np.array([2, 3], np.uint8)
     assert digest_sample([("x", a), ("y", b)]) != digest_sample([("x", c), ("y", d)])
     assert digest_sample([("x", a), ("y", b)]) != digest_sample([("y", a), ("x", b)])
+
+
+@given(
+    count=st.integers(1, 5),
+    forms=st.lists(
+        st.tuples(st.sampled_from(["<f4", "<i8", "|u1", "|b1", "<f2"]), st.lists(st.integers(0, 3), max_size=3)),
+        min_size=1,
+        max_size=3,
+    ),
+    seed=st.integers(0, 9),
+)
+def test_the_digest_of_many_samples_is_that_of_each_of_them_framed_by_hand(count, forms, seed):
+    rng = np.random.Generator(np.random.Philox(seed))
+    fields = [(f"f{i}", rng.integers(0, 2, (count, *item)).astype(dtype)) for i, (dtype, item) in enumerate(forms)]
+    framed = [
+        b"".join(
+            f"{name}\0{array.dtype.str}\0{','.join(map(str, array.shape[1:]))}\0".encode() + array[i].tobytes()
+            for name, array in fields
+        )
+        for i in range(count)
+    ]
+    assert digest_rows(fields).tolist() == [xxhash.xxh3_64_intdigest(whole) for whole in framed]
