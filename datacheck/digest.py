@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from datacheck.aligned import empty
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_READ = 1 << 20  # what a core of today keeps to itself: less is read slower, more digested slower
+READ_BYTES = 1 << 20  # what a core of today keeps to itself: less is read slower, more digested slower
 
 
 def canonical_json(value: object) -> bytes:
@@ -94,8 +94,8 @@ def digest64(data: Buffer) -> int:
 
 
 def digests64(parts: Iterable[Buffer]) -> np.ndarray[Any, Any]:
-    """Return the `digest64` of each of many pieces: uint64 (pieces)."""
-    count = len(parts) if isinstance(parts, list) else -1
+    """Return the `digest64` of each of many pieces, as the rows of a C-contiguous array are: uint64 (pieces)."""
+    count = len(parts) if isinstance(parts, Sized) else -1
     return np.fromiter(map(xxhash.xxh3_64_intdigest, parts), np.uint64, count)  # half the time of a call for each
 
 
@@ -140,13 +140,13 @@ def digest_rows(fields: Sequence[tuple[str, np.ndarray[Any, Any]]]) -> np.ndarra
         parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(count, array[0].nbytes))
     joined = np.empty((count, sum(part.shape[1] for part in parts)), np.uint8)  # else a part decides how it lies
     np.concatenate(parts, axis=1, out=joined)
-    return np.fromiter(map(xxhash.xxh3_64_intdigest, joined), np.uint64, count)
+    return digests64(joined)
 
 
 def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
     """Return the `Digester` of the first `size` bytes of a file, or of all where it has fewer; more may follow."""
     hasher = Digester()
-    view = empty([min(size, _READ)], np.uint8).data  # one for all: fresh memory takes longer than the digest
+    view = empty([min(size, READ_BYTES)], np.uint8).data  # one for all: fresh memory takes longer than the digest
     with Path(path).open("rb", buffering=0) as file:
         while size and (got := file.readinto(view[:size])):
             hasher.update(view[:got])
@@ -157,7 +157,7 @@ def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
 def digest_file(path: str | os.PathLike[str], beat: Callable[[], object] | None = None) -> str:
     """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces; `beat` is called after each."""
     hasher = xxhash.xxh3_128()
-    view = empty([_READ], np.uint8).data
+    view = empty([READ_BYTES], np.uint8).data
     with Path(path).open("rb", buffering=0) as file:
         while size := file.readinto(view):
             hasher.update(view[:size])

@@ -35,7 +35,7 @@ from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, Sync
 Array = np.ndarray[Any, Any]
 File = tuple[str, int, str]  # path, size, digest
 
-_READERS = 2  # threads: more stand in line for the interpreter's lock, four take longer than one
+_READERS = 2  # threads: while one digests the other makes a record; more stand in line for the interpreter's lock
 _UNUSABLE = (DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError)
 
 

@@ -16,7 +16,7 @@ from datacheck.sample import Block, Column, Kind
 from datacheck.schema.model import ANY, Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
-from datacheck.table import Measured, Table
+from datacheck.table import Measured, Table, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -106,24 +106,17 @@ def _of_columns(samples: int, ndim: Measured | None, dtype: Measured | None, dim
     sizes[np.arange(sizes.shape[1]) >= np.maximum(rank, 1)[:, None]] = (
         0  # what stands behind the last axis means nothing
     )
-    names, named = _numbered(dtype.values[there].tolist())
-    kinds, which = _distinct(np.column_stack([rank, named, sizes[:, 1:]]))
+    names = Texts.of(dtype.values[there].tolist())
+    kinds, which = _distinct(np.column_stack([rank, names.rows, sizes[:, 1:]]))
     for number, (count, name, *item) in enumerate(kinds.tolist()):
         some = which == number
         if count < 0:
-            kind: Kind = "json" if names[name] == "json" else "text"
+            kind: Kind = "json" if names.words[name] == "json" else "text"
             seen.add(there[some], Signature(kind, "uint8", 1, ()), 0)
         else:
-            one = Signature("array", str(names[name]), count, tuple(item[: max(0, count - 1)]))
+            one = Signature("array", names.words[name], count, tuple(item[: max(0, count - 1)]))
             seen.add(there[some], one, sizes[some, 0] if count else 0)
     return seen
-
-
-def _numbered(names: Sequence[str]) -> tuple[list[str], Array]:
-    """Return the distinct names, ascending, and the number of each: int64 (names)."""
-    known = sorted(set(names))
-    number = {name: i for i, name in enumerate(known)}
-    return known, np.fromiter(map(number.__getitem__, names), np.int64, len(names))
 
 
 def _distinct(rows: Array) -> tuple[Array, Array]:
@@ -135,8 +128,7 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
     """
     which = np.zeros(len(rows), np.int64)
     for column in rows.T:
-        low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
-        if low != high:
+        if (column != column[:1]).any():
             values, place = np.unique(column, return_inverse=True)
             which = np.unique(which * len(values) + place, return_inverse=True)[1]
     first = np.unique(which, return_index=True)[1]

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-import xxhash
 
 from datacheck import fsops, numerics, transforms
 from datacheck.build import record
@@ -22,7 +21,7 @@ from datacheck.build.record import Record
 from datacheck.build.shard import Room, Shard
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.codec import Codec
-from datacheck.digest import digest_parts, digest_value
+from datacheck.digest import digest_parts, digest_value, digests64
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.registry import find_in
 from datacheck.sample import ArraySpec, Block, Column, Origin
@@ -257,5 +256,4 @@ def shard_file(g: int, spec: ArraySpec) -> str:
 def chunk_digests(payload: memoryview, chunk_bytes: int) -> Array:
     """Return uint64 (chunks): xxh3_64 of each inner chunk."""
     count = len(payload) // max(1, chunk_bytes)
-    found = (xxhash.xxh3_64_intdigest(payload[j * chunk_bytes : (j + 1) * chunk_bytes]) for j in range(count))
-    return np.fromiter(found, dtype=np.uint64, count=count)
+    return digests64(np.frombuffer(payload, np.uint8).reshape(count, chunk_bytes))

@@ -9,6 +9,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
+_INT64 = np.dtype(np.int64)
 _LARGEST = 2**63 - 1
 
 
@@ -20,6 +21,8 @@ def sample_numbers(indices: Sequence[int] | Array) -> Array:
         TypeError: they are none (a bool mask, floats, a slice), or no list of them.
     """
     numbers = np.asarray(indices)
+    if numbers.dtype == _INT64 and numbers.ndim == 1:
+        return numbers
     if numbers.size and numbers.dtype.kind not in "iu":
         found = type(numbers.flat[0]).__name__ if numbers.dtype == object else numbers.dtype
         msg = f"indices are whole numbers of 64 bits, not {found}"

@@ -346,8 +346,7 @@ class StoredArray:
 
     def _read_ahead(self, chunks: Array) -> None:
         """Have those of some inner chunks read ahead that nobody has read yet."""
-        new = chunks[self.seen[chunks] == 0]
-        if new.size > 1 and isinstance(self.rows, MappedRows):
+        if isinstance(self.rows, MappedRows) and (new := chunks[self.seen[chunks] == 0]).size > 1:
             self.rows.will_need(np.unique(new))
 
     def _compare(self, numbers: Array, found: Array) -> None:
@@ -362,7 +361,7 @@ class StoredArray:
     def _always(self) -> bool:
         return self._place.verify == "always"
 
-    @property
+    @cached_property
     def _checks(self) -> bool:
         """Whether chunks are checked before rows are asked for; those that are had whole are when they come."""
         return self._place.verify != "manifest" and not isinstance(self.rows, ChunkRows | HeldRows)

@@ -23,7 +23,7 @@ import numpy as np
 
 from datacheck.aligned import empty
 from datacheck.cpus import usable_cpus
-from datacheck.digest import Digester, digest_raw
+from datacheck.digest import READ_BYTES, Digester, digest_raw
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.sources.entries import STAMP, clamped, locate, real_root
 
@@ -39,7 +39,6 @@ SMALL_BYTES = 512 << 20  # sooner read than a child has started
 SMALL_FILES = 10_000
 TASK_BYTES = 128 << 20
 TASK_FILES = 4_000
-_BUFFER = 1 << 19
 _SILENCE_S = 600.0  # of a disk that sleeps, a network that stalls
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in a file's place would wait for its writer
 _NO_FILE = "not a regular file (a device, a socket or a pipe)"
@@ -263,7 +262,7 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
         refused (path, reason).
     """
     root, roots = task["root"], task["roots"]
-    view = empty([_BUFFER], np.uint8).data  # one for all: fresh memory for each file takes longer than its digest
+    view = empty([READ_BYTES], np.uint8).data  # one for all: fresh memory for each file takes longer than its digest
     buffers = (view,)
     digests, numbers, refused = bytearray(), array("q"), []
     for number, path in enumerate(task["items"]):

@@ -223,14 +223,14 @@ def test_a_device_without_end_is_refused_at_once(tmp_path):
 
 
 def test_a_file_that_grows_as_fast_as_it_is_read_has_an_end(tmp_path, monkeypatch):
-    (tmp_path / "log").write_bytes(bytes(hashing._BUFFER + 1))
+    (tmp_path / "log").write_bytes(bytes(hashing.READ_BYTES + 1))
     real, reads = os.readv, []
 
     def growing(descriptor, buffers):
         reads.append(descriptor)
         assert len(reads) < 10
         with (tmp_path / "log").open("ab") as file:
-            file.write(bytes(hashing._BUFFER))
+            file.write(bytes(hashing.READ_BYTES))
         return real(descriptor, buffers)
 
     monkeypatch.setattr(hashing.os, "readv", growing)

@@ -229,7 +229,7 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
             digest.add(name, value)
             continue
         wide = array.nbytes > _WIDE * len(array)
-        each = digests64(list(array.reshape(len(array), -1))) if wide else _sums(array)
+        each = digests64(array.reshape(len(array), -1)) if wide else _sums(array)
         digest.add(f"{name} {value.dtype} {tuple(value.shape)}", each if wide else array)
         turned = each * np.uint64((_TURN * (2 * place + 1)) & _MASK)
         rows = turned if rows is None else rows ^ turned
