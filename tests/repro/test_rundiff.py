@@ -124,6 +124,39 @@ def test_the_first_column_says_what_it_is(compare, columns, first, said):
     assert said in found.meaning
 
 
+def drawn(first, *names, steps=30):
+    """Random states that differ from a step on."""
+    return {n: {"random": {"torch": f"r{n}"} | dict.fromkeys(names, f"other {n}")} for n in range(first, steps)}
+
+
+def both_seeded(*names):
+    return {n: {"random": dict.fromkeys(("torch", *names), f"r{n}")} for n in range(30)}
+
+
+@pytest.mark.parametrize("first", [0, 4, 12])
+def test_another_random_state_of_torch_is_dropout_and_no_kernel(compare, first):
+    change = joined(drawn(first, "torch"), from_step(12, "loss", "grads", "params"))
+    found = compare(change=change)
+    assert (found.column.name, found.column.step) == ("loss", 12)
+    assert found.meaning == (
+        "weights and inputs are equal, the forward pass gives another result; random states differ (torch): dropout "
+        "or other draws"
+    )
+    said = CliRunner().invoke(command, [str(found.a.path), str(found.b.path)]).output
+    assert f"random torch    step {first}" in said
+
+
+def test_a_random_state_that_parts_later_is_no_cause(compare):
+    found = compare(change=joined(from_step(12, "loss", "grads", "params"), drawn(13, "torch")))
+    assert found.meaning.endswith("the forward pass gives another result: a kernel or a flag")
+
+
+def test_a_random_state_that_models_rarely_draw_from_is_told_beside_the_kernel(compare):
+    other = joined(drawn(0, "numpy"), from_step(12, "loss"))
+    found = compare({"change": both_seeded("numpy")}, change=other)
+    assert found.meaning.endswith("a kernel or a flag, or draws from numpy (other states)")
+
+
 def sparse(every=10, steps=30):
     """Columns that are written every so many steps only."""
     return {n: {"grads": None, "params": None, "optimizer": None} for n in range(steps) if n % every}

@@ -16,6 +16,7 @@ from datacheck.repro.runs.tensors import FOLDED
 CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")  # within a step
 _HIGHEST = (1 << 64) - 1
 _DIGESTS = ("input", "grads", "params", "optimizer")
+_OF_MODELS, _OF_SCRIPTS = ("torch", "cuda"), ("python", "numpy")  # generators, by who draws from them as a rule
 
 
 @dataclass(frozen=True)
@@ -277,19 +278,31 @@ def _of_arithmetic(parting: Parting, column: Column, *, weights_equal: bool | No
         return f"the gradients of step {step} are equal, and what is made of them is not: the optimiser or AMP"
     seen = parting.equal.get("input", -1) >= step
     inputs = "inputs are equal" if seen else "the inputs were not recorded"
-    causes = "a kernel, a flag" if seen else "data, a kernel, a flag"
+    causes, last, also = _causes(parting, step, seen=seen)
     if known is None:
-        return f"{inputs}, and whether the weights were equal before was not: {causes}, the optimiser or the weights"
+        before = "whether the weights were equal before was not"
+        return f"{inputs}, and {before}{causes}, the optimiser or the weights{also}"
     if known < step - 1:
         norm = parting.column("grad_norm")
         hint = f"; the gradient norm differs from step {norm.step} on" if norm and norm.step < step else ""
         return (
-            f"{inputs}; weights were equal at {_at(known, first)} and parted by step {step}{hint}: {causes} or the "
-            "optimiser. Record with every=1 to tell which"
+            f"{inputs}; weights were equal at {_at(known, first)} and parted by step {step}{hint}{causes} or the "
+            f"optimiser{also}. Record with every=1 to tell which"
         )
     where = {"loss": "the forward pass", "grads": "the backward pass"}.get(column.name, "the update")
     equal = "weights and inputs are equal" if seen else "weights are equal, the inputs were not recorded"
-    return f"{equal}, {where} gives another result: {'a kernel or a flag' if seen else causes}"
+    return f"{equal}, {where} gives another result{last}{also}"
+
+
+def _causes(parting: Parting, step: int, *, seen: bool) -> tuple[str, str, str]:
+    """Return what may make another result of equal weights: as a list that goes on, as a whole one, and what else."""
+    parted = {one.name.removeprefix("random ") for one in parting.columns if one.step <= step}
+    drawn = [name for name in _OF_MODELS if name in parted]
+    sign = f"; random states differ ({', '.join(drawn)}): " if drawn else ": "
+    what = [*(() if seen else ("data",)), *(("dropout", "other draws") if drawn else ("a kernel", "a flag"))]
+    others = [name for name in _OF_SCRIPTS if name in parted and not drawn]
+    also = f", or draws from {' and '.join(others)} (other states)" if others else ""
+    return sign + ", ".join(what), sign + (" or " if seen else ", ").join(what), also
 
 
 def _at(step: int, first: int) -> str:
