@@ -1,5 +1,6 @@
 """Risks are facts: judged by version, switch and profile, shown by probes, mended by the lines that are printed."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -9,8 +10,10 @@ from copy import deepcopy
 import pytest
 
 from datacheck.errors import UsageError
+from datacheck.registry import resolve
 from datacheck.repro.check.facts import PROFILES
 from datacheck.repro.risks import judge
+from datacheck.repro.trials.inside import Finder
 
 COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro"]
 
@@ -231,6 +234,30 @@ def test_a_script_is_run_to_its_first_step_and_judged(check, tmp_path):
     assert "seed of torch = not seeded" in out
     assert "of 4 samples differ between 1 and 2 workers" in out
     assert "epoch of loader 1 = 1 here, 0 in workers" in out
+
+
+def test_who_only_asks_for_torch_does_not_blind_the_watch(check, tmp_path):
+    asked = "import importlib.util\nassert importlib.util.find_spec('torch')\n"  # as transformers does
+    write(tmp_path, asked + SCRIPT.format(noise="", persistent=False))
+    code, out, err = check("check", "--no-probe", "--", "train.py")
+    assert code == 1, err
+    assert "judged after 1 step of an optimizer" in out
+    assert "stepped" not in out
+
+
+def test_a_module_is_told_once_when_it_is_imported_however_often_it_was_looked_for(tmp_path, monkeypatch):
+    (tmp_path / "planted_module.py").write_text("VALUE = 7\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = []
+    finder = Finder("planted_module", told.append)
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    monkeypatch.delitem(sys.modules, "planted_module", raising=False)
+    assert all(importlib.util.find_spec("planted_module") for _ in range(2))
+    assert (told, sys.meta_path[0]) == ([], finder)
+    module = resolve("planted_module")
+    assert [one.VALUE for one in told] == [7]
+    assert told[0] is module
+    assert finder not in sys.meta_path
 
 
 def test_the_printed_lines_pin_the_script(check, tmp_path):

@@ -164,14 +164,15 @@ class Finder(MetaPathFinder):
         """Return the module's own spec, whose loader tells."""
         if name != self.name:
             return None
-        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def executed(module: Any) -> None:
                 execute(module)
-                self.then(module)
+                if self in sys.meta_path:  # not before: who only asks whether there is such a module uses nothing up
+                    sys.meta_path.remove(self)
+                    self.then(module)
 
             spec.loader.exec_module = executed  # type: ignore[method-assign]
         return spec
