@@ -90,9 +90,13 @@ def told(found: RunDiff) -> Iterator[str]:
 
 
 def _run(run: Run) -> str:
+    from datacheck.repro.diff.steps import began
+
     steps = max(run.steps.values())
     ranks = f", {len(run.traces)} of {run.world} ranks" if run.world > 1 else ""
-    return f"{run.path}: {steps:,} steps{ranks}"
+    first = began(run, min(run.traces))
+    since = f" from step {first:,} on" if first else ""
+    return f"{run.path}: {steps:,} steps{since}{ranks}"
 
 
 def _section(section: Section, *, head: bool) -> Iterator[str]:

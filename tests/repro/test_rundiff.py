@@ -346,6 +346,57 @@ def test_samples_at_other_places_come_before_indices_that_part_later(compare):
     assert found.first.differences[0].name == "step 0, input"
 
 
+# ------------------------------------------------------------------------------------------ runs that go on
+
+
+BEGAN = "began at step 0 in A and 10 in B"
+RESUMED = {
+    "first": 10, "env": environment(rng={"torch": {"digest": "2", "seeded": True}}),
+    "begin": {"weights": {"w": "w10"}, "optimizer": ["o10"], "hyper": [{"lr": 0.05}]},
+}  # fmt: skip
+
+
+def test_a_run_that_goes_on_equals_the_uninterrupted_one(compare):
+    lines = [evaluation(10 * i, loss=4.0 - i) for i in (1, 2, 3)]
+    seeded = environment(rng={"torch": {"digest": "1", "seeded": True}})
+    found = compare({"env": seeded, "lines": lines}, **RESUMED, lines=lines[1:])
+    assert found.headline == "no difference: what was recorded is equal, 20 steps compared"
+    assert (found.code, found.compared) == (0, 20)
+    assert [section_of(found, name).unknown for name in ("initial weights", "seeds")] == [BEGAN, BEGAN]
+    assert found.warnings == {"both": ["A began at step 0, B at step 10: nothing before step 10 was compared"]}
+    assert "30 steps\n" in (said := call(found.a.path, found.b.path).output)
+    assert "20 steps from step 10 on\n" in said
+
+
+def test_a_run_that_goes_on_and_parts_differs(compare):
+    found = compare(**RESUMED, change=from_step(10, "loss", "grads", "params"))
+    assert (found.first.name, found.column.step) == ("step trace", 10)
+    assert "whether the weights were equal before was not" in found.meaning
+    lines = [evaluation(10 * i, loss=4.0 - i) for i in (1, 2, 3)]
+    found = compare({"lines": lines}, **RESUMED, lines=[lines[1], evaluation(30, loss=1.5)])
+    assert [(one.name, one.a, one.b) for one in found.first.differences] == [("val loss, evaluation 2", "1.0", "1.5")]
+    begin = RESUMED["begin"] | {"hyper": [{"lr": 0.05, "weight_decay": 0.1}]}
+    assert compare(**RESUMED | {"begin": begin}).first.differences[0].name == "optimizer[0].weight_decay"
+
+
+def test_an_input_that_differs_where_a_run_goes_on_is_no_new_epoch(compare):
+    assert "epoch may not reach the workers" not in compare(**RESUMED, change=from_step(10, *ALL)).meaning
+
+
+def test_a_run_that_goes_on_is_compared_as_far_as_both_came(compare):
+    found = compare({"steps": 12, "end": False}, **RESUMED)
+    assert (found.code, found.compared) == (2, 2)
+    assert found.headline == "equal as far as A came, step 12 of 30: killed, or still running"
+    found = compare(**RESUMED, steps=20)
+    assert found.headline == "step trace differs first: number of steps of rank 0 is 20 in A and 10 in B"
+
+
+def test_a_run_and_the_one_that_went_on_where_it_ended_have_nothing_in_common(compare):
+    found = compare({"steps": 10}, **RESUMED)
+    assert (found.code, found.compared, found.first) == (2, 0, None)
+    assert section_of(found, "step trace").unknown == "no step that both have"
+
+
 # ------------------------------------------------------------------------------------------ ranks, ends, doubts
 
 

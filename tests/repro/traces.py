@@ -21,22 +21,23 @@ def start(**more):
     return line | {"weights": {"w": "w0"}, "optimizer": ["o0"], "kinds": ["SGD"]} | more
 
 
-def make_run(folder, steps=30, *, change=None, lines=(), env=None, config=None, begin=None, end=True, rank=0):
+def make_run(folder, steps=30, *, change=None, lines=(), env=None, config=None, begin=None, end=True, rank=0, first=0):
     """Write a run.
 
     Args:
         folder: where.
-        steps: how many.
+        steps: the number behind that of the last one.
         change: from step to columns that differ there; a value of None leaves the column out.
         lines: more lines, behind the steps.
+        first: the number of the first step.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "env.json").write_text(json.dumps(environment() if env is None else env))
     (folder / "config.json").write_text(json.dumps({"version": 1, "config": {"lr": 0.1} if config is None else config}))
     change = change or {}
-    every = [step(number, **change.get(number, {})) for number in range(steps)]
+    every = [step(number, **change.get(number, {})) for number in range(first, steps)]
     every = [{name: value for name, value in line.items() if value is not None} for line in every]
-    written = [start(rank=rank, **(begin or {})), *every, *lines]
+    written = [start(rank=rank, first=first, **(begin or {})), *every, *lines]
     if end:
         written.append({"kind": "end", "step": steps, "status": "done"})
     text = "".join(json.dumps(line) + "\n" for line in written)

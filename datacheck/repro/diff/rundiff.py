@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 
 from datacheck.repro.diff.doubts import evaluations, number, warnings_of
 from datacheck.repro.diff.sections import ORDER, Difference, Section, of_start, weights_equal
-from datacheck.repro.diff.steps import CAUSES, Column, Parting, leading, meaning, pairs
-from datacheck.repro.runs.read import Run, read_run
+from datacheck.repro.diff.steps import CAUSES, Column, Parting, began, leading, meaning, pairs
+from datacheck.repro.runs.read import Line, Run, read_run
 
 _LISTED = 1000  # differences of a section in JSON
 
@@ -77,7 +78,7 @@ class RunDiff:
         if self.first is None and self.nothing:
             return "nothing can be said: no step and no evaluation was recorded in both"
         if self.first is None and self.cut:
-            made = [max(run.steps.values()) for run in (self.a, self.b)]
+            made = [max(began(run, rank) + count for rank, count in run.steps.items()) for run in (self.a, self.b)]
             who = (
                 "both" if made[0] == made[1] and len(self.cut) > 1 else min(self.cut, key=lambda x: made["AB".index(x)])
             )
@@ -251,7 +252,8 @@ def _trace(a: Run, b: Run, partings: list[Parting], column: Column | None, said:
             section.unknown = "nothing of a step that both have recorded"
     for one in partings:
         ended = one.rank in a.ended and one.rank in b.ended  # what was killed is only shorter
-        if ended and not _alike(a, b, one):
+        follows = began(a, one.rank) != began(b, one.rank) and not one.compared  # one goes on where the other ended
+        if ended and not follows and not _alike(a, b, one):
             here, there = (one.compared + one.only[whose] for whose in ("A", "B"))
             section.differences.append(Difference(f"number of steps of rank {one.rank}", here, there))
     return section
@@ -262,7 +264,9 @@ def _evaluated(a: Run, b: Run) -> Section:
     here, there = evaluations(a), evaluations(b)
     compared = 0
     for rank, name in sorted({*here} & {*there}):
-        for i, (one, other) in enumerate(zip(here[rank, name], there[rank, name], strict=False)):
+        others = _by_step(there[rank, name])
+        for i, (place, one) in enumerate(_by_step(here[rank, name]).items()):
+            other = others.get(place, {"values": {}})
             for metric in sorted({*one["values"]} & {*other["values"]}):
                 x, y = one["values"][metric], other["values"][metric]
                 compared += 1
@@ -271,6 +275,16 @@ def _evaluated(a: Run, b: Run) -> Section:
     if not compared:
         section.unknown = "no metric that both have"
     return section
+
+
+def _by_step(lines: Sequence[Line]) -> dict[tuple[int, int], Line]:
+    """Return evaluations by step, and by their number at that step: a run that goes on has not the first ones."""
+    times: Counter[int] = Counter()
+    found = {}
+    for line in lines:
+        found[line["step"], times[line["step"]]] = line
+        times[line["step"]] += 1
+    return found
 
 
 def _float(said: Any) -> Any:
@@ -282,7 +296,13 @@ def _unlike(a: Run, b: Run, partings: list[Parting]) -> list[str]:
     """Return what of the traces could not be held against each other."""
     names = sorted(set().union(*(parting.unlike for parting in partings)))
     said = [f"{', '.join(names)}: digested on a device in one run and in main memory in the other, not comparable"]
-    return said * bool(names) + [line for parting in partings for line in _holes(a, b, parting)]
+    apart = {(began(a, parting.rank), began(b, parting.rank)) for parting in partings}
+    later = [
+        f"A began at step {one:,}, B at step {other:,}: nothing before step {max(one, other):,} was compared"
+        for one, other in sorted(apart)
+        if one != other
+    ]
+    return said * bool(names) + later + [line for parting in partings for line in _holes(a, b, parting)]
 
 
 def _holes(a: Run, b: Run, parting: Parting) -> Iterator[str]:
@@ -295,4 +315,4 @@ def _holes(a: Run, b: Run, parting: Parting) -> Iterator[str]:
 def _alike(a: Run, b: Run, parting: Parting) -> bool:
     """Tell whether both made as many steps, as far as lines that are damaged let it be known."""
     rank, last = parting.rank, parting.last
-    return last.get("A") == last.get("B") or a.steps[rank] == b.steps[rank]
+    return last.get("A") == last.get("B") or began(a, rank) + a.steps[rank] == began(b, rank) + b.steps[rank]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from datacheck.repro.diff.steps import began
 from datacheck.repro.runs.read import Run
 
 ORDER = (
@@ -15,6 +16,7 @@ ORDER = (
 )  # fmt: skip
 
 _BEGUN = ("weights", "optimiser state")
+_SCHEDULED = {"lr", "momentum", "betas"}  # which schedules change as they go
 _PARTS = {  # of a capture
     "code": ("code",), "packages": ("packages", "interpreter"), "native": ("native",),
     "hardware": ("hardware", "blas", "gpu", "container"), "flags": ("torch", "process"), "data": ("data",),
@@ -125,9 +127,11 @@ def _captured(a: Run, b: Run) -> list[Section]:
             section.note = "the repository differs" if one.section == "git" else "packages differ that were not loaded"
         else:
             section.differences.append(Difference(one.name, one.a, one.b))
+    if apart := _apart(a, b):
+        sections["seeds"] = Section("seeds", unknown=apart)
     for section in sections.values():
         section.note = "" if section.differences else section.note
-        if not section:
+        if not section and not section.unknown:
             _doubt(section, a.environment, b.environment)
     return list(sections.values())
 
@@ -171,7 +175,8 @@ def _loaded(name: str, a: Run, b: Run) -> bool:
 
 def _config(a: Run, b: Run) -> Section:
     """Return the section of what was asked for: the configuration, or the command line where one run has none."""
-    one, other = _asked(a), _asked(b)
+    apart = bool(_apart(a, b))
+    one, other = _asked(a, apart=apart), _asked(b, apart=apart)
     main = next((name for name in ("config", "command") if name in one and name in other), "")
     names = [name for name in {**one, **other} if name == main or name not in {"config", "command"}]
     mine, theirs = ({name: side[name] for name in names if name in side} for side in (one, other))
@@ -183,13 +188,13 @@ def _config(a: Run, b: Run) -> Section:
     return section
 
 
-def _asked(run: Run) -> dict[str, Any]:
+def _asked(run: Run, *, apart: bool) -> dict[str, Any]:
     """Return what the run was asked to do; the command line, which often names the run, is the last resort."""
     process = run.environment.get("process")
     known = {
         "config": run.config,
         "ranks": run.world,
-        "optimizer": _starts(run, "hyper"),
+        "optimizer": _settings(run, apart=apart),
         "kind of optimizer": _starts(run, "kinds"),
         "loader": [{name: value for name, value in line.items() if name != "kind"} for line in run.loaders],
         "command": process.get("argv") if isinstance(process, Mapping) else None,
@@ -202,6 +207,24 @@ def _starts(run: Run, name: str) -> Any:
     return run.starts[min(run.starts)].get(name) if run.starts else None
 
 
+def _settings(run: Run, *, apart: bool) -> Any:
+    """Return what the optimizers began with; of runs that began at other steps without what a schedule changes."""
+    groups = _starts(run, "hyper")
+    if not apart or not isinstance(groups, list):
+        return groups
+    return [
+        {name: value for name, value in group.items() if name not in _SCHEDULED} if isinstance(group, dict) else group
+        for group in groups
+    ]
+
+
+def _apart(a: Run, b: Run, rank: int | None = None) -> str:
+    """Say that a rank, or the lowest that both have, began at other steps: what it began with is not comparable."""
+    rank = min({*a.traces} & {*b.traces}, default=0) if rank is None else rank
+    here, there = began(a, rank), began(b, rank)
+    return f"began at step {here:,} in A and {there:,} in B" if here != there else ""
+
+
 def _weights(a: Run, b: Run) -> Section:
     """Return the section of the initial weights, of all ranks that both have."""
     section, unknown = Section("initial weights"), []
@@ -210,15 +233,18 @@ def _weights(a: Run, b: Run) -> Section:
         one, other = _begun(a, rank), _begun(b, rank)
         whose = f" of rank {rank}" if len(ranks) > 1 else ""
         for what in _BEGUN:
-            if what not in one or what not in other:
+            if apart := _apart(a, b, rank):
+                unknown.append(apart)
+            elif what not in one or what not in other:
                 where = "" if what not in one and what not in other else " in A" if what in other else " in B"
                 unknown.append(f"{what}{whose} not recorded{where}")
             else:
                 section.differences += differences(one[what], other[what], f"{what}{whose}")
+    said = "; ".join([*dict.fromkeys(unknown)][:2])
     if len(unknown) == len(ranks) * len(_BEGUN):
-        section.unknown = "; ".join(unknown[:2]) or "no rank that both have"
+        section.unknown = said or "no rank that both have"
     elif unknown and not section:
-        section.note = "; ".join(unknown[:2])
+        section.note = said
     return section
 
 
@@ -226,6 +252,8 @@ def weights_equal(a: Run, b: Run, rank: int) -> bool | None:
     """Tell whether a rank began with equal weights and optimiser states in both runs; None: that is not known."""
     one, other = _begun(a, rank), _begun(b, rank)
     both = {*one} & {*other}
+    if _apart(a, b, rank):
+        return None
     if any(one[what] != other[what] for what in both):
         return False
     return True if "weights" in both else None

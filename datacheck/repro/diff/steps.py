@@ -55,7 +55,7 @@ class Parting:
         compared: steps that both have.
         first: the first step that both have.
         last: the last step of either.
-        only: steps that one of them has, by run.
+        only: steps that one of them has, by run, from where both had begun.
         columns: those that part, in the order of `Column.order`.
         equal: of each column the last step at which it was equal.
         begun: of each epoch its first step.
@@ -112,14 +112,26 @@ class Parting:
         return next((one for one in self.columns if one.name == name), None)
 
 
-def compare_steps(a: Trace, b: Trace, rank: int) -> Parting:
-    """Return where the traces of a rank part; they are read line by line, whatever their length."""
+def began(run: Run, rank: int) -> int:
+    """Return the number of a rank's first step, which is not 0 where the run went on from a checkpoint."""
+    first = run.starts.get(rank, {}).get("first")
+    return first if type(first) is int and first > 0 else 0
+
+
+def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Parting:
+    """Return where the traces of a rank part; they are read line by line, whatever their length.
+
+    Args:
+        a, b: the traces.
+        rank: whose they are.
+        since: the step at which the later of both began; what the other has before it is not counted.
+    """
     found = Parting(rank)
     for one, other in _paired(a, b):
-        if one is None or other is None:
-            found.only["B" if one is None else "A"] += 1
-        else:
+        if one is not None and other is not None:
             found.take(one, other)
+        elif (one or other or {})["step"] >= since:
+            found.only["B" if one is None else "A"] += 1
         found.last |= {whose: line["step"] for whose, line in (("A", one), ("B", other)) if line is not None}
     found.columns.sort(key=lambda column: column.order)
     if found.column("input") or found.column("indices"):
@@ -246,7 +258,8 @@ def _of_input(parting: Parting, column: Column) -> str:
     often = "" if count == since else f", at {count:,} of {since:,} steps"
     said = f"the values of the batch {indices} differ{often}: data, a transform or its random numbers"
     epoch = column.epoch
-    if epoch and parting.begun.get(epoch) == column.step and count == since:
+    begins = column.step != parting.first and parting.begun.get(epoch or 0) == column.step
+    if epoch and begins and count == since:
         return f"{said}. It begins with epoch {epoch}: the epoch may not reach the workers (persistent_workers)"
     states = [one.name.removeprefix("random ") for one in parting.columns if one.name.startswith("random ")]
     if states:
@@ -311,4 +324,6 @@ def _at(step: int, first: int) -> str:
 
 def pairs(a: Run, b: Run) -> list[Parting]:
     """Return what each rank shows that both runs have."""
-    return [compare_steps(a.traces[rank], b.traces[rank], rank) for rank in sorted({*a.traces} & {*b.traces})]
+    ranks = sorted({*a.traces} & {*b.traces})
+    since = {rank: max(began(a, rank), began(b, rank)) for rank in ranks}
+    return [compare_steps(a.traces[rank], b.traces[rank], rank, since=since[rank]) for rank in ranks]
