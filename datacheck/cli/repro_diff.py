@@ -42,8 +42,8 @@ def diff(ctx: click.Context, runs: tuple[Path, ...], ignore: tuple[str, ...], fo
     """Say what differs between two recorded runs, and at which step they part.
 
     With repeats of A before -- say whether B lies outside of how far those lie apart; three or more are wanted. The
-    exit code is 1 where anything differs, or B lies outside; 2 where nothing can be said, or a run was killed before
-    anything differs.
+    exit code is 1 where anything differs, or B lies outside; 2 where nothing can be said, or nothing differs and not
+    all of both could be compared: a run was killed, a rank left no trace.
     """
     if (after := ctx.meta.get(_SPLIT)) is not None:
         if len(after) != 1:

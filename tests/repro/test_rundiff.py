@@ -412,6 +412,17 @@ def test_the_rank_that_parts_first_is_named(tmp_path):
 def test_a_rank_without_a_trace_is_told(compare):
     found = compare({"begin": {"world": 4}}, begin={"world": 4})
     assert found.warnings["A"] == ["of 4 ranks 3 left no trace: 1, 2, 3"]
+    assert found.code == 2
+
+
+def test_ranks_that_were_not_compared_are_not_called_equal(tmp_path):
+    a, b = of_ranks(tmp_path / "a", {}, {}, {}), make_run(tmp_path / "b", begin={"world": 3})
+    found = diff_runs(a, b)
+    assert (found.code, found.as_json()["equal"], found.first) == (2, None, None)
+    assert found.headline == "equal in what could be compared, 30 steps; not compared: ranks 1, 2"
+    assert found.headline == diff_runs(b, a).headline
+    assert call(a, b).exit_code == 2
+    assert diff_runs(a, of_ranks(tmp_path / "c", {}, {}, {})).code == 0
 
 
 def test_a_killed_run_is_compared_as_far_as_it_came(compare):
@@ -545,6 +556,9 @@ def test_a_damaged_number_of_a_step_hides_nothing_else(tmp_path, numbers):
 def test_a_damaged_step_alone_is_no_other_number_of_steps(tmp_path):
     found = diff_runs(make_run(tmp_path / "a"), make_run(tmp_path / "b", change={5: {"step": 900}}))
     assert not found
+    assert (found.code, found.headline) == (
+        2, "equal in what could be compared, 29 steps; not compared: 1 step that one of them lacks",
+    )  # fmt: skip
     assert found.warnings["both"] == [
         "steps that were not compared: 1 only A has; the lines of the other are damaged, or it began elsewhere"
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from datacheck.repro.diff.steps import CAUSES, Column, Parting, began, leading, 
 from datacheck.repro.runs.read import Line, Run, read_run
 
 _LISTED = 1000  # differences of a section in JSON
+_RANKS = 10  # that are named
 
 
 @dataclass
@@ -68,9 +69,19 @@ class RunDiff:
         return [name for name, run in (("A", self.a), ("B", self.b)) if {*run.traces} - {*run.ended}]
 
     @property
+    def lacks(self) -> list[str]:
+        """What was not compared though a run must have had it: ranks without a trace, lines that are damaged."""
+        known = {rank for run in (self.a, self.b) for rank in (*run.traces, *run.missing)}
+        ranks = sorted(known - ({*self.a.traces} & {*self.b.traces}))
+        listed = ", ".join(map(str, ranks[:_RANKS])) + ", ..." * (len(ranks) > _RANKS)
+        said = [f"rank{'s' if len(ranks) > 1 else ''} {listed}"] if ranks else []
+        lost = sum(sum(_holes(self.a, self.b, one).values()) for one in self.partings)
+        return said + [f"{lost:,} step{'s' if lost > 1 else ''} that one of them lacks"] * bool(lost)
+
+    @property
     def code(self) -> int:
         """The exit code: 1 anything differs, 2 nothing does and not all of both could be compared, 0 they are equal."""
-        return 1 if self else 2 if self.nothing or self.cut else 0
+        return 1 if self else 2 if self.nothing or self.cut or self.lacks else 0
 
     @property
     def headline(self) -> str:
@@ -83,8 +94,10 @@ class RunDiff:
                 "both" if made[0] == made[1] and len(self.cut) > 1 else min(self.cut, key=lambda x: made["AB".index(x)])
             )
             return f"equal as far as {who} came, step {min(made):,} of {max(made):,}: killed, or still running"
+        steps = f"{self.compared:,} steps" if self.compared else "no step"
+        if self.first is None and self.lacks:
+            return f"equal in what could be compared, {steps}; not compared: {'; '.join(self.lacks)}"
         if self.first is None:
-            steps = f"{self.compared:,} steps" if self.compared else "no step"
             return f"no difference: what was recorded is equal, {steps} compared"
         if self.first.name == "step trace" and self.first.note:
             return self.first.note
@@ -302,14 +315,17 @@ def _unlike(a: Run, b: Run, partings: list[Parting]) -> list[str]:
         for one, other in sorted(apart)
         if one != other
     ]
-    return said * bool(names) + later + [line for parting in partings for line in _holes(a, b, parting)]
+    return said * bool(names) + later + [_lost(counts) for one in partings if (counts := _holes(a, b, one))]
 
 
-def _holes(a: Run, b: Run, parting: Parting) -> Iterator[str]:
-    """Yield which run lacks steps that it must have made; a Recorder leaves none out."""
-    if any(parting.only.values()) and _alike(a, b, parting):
-        counts = ", ".join(f"{count:,} only {whose} has" for whose, count in parting.only.items() if count)
-        yield f"steps that were not compared: {counts}; the lines of the other are damaged, or it began elsewhere"
+def _holes(a: Run, b: Run, parting: Parting) -> dict[str, int]:
+    """Return how many steps each run alone has though the other must have made them; a Recorder leaves none out."""
+    return {whose: count for whose, count in parting.only.items() if count} if _alike(a, b, parting) else {}
+
+
+def _lost(counts: dict[str, int]) -> str:
+    said = ", ".join(f"{count:,} only {whose} has" for whose, count in counts.items())
+    return f"steps that were not compared: {said}; the lines of the other are damaged, or it began elsewhere"
 
 
 def _alike(a: Run, b: Run, parting: Parting) -> bool:
