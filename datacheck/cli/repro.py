@@ -192,11 +192,13 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
         except subprocess.TimeoutExpired as error:
             msg = f"the script could not be looked at: it did not answer within {limit:.0f} s"
             raise UsageError(msg) from error
+        died = f"signal {-run.returncode}" if run.returncode < 0 else f"exit code {run.returncode}"
         if not out.is_file():
-            died = f"signal {-run.returncode}" if run.returncode < 0 else f"exit code {run.returncode}"
             msg = f"the process could not be looked at: it ended with {died} before it said anything"
             raise UsageError(msg)
         found: dict[str, Any] = json.loads(out.read_bytes())
+        if request["probe"] and run.returncode != found["seen"]["code"] & 0xFF:  # it was written before them
+            found["seen"]["died"] = died
         return found
 
 

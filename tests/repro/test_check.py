@@ -236,6 +236,16 @@ def test_a_script_is_run_to_its_first_step_and_judged(check, tmp_path):
     assert "epoch of loader 1 = 1 here, 0 in workers" in out
 
 
+def test_probes_that_end_the_process_are_not_passed(check, tmp_path):
+    text = SCRIPT.format(noise="", persistent=False).replace("model =", "torch.randn = die\n    model =")
+    write(tmp_path, "def die(*_, **__):\n    import os\n    os.kill(os.getpid(), 9)\n" + text)
+    _, out, err = check("check", "--format", "json", "--", "train.py")
+    (found,) = (row for row in json.loads(out)["rows"] if row["name"] == "probes")
+    assert (found["state"], found["value"]) == ("unknown", "ended with signal 9"), err
+    _, out, _ = check("check", "--no-probe", "--format", "json", "--", "train.py")
+    assert not any(row["name"] == "probes" for row in json.loads(out)["rows"])
+
+
 def test_who_only_asks_for_torch_does_not_blind_the_watch(check, tmp_path):
     asked = "import importlib.util\nassert importlib.util.find_spec('torch')\n"  # as transformers does
     write(tmp_path, asked + SCRIPT.format(noise="", persistent=False))

@@ -154,6 +154,11 @@ _SUMS = "sum of 3 million numbers"
 
 def kernel_rows(facts: Facts) -> Iterator[Row]:
     """Yield what came of the same computation three times."""
+    if "died" in facts.seen:
+        yield Row(
+            "probes", f"ended with {facts.seen['died']}", "unknown",
+            "The process died of them (a kernel crashed, memory was short): what they would show is not known.",
+        )  # fmt: skip
     for name, said in facts.seen.get("kernels", {}).items():
         if "missing" in said:
             yield Row(name, said["missing"], "unknown", "It could not be computed.")
