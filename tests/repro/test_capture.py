@@ -22,6 +22,7 @@ from datacheck.repro.capture import SECTIONS, differences
 from datacheck.repro.environment import native as native_module
 from datacheck.repro.environment.code import code
 from datacheck.repro.environment.packages import Installed, installed
+from datacheck.repro.environment.process import process
 from datacheck.repro.environment.secret import masked
 
 LIBRARY = Path(find_spec("_bisect").origin)  # a small one that has a build id, whatever compiled it
@@ -398,3 +399,20 @@ def test_code_of_one_name_is_all_told(monkeypatch, tmp_path):
         name: xxhash.xxh3_128_hexdigest(f"x = {i}\n".encode())
         for i, name in enumerate(("planted_twin.py", "lib/planted_twin.py", "c/lib/planted_twin.py"))
     }
+
+
+def test_the_script_is_told_whatever_it_is_called_and_that_a_notebook_is_not_known(monkeypatch, tmp_path):
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert code(Installed())["__main__"] == "missing"
+    main.__file__ = str(tmp_path / "train")
+    Path(main.__file__).write_text("x = 1\n")
+    said = code(Installed())
+    assert said["train"] == xxhash.xxh3_128_hexdigest(b"x = 1\n")
+    assert "__main__" not in said
+
+
+@pytest.mark.parametrize("name", ["ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ROCBLAS_LAYER", "HIPBLASLT_TUNING"])
+def test_variables_of_libraries_that_compute_are_kept(monkeypatch, name):
+    monkeypatch.setenv(name, "AVX2")
+    assert process()["env"][name] == "AVX2"

@@ -272,6 +272,7 @@ def section_of(found, name):
         ({"data": {}}, "data", "nothing of it is in either run"),
         ({"data": {"a": {"missing": "no such folder"}}}, "data", "a: no such folder"),
         ({"code": {"model.py": "missing"}}, "code", "model.py: not captured"),
+        ({"code": {"__main__": "missing"}}, "code", "__main__: not captured"),
         ({"rng": {"torch": {"digest": "1", "seeded": False}}}, "seeds", "torch: not seeded"),
         (
             {"torch": {"missing": "PyTorch is not loaded"}},

@@ -19,11 +19,12 @@ _SECONDS = 20.0
 
 
 def code(found: Installed) -> dict[str, str]:
-    """Return the digest of each imported .py that no installed package owns, by its path below its root, sorted.
+    """Return the digest of the script, and of each imported .py that no package owns, by paths below roots, sorted.
 
     Notes:
         The digest is that of the file as it is now. The standard library counts with the interpreter, datacheck by
         its version. The root of ``models.decoder.dit`` is the folder that holds ``models``.
+        Code that lies in no file (a notebook, ``python -c``) is "missing" under the name ``__main__``.
     """
     standard = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("stdlib", "platstdlib"))
     installed = tuple(f"{os.path.realpath(sysconfig.get_path(name))}{os.sep}" for name in ("purelib", "platlib"))
@@ -42,13 +43,17 @@ def code(found: Installed) -> dict[str, str]:
             digest = "missing"
         path = _below_root(name, file)
         said[free_name(file, said, path)] = digest  # another file of that name gets its folders
+    if not isinstance(getattr(sys.modules.get("__main__"), "__file__", None), str):
+        said["__main__"] = "missing"
     return dict(sorted(said.items()))
 
 
 def _sources() -> Iterator[tuple[str, str]]:
     for name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not (isinstance(file, str) and file.endswith(".py")) or os.path.realpath(file).startswith(_OURS):
+        if not isinstance(file, str) or not (file.endswith(".py") or name == "__main__"):
+            continue  # a script may be called anything
+        if os.path.realpath(file).startswith(_OURS):
             continue
         if Path(file).is_absolute() or Path(file).is_file():  # PyTorch gives some of its objects a file that is none
             yield name, file
