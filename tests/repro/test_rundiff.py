@@ -207,6 +207,34 @@ def test_digests_of_a_device_and_of_main_memory_are_not_compared(compare):
     ]
 
 
+DEVICE, MEMORY = "f" + "0" * 16, "0" * 16
+
+
+def test_initial_weights_of_a_device_and_of_main_memory_are_not_compared(compare):
+    there = {"weights": {"w": DEVICE, "v": DEVICE}, "optimizer": ["o0"]}
+    here = {"weights": {"w": MEMORY, "v": MEMORY}, "optimizer": ["o0"]}
+    bare = {n: {"grads": None, "params": None, "optimizer": None} for n in range(30)}
+    found = compare({"begin": there, "change": bare}, begin=here, change=joined(bare, from_step(0, "loss")))
+    assert found.first.name == "step trace"
+    assert "whether the weights were equal before was not" in found.meaning
+    said = "weights digested on a device in one run and in main memory in the other"
+    assert section_of(found, "initial weights").note == said
+    found = compare({"begin": there}, begin=there | {"weights": {"w": DEVICE, "v": "f" + "1" * 16}})
+    assert [one.name for one in found.first.differences] == ["weights.v"]
+
+
+def test_joined_digests_of_a_device_and_of_main_memory_are_not_compared(compare):
+    def joined_digests(*digests):
+        return {"change": {0: {"grads": " ".join(digests)}}}
+
+    found = compare(joined_digests(DEVICE, DEVICE), **joined_digests(MEMORY, MEMORY))
+    assert not found
+    assert found.warnings["both"][0].startswith("grads: digested on a device")
+    assert not compare(joined_digests(MEMORY, DEVICE), **joined_digests(DEVICE, DEVICE))
+    assert compare(joined_digests(DEVICE, DEVICE), **joined_digests(DEVICE, "f" + "1" * 16)).column.name == "grads"
+    assert compare(joined_digests(DEVICE), **joined_digests(DEVICE, DEVICE)).column.name == "grads"
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(planted=st.dictionaries(st.sampled_from(CAUSES[:5]), st.integers(0, 19), min_size=1))
 def test_whatever_parts_first_is_reported_first(tmp_path, planted):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from datacheck.repro.diff.steps import began
+from datacheck.repro.diff.steps import began, unlike
 from datacheck.repro.runs.read import Run
 
 ORDER = (
@@ -239,24 +239,34 @@ def _weights(a: Run, b: Run) -> Section:
                 where = "" if what not in one and what not in other else " in A" if what in other else " in B"
                 unknown.append(f"{what}{whose} not recorded{where}")
             else:
-                section.differences += differences(one[what], other[what], f"{what}{whose}")
+                found, why = _held(one[what], other[what], f"{what}{whose}")
+                section.differences += found
+                unknown += [why] if why else []
     said = "; ".join([*dict.fromkeys(unknown)][:2])
-    if len(unknown) == len(ranks) * len(_BEGUN):
+    if not section and len(unknown) == len(ranks) * len(_BEGUN):
         section.unknown = said or "no rank that both have"
-    elif unknown and not section:
+    elif not section:
         section.note = said
     return section
+
+
+def _held(one: Any, other: Any, name: str) -> tuple[list[Difference], str]:
+    """Return what differs of digests, and why some of them could not be compared."""
+    found = [*differences(one, other, name)]
+    alike = [pair for pair in found if not unlike(pair.a, pair.b)]
+    why = f"{name} digested on a device in one run and in main memory in the other"
+    return alike, why if len(alike) < len(found) else ""
 
 
 def weights_equal(a: Run, b: Run, rank: int) -> bool | None:
     """Tell whether a rank began with equal weights and optimiser states in both runs; None: that is not known."""
     one, other = _begun(a, rank), _begun(b, rank)
-    both = {*one} & {*other}
     if _apart(a, b, rank):
         return None
-    if any(one[what] != other[what] for what in both):
+    held = {what: _held(one[what], other[what], what) for what in {*one} & {*other}}
+    if any(found for found, _ in held.values()):
         return False
-    return True if "weights" in both else None
+    return True if "weights" in held and not any(why for _, why in held.values()) else None
 
 
 def _begun(run: Run, rank: int) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class Parting:
             self.begun.setdefault(epoch, step)
         parted = {column.name for column in self.columns}
         for name, x, y in _values(one, other):
-            if name in _DIGESTS and _folded(x) != _folded(y):
+            if name in _DIGESTS and unlike(x, y):
                 self.unlike.add(name)
                 continue
             self.known.add(name)
@@ -198,8 +198,19 @@ def _values(one: Line, other: Line) -> Iterator[tuple[str, Any, Any]]:
         yield from ((f"random {name}", x[name], y[name]) for name in sorted({*x} & {*y}))
 
 
-def _folded(digest: Any) -> bool:
-    return isinstance(digest, str) and digest.startswith(FOLDED) and len(digest) == 17
+def unlike(one: Any, other: Any) -> bool:
+    """Tell digests that say nothing to one another: of tensors on a device, and of tensors in main memory.
+
+    Args:
+        one, other: a digest, or several with a blank between them (of several optimizers).
+    """
+    if not (isinstance(one, str) and isinstance(other, str)):
+        return False
+    return any(_folded(x) != _folded(y) for x, y in zip(one.split(" "), other.split(" "), strict=False))
+
+
+def _folded(digest: str) -> bool:
+    return digest.startswith(FOLDED) and len(digest) == 17
 
 
 def _shuffled(a: Trace, b: Trace) -> Iterator[int]:
