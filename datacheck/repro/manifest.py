@@ -330,7 +330,7 @@ def read(path: str | os.PathLike[str]) -> Manifest:
         raise UsageError(msg)
     try:
         return _parsed(orjson.loads(data))
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         msg = f"{path}: no manifest that datacheck wrote: {str(error).splitlines()[0]}. {_MAKE_IT}"
         raise UsageError(msg) from error
 

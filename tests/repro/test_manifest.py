@@ -432,6 +432,8 @@ HEAD = '{"format": "datacheck.manifest/1",'
         (HEAD.encode(), "ends too soon"),
         (sealed(HEAD + "["), "no manifest that datacheck wrote"),
         (sealed(HEAD + '"files": 3,'), "no manifest that datacheck wrote"),
+        (sealed(HEAD + '"files": [[]],'), "no manifest that datacheck wrote"),
+        (sealed(HEAD + '"files": [["a",1]],'), "no manifest that datacheck wrote"),
         (sealed(HEAD + '"files": [["b",1,"' + "0" * 32 + '"],["a",1,"' + "0" * 32 + '"]],'), "not in the order"),
         (sealed(HEAD + '"files": [["a",-1,"' + "0" * 32 + '"]],'), "a size is no number"),
         (sealed(HEAD + '"files": [["a",true,"' + "0" * 32 + '"]],'), "a size is no number"),

@@ -603,6 +603,47 @@ def test_the_most_lines_that_rise_are_kept(numbers):
     assert len(found) == max(len(way) for way in ways if all(one < other for one, other in itertools.pairwise(way)))
 
 
+DEEP = "[" * 1000 + "]" * 1000  # a reader of JSON takes it, and to compare two of it ends in a RecursionError
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '"step", "step": 30, "loss": DEEP', '"step", "step": 30, "input": DEEP', '"step", "step": 30, "lr": DEEP',
+        '"step", "step": 30, "random": {"torch": DEEP}', '"step", "step": 30, "random": DEEP',
+        '"eval", "step": 30, "name": "val", "values": {"loss": DEEP}', '"eval", "step": 30, "name": DEEP, "values": {}',
+        '"epoch", "epoch": 0, "values": DEEP', '"loader", "unseen": DEEP',
+    ],
+)  # fmt: skip
+def test_columns_that_are_nested_deep_end_in_no_crash(tmp_path, line):
+    a = make_run(tmp_path / "a", end=False)
+    b = make_run(tmp_path / "b", end=False, change={29: {"input": "other"}})
+    for run in (a, b):
+        spoil(run, f'{{"kind": {line.replace("DEEP", DEEP)}}}\n'.encode())
+    found = diff_runs(a, b)
+    assert (found.column.name, found.column.step) == ("input", 29)
+    json.dumps(found.as_json())
+    assert call(a, b).exit_code == 1
+    assert not noise_floor([a, a, a], b).enough
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        ('"code": {"x": DEEP}', '"code": {"x": "c0"}'), ('"code": {"x": DEEP}', '"code": {"x": DEEP}'),
+        ('"data": {"missing": DEEP}', '"data": {"missing": DEEP}'), ('"native": {"x": {"missing": DEEP}}',) * 2,
+        ('"process": {"volatile": {"pid": DEEP, "host": 1, "time": 1, "seconds": 1}}',) * 2,
+    ],
+)  # fmt: skip
+def test_an_environment_that_is_nested_deep_ends_in_no_crash(tmp_path, sections):
+    runs = [make_run(tmp_path / str(i)) for i in range(2)]
+    for run, section in zip(runs, sections, strict=True):
+        (run / "env.json").write_text(f"{{{section.replace('DEEP', DEEP)}}}")
+    json.dumps(diff_runs(*runs).as_json())
+    assert call(*runs).exit_code in {0, 1}
+    assert not noise_floor(runs, runs[1]).enough
+
+
 @pytest.mark.parametrize(
     "value", [None, [], "x", {"data": 3}, {"process": {"env": []}}, {"packages": {"x": 1}}, {"code": []}]
 )

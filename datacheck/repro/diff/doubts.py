@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from datacheck.repro.diff.steps import plain
 from datacheck.repro.runs.read import Line, Run
 
 _CONSTANT = 3  # evaluations
@@ -16,7 +17,8 @@ _SHOWN = 5
 def warnings_of(run: Run) -> list[str]:
     """Return a sentence for each thing that makes a run's figures doubtful."""
     found = [*run.notes, *_ends(run), *_constant(run), *_partial(run), *_losses(run)]
-    return [*found, *(f"sample indices were not seen: {line['unseen']}" for line in run.loaders if line.get("unseen"))]
+    unseen = [why for line in run.loaders if isinstance(why := line.get("unseen"), str) and why]
+    return [*found, *(f"sample indices were not seen: {why}" for why in unseen)]
 
 
 def evaluations(run: Run) -> dict[tuple[int, str], list[Line]]:
@@ -24,7 +26,9 @@ def evaluations(run: Run) -> dict[tuple[int, str], list[Line]]:
     found: dict[tuple[int, str], list[Line]] = defaultdict(list)
     for rank, trace in run.traces.items():
         for line in trace.of("eval"):
-            found[rank, str(line.get("name"))].append(line)
+            values = {metric: value for metric, value in line["values"].items() if plain(value)}
+            name = line.get("name")
+            found[rank, name if isinstance(name, str) else "?"].append(line | {"values": values})
     return dict(found)
 
 
@@ -90,6 +94,7 @@ def _losses(run: Run) -> Iterator[str]:
     broken = None
     for line in run.traces[rank].of("step"):
         loss = line.get("loss")
+        loss = loss if plain(loss) else "no number"
         constant, said, count = constant and loss in (None, said or loss), said or loss, count + 1
         value = number(loss)
         if broken is None and (value is None or value - value != 0) and loss is not None:

@@ -126,7 +126,7 @@ def _captured(a: Run, b: Run) -> list[Section]:
         if one.section == "git" or (one.section == "packages" and not _loaded(one.name, a, b)):
             section.note = "the repository differs" if one.section == "git" else "packages differ that were not loaded"
         else:
-            section.differences.append(Difference(one.name, one.a, one.b))
+            section.differences.append(Difference(one.name, _flat(one.a), _flat(one.b)))
     if apart := _apart(a, b):
         sections["seeds"] = Section("seeds", unknown=apart)
     for section in sections.values():
@@ -163,7 +163,8 @@ def _doubt(section: Section, a: Mapping[str, Any], b: Mapping[str, Any]) -> None
 
 
 def _why(value: Any) -> str:
-    return str(value["missing"]) if isinstance(value, Mapping) and "missing" in value else "not captured"
+    why = value.get("missing") if isinstance(value, Mapping) else None
+    return why if isinstance(why, str) else "not captured"
 
 
 def _loaded(name: str, a: Run, b: Run) -> bool:

@@ -191,11 +191,17 @@ def _longest_rise(numbers: array[int]) -> bytearray | None:
 def _values(one: Line, other: Line) -> Iterator[tuple[str, Any, Any]]:
     for name in (*CAUSES, "grad_norm"):
         x, y = one.get(name), other.get(name)
-        if x is not None and y is not None:
+        if x is not None and y is not None and plain(x) and plain(y):
             yield name, x, y
     x, y = one.get("random"), other.get("random")
     if isinstance(x, dict) and isinstance(y, dict):
-        yield from ((f"random {name}", x[name], y[name]) for name in sorted({*x} & {*y}))
+        names = (name for name in sorted({*x} & {*y}) if plain(x[name]) and plain(y[name]))
+        yield from ((f"random {name}", x[name], y[name]) for name in names)
+
+
+def plain(value: Any) -> bool:
+    """Tell what a Recorder writes, scalars and lists of them; what is nested as deep as it likes is not compared."""
+    return not any(isinstance(one, dict | list) for one in (value if isinstance(value, list) else [value]))
 
 
 def unlike(one: Any, other: Any) -> bool:
@@ -218,7 +224,7 @@ def _shuffled(a: Trace, b: Trace) -> Iterator[int]:
     there = {line["epoch"]: line for line in b.of("epoch")}
     for line in a.of("epoch"):
         other = there.get(line["epoch"], {})
-        if line.get("values") is not None and line["values"] == other.get("values"):
+        if isinstance(line.get("values"), str) and line["values"] == other.get("values"):
             yield line["epoch"]
 
 
