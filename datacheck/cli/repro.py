@@ -102,7 +102,7 @@ def check(
 
     The script runs unchanged, up to a first step of an optimizer, and is judged as it was then; without one, what a
     script of this environment would start with. The exit code is 0 where all is pinned, 1 where there are risks,
-    2 where it could not be looked at. Nothing is changed.
+    2 where it could not be looked at, or there is no risk and something could not be told. Nothing is changed.
     """
     from datacheck.errors import UsageError
     from datacheck.repro.risks import judge
@@ -123,6 +123,8 @@ def check(
     _check_ended(found["seen"], "judged")
     if risks:
         ctx.exit(1)
+    if any(row.state == "unknown" for row in rows):
+        ctx.exit(2)
 
 
 def show(value: Mapping[str, Any], lines: Iterable[str], form: str) -> None:

@@ -236,6 +236,14 @@ def test_a_script_is_run_to_its_first_step_and_judged(check, tmp_path):
     assert "epoch of loader 1 = 1 here, 0 in workers" in out
 
 
+def test_what_could_not_be_told_is_no_success(check, tmp_path):
+    write(tmp_path, "import random, numpy\nrandom.seed(1)\nnumpy.random.seed(1)\n")
+    code, out, err = check("check", "--profile", "fast", "--", "train.py", env={"PYTHONHASHSEED": "0"})
+    assert "unknown PyTorch = not loaded" in out, err
+    assert "no risk seen, " in out
+    assert code == 2
+
+
 def test_probes_that_end_the_process_are_not_passed(check, tmp_path):
     text = SCRIPT.format(noise="", persistent=False).replace("model =", "torch.randn = die\n    model =")
     write(tmp_path, "def die(*_, **__):\n    import os\n    os.kill(os.getpid(), 9)\n" + text)

@@ -8,6 +8,7 @@ import tarfile
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from datacheck import CachedDataset
 from datacheck.errors import UsageError
@@ -67,6 +68,32 @@ def test_values_of_which_only_the_type_is_known_are_not_told_as_equal(draw, kind
     (row,) = (row for row in judged(said) if "samples differ" in row.value)
     assert row.state == "unknown"
     assert ", ".join(kinds) in row.why
+
+
+def picture(*, palette=(0, 0, 0, 9, 9, 9), mode="P"):
+    made = Image.new(mode, (3, 2))
+    if mode == "P":
+        made.putpalette(palette)
+    return made
+
+
+def test_images_are_compared_by_what_they_show(tmp_path):
+    def draw():
+        return Image.fromarray(np.full((2, 2, 3), np.random.randint(256), np.uint8))
+
+    said = probe_loader(loader(Numbers(draw)))
+    assert (said["opaque"], said["by_workers"] > 0) == ([], True)
+    assert probe_loader(loader(Numbers(picture)))["by_workers"] == 0
+    one = Asked([picture()])[0]
+    assert one["opaque"] == []
+    assert Asked([picture()])[0]["digest"] == one["digest"]
+    others = [picture(palette=(0, 0, 0, 9, 9, 8)), picture(mode="L"), np.zeros((2, 3), np.uint8)]
+    assert all(Asked([other])[0]["digest"] != one["digest"] for other in others)
+    assert Asked([picture(mode="HSV")])[0]["digest"] != Asked([picture(mode="RGB")])[0]["digest"]
+    Image.effect_noise((64, 64), 9).save(tmp_path / "cut.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:900])
+    with Image.open(tmp_path / "cut.png") as cut:
+        assert Asked([cut])[0]["opaque"]  # and no crash: nobody has used it yet
 
 
 def test_a_difference_is_told_beside_values_of_which_only_the_type_is_known():

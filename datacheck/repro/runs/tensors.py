@@ -38,7 +38,7 @@ def parts(value: Any, name: str = "", within: tuple[int, ...] = ()) -> Iterator[
 
     Args:
         value: tensors, arrays, numbers, texts; in mappings (by sorted name), sequences, dataclasses, named tuples,
-            attributes of objects.
+            attributes of objects; images of PIL, and what else shows NumPy its memory.
 
     Notes:
         What has none of these is a leaf of which only the type is known, as is what lies within itself.
@@ -65,9 +65,22 @@ def _attributes(value: Any) -> Any:
     """Return the attributes of what is a dataclass or another plain object; anything else as it is."""
     if isinstance(value, type | Mapping | Sequence) or callable(value):
         return value
+    if (shown := _shown(value)) is not None:
+        return shown
     if dataclasses.is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return getattr(value, "__dict__", None) or value
+
+
+def _shown(value: Any) -> dict[str, Any] | None:
+    """Return the array that an object shows NumPy, of an image with what its numbers stand for; None: it shows none."""
+    if isinstance(value, np.generic) or not hasattr(type(value), "__array_interface__"):
+        return None
+    try:
+        palette = value.getpalette() if hasattr(value, "getpalette") else None
+        return {"pixels": np.asarray(value), "mode": getattr(value, "mode", None), "palette": bytes(palette or ())}
+    except Exception:  # noqa: BLE001  of an image that is cut off, say: it is its owner's to fail, when he uses it
+        return None
 
 
 class Digest:
