@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from datacheck.repro.trials.bisect import Bisection, Row
+    from datacheck.repro.trials.bisect import Bisection, Effect
 
 
 @click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
@@ -79,7 +79,7 @@ def _headline(found: Bisection) -> str:
     return "nothing parts: no switch that was tried changes a bit of these steps"
 
 
-def _row(row: Row) -> Iterator[str]:
+def _row(row: Effect) -> Iterator[str]:
     where = f"step {row.step:,}, {row.column}" if row.step is not None and row.state == "parts" else ""
     what = {"parts": where, "same": f"same, {row.compared:,} steps compared"}.get(row.state, row.state)
     yield f"{row.name:<20}{_values(row):<28}{what}"
@@ -89,11 +89,11 @@ def _row(row: Row) -> Iterator[str]:
         yield f"    {said}"
 
 
-def _pairs(row: Row) -> str:
+def _pairs(row: Effect) -> str:
     return f"{row.parted:,} of {row.pairs:,} pairs of runs"
 
 
-def _values(row: Row) -> str:
+def _values(row: Effect) -> str:
     if row.state == "not tried":
         return "-"
     return f"{_value(row.old)} -> {_value(row.new)}"

@@ -27,7 +27,7 @@ Capture = dict[str, Section]
 
 
 @dataclass(frozen=True)
-class Difference:
+class CaptureDifference:
     """One thing that two captures say differently.
 
     Args:
@@ -161,7 +161,7 @@ def _digests(path: Path) -> dict[str, str]:
 # ------------------------------------------------------------------------------------------ two of them
 
 
-def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Difference]:
+def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[CaptureDifference]:
     """Return what two captures say differently, in the order in which it explains a gap between two runs.
 
     Returns:
@@ -195,7 +195,7 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Diff
 _WHEN = {"gpu": {"started", "none"}, "blas": {"threads"}}  # what was so when it was asked, or is told elsewhere
 
 
-def _may_come(a: Mapping[str, Section], b: Mapping[str, Section], one: Difference) -> bool:
+def _may_come(a: Mapping[str, Section], b: Mapping[str, Section], one: CaptureDifference) -> bool:
     """Tell what one run loaded after its start, and the other may not have come to: it was killed before."""
     here, there = (side.get("process", {}).get("volatile", {}) for side in ((a, b) if one.b is None else (b, a)))
     alone = one.a is None or one.b is None
@@ -208,14 +208,14 @@ def _says(said: Any, name: str) -> Any:
 
 def _plain(
     a: Mapping[str, Section], b: Mapping[str, Section], name: str, group: str, head: str = ""
-) -> list[Difference]:
+) -> list[CaptureDifference]:
     one, other = a.get(name, {}), b.get(name, {})
     if lacks(one) or lacks(other):
         said = [side["missing"] if lacks(side) else "there" for side in (one, other)]
-        return [] if one == other else [Difference(group, name, *said)]
+        return [] if one == other else [CaptureDifference(group, name, *said)]
     keys = sorted({*one, *other} - _WHEN.get(name, set()))
     pairs = ((key, _compared(one.get(key)), _compared(other.get(key))) for key in keys)
-    return [Difference(group, f"{head}{key}", x, y) for key, x, y in pairs if x != y]
+    return [CaptureDifference(group, f"{head}{key}", x, y) for key, x, y in pairs if x != y]
 
 
 def lacks(section: Mapping[str, Any]) -> bool:
@@ -223,7 +223,7 @@ def lacks(section: Mapping[str, Any]) -> bool:
     return isinstance(section.get("missing"), str)
 
 
-def _of_data(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Difference]:
+def _of_data(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[CaptureDifference]:
     """Return the data that differ.
 
     Notes:
@@ -244,7 +244,7 @@ def _of_data(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Differe
             left.append(one)
     alone = [one for one in left if one.b is None]
     if len(alone) == len(there) == 1:
-        pair = Difference("data", f"{alone[0].name} in A, {there[0].name} in B", alone[0].a, there[0].b)
+        pair = CaptureDifference("data", f"{alone[0].name} in A, {there[0].name} in B", alone[0].a, there[0].b)
         return sorted([pair, *(one for one in left if one.b is not None)], key=lambda one: one.name)
     return sorted([*left, *there], key=lambda one: one.name)
 
@@ -258,7 +258,7 @@ def _compared(value: Any) -> Any:
     return {k: v for k, v in value.items() if k != "loaded"} if isinstance(value, dict) else value
 
 
-def _flags(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[Difference]:
+def _flags(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[CaptureDifference]:
     yield from _plain(a, b, "torch", "flags", "torch.")
     for section, name, head in (
         ("blas", "threads", "threads of "),
@@ -272,7 +272,7 @@ def _flags(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[Diffe
     for name in ("locale", "timezone", "start_method"):
         x, y = (side.get("process", {}).get(name) for side in (a, b))
         if x != y:
-            yield Difference("flags", name, x, y)
+            yield CaptureDifference("flags", name, x, y)
 
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -295,9 +295,9 @@ def _count(value: Any) -> int | None:
     return next((i for i, name in enumerate(names) if name in {"", "-1"}), len(names))  # CUDA stops there
 
 
-def _random(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[Difference]:
+def _random(a: Mapping[str, Section], b: Mapping[str, Section]) -> Iterator[CaptureDifference]:
     one, other = a.get("rng", {}), b.get("rng", {})
     for name in sorted({*one, *other} - {"missing"}):
         pair = one.get(name) or {}, other.get(name) or {}
         if all(said.get("seeded") for said in pair) and pair[0]["digest"] != pair[1]["digest"]:
-            yield Difference("rng", name, pair[0]["digest"], pair[1]["digest"])
+            yield CaptureDifference("rng", name, pair[0]["digest"], pair[1]["digest"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from datacheck.errors import UsageError
-from datacheck.repro.trials.bisect import Bisection, Row, Switch, Training, bisect
+from datacheck.repro.trials.bisect import Bisection, Effect, Switch, Training, bisect
 from datacheck.repro.trials.flips import FLIPS, with_workers
 
 COMMAND = [sys.executable, "-c", "from datacheck.cli.main import main; main()", "repro", "bisect"]
@@ -177,7 +177,7 @@ def test_each_switch_is_turned_and_turned_back():
 
 def test_exit_codes():
     def code(*states):
-        return Bisection((1, 1), 2, None, [Row("a", 1, 2, state) for state in states]).code
+        return Bisection((1, 1), 2, None, [Effect("a", 1, 2, state) for state in states]).code
 
     assert [code(), code("same", "not tried"), code("same", "failed"), code("failed", "parts")] == [0, 0, 2, 1]
 

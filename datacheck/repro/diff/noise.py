@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.repro.diff.doubts import evaluations, number, warnings_of
-from datacheck.repro.diff.sections import differences, of_start
+from datacheck.repro.diff.sections import json_differences, of_start
 from datacheck.repro.runs.read import Run, read_run
 
 LEAST = 3  # repeats
@@ -172,7 +172,7 @@ def _same_run(one: Run, other: Run) -> bool:
     if os.path.realpath(one.path) == os.path.realpath(other.path):
         return True
     moments = [_moment(run) for run in (one, other)]
-    return None not in moments and next(differences(*moments), None) is None
+    return None not in moments and next(json_differences(*moments), None) is None
 
 
 def _moment(run: Run) -> Any:

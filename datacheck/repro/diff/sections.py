@@ -63,7 +63,7 @@ class Section:
         return bool(self.differences)
 
 
-def differences(a: Any, b: Any, name: str = "") -> Iterator[Difference]:
+def json_differences(a: Any, b: Any, name: str = "") -> Iterator[Difference]:
     """Yield where two JSON values differ, named by their path (``torch.num_threads``), in name order."""
     left: list[tuple[Any, Any, str]] = [(a, b, name)]  # no recursion: a file may be nested as deep as it likes
     while left:
@@ -181,7 +181,7 @@ def _config(a: Run, b: Run) -> Section:
     main = next((name for name in ("config", "command") if name in one and name in other), "")
     names = [name for name in {**one, **other} if name == main or name not in {"config", "command"}]
     mine, theirs = ({name: side[name] for name in names if name in side} for side in (one, other))
-    section = Section("config", list(differences(mine, theirs)))
+    section = Section("config", list(json_differences(mine, theirs)))
     if not main:
         section.unknown = "no configuration and no command line that both have recorded"
     elif "config" in {*one} ^ {*other} and not section:
@@ -253,7 +253,7 @@ def _weights(a: Run, b: Run) -> Section:
 
 def _held(one: Any, other: Any, name: str) -> tuple[list[Difference], str]:
     """Return what differs of digests, and why some of them could not be compared."""
-    found = [*differences(one, other, name)]
+    found = [*json_differences(one, other, name)]
     alike = [pair for pair in found if not unlike(pair.a, pair.b)]
     why = f"{name} digested on a device in one run and in main memory in the other"
     return alike, why if len(alike) < len(found) else ""

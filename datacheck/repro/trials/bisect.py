@@ -20,7 +20,7 @@ _CHANCE = 0.05  # that runs of a training that is random are all equal, at most,
 
 
 @dataclass(frozen=True)
-class Row:
+class Effect:
     """What came of one switch.
 
     Args:
@@ -59,13 +59,13 @@ class Bisection:
         steps: that were asked for, and that the training made as it is.
         repeats: runs of the training as it is.
         noise: where those differ from one another; None: they do not.
-        rows: in the order of `Row.order`.
+        rows: in the order of `Effect.order`.
     """
 
     steps: tuple[int, int]
     repeats: int
-    noise: Row | None = None
-    rows: list[Row] = field(default_factory=list)
+    noise: Effect | None = None
+    rows: list[Effect] = field(default_factory=list)
 
     @property
     def code(self) -> int:
@@ -129,7 +129,7 @@ def bisect(
         if (switch in apart or _parted(among)) and not _failure(switch, trials[0]):
             trials += [_trial(training, switch, i, told) for i in range(1, runs)]
     found = Bisection((training.steps, sum(1 for _ in bases[0].trace.of("step"))), len(bases), _noise(among))
-    found.rows += [Row(one.name, one.old, one.new, "not tried", said=why) for one, why in planned if why]
+    found.rows += [Effect(one.name, one.old, one.new, "not tried", said=why) for one, why in planned if why]
     found.rows += [_judged(switch, bases, trials, among) for switch, trials in tried]
     found.rows.sort(key=lambda row: row.order)
     return found
@@ -200,12 +200,12 @@ def _of_caches(training: Training) -> tuple[Switch, str]:
 # ------------------------------------------------------------------------------------------ what came of it
 
 
-def _judged(switch: Switch, bases: Sequence[Outcome], trials: Sequence[Outcome], among: Sequence[_Pair]) -> Row:
+def _judged(switch: Switch, bases: Sequence[Outcome], trials: Sequence[Outcome], among: Sequence[_Pair]) -> Effect:
     """Return the row of a switch, from all runs with it and all runs as it is."""
     names = switch.name, switch.old, switch.new
     failed = next((why for run in trials if (why := _failure(switch, run))), "")
     if failed:
-        return Row(*names, "failed", said=failed)
+        return Effect(*names, "failed", said=failed)
     across = [_pair(base, run) for base in bases for run in trials]
     within, parted, noise = _within(trials), _parted(across), _first(among)
     first = _first(across) or across[0]
@@ -220,7 +220,7 @@ def _judged(switch: Switch, bases: Sequence[Outcome], trials: Sequence[Outcome],
     elif parted and noise is None:
         said = "the training is random by itself, or with the switch: a higher --repeats says more"
         state = "sometimes"
-    return Row(*names, state, first.step, first.column, first.compared, said, len(across), len(parted))
+    return Effect(*names, state, first.step, first.column, first.compared, said, len(across), len(parted))
 
 
 def _in_noise(among: Sequence[_Pair], within: Sequence[_Pair], noise: _Pair) -> tuple[str, str]:
@@ -254,11 +254,11 @@ def _last(pairs: Iterable[_Pair]) -> int:
     return max(pair.step or 0 for pair in pairs)
 
 
-def _noise(among: Sequence[_Pair]) -> Row | None:
+def _noise(among: Sequence[_Pair]) -> Effect | None:
     first = _first(among)
     if first is None:
         return None
-    found = Row("baseline", "", "", "parts", first.step, first.column, first.compared, first.said)
+    found = Effect("baseline", "", "", "parts", first.step, first.column, first.compared, first.said)
     return replace(found, pairs=len(among), parted=len(_parted(among)))
 
 

@@ -29,15 +29,15 @@ import numpy as np
 
 from datacheck import fsops
 from datacheck.repro.capture import capture
+from datacheck.repro.check.facts import WORKSPACE
 from datacheck.repro.check.probes import kernels, loader_said, probe_loader
 
-_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _LOADERS = 4  # that are looked at
 _SHOWN = 5  # generators without a seed
 _BATCH, _BATCH_MOST = 32, 128  # samples of a kernel that is tried: where no loader says it, and at most
 
 
-class Watch:
+class Observer:
     """What is seen of a script while it runs.
 
     Args:
@@ -76,7 +76,7 @@ class Watch:
     def write(self, *, probe: bool) -> None:
         """Write the capture, then what probes say: they start workers and use a GPU, so they come last."""
         if "workspace_at_start" in self.seen:
-            self.seen["workspace_late"] = self.seen["workspace_at_start"] != os.environ.get(_WORKSPACE)
+            self.seen["workspace_late"] = self.seen["workspace_at_start"] != os.environ.get(WORKSPACE)
         self.seen["loaders"] = [loader_said(loader) for loader in self.loaders]
         found = {"capture": capture(data=self.request["data"]), "seen": self.seen}
         fsops.write_file(Path(self.request["out"]), json.dumps(found).encode())
@@ -150,7 +150,7 @@ class Watch:
             at_start(self._cuda_starts)
 
     def _cuda_starts(self) -> None:
-        self.seen["workspace_at_start"] = os.environ.get(_WORKSPACE)
+        self.seen["workspace_at_start"] = os.environ.get(WORKSPACE)
 
 
 class Finder(MetaPathFinder):
@@ -191,13 +191,13 @@ def main() -> None:
     """Run what the request says: argv is [request as JSON, script or -m module, its arguments]; no script: none."""
     request = json.loads(sys.argv[1])
     words = sys.argv[2:]
-    watch = Watch(request)
+    watch = Observer(request)
     if not words:
         _alone(watch)
     run(watch, words)
 
 
-def run(watch: Watch, words: list[str]) -> None:
+def run(watch: Observer, words: list[str]) -> None:
     """Run a script or -m module with its arguments, watched; the process ends with it."""
     watch.seen["ran"] = True
     watch.watch_seeds()
@@ -243,7 +243,7 @@ def _main(words: list[str]) -> tuple[CodeType, ModuleType]:
     return text, module
 
 
-def _alone(watch: Watch) -> None:
+def _alone(watch: Observer) -> None:
     """Judge what a script of this environment would start with."""
     from datacheck.registry import has, resolve  # noqa: PLC0415  PyTorch is imported where it is installed
 

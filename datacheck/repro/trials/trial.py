@@ -18,14 +18,14 @@ from typing import Any
 from datacheck import fsops
 from datacheck.repro.runs import tensors
 from datacheck.repro.trials import flips
-from datacheck.repro.trials.inside import Finder, Watch, run
+from datacheck.repro.trials.inside import Finder, Observer, run
 
 
-class Trial(Watch):
+class Trial(Observer):
     """Writes a trace as `Recorder` does, with a line for each step of an optimizer.
 
     Args:
-        request: as of `Watch`, with trace (the file for lines), set (switches by name).
+        request: as of `Observer`, with trace (the file for lines), set (switches by name).
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
