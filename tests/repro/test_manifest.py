@@ -14,6 +14,7 @@ import xxhash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from datacheck.digest import READ_BYTES
 from datacheck.errors import MissingDependencyError, StorageError, UsageError
 from datacheck.repro import manifest
 from datacheck.repro.data import memory, samples
@@ -72,7 +73,7 @@ def test_children_make_the_same_manifest(data, workers, monkeypatch):
 def test_files_larger_than_the_buffer_are_read_to_their_end(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
-    for size in (hashing._BUFFER - 1, hashing._BUFFER, hashing._BUFFER + 1, 3 * hashing._BUFFER + 5, 0):
+    for size in (READ_BYTES - 1, READ_BYTES, READ_BYTES + 1, 3 * READ_BYTES + 5, 0):
         (tmp_path / f"data/{size}").write_bytes(random.Random(size).randbytes(size))
     assert files_of(manifest.make("data")) == expected(tmp_path / "data")
 
