@@ -12,7 +12,7 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "info": ("info", "Show what a cache holds."),
     "verify": ("verify", "Check that finished caches are what was written."),
     "repair": ("repair", "Make anew what is damaged of a cache."),
-    "diff": ("diff", "Show which samples and fields differ between two caches."),
+    "diff": ("cache_diff", "Show which samples and fields differ between two caches."),
     "export": ("export", "Write the samples of a cache for other loaders."),
     "gc": ("gc", "Remove old caches, abandoned builds and the trash."),
     "ls": ("info", "List the finished caches and the unfinished builds."),

@@ -30,7 +30,7 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "fix": ("fix", "Write a copy in which what a rule finds is repaired."),
     "cache": ("cache", "Build, check and list caches."),
     "manifest": ("manifest", "Write down every file of a dataset with its digest."),
-    "diff": ("compare", "Show what differs between two datasets, manifests, caches or recorded runs."),
+    "diff": ("diff", "Show what differs between two datasets, manifests, caches or recorded runs."),
     "repro": ("repro", "Say what a training run really was, what of it is not pinned, and what differs."),
     "split": ("split", "Write split lists that keep together what belongs together."),
     "demo": ("demo", "See the whole way on synthetic data with planted faults."),
