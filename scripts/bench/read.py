@@ -19,7 +19,7 @@ peers      see readers.py; --peers names a Python and which it has (datasets, ar
            ArrayRecord checks what it reads. WebDataset cannot be asked for samples: it serves others, shuffled.
 
 Ends with 1 where the plain DataLoader stays below `--need` of the limit for clouds, or where a peer is faster in the
-page cache than `__getitems__` as it is by default.
+page cache than both `__getitems__` and `CachedLoader` as they are by default: TensorStore copies with threads, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ import numpy as np
 import torch
 from flat import Data, checksum
 from readers import STORES
-from ways import BATCH, LIMIT, OURS, Asked, Ours, Peer, ours
+from ways import BATCH, LIMIT, OURS, THREADS, Asked, Ours, Peer, ours
 
 from datacheck.pipeline import build
 from datacheck.schema.model import Schema
@@ -191,10 +191,11 @@ def verdict(middle: dict[str, dict[str, float]], need: float) -> int:
     status = 0
     for name, speeds in middle.items():
         peers = [way for way in speeds if way.partition(" ")[0] in STORES]
-        faster = [way for way in peers if speeds[way] > speeds[OURS]]
-        if peers:
-            print(f"{name}: peers that are faster than {OURS}: {', '.join(faster) or 'none'}")
-        status |= bool(faster)
+        faster = {one: [way for way in peers if speeds[way] > speeds[one]] for one in (OURS, THREADS)}
+        for one, some in faster.items():
+            if peers:
+                print(f"{name}: peers that are faster than {one}: {', '.join(some) or 'none'}")
+        status |= bool(set(faster[OURS]) & set(faster[THREADS]))
     if "clouds" in middle:
         reached = middle["clouds"]["DataLoader, touch"] / middle["clouds"][LIMIT]
         print(f"clouds: the DataLoader reaches {reached:.2f} of the limit; needed {need:.2f}")

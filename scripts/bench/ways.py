@@ -23,7 +23,8 @@ from datacheck.aligned import empty
 from datacheck.torch import CachedDataset, CachedLoader, collate_ragged
 
 BATCH = 64
-LIMIT, OURS = "limit: copies out of one map", "__getitems__, touch"
+LIMIT = "limit: copies out of one map"
+OURS, THREADS = "__getitems__, touch", "CachedLoader, touch"
 Reader = Callable[[Iterable["Asked"]], Iterable[Any]]
 
 
@@ -125,7 +126,7 @@ def ours(data: Data, cache: Path) -> dict[str, Ours]:
         OURS: partial(gathered, "touch"),
         "__getitems__, always": partial(gathered, "always"),
         "DataLoader, touch": partial(loader, DataLoader, "touch"),
-        "CachedLoader, touch": partial(loader, CachedLoader, "touch"),
+        THREADS: partial(loader, CachedLoader, "touch"),
         "CachedLoader, always": partial(loader, CachedLoader, "always"),
     }
     return {name: Ours(data, data.folder, way) for name, way in limits.items()} | {
