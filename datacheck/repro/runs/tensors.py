@@ -233,21 +233,36 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
         samples: how many it has; tensors of that length along the first axis have a row for each.
 
     Returns:
-        The digest; the sum of what stands for each sample modulo 2**64, or None where the rows cannot be told.
+        The digest; the sum of what stands for each sample modulo 2**64, or None where it would leave out values: those
+        of a tensor or array that has no row for each sample, or lies on a device.
+
+    Notes:
+        Numbers and texts stand beside each sample of their batch, since nothing says whose they are: two sums are
+        equal where the same samples came in another order only if what their batches hold besides is equal, too.
     """
-    digest, rows = Digest(), None
+    digest, rows, whole = Digest(), None, True
+    besides: list[tuple[str, Any]] = []
     for place, (name, value) in enumerate(parts(batch)):
         array = None if samples is None else _in_rows(value, samples)
         if array is None:
             digest.add(name, value)
+            if _has_values(value):
+                whole = False
+            else:
+                besides.append((name, value))
             continue
         wide = array.nbytes > _WIDE * len(array)
         each = digests64(array.reshape(len(array), -1)) if wide else _sums(array)
         digest.add(f"{name} {value.dtype} {tuple(value.shape)}", each if wide else array)
         turned = each * np.uint64((_TURN * (2 * place + 1)) & _MASK)
         rows = turned if rows is None else rows ^ turned
-    if rows is None:
+    if rows is None or not whole:
         return digest, None
+    if besides:
+        other = Digest()
+        for name, value in besides:
+            other.add(name, value)
+        rows = rows ^ np.uint64(int(other.text()[-16:], 16))
     mixed = (rows ^ (rows >> np.uint64(29))) * np.uint64(_ODD)
     return digest, int(mixed.sum(dtype=np.uint64))
 
@@ -265,6 +280,14 @@ def _in_rows(value: Any, samples: int) -> Array | None:
     if not value.shape or len(array) != samples or not array.nbytes or _many(array):
         return None
     return array
+
+
+def _has_values(value: Any) -> bool:
+    """Tell a tensor or array that holds more than one number by itself."""
+    shape = shape_of(value)
+    if isinstance(value, np.ndarray):
+        return bool(shape) and bool(value.nbytes)
+    return hasattr(value, "untyped_storage") and 0 not in shape and (bool(shape) or not _is_plain(value))
 
 
 def _is_plain(tensor: Any) -> bool:
