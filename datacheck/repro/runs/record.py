@@ -79,7 +79,7 @@ class Recorder:
         self._inputs: int | None = None
         self._updates = dict.fromkeys(map(id, self._optimizers), 0)
         self._taken: set[int] = set()  # optimisers whose gradients of this update were read
-        self._told: set[str] = set()  # types in batches of which no value is known
+        self._told: set[str] = set()  # notes
         self._due = False
         self._environment: dict[str, Any] | None = None  # of rank 0
         self._modules = 0  # that were loaded when the environment was looked at
@@ -164,10 +164,8 @@ class Recorder:
         samples = _samples(batch) if self._indices is None else len(self._indices)
         digest, self._inputs = tensors.digest_batch(batch, samples)
         self._line["input"] = digest.text()
-        for kind in sorted(digest.opaque - self._told):
-            said = f"batches hold values of type {kind}, of which only the type is digested"
-            self._write({"kind": "note", "said": said})
-        self._told |= digest.opaque
+        for kind in sorted(digest.opaque):
+            self.note(f"batches hold values of type {kind}, of which only the type is digested")
         self._line["samples"] = samples
         if self._indices is not None:
             self._line["indices"] = f"{digest64(self._indices.data):016x}"
@@ -234,6 +232,16 @@ class Recorder:
         self._taken.discard(id(optimizer))
         self._updates[id(optimizer)] += 1
         self._line["updates"] = self._line.get("updates", 0) + 1
+
+    def note(self, said: str) -> None:
+        """Write down, once, what could not be seen or digested.
+
+        Args:
+            said: what it is, in one sentence; `repro diff` warns of it.
+        """
+        if said not in self._told:
+            self._told.add(said)
+            self._write({"kind": "note", "said": said})
 
     # ------------------------------------------------------------------------------------------ evaluations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from datacheck.repro.runs.record import Recorder
 
 _OWN = {"output_dir", "logging_dir", "run_name", "local_rank"}  # where a run lies, not what it is
 _TIMES = ("_runtime", "_per_second", "_time")
+_UNSEEN = "no batch of the model was seen in training (nn.DataParallel calls copies of it): only updates are recorded"
 
 
 class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
@@ -25,7 +27,8 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
     Notes:
         A step is one batch of the model in training. Its loss is what the model returns; where the trainer computes
         another one, there is none in the trace. Metrics of time are left out. Each set of an `eval_dataset` that is a
-        dict is an evaluation of its own.
+        dict is an evaluation of its own. A training that begins again after an exception (`auto_find_batch_size`) is
+        a run of its own, whose `name` has "-2" behind it, then "-3".
     """
 
     def __init__(self, folder: str | os.PathLike[str], **options: Any) -> None:
@@ -33,24 +36,30 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         self._hooks: list[Any] = []
         self._open = False
         self._loss: Any = None
+        self._tries = 1
         self.recorder: Recorder | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Begin to record."""
         del control
+        if self.recorder is not None:  # an exception ended that training, of which no callback is told
+            self._stop(Exception)
+            self._tries += 1
         model, options = given["model"], dict(self._options)
+        if options.get("name") is not None and self._tries > 1:
+            options["name"] = f"{options['name']}-{self._tries}"
         if options.get("config") is None:
             said = {name: value for name, value in args.to_dict().items() if name not in _OWN}
             config: Any = getattr(model, "config", None)
             options["config"] = {"arguments": said, "model": config.to_dict() if hasattr(config, "to_dict") else None}
         more = {"first_step": state.global_step * args.gradient_accumulation_steps} | options
-        self.recorder = Recorder(
+        recorder = Recorder(
             self._folder, model=model, optimizer=given["optimizer"], loader=given.get("train_dataloader"), **more
         )
-        self.recorder.__enter__()
+        self.recorder = recorder.__enter__()
         self._hooks = [
-            model.register_forward_pre_hook(self._before, with_kwargs=True),
-            model.register_forward_hook(self._after),
+            model.register_forward_pre_hook(_Hook(model, self._before), with_kwargs=True),
+            model.register_forward_hook(_Hook(model, self._after)),
         ]
 
     def _before(self, model: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -73,6 +82,9 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Write the step that ended."""
         del args, state, control, given
+        if self.recorder is not None and not self._open:
+            self.recorder.note(_UNSEEN)
+            self._open = True
         self._flush()
 
     on_substep_end = on_step_end
@@ -91,11 +103,34 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         """End the recording."""
         del args, state, control, given
         self._flush()
+        self._stop(None)
+
+    def _stop(self, kind: type[BaseException] | None) -> None:
         for hook in self._hooks:
             hook.remove()
+        self._hooks, self._open, self._loss = [], False, None
         if self.recorder is not None:
-            self.recorder.__exit__(None, None, None)
+            self.recorder.__exit__(kind, None, None)
             self.recorder = None
+
+
+class _Hook:
+    """A hook of one module; of its copies (averages of weights, replicas of `nn.DataParallel`) it is none.
+
+    Args:
+        model: the module; None: of no module, as where the hook itself was copied or pickled with one.
+        call: the method that is called.
+    """
+
+    def __init__(self, model: Any = None, call: Any = None) -> None:
+        self._held = None if call is None else (weakref.ref(model), weakref.WeakMethod(call))
+
+    def __call__(self, module: Any, *given: Any) -> None:
+        if self._held is not None and self._held[0]() is module and (call := self._held[1]()) is not None:
+            call(module, *given)
+
+    def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
+        return _Hook, ()
 
 
 def _name(metrics: Mapping[str, Any]) -> str:
