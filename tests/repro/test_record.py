@@ -319,6 +319,28 @@ def test_the_epoch_that_a_datacheck_sampler_packs_into_an_index_is_left_out():
     assert type(sampler) is Sampler
 
 
+def test_indices_whose_number_is_not_that_of_the_batch_are_not_written(tmp_path):
+    loader = DataLoader(TensorDataset(torch.arange(10)), 4)
+    with Recorder(tmp_path, name="x", loader=loader) as recorder:
+        for number, (batch,) in enumerate(loader):
+            if number != 1:  # the loop leaves one out, so the last one, of two samples, meets the indices of four
+                recorder.step(batch, 1.0)
+    assert [line["samples"] for line in lines(recorder)] == [4, 2]
+    assert ["indices" in line for line in lines(recorder)] == [True, False]
+    assert lines(recorder, "epoch")[0]["order"] is None
+    (note,) = read_run(tmp_path / "x").notes
+    assert note.startswith("batches have another number of samples than the sampler gave out for them")
+
+
+def test_batches_without_a_row_for_each_sample_keep_their_indices(tmp_path):
+    loader = DataLoader(TensorDataset(torch.arange(6)), 2, collate_fn=lambda rows: torch.zeros(1, 3 * len(rows)))
+    with Recorder(tmp_path, name="x", loader=loader) as recorder:
+        for batch in loader:
+            recorder.step(batch, 1.0)
+    assert [line["samples"] for line in lines(recorder)] == [2] * 3
+    assert all("indices" in line for line in lines(recorder))
+
+
 def test_what_cannot_be_watched_is_said(tmp_path):
     with Recorder(
         tmp_path, loader=DataLoader(TensorDataset(torch.arange(4)), batch_sampler=[[0, 1], [2, 3]])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import sys
 
+import numpy as np
 import pytest
 import torch
+import xxhash
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
 
 from datacheck.repro import TrainerRecorder
@@ -124,3 +126,41 @@ def test_replicas_of_the_model_write_no_lines_of_their_own_and_that_is_said(tmp_
     ]
     (note,) = read_run(tmp_path / "a").notes[-1:]
     assert "nn.DataParallel calls copies of it" in note
+
+
+# ------------------------------------------------------------------------------------------ going on from a checkpoint
+
+
+def digests(given):
+    """The digests of the indices of batches that a model was given: of where their rows stand in the data."""
+    known = torch.stack([row["x"] for row in rows()])
+    found = [[int((known == x).all(1).nonzero()) for x in batch] for batch in given]
+    return [xxhash.xxh3_64_hexdigest(np.array(some, "<i8").tobytes()) for some in found]
+
+
+@pytest.mark.parametrize("each", [1, 2])
+def test_a_training_that_goes_on_within_an_epoch_has_the_indices_of_its_batches(tmp_path, each):
+    """An epoch has 3 batches; with two to an update the first update of an epoch has 2, the second 1."""
+    more = {"gradient_accumulation_steps": each, "num_train_epochs": 3, "save_strategy": "steps"}
+    whole = trainer_of(tmp_path, TrainerRecorder(tmp_path, name="whole"), **more, save_steps=1)
+    whole.train()
+    saved, first = (2, 2) if each == 1 else (3, 5)  # updates, batches
+    later = trainer_of(tmp_path, TrainerRecorder(tmp_path, name="later"), **more, save_steps=100)
+    later.train(resume_from_checkpoint=str(tmp_path / f"out/checkpoint-{saved}"))
+    one, other = steps(tmp_path / "whole"), steps(tmp_path / "later")
+    assert [line.get("indices") for line in one] == digests(whole.model.given)
+    assert [(line["step"], line["epoch"]) for line in other] == [(i, i // 3) for i in range(first, 9)]
+    next_epoch = -(-first // 3) * 3
+    seen = digests(later.model.given)
+    assert [line.get("indices") for line in other] == [None] * (next_epoch - first) + seen[next_epoch - first :]
+    assert "goes on within an epoch" in read_run(tmp_path / "later").notes[-1]
+
+
+def test_a_training_that_goes_on_at_an_epoch_has_all_of_its_indices(tmp_path):
+    more = {"save_strategy": "epoch"}
+    trainer_of(tmp_path, TrainerRecorder(tmp_path, name="whole"), **more).train()
+    later = trainer_of(tmp_path, TrainerRecorder(tmp_path, name="later"), **more)
+    later.train(resume_from_checkpoint=str(tmp_path / "out/checkpoint-3"))
+    found = steps(tmp_path / "later")
+    assert [(line["step"], line["epoch"]) for line in found] == [(3, 1), (4, 1), (5, 1)]
+    assert [line["indices"] for line in found] == digests(later.model.given)

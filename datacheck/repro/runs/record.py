@@ -17,7 +17,12 @@ from datacheck.repro.runs import tensors
 from datacheck.repro.runs.ranks import agreed, place
 from datacheck.repro.runs.read import CONFIG, ENVIRONMENT, VERSION, trace_name
 from datacheck.repro.runs.resolved import resolved
-from datacheck.repro.runs.watch import Order, Watch, as_indices, as_whole, count_unique
+from datacheck.repro.runs.watch import Array, Order, Watch, as_indices, as_whole, count_unique
+
+_OTHERS = (
+    "batches have another number of samples than the sampler gave out for them: their indices are not written, and "
+    "where batches were left out those of others are wrong"
+)
 
 
 class Recorder:
@@ -75,6 +80,7 @@ class Recorder:
         self._order: Order | None = None
         self._line: dict[str, Any] = {}  # what is known of the step that is under way
         self._indices: Any = None
+        self._by_rows: bool | None = None  # whether a batch has as many rows as indices; None: none came yet
         self._inputs: int | None = None
         self._updates = dict.fromkeys(map(id, self._optimizers), 0)
         self._taken: set[int] = set()  # optimisers whose gradients of this update were read
@@ -153,13 +159,14 @@ class Recorder:
             batch: as it came from the loader: tensors, arrays, numbers, texts in any nesting.
             indices: of its samples, where neither `loader` nor `index_key` says them.
         """
-        given, said = self._watch.take() if self._watch is not None else None, indices
+        given = self._watch.take() if self._watch is not None else None
         if given is not None:
             self._line["epoch"] = given[0]
-            said = given[1] if said is None else said
-        if self._index_key is not None:
-            said = batch[self._index_key]
-        self._indices = None if said is None else as_indices(said)
+        said = indices if self._index_key is None else batch[self._index_key]
+        if said is not None:
+            self._indices = as_indices(said)
+        else:
+            self._indices = None if given is None else self._fitting(batch, as_indices(given[1]))
         samples = _samples(batch) if self._indices is None else len(self._indices)
         digest, self._inputs = tensors.digest_batch(batch, samples)
         self._line["input"] = digest.text()
@@ -168,6 +175,22 @@ class Recorder:
         self._line["samples"] = samples
         if self._indices is not None:
             self._line["indices"] = f"{digest64(self._indices.data):016x}"
+
+    def _fitting(self, batch: Any, indices: Array | None) -> Array | None:
+        """Return the indices that a sampler gave out if they can be those of the batch.
+
+        Notes:
+            Their number says so, where that of the first batch did: not all batches have a row for each sample.
+        """
+        if indices is None:
+            return None
+        counts = {shape[0] for _, value in tensors.parts(batch) if (shape := tensors.shape_of(value))}
+        if self._by_rows is None:
+            self._by_rows = len(indices) in counts
+        if not self._by_rows or len(indices) in counts:
+            return indices
+        self.note(_OTHERS)
+        return None
 
     def step(self, batch: Any = None, loss: Any = None, *, indices: Any = None, epoch: int | None = None) -> None:
         """Write the line of a step: once for each batch, after `optimizer.step` where there was one.

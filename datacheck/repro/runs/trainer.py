@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from datacheck.repro.runs.record import Recorder
 _OWN = {"output_dir", "logging_dir", "run_name", "local_rank"}  # where a run lies, not what it is
 _TIMES = ("_runtime", "_per_second", "_time")
 _UNSEEN = "no batch of the model was seen in training (nn.DataParallel calls copies of it): only updates are recorded"
+_WITHIN = "the training goes on within an epoch, of which batches were drawn and left out: its indices are not known"
 
 
 class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is untyped here
@@ -37,6 +39,9 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
         self._open = False
         self._loss: Any = None
         self._tries = 1
+        self._epochs = itertools.count()
+        self._epoch: int | None = None
+        self._later: Any = None  # the loader, while the epoch goes on within which the training began
         self.recorder: Recorder | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -52,11 +57,17 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
             said = {name: value for name, value in args.to_dict().items() if name not in _OWN}
             config: Any = getattr(model, "config", None)
             options["config"] = {"arguments": said, "model": config.to_dict() if hasattr(config, "to_dict") else None}
-        more = {"first_step": state.global_step * args.gradient_accumulation_steps} | options
+        loader = given.get("train_dataloader")
+        first, epoch, within = _begun(args, state, loader)
+        self._epochs, self._epoch = itertools.count(epoch), None
+        self._later = loader if within and not args.ignore_data_skip else None
         recorder = Recorder(
-            self._folder, model=model, optimizer=given["optimizer"], loader=given.get("train_dataloader"), **more
-        )
+            self._folder, model=model, optimizer=given["optimizer"], loader=loader if self._later is None else None,
+            **{"first_step": first} | options,
+        )  # fmt: skip
         self.recorder = recorder.__enter__()
+        if self._later is not None:
+            recorder.note(_WITHIN)
         self._hooks = [
             model.register_forward_pre_hook(_Hook(model, self._before), with_kwargs=True),
             model.register_forward_hook(_Hook(model, self._after)),
@@ -76,8 +87,20 @@ class TrainerRecorder(TrainerCallback):  # type: ignore[misc]  # transformers is
 
     def _flush(self) -> None:
         if self._open and self.recorder is not None:
-            self.recorder.step(loss=self._loss)
+            self.recorder.step(loss=self._loss, epoch=self._epoch)
         self._open, self._loss = False, None
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Count the epochs."""
+        del args, state, control, given
+        self._epoch = next(self._epochs)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Take indices from the next epoch on, where the training began within one."""
+        del args, state, control, given
+        if self._later is not None and self.recorder is not None:
+            self.recorder.watch(self._later)
+            self._later = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Write the step that ended."""
@@ -131,6 +154,21 @@ class _Hook:
 
     def __reduce__(self) -> tuple[type[_Hook], tuple[()]]:
         return _Hook, ()
+
+
+def _begun(args: Any, state: Any, loader: Any) -> tuple[int, int, int]:
+    """Return how many batches, and whole epochs, were trained on before, and how many batches of the one that goes on.
+
+    Notes:
+        As the Trainer counts them: an update that an epoch ends has fewer batches.
+    """
+    each = args.gradient_accumulation_steps
+    try:
+        batches = len(loader)
+    except (TypeError, NotImplementedError):
+        return state.global_step * each, 0, 0
+    epochs, updates = divmod(state.global_step, max(-(-batches // each), 1))
+    return epochs * batches + updates * each, epochs, updates * each
 
 
 def _name(metrics: Mapping[str, Any]) -> str:
