@@ -19,13 +19,17 @@ _TOKEN = re.compile(r"(^|_)[a-z]*tokens?[0-9]*(_|$)")
 _KEY = re.compile(r"(^|_)(api|access|private|secret|wandb|license|account|signing|encryption|ssh)_?keys?[0-9]*(_|$)")
 _ANY_KEY = re.compile(r"(^|_)[a-z]*keys?[0-9]*(_(?!per)|$)")
 _CREDENTIAL = re.compile(
-    r"://[^/\s@]*@|://[^/\s@:]*:[^\s@]*@"  # a URL with a user part, whose password may hold what it should not
-    r"|\b(hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN )"
+    r"\b(hf_|sk-|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|AKIA|ASIA|eyJ[A-Za-z0-9_-]{8,}\.|-----BEGIN )"
     r"|[?&](sig|signature|token|key|password|x-amz-\w+)=",
     re.IGNORECASE,
 )
-_LONG = re.compile(r"(?=[^/\s]*[a-z])(?=[^/\s]*[A-Z])(?=[^/\s]*[0-9])[A-Za-z0-9+=_-]{32,}")
-_PAIR = re.compile(r"([A-Za-z_][\w.-]*)[\"']?\s*[:=](?!//)")  # within JSON, YAML, Hydra's braces
+# These are applied to texts of any length (a list of numbers on a command line): none begins anew within a word.
+_USER = re.compile(r"://(?:[^/]*\Z|[^/:]*:)")  # of a URL up to an @, for a password may hold what it should not
+_LONG = re.compile(r"[A-Za-z0-9+=_-]{32,}")
+_MIXED = [re.compile(kind) for kind in ("[a-z]", "[A-Z]", "[0-9]")]
+_PAIR = re.compile(  # within JSON, YAML, Hydra's braces
+    r"(?<![\w.-])(?:(?![A-Za-z_])[\w.-])*+([A-Za-z_][\w.-]*+)[\"']?\s*+[:=](?!//)"
+)
 _ASSIGNED = re.compile(r"[+~]*[A-Za-z_][\w.@/-]*=")
 
 
@@ -48,12 +52,22 @@ def _spelled(name: str) -> str:
 
 def credential(value: str) -> bool:
     """Tell whether a text looks like a credential, or holds a pair of a secret name and a value."""
-    return bool(_CREDENTIAL.search(value)) or any(map(names_secret, _PAIR.findall(value)))
+    found = bool(_CREDENTIAL.search(value)) or any(map(names_secret, _PAIR.findall(value)))
+    return found or any(_USER.search(re.split(r"\s", before)[-1]) for before in value.split("@")[:-1])
+
+
+def _mixed(value: str) -> bool:
+    """Tell whether there is a run of 32 letters and digits, with small and capital ones and digits up to a slash."""
+    for word in re.split(r"[/\s]", value):
+        run = _LONG.search(word)
+        if run and all(kind.search(word, run.start()) for kind in _MIXED):
+            return True
+    return False
 
 
 def secret(name: str, value: str) -> bool:
     """Tell whether a word of a command line may hold a secret: by its name, or by what its value looks like."""
-    return names_secret(name) or credential(value) or bool(_LONG.search(value))
+    return names_secret(name) or credential(value) or _mixed(value)
 
 
 def secret_variable(name: str, value: str = "") -> bool:
