@@ -145,9 +145,9 @@ def test_folding_leaves_a_tensor_as_it_was_and_tells_it_from_others(dtype):
             assert fold(negated) != found, count
 
 
-def test_updates_are_counted_where_batches_are_accumulated_and_digested_every_so_many(tmp_path):
+def test_updates_are_counted_where_batches_are_accumulated_and_digested_every_so_many_steps(tmp_path):
     model, optimizer = parts()
-    with Recorder(tmp_path, model=model, optimizer=optimizer, every=2) as recorder:
+    with Recorder(tmp_path, model=model, optimizer=optimizer, every=6) as recorder:
         for i, batch in enumerate(batches(12)):
             loss = model(batch).sum()
             loss.backward()
@@ -157,8 +157,38 @@ def test_updates_are_counted_where_batches_are_accumulated_and_digested_every_so
             recorder.step(batch, loss)
     found = lines(recorder)
     assert [line["updates"] for line in found] == [0, 0, 1] * 4
-    assert [i for i, line in enumerate(found) if "grads" in line] == [2, 8]  # updates 0 and 2 of 4
+    assert [i for i, line in enumerate(found) if "grads" in line] == [2, 8]  # the first updates from steps 0 and 6 on
     assert [i for i, line in enumerate(found) if "params" in line] == [2, 8]
+
+
+@pytest.mark.parametrize(
+    ("each", "steps"), [(1, [0, 7, 14, 21, 28, 35]), (4, [3, 7, 15, 23, 31, 35])], ids=["plain", "accumulated"]
+)
+def test_a_run_that_goes_on_is_digested_at_the_steps_of_the_whole_one(tmp_path, each, steps):
+    def digested(name, first):
+        model, optimizer = parts()
+        with Recorder(tmp_path, name=name, model=model, optimizer=optimizer, every=7, first_step=first) as recorder:
+            for step in range(first, 40):
+                model(torch.ones(2, 3)).sum().backward()
+                if step % each == each - 1:
+                    optimizer.step()
+                recorder.step(torch.ones(2, 3), 1.0)
+        found = lines(recorder)
+        return [[line["step"] for line in found if key in line] for key in ("grads", "params", "optimizer")]
+
+    assert digested("whole", 0) == [steps] * 3
+    assert digested("later", 12) == [[step for step in steps if step >= 12]] * 3
+
+
+def test_all_updates_of_a_step_are_digested_or_none(tmp_path):
+    model, optimizer = parts()
+    with Recorder(tmp_path, model=model, optimizer=optimizer, every=2) as recorder:
+        for batch in batches(4):
+            for _ in range(3):
+                model(batch).sum().backward()
+                optimizer.step()
+            recorder.step(batch, 1.0)
+    assert [len(line.get("grads", "").split()) for line in lines(recorder)] == [3, 0, 3, 0]
 
 
 def test_an_update_that_a_scaler_skips_is_none(tmp_path):

@@ -31,13 +31,14 @@ class Recorder:
     Args:
         folder: where runs lie.
         config: what the run was asked to do: dict, dataclass, OmegaConf, argparse.Namespace (`resolved`).
-        model: the module; its weights are digested at the start and every `every` updates.
+        model: the module; its weights are digested at the start and every `every` steps.
         optimizer: one, or several. Gradients are read when `step` of it is called, after unscaling and clipping.
         loader: the DataLoader or CachedLoader of the loop: its sampler says which samples a batch has.
         scaler: a GradScaler, whose scale is written.
         data: files, folders or caches that are trained on; their digests belong to the environment.
         name: of the run; None: the time and six random digits.
-        every: after how many updates of an optimiser gradients, weights and its state are digested, 1 or more.
+        every: after how many steps gradients, weights and the state of the optimiser are digested, 1 or more: at the
+            first update from each step on whose number can be divided by it.
         index_key: where a batch holds the indices of its samples (``batch[index_key]``).
         first_step: number of the first step, of a run that goes on.
 
@@ -82,7 +83,8 @@ class Recorder:
         self._indices: Any = None
         self._by_rows: bool | None = None  # whether a batch has as many rows as indices; None: none came yet
         self._inputs: int | None = None
-        self._updates = dict.fromkeys(map(id, self._optimizers), 0)
+        self._updated: dict[int, int] = {}  # of each optimiser the last step at which it made an update
+        self._made: set[int] = set()  # optimisers that made one at this step
         self._taken: set[int] = set()  # optimisers whose gradients of this update were read
         self._told: set[str] = set()  # notes
         self._due = False
@@ -226,6 +228,8 @@ class Recorder:
         self._order.add(self._indices, self._inputs)
         self._indices = self._inputs = None
         self._taken.clear()
+        self._updated |= dict.fromkeys(self._made, self._step)
+        self._made.clear()
         self._write({"kind": "step", "step": self._step} | line)
         self._step += 1
         if self._step == self._first + 1 or ("params" in line and len(sys.modules) != self._modules):
@@ -238,7 +242,8 @@ class Recorder:
         _more(line, "grad_norm", tensors.norm([gradient for _, gradient in found]).hex())
         rates = [resolved(float(group["lr"])) for group in optimizer.param_groups if "lr" in group]
         line["lr"] = [*line.get("lr", []), *rates]
-        if self._updates.get(id(optimizer), 0) % self._every == 0:
+        before = self._updated.get(id(optimizer), self._first - 1)
+        if self._step // self._every > before // self._every:
             _more(line, "grads", tensors.digest_tensors(found))
             self._due = True
         self._taken.add(id(optimizer))
@@ -252,7 +257,7 @@ class Recorder:
         if id(optimizer) not in self._taken:
             self.gradients(optimizer)
         self._taken.discard(id(optimizer))
-        self._updates[id(optimizer)] += 1
+        self._made.add(id(optimizer))
         self._line["updates"] = self._line.get("updates", 0) + 1
 
     def note(self, said: str) -> None:
