@@ -466,6 +466,28 @@ def test_a_fold_is_the_sum_of_words_by_their_places(dtype):
     assert fold(changed) != fold(tensor)
 
 
+def test_what_tensors_of_a_device_are_folded_to_is_fetched_once(monkeypatch):
+    """A device that is not there: tensors in main memory that are said to lie elsewhere."""
+    values = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.int64), "c": torch.tensor(2.5)}
+    expected = xxhash.xxh3_64()
+    for name, value in values.items():
+        head = f".{name}\0{value.dtype}\0{','.join(map(str, value.shape))}\0".encode()
+        expected.update(head + fold(value).to_bytes(8, "little"))
+        expected.update(f".{name}2\0str\0said".encode())
+    fetched = []
+    fetch = {name: getattr(torch.Tensor, name) for name in ("item", "tolist")}
+    for name in fetch:
+        monkeypatch.setattr(
+            torch.Tensor, name, lambda one, name=name: fetched.append(tuple(one.shape)) or fetch[name](one)
+        )
+    monkeypatch.setattr("datacheck.repro.runs.tensors._is_near", lambda tensor: False, raising=False)
+    said = {f"{name}2": "said" for name in values}
+    digest, rows = digest_batch(values | said, 2)
+    assert (digest.text(), rows) == (f"f{expected.hexdigest()}", None)
+    assert fetched == [(3,)]
+    assert digest.text() == f"f{expected.hexdigest()}"
+
+
 # ------------------------------------------------------------------------------------------ configurations
 
 

@@ -88,6 +88,7 @@ class Digest:
 
     def __init__(self) -> None:
         self._hasher = xxhash.xxh3_64()
+        self._waiting: list[Any] = []  # from the first tensor of a device on: its word is fetched with those of others
         self._folded = False
         self.opaque: set[str] = set()  # types of which nothing else is known
 
@@ -99,9 +100,9 @@ class Digest:
             self.add_tensor(name, value)
         else:
             kind = value if isinstance(value, type) else type(value)
-            self._hasher.update(f"{name}\0{kind.__qualname__}\0".encode())
+            self._take(f"{name}\0{kind.__qualname__}\0".encode())
             if (said := _plain(value)) is not None:
-                self._hasher.update(said)
+                self._take(said)
             elif kind is not value:
                 self.opaque.add(kind.__qualname__)
 
@@ -111,22 +112,29 @@ class Digest:
             found = list(_strided(tensor))
         except _NO_VALUES:
             found = []
-            self._hasher.update(f"{name}\0{type(tensor).__qualname__}\0{shape_of(tensor)}\0".encode())
+            self._take(f"{name}\0{type(tensor).__qualname__}\0{shape_of(tensor)}\0".encode())
             self.opaque.add(type(tensor).__qualname__)
         for part, held in found:
-            head = f"{name}{part}", str(held.dtype), tuple(held.shape)
-            if held.device.type == "cpu":
-                self._update(*head, in_memory(held))
-            else:
-                self._folded = True
-                self._update(*head, fold(held).to_bytes(8, "little"))
+            near = _is_near(held)
+            self._folded = self._folded or not near
+            self._update(f"{name}{part}", str(held.dtype), tuple(held.shape), in_memory(held) if near else folded(held))
 
     def _update(self, name: str, dtype: str, shape: Sequence[int], data: Any) -> None:
-        self._hasher.update(f"{name}\0{dtype}\0{','.join(map(str, shape))}\0".encode())
-        self._hasher.update(data)
+        self._take(f"{name}\0{dtype}\0{','.join(map(str, shape))}\0".encode())
+        self._take(data)
+
+    def _take(self, data: Any) -> None:
+        if self._waiting or hasattr(data, "untyped_storage"):
+            self._waiting.append(data)
+        else:
+            self._hasher.update(data)
 
     def text(self) -> str:
         """Return 16 hex digits, with an ``f`` in front where a tensor was folded on its device."""
+        words = _fetched([held for held in self._waiting if hasattr(held, "untyped_storage")])
+        for held in self._waiting:
+            self._hasher.update(next(words) if hasattr(held, "untyped_storage") else held)
+        self._waiting.clear()
         return FOLDED * self._folded + self._hasher.hexdigest()
 
 
@@ -199,13 +207,13 @@ def in_memory(tensor: Any) -> Array:
         return octets.reshape(*plain.shape, plain.element_size())
 
 
-def fold(tensor: Any) -> int:
-    """Return 64 bits of a tensor, computed on its device: a sum of its words, each times an odd number of its place.
+def folded(tensor: Any) -> Any:
+    """Return 64 bits of a tensor as one number of its device: a sum of its words, each times an odd one of its place.
 
     Notes:
         Integer sums modulo 2**64: equal on every run whatever the order of additions. One changed word always changes
         it. Words have four bytes at most: those of eight would lose their signs in pairs (2**63 times two odd numbers),
-        and are no copies when they become int64. The call waits until the device is done.
+        and are no copies when they become int64. Nothing waits for the device; `fold` fetches the number.
     """
     torch = require("torch", "torch")
     plain = tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous()
@@ -219,7 +227,19 @@ def fold(tensor: Any) -> int:
         place = torch.arange(first, first + len(piece), device=words.device)
         place.mul_(_signed(_STEP)).bitwise_or_(1)
         total += piece.mul_(place).sum()
-    return (int(total.item()) * _ODD) & _MASK
+    return total
+
+
+def fold(tensor: Any) -> int:
+    """Return 64 bits of a tensor (`folded`), when its device is done."""
+    return int.from_bytes(next(_fetched([folded(tensor)])), "little")
+
+
+def _fetched(totals: Sequence[Any]) -> Iterator[bytes]:
+    """Yield what tensors were folded to, fetched at once: each fetch waits until the device is done."""
+    if totals:
+        together = require("torch", "torch").stack([one.to(totals[0].device) for one in totals])
+        yield from ((word * _ODD & _MASK).to_bytes(8, "little") for word in together.tolist())
 
 
 # ------------------------------------------------------------------------------------------ a batch
@@ -294,7 +314,11 @@ def _is_plain(tensor: Any) -> bool:
     """Tell a tensor in main memory whose rows lie there as they are."""
     of_its_own = any(hasattr(tensor, name) for name in ("to_local", "__tensor_flatten__"))
     plain = str(tensor.layout) == "torch.strided" and not (tensor.is_nested or tensor.is_quantized or of_its_own)
-    return plain and tensor.device.type == "cpu"
+    return plain and _is_near(tensor)
+
+
+def _is_near(tensor: Any) -> bool:
+    return bool(tensor.device.type == "cpu")
 
 
 def _many(array: Array) -> bool:
