@@ -48,6 +48,17 @@ def test_a_value_of_a_ragged_field_is_no_other_order(tmp_path):
     assert epoch["values"] is None  # of 3 samples the points cannot be told apart
 
 
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [([[5, 1, 2], [3, 4, 0]], "the samples of the epoch are the same"), ([[0, 1, 9], [3, 4, 5]], "other samples")],
+)
+def test_other_indices_of_ragged_batches_are_told_by_their_set(tmp_path, order, said):
+    one = record(tmp_path, "one", [(rows, ragged(rows)) for rows in [[0, 1, 2], [3, 4, 5]]])
+    found = diff_runs(one, record(tmp_path, "other", [(rows, ragged(rows)) for rows in order]))
+    assert (found.column.name, found.column.step) == ("indices", 0)
+    assert said in found.meaning
+
+
 def sums(batches, samples):
     found = [digest_batch(batch, samples)[1] for batch in batches]
     return None if None in found else sum(found) % 2**64

@@ -63,6 +63,7 @@ class Parting:
         known: columns that both have.
         unequal: of each column that parts at how many steps it differs, and at which of those compared it parted.
         shuffled: epochs with the same samples' values where batches differ.
+        permuted: epochs with the same set of indices where batches differ.
     """
 
     rank: int
@@ -77,6 +78,7 @@ class Parting:
     known: set[str] = field(default_factory=set)
     unequal: dict[str, tuple[int, int]] = field(default_factory=dict)
     shuffled: list[int] = field(default_factory=list)
+    permuted: list[int] = field(default_factory=list)
 
     def take(self, one: Line, other: Line) -> None:
         """Hold two lines of one step against each other."""
@@ -135,7 +137,7 @@ def compare_steps(a: Trace, b: Trace, rank: int, *, since: int = 0) -> Parting:
         found.last |= {whose: line["step"] for whose, line in (("A", one), ("B", other)) if line is not None}
     found.columns.sort(key=lambda column: column.order)
     if found.column("input") or found.column("indices"):
-        found.shuffled = list(_shuffled(a, b))
+        found.shuffled, found.permuted = (list(_same_epochs(a, b, what)) for what in ("values", "set"))
     return found
 
 
@@ -219,12 +221,12 @@ def _folded(digest: str) -> bool:
     return digest.startswith(FOLDED) and len(digest) == 17
 
 
-def _shuffled(a: Trace, b: Trace) -> Iterator[int]:
-    """Yield the epochs in which both runs had the same samples' values."""
+def _same_epochs(a: Trace, b: Trace, what: str) -> Iterator[int]:
+    """Yield the epochs in which both runs had the same samples: by their values, or by the set of their indices."""
     there = {line["epoch"]: line for line in b.of("epoch")}
     for line in a.of("epoch"):
         other = there.get(line["epoch"], {})
-        if isinstance(line.get("values"), str) and line["values"] == other.get("values"):
+        if isinstance(line.get(what), str) and line[what] == other.get(what):
             yield line["epoch"]
 
 
@@ -260,7 +262,7 @@ def meaning(parting: Parting, column: Column, *, weights_equal: bool | None) -> 
 
 
 def _of_indices(parting: Parting, column: Column) -> str:
-    if column.epoch in parting.shuffled:
+    if column.epoch in {*parting.shuffled, *parting.permuted}:
         return "the order of samples differs, the samples of the epoch are the same: sampler, seed or epoch"
     return "other samples are drawn: sampler, seed, epoch, or the set of samples"
 
