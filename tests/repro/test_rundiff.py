@@ -549,6 +549,8 @@ def test_a_torn_last_line_is_ignored(tmp_path):
         b'{"kind": "step", "step": -1}\n', b'{"kind": "step", "step": 1e400}\n', b'{"kind": "step", "step": true}\n',
         b'{"kind": "eval", "name": "x", "step": 1, "values": [1]}\n', b"\0" * 99 + b"\n",
         b'{"kind": "step", "step": ' + b"9" * 5000 + b"}\n",
+        b'{"kind": "note", "said": ' + b"[" * 900 + b"]" * 900 + b"}\n",
+        b'{"kind": "end", "step": 1, "status": ' + b"[" * 900 + b"]" * 900 + b"}\n",
     ],
 )  # fmt: skip
 def test_lines_that_nobody_recorded_are_left_out_and_told(tmp_path, text):

@@ -120,9 +120,9 @@ def _line(raw: bytes) -> Line | None:
     for name, kinds in counted.items():
         if line["kind"] in kinds and not (type(line.get(name)) is int and line[name] >= 0):
             return None
-    if line["kind"] == "eval" and not isinstance(line.get("values"), dict):
-        return None
-    return line
+    holds = {"eval": ("values", dict), "note": ("said", str), "end": ("status", str)}
+    name, kind = holds.get(line["kind"], ("kind", str))
+    return line if isinstance(line.get(name), kind) else None
 
 
 @dataclass
@@ -205,9 +205,9 @@ def _look(run: Run, rank: int, trace: Trace) -> None:
             elif kind == "loader" and rank == min(run.traces):
                 run.loaders.append(line)
             elif kind == "note":
-                trace.notes.append(str(line.get("said")))
+                trace.notes.append(line["said"])
             elif kind == "end":
-                run.ended[rank] = str(line.get("status"))
+                run.ended[rank] = line["status"]
     except OSError as error:
         msg = f"{trace.path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote is wanted."
         raise UsageError(msg) from error
