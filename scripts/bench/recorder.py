@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from datacheck.repro import Recorder
 from datacheck.repro.runs import tensors
+from datacheck.repro.runs.batch import digest_batch
 
 LIMIT = 0.03
 WIDTH = 512
@@ -110,7 +111,7 @@ def one_by_one(size):
     torch.nn.functional.cross_entropy(model(x), y).backward()
     optimizer.step()
     jobs = {
-        "input": lambda: tensors.digest_batch((x, y), size),
+        "input": lambda: digest_batch((x, y), size),
         "gradient norm": lambda: tensors.norm([p.grad for p in model.parameters()]),
         "random states": tensors.random_states,
         "gradients (every K)": lambda: tensors.digest_tensors(tensors.gradients_of(optimizer)),

@@ -24,9 +24,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from datacheck.errors import UsageError
 from datacheck.repro import Recorder
 from datacheck.repro.diff.rundiff import diff_runs
+from datacheck.repro.runs.batch import digest_batch
 from datacheck.repro.runs.read import read_run
 from datacheck.repro.runs.resolved import resolved
-from datacheck.repro.runs.tensors import digest_batch, fold
+from datacheck.repro.runs.tensors import fold
 from datacheck.repro.runs.watch import Watch
 from tests.repro.ranks import run_ranks
 
@@ -480,7 +481,8 @@ def test_what_tensors_of_a_device_are_folded_to_is_fetched_once(monkeypatch):
         monkeypatch.setattr(
             torch.Tensor, name, lambda one, name=name: fetched.append(tuple(one.shape)) or fetch[name](one)
         )
-    monkeypatch.setattr("datacheck.repro.runs.tensors._is_near", lambda tensor: False, raising=False)
+    for module in ("tensors", "batch"):
+        monkeypatch.setattr(f"datacheck.repro.runs.{module}.is_near", lambda tensor: False)
     said = {f"{name}2": "said" for name in values}
     digest, rows = digest_batch(values | said, 2)
     assert (digest.text(), rows) == (f"f{expected.hexdigest()}", None)

@@ -10,8 +10,8 @@ import torch
 
 from datacheck.repro import Recorder
 from datacheck.repro.diff.rundiff import diff_runs
+from datacheck.repro.runs.batch import digest_batch
 from datacheck.repro.runs.read import read_run
-from datacheck.repro.runs.tensors import digest_batch
 
 
 @pytest.fixture(autouse=True)

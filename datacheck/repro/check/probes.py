@@ -9,7 +9,7 @@ from typing import Any
 
 from datacheck.digest import digest_array, digest_value
 from datacheck.repro.environment.switches import rng
-from datacheck.repro.runs.tensors import digest_batch
+from datacheck.repro.runs.batch import digest_batch
 
 _TIMES = 3
 _SUM = 3_000_000

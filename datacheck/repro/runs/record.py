@@ -14,6 +14,7 @@ from datacheck.digest import digest64
 from datacheck.errors import StorageError, UsageError
 from datacheck.fsops import make_directory, write_file
 from datacheck.repro.runs import tensors
+from datacheck.repro.runs.batch import digest_batch
 from datacheck.repro.runs.ranks import agreed, place
 from datacheck.repro.runs.read import CONFIG, ENVIRONMENT, VERSION, trace_name
 from datacheck.repro.runs.resolved import resolved
@@ -170,7 +171,7 @@ class Recorder:
         else:
             self._indices = None if given is None else self._fitting(batch, as_indices(given[1]))
         samples = _samples(batch) if self._indices is None else len(self._indices)
-        digest, self._inputs = tensors.digest_batch(batch, samples)
+        digest, self._inputs = digest_batch(batch, samples)
         self._line["input"] = digest.text()
         for kind in sorted(digest.opaque):
             self.note(f"batches hold values of type {kind}, of which only the type is digested")

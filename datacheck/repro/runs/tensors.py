@@ -1,4 +1,4 @@
-"""Digests of what a training step holds: batches, weights, gradients, optimiser state, random states.
+"""Digests of what a training step holds: tensors, weights, gradients, optimiser state, random states.
 
 Tensors in main memory are digested where they lie. Those of a device are folded there by integer sums, which have one
 result in any order, and 8 bytes come over.
@@ -7,7 +7,6 @@ result in any order, and 8 bytes come over.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,22 +14,20 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from datacheck.digest import digest64, digests64
+from datacheck.digest import digest64
 from datacheck.registry import require
 
 Array = np.ndarray[Any, Any]
 
-_WIDE = 4096  # bytes of a row; xxh3 of each takes less time then than a sum of words
-_ROWS = 1024  # of more wide rows none is digested: it takes 0.3 us for each
 _PIECE = 1 << 22  # elements that are folded at once: a fold needs 24 bytes of the device for each
 _DEPTH = 32
-_ODD, _STEP, _TURN = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
-_MASK = (1 << 64) - 1
+ODD, STEP = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
+MASK = (1 << 64) - 1
 FOLDED = "f"  # begins the digest of tensors on a device: it says nothing to one made in main memory
 
 
 def _signed(word: int) -> int:
-    return (word & _MASK) - (1 << 64 if word & (1 << 63) else 0)
+    return (word & MASK) - (1 << 64 if word & (1 << 63) else 0)
 
 
 def parts(value: Any, name: str = "", within: tuple[int, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -115,7 +112,7 @@ class Digest:
             self._take(f"{name}\0{type(tensor).__qualname__}\0{shape_of(tensor)}\0".encode())
             self.opaque.add(type(tensor).__qualname__)
         for part, held in found:
-            near = _is_near(held)
+            near = is_near(held)
             self._folded = self._folded or not near
             self._update(f"{name}{part}", str(held.dtype), tuple(held.shape), in_memory(held) if near else folded(held))
 
@@ -196,6 +193,11 @@ def _pieces(tensor: Any) -> list[tuple[str, Any]]:
     return [(".indices", sparse.indices()), (".values", sparse.values())]
 
 
+def is_near(tensor: Any) -> bool:
+    """Tell whether a tensor lies in main memory."""
+    return bool(tensor.device.type == "cpu")
+
+
 def in_memory(tensor: Any) -> Array:
     """Return a tensor of main memory as a C-contiguous array; a copy only where it is not contiguous."""
     try:
@@ -225,7 +227,7 @@ def folded(tensor: Any) -> Any:
     for first in range(0, words.numel(), _PIECE):
         piece = words[first : first + _PIECE].to(torch.int64)
         place = torch.arange(first, first + len(piece), device=words.device)
-        place.mul_(_signed(_STEP)).bitwise_or_(1)
+        place.mul_(_signed(STEP)).bitwise_or_(1)
         total += piece.mul_(place).sum()
     return total
 
@@ -239,110 +241,7 @@ def _fetched(totals: Sequence[Any]) -> Iterator[bytes]:
     """Yield what tensors were folded to, fetched at once: each fetch waits until the device is done."""
     if totals:
         together = require("torch", "torch").stack([one.to(totals[0].device) for one in totals])
-        yield from ((word * _ODD & _MASK).to_bytes(8, "little") for word in together.tolist())
-
-
-# ------------------------------------------------------------------------------------------ a batch
-
-
-def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | None]:
-    """Return the digest of a batch, and a number that stands for its samples whatever their order.
-
-    Args:
-        batch: as `parts`.
-        samples: how many it has; tensors of that length along the first axis have a row for each.
-
-    Returns:
-        The digest; the sum of what stands for each sample modulo 2**64, or None where it would leave out values: those
-        of a tensor or array that has no row for each sample, or lies on a device.
-
-    Notes:
-        Numbers and texts stand beside each sample of their batch, since nothing says whose they are: two sums are
-        equal where the same samples came in another order only if what their batches hold besides is equal, too.
-    """
-    digest, rows, whole = Digest(), None, True
-    besides: list[tuple[str, Any]] = []
-    for place, (name, value) in enumerate(parts(batch)):
-        array = None if samples is None else _in_rows(value, samples)
-        if array is None:
-            digest.add(name, value)
-            if _has_values(value):
-                whole = False
-            else:
-                besides.append((name, value))
-            continue
-        wide = array.nbytes > _WIDE * len(array)
-        each = digests64(array.reshape(len(array), -1)) if wide else _sums(array)
-        digest.add(f"{name} {value.dtype} {tuple(value.shape)}", each if wide else array)
-        turned = each * np.uint64((_TURN * (2 * place + 1)) & _MASK)
-        rows = turned if rows is None else rows ^ turned
-    if rows is None or not whole:
-        return digest, None
-    if besides:
-        other = Digest()
-        for name, value in besides:
-            other.add(name, value)
-        rows = rows ^ np.uint64(int(other.text()[-16:], 16))
-    mixed = (rows ^ (rows >> np.uint64(29))) * np.uint64(_ODD)
-    return digest, int(mixed.sum(dtype=np.uint64))
-
-
-def _in_rows(value: Any, samples: int) -> Array | None:
-    """Return a tensor or array with a row for each sample; None where it has none, or lies on a device."""
-    if hasattr(value, "untyped_storage"):
-        if not shape_of(value) or not _is_plain(value):
-            return None
-        array = in_memory(value.detach())
-    elif isinstance(value, np.ndarray) and value.dtype != object:
-        array = np.ascontiguousarray(value)
-    else:
-        return None
-    if not value.shape or len(array) != samples or not array.nbytes or _many(array):
-        return None
-    return array
-
-
-def _has_values(value: Any) -> bool:
-    """Tell a tensor or array that holds more than one number by itself."""
-    shape = shape_of(value)
-    if isinstance(value, np.ndarray):
-        return bool(shape) and bool(value.nbytes)
-    return hasattr(value, "untyped_storage") and 0 not in shape and (bool(shape) or not _is_plain(value))
-
-
-def _is_plain(tensor: Any) -> bool:
-    """Tell a tensor in main memory whose rows lie there as they are."""
-    of_its_own = any(hasattr(tensor, name) for name in ("to_local", "__tensor_flatten__"))
-    plain = str(tensor.layout) == "torch.strided" and not (tensor.is_nested or tensor.is_quantized or of_its_own)
-    return plain and _is_near(tensor)
-
-
-def _is_near(tensor: Any) -> bool:
-    return bool(tensor.device.type == "cpu")
-
-
-def _many(array: Array) -> bool:
-    return len(array) > _ROWS and array.nbytes > _WIDE * len(array)
-
-
-def _sums(array: Array) -> Array:
-    """Return a number for each row: uint64 (rows); the sum of its words, each times an odd number of its place."""
-    octets = array.reshape(len(array), -1).view(np.uint8)
-    width = octets.shape[1]
-    weights, whole = _weights(-(-width // 8)), width // 8
-    found: Array = octets[:, : 8 * whole].view(np.uint64) @ weights[:whole]
-    if width % 8:
-        last = np.zeros((len(array), 8), np.uint8)
-        last[:, : width % 8] = octets[:, 8 * whole :]
-        found = found + last.view(np.uint64)[:, 0] * weights[whole]
-    return found
-
-
-@functools.cache
-def _weights(count: int) -> Array:
-    words = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_ODD)
-    words = (words ^ (words >> np.uint64(31))) * np.uint64(_STEP)
-    return (words ^ (words >> np.uint64(29))) | np.uint64(1)
+        yield from ((word * ODD & MASK).to_bytes(8, "little") for word in together.tolist())
 
 
 # ------------------------------------------------------------------------------------------ model and optimiser

@@ -17,6 +17,7 @@ from typing import Any
 
 from datacheck import fsops
 from datacheck.repro.runs import tensors
+from datacheck.repro.runs.batch import digest_batch
 from datacheck.repro.trials import flips
 from datacheck.repro.trials.inside import Finder, Observer, run
 
@@ -110,7 +111,7 @@ class Trial(Observer):
         @functools.wraps(give)
         def given(batches: Any) -> Any:
             batch = give(batches)
-            self._inputs.append(tensors.digest_batch(batch)[0].text())
+            self._inputs.append(digest_batch(batch)[0].text())
             return batch
 
         return given
