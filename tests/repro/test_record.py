@@ -680,56 +680,6 @@ def test_ranks_write_into_one_folder_and_agree_on_what_they_share(tmp_path, repo
     assert not diff_runs(path, path)
 
 
-ALONE = """
-import sys, torch
-import datacheck.repro
-sys.modules["datacheck.repro.capture"].capture = lambda data=(): {}
-from contextlib import nullcontext
-from torch import distributed
-from datacheck.repro import Recorder
-distributed.init_process_group("gloo")
-with Recorder(sys.argv[1]) if distributed.get_rank() == 0 else nullcontext() as recorder:
-    for step in range(3):
-        total = torch.tensor(1.0 + distributed.get_rank())
-        distributed.all_reduce(total)
-        if recorder is not None:
-            recorder.step(torch.zeros(2), total)
-distributed.destroy_process_group()
-"""
-
-
-def test_rank_0_may_record_alone(tmp_path, repository):
-    path = run_ranks(ALONE, tmp_path, repository)
-    run = read_run(path)
-    assert [float.fromhex(line["loss"]) for line in run.traces[0].of("step")] == [3.0] * 3
-    assert (run.world, run.missing) == (2, [1])
-
-
-WITHOUT_0 = """
-import sys
-import torch
-from datetime import timedelta
-from torch import distributed
-from datacheck.errors import UsageError
-from datacheck.repro import Recorder
-distributed.init_process_group("gloo", timeout=timedelta(seconds=5))
-store = distributed.distributed_c10d._get_default_store()
-if distributed.get_rank() == 1:
-    try:
-        Recorder(sys.argv[1]).__enter__()
-    except UsageError as error:
-        open(sys.argv[1] + "/said", "w").write(str(error))
-    store.set("done", "1")
-store.wait(["done"], timedelta(seconds=150))
-"""
-
-
-def test_a_rank_that_records_without_rank_0_is_told_so(tmp_path, repository):
-    said = run_ranks(WITHOUT_0, tmp_path, repository).read_text()
-    assert said.startswith("rank 1: no name of the run came from rank 0 (")
-    assert said.endswith("Record on all ranks, on rank 0 alone, or give all the same name=")
-
-
 def test_ranks_without_a_group_need_a_name(tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")

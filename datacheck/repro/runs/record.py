@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import sys
@@ -13,9 +14,9 @@ from typing import Any
 from datacheck.digest import digest64
 from datacheck.errors import StorageError, UsageError
 from datacheck.fsops import make_directory, write_file
+from datacheck.registry import require
 from datacheck.repro.runs import tensors
 from datacheck.repro.runs.batch import digest_batch
-from datacheck.repro.runs.ranks import agreed, place
 from datacheck.repro.runs.read import CONFIG, ENVIRONMENT, VERSION, trace_name
 from datacheck.repro.runs.resolved import resolved
 from datacheck.repro.runs.watch import Array, Order, Watch, as_indices, as_whole, count_unique
@@ -96,17 +97,17 @@ class Recorder:
     # ------------------------------------------------------------------------------------------ begin and end
 
     def __enter__(self) -> Recorder:
-        rank, world = place()
-        self.path = self._folder / agreed(self._name, rank, world)
+        rank, world = _place()
+        self.path = self._folder / _agreed(self._name, world)
         make_directory(self.path, sync=False)
-        trace = self.path / trace_name(rank)
+        place = self.path / trace_name(rank)
         try:
-            self._file = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except FileExistsError:
-            msg = f"{trace}: a run is recorded there already. Give another name, or none."
+            msg = f"{place}: a run is recorded there already. Give another name, or none."
             raise UsageError(msg) from None
         except OSError as error:
-            msg = f"{trace}: {(error.strerror or str(error)).lower()}. Choose another folder for the runs."
+            msg = f"{place}: {(error.strerror or str(error)).lower()}. Choose another folder for the runs."
             raise UsageError(msg) from error
         if rank == 0:
             from datacheck.repro.capture import capture  # noqa: PLC0415  looks at all that is loaded
@@ -332,6 +333,30 @@ class Recorder:
                 f"{self.path}: {(error.strerror or str(error)).lower()}; nothing is recorded from step {self._step} on"
             )
             warnings.warn(said, stacklevel=3)
+
+
+def _place() -> tuple[int, int]:
+    """Return rank and number of ranks."""
+    distributed = require("torch", "torch").distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    rank, world = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    return (int(rank), int(world)) if rank.isdecimal() and world.isdecimal() else (0, 1)
+
+
+def _agreed(name: str | None, world: int) -> str:
+    """Return the name of the run, the same on all ranks."""
+    distributed = require("torch", "torch").distributed
+    if name is not None:
+        return name
+    now = datetime.datetime.now(datetime.UTC)
+    said = [f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"]
+    if world > 1:
+        if not (distributed.is_available() and distributed.is_initialized()):
+            msg = f"{world} ranks and no process group: record behind init_process_group, or give all the same name="
+            raise UsageError(msg)
+        distributed.broadcast_object_list(said, src=0)
+    return said[0]
 
 
 def _samples(batch: Any) -> int | None:
