@@ -111,7 +111,8 @@ def _seeds(facts: Facts) -> Iterator[Row]:
         value = {True: "seeded", False: "not seeded", None: "cannot be told"}[seeded]
         why = f"{words} starts from random bits: weights, order and augmentation are other ones in each run."
         if not facts.seen.get("ran") and not seeded:
-            seeded, value, why = None, "no script was run", f"Whether {words} is seeded shows when a script runs."
+            yield Row(f"seed of {name}", "no script was run", "note", f"Whether {words} is seeded shows when one runs.")
+            continue
         yield facts.row(f"seed of {name}", value, None if seeded is None else not seeded, "fast", why, python=line)
     for place in facts.seen.get("generators", ()):
         yield Row(

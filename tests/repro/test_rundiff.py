@@ -146,6 +146,19 @@ def test_another_random_state_of_torch_is_dropout_and_no_kernel(compare, first):
     assert f"random torch    step {first}" in said
 
 
+def test_a_random_state_is_no_cause_where_the_loss_of_the_step_is_equal(compare):
+    found = compare(change=joined(drawn(0, "torch"), from_step(12, "grads"), from_step(13, "loss", "params")))
+    assert (found.column.name, found.column.step) == ("grads", 12)
+    assert "a kernel or a flag" in found.meaning
+    assert "dropout" not in found.meaning
+
+
+def test_facts_of_a_loader_that_only_one_run_wrote_are_no_difference(compare):
+    found = compare({"lines": [{"kind": "loader", "batch_size": 4}]}, steps=20, end=False)
+    assert not found
+    assert found.code == 2  # B was killed
+
+
 def test_a_random_state_that_parts_later_is_no_cause(compare):
     found = compare(change=joined(from_step(12, "loss", "grads", "params"), drawn(13, "torch")))
     assert found.meaning.endswith("the forward pass gives another result: a kernel or a flag")
@@ -208,6 +221,12 @@ def test_digests_of_a_device_and_of_main_memory_are_not_compared(compare):
 
 
 DEVICE, MEMORY = "f" + "0" * 16, "0" * 16
+
+
+def test_a_column_that_could_not_be_compared_at_any_step_is_not_called_equal(compare):
+    found = compare({"change": {n: {"input": DEVICE} for n in range(30)}}, change={})
+    assert (bool(found), found.code) == (False, 2)
+    assert found.headline.endswith("not compared: input, of which one was made on a device")
 
 
 def test_initial_weights_of_a_device_and_of_main_memory_are_not_compared(compare):

@@ -70,13 +70,15 @@ class RunDiff:
 
     @property
     def lacks(self) -> list[str]:
-        """What was not compared though a run must have had it: ranks without a trace, lines that are damaged."""
+        """What was not compared though a run had it: ranks, lines that are damaged, digests of another kind."""
         known = {rank for run in (self.a, self.b) for rank in (*run.traces, *run.missing)}
         ranks = sorted(known - ({*self.a.traces} & {*self.b.traces}))
         listed = ", ".join(map(str, ranks[:_RANKS])) + ", ..." * (len(ranks) > _RANKS)
         said = [f"rank{'s' if len(ranks) > 1 else ''} {listed}"] if ranks else []
         lost = sum(sum(_holes(self.a, self.b, one).values()) for one in self.partings)
-        return said + [f"{lost:,} step{'s' if lost > 1 else ''} that one of them lacks"] * bool(lost)
+        said += [f"{lost:,} step{'s' if lost > 1 else ''} that one of them lacks"] * bool(lost)
+        other = sorted({name for one in self.partings for name in one.unlike - one.known})
+        return said + [f"{', '.join(other)}, of which one was made on a device"] * bool(other)
 
     @property
     def code(self) -> int:

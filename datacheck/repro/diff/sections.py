@@ -179,7 +179,8 @@ def _config(a: Run, b: Run) -> Section:
     apart = bool(_apart(a, b))
     one, other = _asked(a, apart=apart), _asked(b, apart=apart)
     main = next((name for name in ("config", "command") if name in one and name in other), "")
-    names = [name for name in {**one, **other} if name == main or name not in {"config", "command"}]
+    unsaid = {"config", "command"} - {main} | ({"loader"} if not (a.loaders and b.loaders) else set())
+    names = [name for name in {**one, **other} if name not in unsaid]
     mine, theirs = ({name: side[name] for name in names if name in side} for side in (one, other))
     section = Section("config", list(json_differences(mine, theirs)))
     if not main:

@@ -329,7 +329,8 @@ def _of_arithmetic(parting: Parting, column: Column, *, weights_equal: bool | No
 def _causes(parting: Parting, step: int, *, seen: bool) -> tuple[str, str, str]:
     """Return what may make another result of equal weights: as a list that goes on, as a whole one, and what else."""
     parted = {one.name.removeprefix("random ") for one in parting.columns if one.step <= step}
-    drawn = [name for name in _OF_MODELS if name in parted]
+    loss = parting.equal.get("loss", -1) >= step  # nothing that counts was drawn otherwise then
+    drawn = [name for name in _OF_MODELS if name in parted and not loss]
     sign = f"; random states differ ({', '.join(drawn)}): " if drawn else ": "
     what = [*(() if seen else ("data",)), *(("dropout", "other draws") if drawn else ("a kernel", "a flag"))]
     others = [name for name in _OF_SCRIPTS if name in parted and not drawn]
