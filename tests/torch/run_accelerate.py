@@ -57,6 +57,7 @@ def main(path, folder):
         except UsageError as error:
             said.setdefault("refused", []).append(str(error))
     (folder / f"{folder.name}-{accelerator.process_index}.json").write_text(json.dumps(said))
+    accelerator.end_training()  # else threads of gloo may abort the process when Python ends
 
 
 if __name__ == "__main__":

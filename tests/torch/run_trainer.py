@@ -55,3 +55,4 @@ def main(path, folder):
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[3])
     main(sys.argv[2], Path(sys.argv[3]))
+    torch.distributed.destroy_process_group()  # else threads of gloo may abort the process when Python ends
