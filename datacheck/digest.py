@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +95,8 @@ def digest64(data: Buffer) -> int:
 
 def digests64(parts: Iterable[Buffer]) -> np.ndarray[Any, Any]:
     """Return the `digest64` of each of many pieces, as the rows of a C-contiguous array are: uint64 (pieces)."""
-    count = len(parts) if isinstance(parts, Sized) else -1
-    return np.fromiter(map(xxhash.xxh3_64_intdigest, parts), np.uint64, count)  # half the time of a call for each
+    joined = b"".join(map(xxhash.xxh3_64_digest, parts))  # a third of the time of a call and a number for each
+    return np.frombuffer(joined, ">u8").astype(np.uint64)
 
 
 def digest_array(array: np.ndarray[Any, Any]) -> str:

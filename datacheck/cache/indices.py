@@ -36,6 +36,12 @@ def sample_numbers(indices: Sequence[int] | Array) -> Array:
     return numbers.astype(np.int64, copy=False)
 
 
+def all_below(numbers: Array, limit: int) -> bool:
+    """Tell whether int64 numbers are all in [0, limit)."""
+    inside = numbers.view(np.uint64) < limit  # those below 0 are large ones
+    return b"\0" not in inside.tobytes()  # for a batch, half the time of `all`
+
+
 def runs(start: Array, length: Array, shard: int) -> Array:
     """Return where runs of rows that lie one behind the other in one shard begin: each run is copied at once."""
     new = (start[1:] != start[:-1] + length[:-1]) | (start[1:] % shard == 0)

@@ -16,7 +16,7 @@ import orjson
 
 from datacheck.cache import documents, layout
 from datacheck.cache.damage import Damage, changed
-from datacheck.cache.indices import cut, runs, sample_numbers
+from datacheck.cache.indices import all_below, cut, runs, sample_numbers
 from datacheck.cache.lease import lease
 from datacheck.cache.manifest import read_manifest
 from datacheck.cache.owners import samples_of
@@ -371,7 +371,7 @@ class Cache:
 
     def _numbers(self, indices: Indices) -> Array:
         numbers = sample_numbers(indices)
-        if not (numbers.view(np.uint64) < len(self)).all():  # those below 0 are large ones
+        if not all_below(numbers, len(self)):
             msg = f"{self.path}: samples are 0 to {len(self) - 1}; asked for {numbers.min()} to {numbers.max()}"
             raise IndexError(msg)
         return numbers

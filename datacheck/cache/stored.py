@@ -84,10 +84,10 @@ class StoredArray:
     ) -> None:  # fmt: skip
         self._place, self.path, self._samples_of, self._ragged = place, path, samples_of, ragged
         ours = layout.grid_of(document)
-        self._foreign = ours is None
+        self._foreign, self._always = ours is None, place.verify == "always"
         with place.sound(f"{path}/{layout.ZARR}"):
             self.grid, self.codec = ours or (foreign_grid(document), PLAIN)
-        self.dtype = np.dtype(self.grid.dtype).newbyteorder("<")
+        self.dtype, self._row_bytes = np.dtype(self.grid.dtype).newbyteorder("<"), self.grid.row_bytes
         self.chunks = -(-self.grid.shape[0] // self.grid.chunk)
         if self.chunks > place.size:  # before memory is taken for it
             place.fail(f"{path}/{layout.ZARR}: {self.chunks:,} chunks, more than the cache has bytes")
@@ -223,27 +223,28 @@ class StoredArray:
             CorruptionError: a chunk is not what was written.
         """
         out = self.room(out, (len(indices),))
-        if self._checks and len(indices) and (self._always or not self.seen[indices // self.grid.chunk].all()):
-            self._take_checked(indices, out)
+        chunks = indices // self.grid.chunk if self.grid.chunk > 1 else indices
+        if self._checks and len(indices) and (self._always or self._any_new(chunks)):
+            self._take_checked(indices, chunks, out)
         else:
             self.rows.take(indices, out)
         return out
 
-    def _take_checked(self, indices: Array, out: Array) -> None:
+    def _take_checked(self, indices: Array, chunks: Array, out: Array) -> None:
         """Copy rows some at a time, so that they lie in a near cache when their chunks are digested."""
-        rows, chunk, numbers, found = self.rows, self.grid.chunk, [], []
-        step = max(1, _CHECKED // max(1, self.grid.row_bytes))
-        self._read_ahead(indices // chunk)
+        rows, size, numbers, found = self.rows, self._row_bytes, [], []
+        step = max(1, _CHECKED // max(1, size))
+        self._read_ahead(chunks)
         for first in range(0, len(indices), step):
-            some, to = indices[first : first + step], out[first : first + step]
-            if chunk > 1:
-                numbers.append(self._due(np.unique(some // chunk)))
-                found.append(digests64(map(rows.chunk, numbers[-1].tolist())))
+            some, to, of = (one[first : first + step] for one in (indices, out, chunks))
+            if self.grid.chunk > 1:
+                of = self._due(np.unique(of))
+                found.append(digests64(map(rows.chunk, of.tolist())))
             rows.take(some, to)
-            if chunk == 1:
-                numbers.append(some)
-                found.append(digests64(to.reshape(-1).view(np.uint8).reshape(len(to), self.grid.row_bytes)))
-        self._compare(np.concatenate(numbers), np.concatenate(found))
+            if self.grid.chunk == 1:
+                found.append(digests64(to.reshape(-1).view(np.uint8).reshape(len(to), size)))
+            numbers.append(of)
+        self._compare(numbers, found)
 
     def spans(self, starts: Array, lengths: Array, out: Array, at: Array) -> None:
         """Copy rows [starts[i], starts[i] + lengths[i]) to out[at[i]:], for every i.
@@ -285,7 +286,7 @@ class StoredArray:
                 parts = ((zero + n * size, n) for n in numbers[-1].tolist())
                 found.append(digests64([copied[at : at + size] if n in whole else rows.chunk(n) for at, n in parts]))
                 low, last = high, max(last, end)
-        self._compare(np.concatenate(numbers), np.concatenate(found))
+        self._compare(numbers, found)
 
     def view(self, start: int, stop: int) -> Array:
         """Return rows [start, stop) read-only: where they lie in a map, else a copy.
@@ -338,7 +339,11 @@ class StoredArray:
     def _check(self, chunks: Array) -> None:
         due = np.sort(self._due(chunks), kind="stable")
         due = due[np.diff(due, prepend=-1) > 0]  # as np.unique, which imports numpy.ma: 10 ms of opening a cache
-        self._compare(due, digests64(map(self.rows.chunk, due.tolist())))
+        self._compare([due], [digests64(map(self.rows.chunk, due.tolist()))])
+
+    def _any_new(self, chunks: Array) -> bool:
+        """Tell whether some inner chunks have not been checked."""
+        return b"\0" in self.seen[chunks].tobytes()  # for a batch, a third of the time of `all`
 
     def _due(self, chunks: Array) -> Array:
         """Return which of some inner chunks are to be checked."""
@@ -346,20 +351,17 @@ class StoredArray:
 
     def _read_ahead(self, chunks: Array) -> None:
         """Have those of some inner chunks read ahead that nobody has read yet."""
-        if isinstance(self.rows, MappedRows) and (new := chunks[self.seen[chunks] == 0]).size > 1:
-            self.rows.will_need(np.unique(new))
+        if isinstance(self.rows, MappedRows) and len(chunks) > 1 and self._any_new(chunks):
+            self.rows.will_need(np.unique(chunks[self.seen[chunks] == 0]))
 
-    def _compare(self, numbers: Array, found: Array) -> None:
+    def _compare(self, chunks: list[Array], digests: list[Array]) -> None:
         """Fail where inner chunks have other digests than they should have."""
-        wrong = np.flatnonzero(found != self.expected[numbers])
+        numbers, found = (some[0] if len(some) == 1 else np.concatenate(some) for some in (chunks, digests))
+        (wrong,) = (found != self.expected[numbers]).nonzero()
         if wrong.size:
             i = wrong[numbers[wrong].argmin()]  # the first one is named
             self._place.fail(str(self.blame(int(numbers[i]), int(found[i]))))
         self.seen[numbers] = 1
-
-    @cached_property
-    def _always(self) -> bool:
-        return self._place.verify == "always"
 
     @cached_property
     def _checks(self) -> bool:

@@ -19,12 +19,22 @@ _LEAST = 1 << 18  # bytes; below, malloc has them at hand
 _ROOM = 1.125  # ragged batches differ: the next is a little larger
 
 
+class _Memory:
+    """Bytes, and where they lie: NumPy takes a while to say it."""
+
+    __slots__ = ("interface", "of", "size")
+
+    def __init__(self, size: int) -> None:
+        self.of, self.size = empty([size], np.uint8), size
+        self.interface = self.of.__array_interface__
+
+
 class _Lent:
     """Bytes that go home when nothing looks at them any more."""
 
-    def __init__(self, memory: Array, home: deque[Array]) -> None:
+    def __init__(self, memory: _Memory, home: deque[_Memory]) -> None:
         self._memory, self._home = memory, home
-        self.__array_interface__ = memory.__array_interface__
+        self.__array_interface__ = memory.interface
 
     def __del__(self) -> None:
         self._home.append(self._memory)  # pushes the oldest out
@@ -43,22 +53,24 @@ class Buffers:
 
     def __init__(self, spare: int = 1) -> None:
         self._spare = spare
-        self._free: dict[str, deque[Array]] = {}
+        self._free: dict[str, deque[_Memory]] = {}
 
     def empty(self, name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
         """Return a contiguous tensor of that NumPy dtype that holds anything."""
         wanted = prod(shape) * np.dtype(dtype).itemsize
         if wanted < _LEAST:
             return torch.from_numpy(np.empty(shape, dtype))
-        home = self._free.setdefault(name, deque(maxlen=self._spare))
+        home = self._free.get(name)
+        if home is None:
+            home = self._free.setdefault(name, deque(maxlen=self._spare))
         memory = _taken(home, wanted)
         if memory is None:
-            memory = empty([int(wanted * _ROOM)], np.uint8)
+            memory = _Memory(int(wanted * _ROOM))
         lent: Array = np.asarray(_Lent(memory, home))
-        return torch.from_numpy(lent[:wanted].view(dtype).reshape(shape))
+        return torch.from_numpy(np.ndarray(shape, dtype, lent))
 
 
-def _taken(home: deque[Array], wanted: int) -> Array | None:
+def _taken(home: deque[_Memory], wanted: int) -> _Memory | None:
     """Return spare memory that fits: one sample must not hold the memory of a batch."""
     try:
         memory = home.pop()

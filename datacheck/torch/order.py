@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import xxhash
 
-from datacheck.cache.indices import sample_numbers
+from datacheck.cache.indices import all_below, sample_numbers
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import UsageError
 
@@ -80,8 +80,10 @@ def items_of(indices: Any, epoch: int, length: int) -> tuple[Array, Array]:
         TypeError: they are no whole numbers.
     """
     numbers = sample_numbers(indices)
-    if (numbers.view(np.uint64) < length).all():  # plain ones, none from the end
-        return np.full(len(numbers), epoch, np.int64), numbers
+    if all_below(numbers, length):  # plain ones, none from the end
+        epochs = np.empty(len(numbers), np.int64)
+        epochs.fill(epoch)
+        return epochs, numbers
     epochs, items = unpack(numbers, epoch)
     wrong = np.flatnonzero((items < -length) | (items >= length))
     if wrong.size:
