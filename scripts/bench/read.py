@@ -1,6 +1,6 @@
 """Random batches of 64 from caches and from the stores of others, against the limit: copies out of a memory map.
 
-    python scripts/bench/read.py [WORKLOAD ...] [--scale 1] [--rounds 5] [--seconds 0.5] [--cold 2] [--folder DIR]
+    python scripts/bench/read.py [WORKLOAD ...] [--scale 1] [--rounds 30] [--seconds 0.1] [--cold 2] [--folder DIR]
                                  [--peers PYTHON[:NAME,...] ...] [--need 0.6]
 
 clouds     float32 [4096, 6], 98 KB each
@@ -12,7 +12,7 @@ Files are built into caches as anybody's are. All ways take turns and are given 
 a batch are compared once with those of the flat files. First with the data in the page cache, each for `--seconds` of
 `--rounds` rounds, after a round of all batches that does not count; then `--cold` times a few batches from files that
 were dropped from it, with the time that opening takes, and what share of the bytes disks have read. Medians, and the
-best: other work on the machine slows single rounds.
+best. Rounds are short and many: other work on a machine slows it for seconds, which so meets all ways alike.
 
 peers      see readers.py; --peers names a Python and which it has (datasets, arrowdatasets, webdataset, zarr,
            streaming, litdata, lance, arrayrecord, tensorstore, robomimic). Each runs in a process of its own. None but
@@ -208,8 +208,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {', '.join(WORKLOADS)}; all")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of samples")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each way in a round, in the page cache")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--seconds", type=float, default=0.1, help="of each way in a round, in the page cache")
     parser.add_argument("--cold", type=int, default=2, help="rounds with the cache dropped")
     parser.add_argument("--folder", help="where to write the data; removed afterwards")
     parser.add_argument("--peers", nargs="+", default=[], metavar="PYTHON[:NAME,...]")
