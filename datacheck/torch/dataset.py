@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from datacheck.torch.buffers import Buffers, Memory
 from datacheck.torch.collate import Batch, Column, Ragged, Row, Views, collate_rows
 from datacheck.torch.epoch import SharedEpoch
 from datacheck.torch.order import MAX_SEED, items_of, whole_number
+from datacheck.torch.parts import in_parts, threads_here
 from datacheck.torch.resample import Attempts, Items, Policy, takes_random
 from datacheck.torch.sampler import Sampler
 
@@ -186,10 +187,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             BudgetExceededError: the transform refused too many samples.
         """
         if self._transform is None:
-            return self.gather(indices, self._buffers.empty)
+            return self._gather(self._served(*self._checked(indices)), self._buffers.empty, threads_here())
         epochs, items = self._checked(indices)
         served = self._served(epochs, items)
-        batch = self._gather(served, self._buffers.empty)
+        batch = self._gather(served, self._buffers.empty, threads_here())
 
         def make(place: int, candidate: int, attempt: int) -> Any:
             row = batch[place] if attempt == 0 else self._gather(np.array([candidate]), self._buffers.empty)[0]
@@ -280,7 +281,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             raise UsageError(msg)
         return items
 
-    def _gather(self, items: Array, memory: Memory) -> Batch:
+    def _gather(self, items: Array, memory: Memory, threads: int = 1) -> Batch:
         samples, cache, windows = self._items.samples(items), self.cache, self.windows
         columns: dict[str, Column] = {}
         for name in self.fields:
@@ -291,27 +292,39 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
                 columns[name] = Views([cache.view(name, i) for i in samples.tolist()], spec.dim is not None)
             elif spec.dim is None:
                 columns[name] = out = memory(name, (len(items), *spec.item), spec.dtype)
-                cache.gather(name, samples, out.numpy())
+                in_parts(partial(self._fixed, name, samples, out.numpy()), len(items), out.nbytes, threads)
             elif windows is not None and spec.dim == windows.dim:
-                columns |= self._window(name, windows, items, memory)
+                columns |= self._window(name, windows, items, memory, threads)
             else:
                 ends = np.cumsum(cache.lengths(spec.dim, samples)).tolist()
                 out = memory(name, (ends[-1] if ends else 0, *spec.item), spec.dtype)
-                cache.gather_ragged(name, samples, out.numpy())
+                in_parts(partial(self._ragged, name, samples, [0, *ends], out.numpy()), len(items), out.nbytes, threads)
                 columns[name] = Ragged(out, ends)
             present = cache.present(name, samples) if spec.optional else None
             if present is not None:
                 columns[f"{name}_is_present"] = torch.from_numpy(present)
         return Batch(columns, len(items))
 
-    def _window(self, name: str, windows: Windows, items: Array, memory: Memory) -> dict[str, Column]:
+    def _fixed(self, name: str, samples: Array, out: Array, first: int, stop: int) -> None:
+        self.cache.gather(name, samples[first:stop], out[first:stop])
+
+    def _ragged(self, name: str, samples: Array, starts: list[int], out: Array, first: int, stop: int) -> None:
+        self.cache.gather_ragged(name, samples[first:stop], out[starts[first] : starts[stop]])
+
+    def _window(self, name: str, windows: Windows, items: Array, memory: Memory, threads: int) -> dict[str, Column]:
         """Return the steps of a field, and which of them are not the episode's; one step has no axis of time."""
         at, size = self._items.steps(items)
         offsets = windows.offsets(name)
         asked = np.zeros(1, np.int64) if offsets is None else offsets
         spec, samples = self.cache.fields[name], self._items.samples(items)
         out = memory(name, (len(items), len(asked), *spec.item), spec.dtype)
-        self.cache.gather_steps(name, samples, at, asked, windows.fill, out.numpy())
+        whole = out.numpy()
+
+        def copy(first: int, stop: int) -> None:
+            part = slice(first, stop)
+            self.cache.gather_steps(name, samples[part], at[part], asked, windows.fill, whole[part])
+
+        in_parts(copy, len(items), out.nbytes, threads)
         if offsets is None:
             return {name: out[:, 0]}
         steps = at[:, None] + offsets
