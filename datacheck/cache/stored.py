@@ -197,7 +197,7 @@ class StoredArray:
         raw = self._place.read(path)
         if len(raw) < self.chunks * 8:
             self._place.fail(f"{path}: too short for {self.chunks} digests")
-        return np.frombuffer(raw, dtype="<u8", count=self.chunks)
+        return np.frombuffer(raw, dtype="<u8", count=self.chunks).astype(np.uint64, copy=False)
 
     def room(self, out: Array | None, shape: tuple[int, ...]) -> Array:
         """Return where so many rows go: `out`, or new memory where it is None.
@@ -351,8 +351,8 @@ class StoredArray:
 
     def _read_ahead(self, chunks: Array) -> None:
         """Have those of some inner chunks read ahead that nobody has read yet."""
-        if isinstance(self.rows, MappedRows) and len(chunks) > 1 and self._any_new(chunks):
-            self.rows.will_need(np.unique(chunks[self.seen[chunks] == 0]))
+        if isinstance(self.rows, MappedRows) and (new := chunks[self.seen[chunks] == 0]).size > 1:
+            self.rows.will_need(np.unique(new))
 
     def _compare(self, chunks: list[Array], digests: list[Array]) -> None:
         """Fail where inner chunks have other digests than they should have."""

@@ -60,9 +60,7 @@ class Buffers:
         wanted = prod(shape) * np.dtype(dtype).itemsize
         if wanted < _LEAST:
             return torch.from_numpy(np.empty(shape, dtype))
-        home = self._free.get(name)
-        if home is None:
-            home = self._free.setdefault(name, deque(maxlen=self._spare))
+        home = self._free.setdefault(name, deque(maxlen=self._spare))
         memory = _taken(home, wanted)
         if memory is None:
             memory = _Memory(int(wanted * _ROOM))

@@ -29,7 +29,7 @@ from datacheck.torch.sampler import Sampler
 
 Array = np.ndarray[Any, Any]
 
-_OF_A_PROCESS = {"cache", "windows", "_items", "_attempts", "_buffers"}  # made anew where a dataset arrives
+_OF_A_PROCESS = {"cache", "windows", "_by_rows", "_items", "_attempts", "_buffers"}  # made anew where a dataset arrives
 
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped here
@@ -187,10 +187,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             BudgetExceededError: the transform refused too many samples.
         """
         if self._transform is None:
-            return self._gather(self._served(*self._checked(indices)), self._buffers.empty, threads_here())
+            return self._gather(self._served(*self._checked(indices)), self._buffers.empty, self._threads())
         epochs, items = self._checked(indices)
         served = self._served(epochs, items)
-        batch = self._gather(served, self._buffers.empty, threads_here())
+        batch = self._gather(served, self._buffers.empty, self._threads())
 
         def make(place: int, candidate: int, attempt: int) -> Any:
             row = batch[place] if attempt == 0 else self._gather(np.array([candidate]), self._buffers.empty)[0]
@@ -280,6 +280,14 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             msg = f"{self._path}: item {item}, {key}, is invalid ({codes}). Use on_invalid='resample' or 'skip'."
             raise UsageError(msg)
         return items
+
+    def _threads(self) -> int:
+        return threads_here() if self._by_rows else 1
+
+    @cached_property
+    def _by_rows(self) -> bool:
+        """Whether rows are copied as they lie, and no chunk is decoded or fetched whole: of two parts, by each."""
+        return isinstance(self.cache.path, Path) and self.cache.compression in {"none", ""}
 
     def _gather(self, items: Array, memory: Memory, threads: int = 1) -> Batch:
         samples, cache, windows = self._items.samples(items), self.cache, self.windows

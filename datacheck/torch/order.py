@@ -81,9 +81,7 @@ def items_of(indices: Any, epoch: int, length: int) -> tuple[Array, Array]:
     """
     numbers = sample_numbers(indices)
     if all_below(numbers, length):  # plain ones, none from the end
-        epochs = np.empty(len(numbers), np.int64)
-        epochs.fill(epoch)
-        return epochs, numbers
+        return np.full(len(numbers), epoch, np.int64), numbers
     epochs, items = unpack(numbers, epoch)
     wrong = np.flatnonzero((items < -length) | (items >= length))
     if wrong.size:

@@ -1,25 +1,28 @@
-"""A large batch is copied by several threads, each a part of it: one alone does not fill the bus of memory."""
+"""A large field of a batch is copied by several threads, each a part: one alone does not fill the bus of memory."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 
 import torch
 
-_PART = 1 << 24  # bytes; of less, starting a thread takes longer than it saves
+from datacheck.cpus import usable_cpus
 
-Copy = Callable[[int, int], object]
+_PART = 1 << 24  # bytes; of less, starting a thread takes longer than it saves
+_MOST = 8  # threads; more copy no faster
 
 
 def threads_here() -> int:
-    """Return how many threads may copy: those of PyTorch; 1 in a worker, and where the caller is a thread itself."""
-    return torch.get_num_threads() if threading.current_thread() is threading.main_thread() else 1
+    """Return how many threads may copy; 1 in a worker of PyTorch, and where the caller is a thread itself."""
+    if threading.current_thread() is not threading.main_thread():
+        return 1
+    allowed: int = torch.get_num_threads()
+    return min(_MOST, allowed, usable_cpus())
 
 
-def in_parts(copy: Copy, count: int, size: int, threads: int) -> None:
+def in_parts(copy: Callable[[int, int], object], count: int, size: int, threads: int) -> None:
     """Call ``copy(first, stop)`` until each of `count` samples is copied.
 
     Args:
@@ -30,6 +33,9 @@ def in_parts(copy: Copy, count: int, size: int, threads: int) -> None:
 
     Raises:
         Exception: that of the first part that failed; all parts have ended then, and no thread is left.
+
+    Notes:
+        Of two damaged samples that one is named which a part comes upon first: that depends on the number of threads.
     """
     parts = min(threads, count, size // _PART)
     if parts < 2:
@@ -37,7 +43,11 @@ def in_parts(copy: Copy, count: int, size: int, threads: int) -> None:
         return
     ends = [count * i // parts for i in range(parts + 1)]
     with ThreadPoolExecutor(parts - 1) as pool:
-        rest = [pool.submit(copy, first, stop) for first, stop in pairwise(ends[1:])]
+        try:
+            rest = pool.map(copy, ends[1:-1], ends[2:])
+        except RuntimeError:  # the system, or an interpreter that ends, grants no thread
+            copy(0, count)
+            return
         copy(0, ends[1])
-    for one in rest:
-        one.result()
+    for _ in rest:  # raises what a part did
+        pass

@@ -16,7 +16,9 @@ best. Rounds are short and many: other work on a machine slows it for seconds, w
 
 peers      see readers.py; --peers names a Python and which it has (datasets, arrowdatasets, webdataset, zarr,
            streaming, litdata, lance, arrayrecord, tensorstore, robomimic). Each runs in a process of its own. None but
-           ArrayRecord checks what it reads. WebDataset cannot be asked for samples: it serves others, shuffled.
+           ArrayRecord checks what it reads. TensorStore copies by threads, and so does ours where a field of a batch
+           is large (windows, ragged); the limit is one thread. WebDataset cannot be asked for samples: it serves
+           others, shuffled.
 
 Ends with 1 where the plain DataLoader stays below `--need` of the limit for clouds, or where a peer is faster in the
 page cache than `__getitems__` as it is by default. Peers that are faster than `CachedLoader` are named beside them.

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from datacheck.cache.chunks import ChunkRows
+from datacheck.cache.codec import Codec
 from datacheck.errors import CorruptionError
 from datacheck.sample import ArraySpec
 from datacheck.torch import CachedDataset, CachedLoader, Windows, collate_ragged, parts
@@ -92,6 +94,36 @@ def test_damage_in_any_part_is_the_error_of_the_batch(path, used, sample):
     with pytest.raises(CorruptionError, match=rf"fields/few/c\.{sample // 2}"):
         CachedDataset(path, fields=["few"]).__getitems__(list(range(9)))
     assert set(threading.enumerate()) == before
+
+
+def test_of_two_damaged_samples_the_first_part_names_its_own(path, used):
+    for sample in (8, 1):
+        (file,) = (path / "fields/few").glob(f"c.{sample // 2}")
+        raw = bytearray(file.read_bytes())
+        raw[sample % 2 * 8] ^= 1
+        file.write_bytes(raw)
+    with pytest.raises(CorruptionError, match=r"sample/00000[89]|c\.4"):  # 8 is asked for first
+        CachedDataset(path, fields=["few"]).__getitems__([8, 7, 6, 5, 4, 3, 2, 1, 0])
+
+
+def test_where_no_thread_can_be_had_one_copies_all(path, used, monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    batch = CachedDataset(path, fields=["cloud"]).__getitems__(ORDER)
+    np.testing.assert_array_equal([row["cloud"] for row in batch], [samples()[i]["cloud"] for i in ORDER])
+    assert [span[:2] for span in used] == [(0, 11)]
+
+
+def test_a_chunk_that_is_decoded_is_decoded_once_for_a_batch(tmp_path, used, monkeypatch):
+    path = make_cache(tmp_path, SPECS, samples(), k=9, codec=Codec("zstd", 3))
+    decoded, real = [], ChunkRows._decoded
+    monkeypatch.setattr(ChunkRows, "_decoded", lambda rows, stored: decoded.append(1) or real(rows, stored))
+    data = CachedDataset(path, fields=["few"])
+    decoded.clear()  # of the tables
+    assert [row["few"].item() for row in data.__getitems__(ORDER)] == ORDER
+    assert len(decoded) == 1  # all nine samples lie in it
 
 
 class Threads(Dataset):
