@@ -12,7 +12,7 @@ from typing import Any
 
 from datacheck.digest import digest_bytes, digest_file
 from datacheck.repro.environment.names import free_name
-from datacheck.repro.environment.packages import Installed
+from datacheck.repro.environment.packages import Installed, real_path
 
 _OURS = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
 _SECONDS = 20.0
@@ -31,7 +31,7 @@ def code(found: Installed) -> dict[str, str]:
     said: dict[str, str] = {}
     seen: set[str] = set()
     for name, file in _sources():
-        real = os.path.realpath(file)
+        real = real_path(file)
         if real in seen:
             continue
         seen.add(real)
@@ -53,9 +53,9 @@ def _sources() -> Iterator[tuple[str, str]]:
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not (file.endswith(".py") or name == "__main__"):
             continue  # a script may be called anything
-        if os.path.realpath(file).startswith(_OURS):
+        if real_path(file).startswith(_OURS):
             continue
-        if Path(file).is_absolute() or Path(file).is_file():  # PyTorch gives some of its objects a file that is none
+        if file.startswith(os.sep) or Path(file).is_file():  # PyTorch gives some of its objects a file that is none
             yield name, file
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -16,7 +17,7 @@ from typing import Any
 from datacheck.cpus import usable_cpus
 from datacheck.digest import Digester
 from datacheck.repro.environment.names import free_name
-from datacheck.repro.environment.packages import Installed, Owner
+from datacheck.repro.environment.packages import Installed, Owner, real_path
 
 _LIBRARY = re.compile(r"\.(so|dylib)(\.[0-9][0-9.]*)?( \(deleted\))?$")
 _SYSTEM = ("/usr/lib", "/lib", "/usr/local/cuda", "/usr/local/nvidia", "/opt/rocm")
@@ -38,7 +39,7 @@ def native(found: Installed, maps: str = "/proc/self/maps") -> dict[str, Any]:
         is what RECORD says, None where no RECORD lists it. A file that was replaced after it was loaded has `missing`.
     """
     paths = mapped(maps)
-    modules = {os.path.realpath(file): name for name, file in _extensions()}
+    modules = {real_path(file): name for name, file in _extensions()}
     alive = [path for path in paths if not path.endswith(_GONE)]
     with ThreadPoolExecutor(min(8, usable_cpus())) as pool:  # digests release the lock
         read = dict(zip(alive, pool.map(lambda path: _read(path, found.owner(path)), alive), strict=True))
@@ -65,13 +66,19 @@ def owner_of(path: str, found: Installed) -> str | None:
         return owner.package
     if any(f"/{part}/" in path for part in ("site-packages", "dist-packages")):
         return None
-    prefixes = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
-    base = os.path.realpath(sys.base_prefix)
-    if path.startswith(tuple(f"{prefix}{os.sep}" for prefix in prefixes)):
-        return "interpreter"
-    if base not in {"/usr", "/usr/local", "/"} and path.startswith(f"{base}/lib/"):
+    if path.startswith(_interpreter()):
         return "interpreter"
     return "system" if path.startswith(_SYSTEM) else None
+
+
+@functools.cache
+def _interpreter() -> tuple[str, ...]:
+    """Return the folders of the interpreter, with a separator behind each."""
+    found = {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")}
+    base = os.path.realpath(sys.base_prefix)
+    if base not in {"/usr", "/usr/local", "/"}:  # elsewhere the libraries there are its own
+        found.add(f"{base}/lib")
+    return tuple(f"{folder}{os.sep}" for folder in found)
 
 
 def _extensions() -> Iterable[tuple[str, str]]:

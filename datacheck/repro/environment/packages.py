@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import os
 import re
@@ -70,25 +71,57 @@ class Installed:
 
 
 def installed() -> Installed:
-    """Read what is installed, in the order of `sys.path`."""
-    found, seen = Installed(), set()
-    for folder in sys.path:
-        real = os.path.realpath(folder or ".")
-        if real in seen or not Path(real).is_dir():
-            continue
-        seen.add(real)
-        for place in _metadata(Path(real)):
-            try:
-                found.add(place)
-            except (OSError, ValueError, csv.Error) as error:
-                found.packages.setdefault(place.name, {"version": "", "record": None, "unreadable": str(error)})
+    """Read what is installed, in the order of `sys.path`; what is as it was at the last call is not read again."""
+    read = _read(tuple((place, _stamp(place)) for place in _places()))
+    found = Installed({name: dict(said) for name, said in read.packages.items()}, read._files)  # noqa: SLF001
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        owner = found.owner(os.path.realpath(file)) if isinstance(file, str) else None
+        owner = found.owner(real_path(file)) if isinstance(file, str) else None
         if owner is not None:
             found.packages[owner.package]["loaded"] = True
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _read(places: tuple[tuple[Path, Any], ...]) -> Installed:
+    found = Installed()
+    for place, _ in places:
+        try:
+            found.add(place)
+        except (OSError, ValueError, csv.Error) as error:
+            found.packages.setdefault(place.name, {"version": "", "record": None, "unreadable": str(error)})
     found.packages = dict(sorted(found.packages.items()))
     return found
+
+
+def _stamp(place: Path) -> tuple[tuple[int, int, int] | None, ...]:
+    """Return what of the files that are read of a package changes when they do."""
+    found: list[tuple[int, int, int] | None] = []
+    for name in ("RECORD", "direct_url.json", "METADATA", "PKG-INFO"):
+        try:
+            status = (place / name).stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
+    return tuple(found)
+
+
+def real_path(file: str) -> str:
+    """Return the path without links of the file of a module: of an absolute one, where it was when first asked for."""
+    return _known_path(file) if file.startswith(os.sep) else os.path.realpath(file)
+
+
+_known_path = functools.cache(os.path.realpath)  # a process has thousands, and each step of one asks the system
+
+
+def _places() -> Iterator[Path]:
+    seen = set()
+    for folder in sys.path:
+        real = os.path.realpath(folder or ".")
+        if real not in seen and Path(real).is_dir():
+            seen.add(real)
+            yield from _metadata(Path(real))
 
 
 def _metadata(folder: Path) -> Iterator[Path]:
