@@ -25,6 +25,7 @@ _OTHERS = (
     "batches have another number of samples than the sampler gave out for them: their indices are not written, and "
     "where batches were left out those of others are wrong"
 )
+_LINE = json.JSONEncoder(separators=(",", ":"))
 
 
 class Recorder:
@@ -322,7 +323,7 @@ class Recorder:
     def _write(self, line: Mapping[str, Any]) -> None:
         if self._file is None:
             return
-        left = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        left = _LINE.encode(line).encode() + b"\n"
         try:
             while left:
                 left = left[os.write(self._file, left) :]

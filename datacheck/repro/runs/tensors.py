@@ -7,6 +7,7 @@ result in any order, and 8 bytes come over.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -165,6 +166,9 @@ def _strided(tensor: Any) -> Iterator[tuple[str, Any]]:
     Raises:
         NotImplementedError, TypeError, RuntimeError, ValueError, AttributeError: it has no values, or none can be had.
     """
+    if _is_simple(tensor):
+        yield "", tensor.detach()
+        return
     tensor = tensor.detach()
     if hasattr(tensor, "to_local"):  # a part of a tensor that several ranks have
         tensor = tensor.to_local()
@@ -176,6 +180,19 @@ def _strided(tensor: Any) -> Iterator[tuple[str, Any]]:
             yield part, held
         else:
             yield from ((part + more, plain) for more, plain in _strided(held))
+
+
+def _is_simple(tensor: Any) -> bool:
+    """Tell the tensor that nearly all are: a tenth of the time of looking for what others are made of."""
+    torch = _torch()
+    if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
+        return False
+    return tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta)
+
+
+@functools.cache
+def _torch() -> Any:
+    return require("torch", "torch")
 
 
 def _pieces(tensor: Any) -> list[tuple[str, Any]]:
@@ -287,13 +304,20 @@ def digest_state(optimizer: Any) -> str:
 
 def norm(tensors: Sequence[Any]) -> float:
     """Return the 2-norm of tensors together, as `torch.nn.utils.clip_grad_norm_` computes it."""
-    torch = require("torch", "torch")
-    plain = [held for tensor in tensors for part, held in _strided(tensor) if not part.endswith(_NOT_SUMMED)]
-    plain = [held.float() if "float8" in str(held.dtype) else held for held in plain]  # which no norm takes
+    torch, plain = _torch(), []
+    for tensor in tensors:
+        if _is_simple(tensor):
+            plain.append(tensor)
+        else:
+            plain += [held for part, held in _strided(tensor) if not part.endswith(_NOT_SUMMED)]
+    plain = [held.float() if held.element_size() == 1 else held for held in plain]  # float8, which no norm takes
     if not plain:
         return 0.0
-    each = torch._foreach_norm(plain)  # noqa: SLF001  that function takes twice as long in main memory
-    return float(torch.linalg.vector_norm(torch.stack([one.to(each[0].device) for one in each])))
+    with torch.no_grad():
+        each = torch._foreach_norm(plain)  # noqa: SLF001  that function takes twice as long in main memory
+        if len({one.device for one in each}) > 1:
+            each = [one.to(each[0].device) for one in each]
+        return float(torch.linalg.vector_norm(torch.stack(each)))
 
 
 def random_states() -> dict[str, str]:
