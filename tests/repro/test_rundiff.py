@@ -799,9 +799,24 @@ def test_runs_of_unequal_length_are_held_together_where_all_have_come(tmp_path):
     assert (final["loss"].low, final["loss"].high, final["loss"].value) == (20.0, 20.0, 20.0)  # of step 19
     assert not found.outside
     assert found.warnings["all"] == [
-        "val loss: 3 evaluations in A, 2 in B; taken after 2",
-        "loss: 30 steps in A, 20 in B; taken after 20",
+        "val loss: 3 evaluations in A, 2 in B; the last that all have is of step 10",
+        "loss: 30 steps in A, 20 in B; the last that all have is of step 19",
     ]
+
+
+def test_a_run_that_goes_on_is_held_against_the_repeats_at_its_own_steps(tmp_path):
+    def run(name, *evaluations, first=0):
+        lines = [evaluation(step, loss=loss) for step, loss in evaluations]
+        return make_run(tmp_path / name, lines=lines, first=first)
+
+    whole = [(0, 9.0), (10, 5.0), (20, 1.0)]
+    runs = [run(f"{i}", *((step, loss + i / 10) for step, loss in whole)) for i in range(3)]
+    found = noise_floor(runs, run("b", (10, 5.1), (20, 1.3), first=10))
+    assert [(one.at, one.low, one.high, one.value) for one in found.each] == [(0, 5.0, 5.2, 5.1), (1, 1.0, 1.2, 1.3)]
+    assert [one.name for one in found.outside] == ["val loss"]
+    found = noise_floor(runs, run("later", (25, 1.0), first=10))
+    assert "val loss" not in {one.name for one in found.final}
+    assert "val loss: 3 evaluations in A, 1 in B; all have none of one step" in found.warnings["all"]
 
 
 def test_repeats_that_are_not_finite_say_nothing(tmp_path):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from datacheck.repro.diff.steps import plain
@@ -30,6 +30,16 @@ def evaluations(run: Run) -> dict[tuple[int, str], list[Line]]:
             name = line.get("name")
             found[rank, name if isinstance(name, str) else "?"].append(line | {"values": values})
     return dict(found)
+
+
+def by_step(lines: Iterable[Line]) -> dict[tuple[int, int], Line]:
+    """Return lines by step, and by their number at that step: a run that goes on has not the first ones."""
+    times: Counter[int] = Counter()
+    found = {}
+    for line in lines:
+        found[line["step"], times[line["step"]]] = line
+        times[line["step"]] += 1
+    return found
 
 
 def number(said: Any) -> float | None:

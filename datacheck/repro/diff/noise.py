@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from datacheck.repro.diff.doubts import evaluations, number, warnings_of
+from datacheck.repro.diff.doubts import by_step, evaluations, number, warnings_of
 from datacheck.repro.diff.sections import json_differences, of_start
 from datacheck.repro.runs.read import Run, read_run
 
 LEAST = 3  # repeats
+Series: TypeAlias = dict[tuple[int, int], float]  # by step, and by the number at that step
 _SAME = {"config", "code", "packages", "native", "hardware", "flags", "data"}
 
 
@@ -23,7 +24,7 @@ class Spread:
 
     Args:
         name: of the metric ("val loss").
-        at: which evaluation, from 0; None: the last one that all have, or the last step that all have.
+        at: which evaluation of B, from 0; None: of the last step that all have.
         low, high: its range over the repeats; NaN where one of them is not finite.
         value: in B.
         repeats: how many have it.
@@ -146,25 +147,30 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
     final, each = [], []
     for name, values in _series(other).items():
         have = [found[name] for found in series if found.get(name)]
-        if not have or not values:
+        if not have:
             continue
-        least = min(len(values), *map(len, have))
-        final.append(_of(name, None, [one[least - 1] for one in have], values[least - 1]))
-        said += _unequal(name, [len(one) for one in have], len(values), len(runs))
-        if name != "loss":
-            each += [_of(name, at, [one[at] for one in have], values[at]) for at in range(least)]
+        said += _unequal(name, have, values, len(runs))
+        spreads = [
+            _of(name, at, [one[place] for one in have], value)
+            for at, (place, value) in enumerate(values.items())
+            if all(place in one for one in have)
+        ]
+        if spreads:
+            final.append(replace(spreads[-1], at=None))
+            each += spreads if name != "loss" else []
     return Noise(runs, other, final, each, warnings | ({"all": said} if said else {}))
 
 
-def _unequal(name: str, counts: Sequence[int], b: int, runs: int) -> Iterator[str]:
-    """Yield in what the repeats that have a metric are not alike."""
-    low, high = min(counts), max(counts)
-    if min(low, b) < max(high, b):
+def _unequal(name: str, have: Sequence[Series], b: Series, runs: int) -> Iterator[str]:
+    """Yield in what the repeats that have a metric, and B, are not alike."""
+    counts, common = [len(one) for one in have], {*b}.intersection(*have)
+    if any({*one} != {*b} for one in have):
         what = "steps" if name == "loss" else "evaluations"
-        in_a = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        yield f"{name}: {in_a} {what} in A, {b:,} in B; taken after {min(low, b):,}"
-    if len(counts) < runs:
-        yield f"{name}: only {len(counts)} of {runs} repeats have it"
+        in_a = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+        last = f"the last that all have is of step {max(common)[0]:,}" if common else "all have none of one step"
+        yield f"{name}: {in_a} {what} in A, {len(b):,} in B; {last}"
+    if len(have) < runs:
+        yield f"{name}: only {len(have)} of {runs} repeats have it"
 
 
 def _same_run(one: Run, other: Run) -> bool:
@@ -187,18 +193,18 @@ def _of(name: str, at: int | None, repeats: list[float], value: float) -> Spread
     return Spread(name, at, low, high, value, len(repeats))
 
 
-def _series(run: Run) -> dict[str, list[float]]:
-    """Return the numbers of each metric in order, of the lowest rank, and the loss of each step."""
+def _series(run: Run) -> dict[str, Series]:
+    """Return the numbers of each metric, of the lowest rank, and the loss of each step."""
     rank = min(run.traces)
-    found: dict[str, list[float]] = {}
+    found: dict[str, Series] = {}
     for (of, name), lines in evaluations(run).items():
-        for line in lines if of == rank else []:
+        for place, line in by_step(lines).items() if of == rank else ():
             for metric, said in line["values"].items():
                 if (value := number(said)) is not None:
-                    found.setdefault(f"{name} {metric}", []).append(value)
-    for line in run.traces[rank].of("step"):
+                    found.setdefault(f"{name} {metric}", {})[place] = value
+    for place, line in by_step(run.traces[rank].of("step")).items():
         if (value := number(line.get("loss"))) is not None:
-            found.setdefault("loss", []).append(value)
+            found.setdefault("loss", {})[place] = value
     return found
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from datacheck.repro.diff.doubts import evaluations, number, warnings_of
+from datacheck.repro.diff.doubts import by_step, evaluations, number, warnings_of
 from datacheck.repro.diff.sections import ORDER, Difference, Section, of_start, weights_equal
 from datacheck.repro.diff.steps import CAUSES, Column, Parting, began, leading, meaning, pairs
-from datacheck.repro.runs.read import Line, Run, read_run
+from datacheck.repro.runs.read import Run, read_run
 
 _LISTED = 1000  # differences of a section in JSON
 _RANKS = 10  # that are named
@@ -279,8 +278,8 @@ def _evaluated(a: Run, b: Run) -> Section:
     here, there = evaluations(a), evaluations(b)
     compared = 0
     for rank, name in sorted({*here} & {*there}):
-        others = _by_step(there[rank, name])
-        for i, (place, one) in enumerate(_by_step(here[rank, name]).items()):
+        others = by_step(there[rank, name])
+        for i, (place, one) in enumerate(by_step(here[rank, name]).items()):
             other = others.get(place, {"values": {}})
             for metric in sorted({*one["values"]} & {*other["values"]}):
                 x, y = one["values"][metric], other["values"][metric]
@@ -290,16 +289,6 @@ def _evaluated(a: Run, b: Run) -> Section:
     if not compared:
         section.unknown = "no metric that both have"
     return section
-
-
-def _by_step(lines: Sequence[Line]) -> dict[tuple[int, int], Line]:
-    """Return evaluations by step, and by their number at that step: a run that goes on has not the first ones."""
-    times: Counter[int] = Counter()
-    found = {}
-    for line in lines:
-        found[line["step"], times[line["step"]]] = line
-        times[line["step"]] += 1
-    return found
 
 
 def _float(said: Any) -> Any:
