@@ -253,9 +253,11 @@ def started(ending: Callable[[Run], None], run: Run, said: Path) -> int:
     except BaseException as error:  # noqa: BLE001  told by the parent
         os.write(2, f"{type(error).__name__}: {error}\n".encode())
     finally:
-        sys.stdout.flush()
-        multiprocessing.util._exit_function()  # noqa: SLF001  as a process that ends by itself
-        os._exit(code)
+        try:
+            sys.stdout.flush()
+            multiprocessing.util._exit_function()  # noqa: SLF001  as a process that ends by itself
+        finally:  # also where an interrupt comes late: what lies behind this function is the parent's to do
+            os._exit(code)
 
 
 def until(done: Callable[[], bool], limit: float) -> float | None:
