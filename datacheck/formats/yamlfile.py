@@ -8,14 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, Values, check_bytes, foreign
 from datacheck.formats.parsed import from_python, to_json
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FILE_BYTES = 256 << 20
 _NODES = 20_000_000
 
@@ -23,11 +20,13 @@ _NODES = 20_000_000
 class _Count:
     """Nodes of a document with every alias written out."""
 
-    def __init__(self) -> None:
+    def __init__(self, yaml: Any) -> None:
+        self._yaml = yaml
         self._anchors: dict[str, int] = {}
         self._open: list[tuple[str | None, int]] = []  # anchor and nodes so far of each open collection
 
     def add(self, event: Any) -> None:
+        yaml = self._yaml
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self._anchors:
                 msg = f"alias *{event.anchor} stands inside its own value or before it"
@@ -62,11 +61,14 @@ def _open(path: Path, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", _FILE_BYTES)
     data = path.read_bytes()
+    import yaml  # noqa: PLC0415  a listing asks this module for its suffixes only, and a tenth of its time would be this
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with foreign("not YAML"):
-        count = _Count()
-        for event in yaml.parse(data, Loader=_LOADER):
+        count = _Count(yaml)
+        for event in yaml.parse(data, Loader=loader):
             count.add(event)
-        root = yaml.load(data, Loader=_LOADER)
+        root = yaml.load(data, Loader=loader)
     if not isinstance(root, dict):
         return Values(
             {}

@@ -11,7 +11,6 @@ import sys
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.metadata import PathDistribution
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +138,8 @@ def _named(place: Path) -> tuple[str, str]:
     if match:  # a tenth of the time of reading the metadata
         name, version = match["name"], match["version"]
     else:
+        from importlib.metadata import PathDistribution  # noqa: PLC0415  half of what importing `datacheck.repro` takes
+
         said = PathDistribution(place).metadata
         name, version = said["Name"] or place.name, said["Version"] or ""
     return re.sub(r"[-_.]+", "-", name).lower(), version
