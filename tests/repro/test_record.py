@@ -372,6 +372,17 @@ def test_batches_without_a_row_for_each_sample_keep_their_indices(tmp_path):
     assert all("indices" in line for line in lines(recorder))
 
 
+def test_pictures_that_are_not_stacked_keep_their_indices_though_they_have_as_many_channels(tmp_path):
+    pictures = [torch.full((3, 4, 4), float(i)) for i in range(8)]
+    loader = DataLoader(pictures, 3, collate_fn=list)
+    with Recorder(tmp_path, name="x", loader=loader) as recorder:
+        for batch in loader:
+            recorder.step(batch, 1.0)
+    assert [line["samples"] for line in lines(recorder)] == [3, 3, 2]
+    assert lines(recorder, "epoch")[0]["samples"] == 8
+    assert not read_run(tmp_path / "x").notes
+
+
 def test_what_cannot_be_watched_is_said(tmp_path):
     with Recorder(
         tmp_path, loader=DataLoader(TensorDataset(torch.arange(4)), batch_sampler=[[0, 1], [2, 3]])

@@ -191,7 +191,8 @@ class Recorder:
             return None
         counts = {shape[0] for _, value in tensors.parts(batch) if (shape := tensors.shape_of(value))}
         if self._by_rows is None:
-            self._by_rows = len(indices) in counts
+            apart = isinstance(batch, list | tuple) and len(batch) == len(indices)  # perhaps one picture for each
+            self._by_rows = len(indices) in counts and not apart
         if not self._by_rows or len(indices) in counts:
             return indices
         self.note(_OTHERS)
