@@ -71,9 +71,9 @@ def parts():
 class Training:
     """A training that goes on when it is asked to, recorded or not."""
 
-    def __init__(self, loader, recorder=None):
-        self.model, self.optimizer = parts()
-        self.loader, self.recorder, self.batches = loader, recorder, iter(loader)
+    def __init__(self, loader, model, optimizer, recorder=None):
+        self.model, self.optimizer, self.recorder = model, optimizer, recorder
+        self.loader, self.batches = loader, iter(loader)
 
     def steps(self, count):
         """Return the seconds of each of so many steps, the loader's part left out."""
@@ -106,7 +106,7 @@ def fitting(step_ms):
     """Return the batch size whose step takes about so long."""
     size = 64
     for _ in range(4):
-        took = statistics.median(Training(loader_of(size, 2)).steps(12)) * 1e3
+        took = statistics.median(Training(loader_of(size, 2), *parts()).steps(12)) * 1e3
         size = max(8, min(16_384, round(size * step_ms / took)))
     return size
 
@@ -137,14 +137,13 @@ def one_by_one(size):
 def measured(size, given, folder):
     """Return the mean seconds of a step in each block (plain, recorded, the recorder's own), and those of the start."""
     loader, found = loader_of(size), defaultdict(list)
-    plain = Training(loader)
+    plain = Training(loader, *parts())
     plain.steps(given.every)
     begun = time.perf_counter()
     model, optimizer = parts()
     with Timed(folder, name="run", model=model, optimizer=optimizer, loader=loader, every=given.every) as recorder:
         found["start"].append(time.perf_counter() - begun)
-        recorded = Training(loader, recorder)
-        recorded.model, recorded.optimizer = model, optimizer
+        recorded = Training(loader, model, optimizer, recorder)
         recorded.steps(1)
         found["start"].append(recorder.spent)
         recorded.steps(given.every - 1)

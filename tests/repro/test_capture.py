@@ -283,6 +283,37 @@ def test_installed_packages_with_their_twins(monkeypatch, tmp_path):
     assert found.owner(str(tmp_path / "a/planted.py")).package == "planted"
 
 
+def test_what_is_installed_is_read_again_where_it_changed(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "1.0")
+    info, egg = tmp_path / "planted-1.0.dist-info", tmp_path / "old.egg-info"
+    egg.write_text("Metadata-Version: 1.0\nName: old\nVersion: 1.0\n")
+    before = installed().packages
+    assert "editable" not in before["planted"]
+    before["planted"]["loaded"] = "by who has it"  # the next one gets its own
+    (info / "RECORD").write_text(f"planted.py,sha256={'A' * 43},5\n")
+    (info / "direct_url.json").write_text('{"dir_info": {"editable": true}}')
+    egg.write_text("Metadata-Version: 1.0\nName: old\nVersion: 2.0\n")
+    after = installed().packages
+    assert after["planted"]["record"] != before["planted"]["record"]
+    assert after["planted"]["editable"] is True
+    assert "loaded" not in after["planted"]
+    assert (before["old"]["version"], after["old"]["version"]) == ("1.0", "2.0")
+    (info / "RECORD").unlink()
+    assert installed().packages["planted"]["record"] is None
+
+
+def test_a_module_that_is_gone_is_no_longer_loaded(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(tmp_path, "1.0")
+    module = ModuleType("planted")
+    module.__file__ = str(tmp_path / "planted.py")
+    monkeypatch.setitem(sys.modules, "planted", module)
+    assert installed().packages["planted"]["loaded"] is True
+    monkeypatch.delitem(sys.modules, "planted")
+    assert "loaded" not in installed().packages["planted"]
+
+
 def test_where_a_package_is_installed_does_not_count(monkeypatch, tmp_path):
     records = []
     for name in ("a", "b"):

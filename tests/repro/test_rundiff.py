@@ -799,8 +799,8 @@ def test_runs_of_unequal_length_are_held_together_where_all_have_come(tmp_path):
     assert (final["loss"].low, final["loss"].high, final["loss"].value) == (20.0, 20.0, 20.0)  # of step 19
     assert not found.outside
     assert found.warnings["all"] == [
-        "val loss: 3 evaluations in A, 2 in B; the last that all have is of step 10",
-        "loss: 30 steps in A, 20 in B; the last that all have is of step 19",
+        "val loss: 3 evaluations in A, 2 in B; taken after 2",
+        "loss: 30 steps in A, 20 in B; taken after 20",
     ]
 
 
@@ -816,7 +816,30 @@ def test_a_run_that_goes_on_is_held_against_the_repeats_at_its_own_steps(tmp_pat
     assert [one.name for one in found.outside] == ["val loss"]
     found = noise_floor(runs, run("later", (25, 1.0), first=10))
     assert "val loss" not in {one.name for one in found.final}
-    assert "val loss: 3 evaluations in A, 1 in B; all have none of one step" in found.warnings["all"]
+    assert "val loss: 3 evaluations in A, 1 in B; they have no step in common" in found.warnings["all"]
+
+
+def test_epochs_of_another_length_are_held_together_by_their_number(tmp_path):
+    def run(name, *evaluations):
+        return make_run(tmp_path / name, lines=[evaluation(step, loss=loss) for step, loss in evaluations])
+
+    runs = [run(f"{i}", (10, 9.0 + i), (20, 5.0 + i), (30, 1.0 + i)) for i in range(3)]
+    found = noise_floor(runs, run("b", (5, 9.5), (10, 5.5), (16, 50.0)))  # twice the batch
+    assert [one.value for one in found.each] == [9.5, 5.5, 50.0]
+    assert [one.inside for one in found.each] == [True, True, False]
+    assert [one.name for one in found.outside] == ["val loss"]
+
+
+def test_a_repeat_that_ended_early_takes_no_metric_from_the_others(tmp_path):
+    def run(name, *steps, first=0, end=True):
+        lines = [evaluation(step, loss=float(step)) for step in steps]
+        return make_run(tmp_path / name, lines=lines, first=first, end=end)
+
+    runs = [run(f"{i}", 10, 20, 30) for i in range(3)]
+    found = noise_floor([*runs, run("short", 10, end=False)], run("b", 20, 30, first=15))
+    (spread,) = (one for one in found.final if one.name == "val loss")
+    assert (spread.low, spread.high, spread.value, spread.repeats) == (30.0, 30.0, 30.0, 3)
+    assert found.enough
 
 
 def test_repeats_that_are_not_finite_say_nothing(tmp_path):

@@ -32,14 +32,12 @@ def evaluations(run: Run) -> dict[tuple[int, str], list[Line]]:
     return dict(found)
 
 
-def by_step(lines: Iterable[Line]) -> dict[tuple[int, int], Line]:
-    """Return lines by step, and by their number at that step: a run that goes on has not the first ones."""
+def by_step(lines: Iterable[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
+    """Yield lines with their step, and their number at that step: a run that goes on has not the first ones."""
     times: Counter[int] = Counter()
-    found = {}
     for line in lines:
-        found[line["step"], times[line["step"]]] = line
+        yield (line["step"], times[line["step"]]), line
         times[line["step"]] += 1
-    return found
 
 
 def number(said: Any) -> float | None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from datacheck.repro.diff.doubts import by_step, evaluations, number, warnings_of
 from datacheck.repro.diff.sections import json_differences, of_start
-from datacheck.repro.runs.read import Run, read_run
+from datacheck.repro.diff.steps import began
+from datacheck.repro.runs.read import Line, Run, read_run
 
 LEAST = 3  # repeats
-Series: TypeAlias = dict[tuple[int, int], float]  # by step, and by the number at that step
+Place: TypeAlias = tuple[int | None, int]  # a step, and which of several there; None: which of all
+Series: TypeAlias = dict[Place, float]
 _SAME = {"config", "code", "packages", "native", "hardware", "flags", "data"}
 
 
@@ -24,7 +26,7 @@ class Spread:
 
     Args:
         name: of the metric ("val loss").
-        at: which evaluation of B, from 0; None: of the last step that all have.
+        at: which evaluation of B, from 0; None: the last one, or the last step, that as many repeats as possible have.
         low, high: its range over the repeats; NaN where one of them is not finite.
         value: in B.
         repeats: how many have it.
@@ -143,32 +145,34 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
     runs = [run for i, run in enumerate(given) if first[i] == i]
     warnings = _warned(runs, other, ignore)
     said = [f"{given[i].path} is {given[one].path} again, and counts once" for i, one in enumerate(first) if one != i]
-    series = [_series(run) for run in runs]
+    stepwise = len({began(run, min(run.traces)) for run in [*runs, other]}) > 1  # else epochs may have other lengths
+    series = [_series(run, stepwise=stepwise) for run in runs]
     final, each = [], []
-    for name, values in _series(other).items():
+    for name, values in _series(other, stepwise=stepwise).items():
         have = [found[name] for found in series if found.get(name)]
         if not have:
             continue
-        said += _unequal(name, have, values, len(runs))
-        spreads = [
-            _of(name, at, [one[place] for one in have], value)
-            for at, (place, value) in enumerate(values.items())
-            if all(place in one for one in have)
-        ]
-        if spreads:
-            final.append(replace(spreads[-1], at=None))
-            each += spreads if name != "loss" else []
+        counts = {place: sum(place in one for one in have) for place in values}
+        most = max(counts.values())
+        places = [place for place, count in counts.items() if count == most > 0]
+        said += _unequal(name, have, values, places[-1] if places else None, len(runs))
+        if places:
+            final.append(_of(name, None, have, places[-1], values))
+        if name != "loss":
+            each += [_of(name, at, have, place, values) for at, place in enumerate(values) if place in places]
     return Noise(runs, other, final, each, warnings | ({"all": said} if said else {}))
 
 
-def _unequal(name: str, have: Sequence[Series], b: Series, runs: int) -> Iterator[str]:
-    """Yield in what the repeats that have a metric, and B, are not alike."""
-    counts, common = [len(one) for one in have], {*b}.intersection(*have)
-    if any({*one} != {*b} for one in have):
+def _unequal(name: str, have: Sequence[Series], b: Series, last: Place | None, runs: int) -> Iterator[str]:
+    """Yield in what the repeats that have a metric, and B, are not alike, and where it is taken."""
+    counts = [len(one) for one in have]
+    if any(one.keys() != b.keys() for one in have):
         what = "steps" if name == "loss" else "evaluations"
         in_a = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
-        last = f"the last that all have is of step {max(common)[0]:,}" if common else "all have none of one step"
-        yield f"{name}: {in_a} {what} in A, {len(b):,} in B; {last}"
+        taken = "they have no step in common"
+        if last is not None:
+            taken = f"taken after {last[1] + 1:,}" if last[0] is None else f"taken at step {last[0]:,}"
+        yield f"{name}: {in_a} {what} in A, {len(b):,} in B; {taken}"
     if len(have) < runs:
         yield f"{name}: only {len(have)} of {runs} repeats have it"
 
@@ -187,25 +191,30 @@ def _moment(run: Run) -> Any:
     return said if isinstance(said, Mapping) and {"pid", "host", "time", "seconds"} <= {*said} else None
 
 
-def _of(name: str, at: int | None, repeats: list[float], value: float) -> Spread:
+def _of(name: str, at: int | None, have: Sequence[Series], place: Place, b: Series) -> Spread:
+    repeats, value = [one[place] for one in have if place in one], b[place]
     finite = all(map(math.isfinite, repeats))
     low, high = (min(repeats), max(repeats)) if finite else (math.nan, math.nan)
     return Spread(name, at, low, high, value, len(repeats))
 
 
-def _series(run: Run) -> dict[str, Series]:
+def _series(run: Run, *, stepwise: bool) -> dict[str, Series]:
     """Return the numbers of each metric, of the lowest rank, and the loss of each step."""
     rank = min(run.traces)
     found: dict[str, Series] = {}
     for (of, name), lines in evaluations(run).items():
-        for place, line in by_step(lines).items() if of == rank else ():
+        for place, line in _placed(lines, stepwise=stepwise) if of == rank else ():
             for metric, said in line["values"].items():
                 if (value := number(said)) is not None:
                     found.setdefault(f"{name} {metric}", {})[place] = value
-    for place, line in by_step(run.traces[rank].of("step")).items():
+    for place, line in _placed(run.traces[rank].of("step"), stepwise=stepwise):
         if (value := number(line.get("loss"))) is not None:
             found.setdefault("loss", {})[place] = value
     return found
+
+
+def _placed(lines: Iterable[Line], *, stepwise: bool) -> Iterator[tuple[Place, Line]]:
+    return by_step(lines) if stepwise else (((None, i), line) for i, line in enumerate(lines))
 
 
 def _warned(runs: list[Run], b: Run, ignore: Sequence[str]) -> dict[str, list[str]]:

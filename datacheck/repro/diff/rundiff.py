@@ -278,8 +278,8 @@ def _evaluated(a: Run, b: Run) -> Section:
     here, there = evaluations(a), evaluations(b)
     compared = 0
     for rank, name in sorted({*here} & {*there}):
-        others = by_step(there[rank, name])
-        for i, (place, one) in enumerate(by_step(here[rank, name]).items()):
+        others = dict(by_step(there[rank, name]))
+        for i, (place, one) in enumerate(by_step(here[rank, name])):
             other = others.get(place, {"values": {}})
             for metric in sorted({*one["values"]} & {*other["values"]}):
                 x, y = one["values"][metric], other["values"][metric]

@@ -38,7 +38,7 @@ def code(found: Installed) -> dict[str, str]:
         if found.owner(real) is not None or (real.startswith(standard) and not real.startswith(installed)):
             continue
         try:
-            digest = digest_file(real)
+            digest = digest_file(file)
         except OSError:  # of an archive, or gone by now
             digest = "missing"
         path = _below_root(name, file)

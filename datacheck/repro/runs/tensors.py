@@ -303,14 +303,14 @@ def digest_state(optimizer: Any) -> str:
 
 
 def norm(tensors: Sequence[Any]) -> float:
-    """Return the 2-norm of tensors together, as `torch.nn.utils.clip_grad_norm_` computes it."""
+    """Return the 2-norm of tensors together, as `torch.nn.utils.clip_grad_norm_` computes it; also of float8."""
     torch, plain = _torch(), []
     for tensor in tensors:
         if _is_simple(tensor):
             plain.append(tensor)
         else:
             plain += [held for part, held in _strided(tensor) if not part.endswith(_NOT_SUMMED)]
-    plain = [held.float() if held.element_size() == 1 else held for held in plain]  # float8, which no norm takes
+    plain = [held.float() if held.is_floating_point() and held.element_size() == 1 else held for held in plain]
     if not plain:
         return 0.0
     with torch.no_grad():
