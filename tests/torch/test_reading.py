@@ -27,7 +27,7 @@ def test_ours_and_stores_of_others_are_read_warm_and_cold(repository, tmp_path):
     for name in ("joints", "ragged"):
         part = done.stdout[done.stdout.index(f"\n{name}: ") :]
         for title in ("page cache", "cache dropped"):
-            rows = part[part.index(title) :].splitlines()[1:11]
+            rows = part[part.index(title) :].splitlines()[1:12]
             speeds = [float(re.split(r" {2,}", row)[1]) for row in rows]
             assert [row.split()[0] for row in rows[-2:]] == ["zarr", "robomimic"]
             assert all(np.isfinite(speeds))
