@@ -95,7 +95,7 @@ def digest64(data: Buffer) -> int:
 
 def digests64(parts: Iterable[Buffer]) -> np.ndarray[Any, Any]:
     """Return the `digest64` of each of many pieces, as the rows of a C-contiguous array are: uint64 (pieces)."""
-    joined = b"".join(map(xxhash.xxh3_64_digest, parts))  # a third of the time of a call and a number for each
+    joined = b"".join(map(xxhash.xxh3_64_digest, parts))  # numbers of Python would take longer
     return np.frombuffer(joined, ">u8").astype(np.uint64)
 
 

@@ -61,7 +61,7 @@ def _open(path: Path, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", _FILE_BYTES)
     data = path.read_bytes()
-    import yaml  # noqa: PLC0415  a listing asks this module for its suffixes only, and a tenth of its time would be this
+    import yaml  # noqa: PLC0415  a listing asks this module for its suffixes only
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with foreign("not YAML"):

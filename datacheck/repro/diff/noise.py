@@ -154,12 +154,12 @@ def noise_floor(repeats: Sequence[Path], b: Path, *, ignore: Sequence[str] = ())
             continue
         counts = {place: sum(place in one for one in have) for place in values}
         most = max(counts.values())
-        places = [place for place, count in counts.items() if count == most > 0]
-        said += _unequal(name, have, values, places[-1] if places else None, len(runs))
+        places = {place: at for at, (place, count) in enumerate(counts.items()) if count == most > 0}
+        said += _unequal(name, have, values, next(reversed(places), None), len(runs))
         if places:
-            final.append(_of(name, None, have, places[-1], values))
+            final.append(_of(name, None, have, next(reversed(places)), values))
         if name != "loss":
-            each += [_of(name, at, have, place, values) for at, place in enumerate(values) if place in places]
+            each += [_of(name, at, have, place, values) for place, at in places.items()]
     return Noise(runs, other, final, each, warnings | ({"all": said} if said else {}))
 
 

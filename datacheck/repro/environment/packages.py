@@ -74,7 +74,7 @@ def installed() -> Installed:
     """Read what is installed, in the order of `sys.path`.
 
     Notes:
-        What is as it was at the last call is not read again; what was read stays in memory (17 MB for 110 packages).
+        What is as it was at the last call is not read again; what was read stays in memory.
     """
     read = _read(tuple((place, _stamp(place)) for place in _places()))
     if any("unreadable" in said for said in read.packages.values()):
@@ -145,7 +145,7 @@ def _named(place: Path) -> tuple[str, str]:
     if match:  # a tenth of the time of reading the metadata
         name, version = match["name"], match["version"]
     else:
-        from importlib.metadata import PathDistribution  # noqa: PLC0415  half of what importing `datacheck.repro` takes
+        from importlib.metadata import PathDistribution  # noqa: PLC0415  slow to import, and few need it
 
         said = PathDistribution(place).metadata
         name, version = said["Name"] or place.name, said["Version"] or ""
