@@ -107,7 +107,7 @@ class MappedRows:
         if chunks.size:
             g, j = np.divmod(chunks, self._chunks)
             size, starts = self._grid.chunk_bytes, g * self._stride + j * self._grid.chunk_bytes
-            new = np.flatnonzero(np.diff(starts, prepend=starts[0] - 1) != size)  # neighbours in one go
+            new = np.flatnonzero(np.diff(starts, prepend=starts[0] - size - 1) != size)  # neighbours in one go
             ends = starts[np.append(new[1:], len(starts)) - 1] + size
             for start, end in zip(starts[new].tolist(), ends.tolist(), strict=True):
                 for at in range(start, end, _AHEAD):

@@ -345,6 +345,16 @@ def test_reading_ahead_leaves_the_bytes_alone(made):
     np.testing.assert_array_equal(rows._rows[: len(samples)], [s["cloud"] for s in samples])
 
 
+@pytest.mark.parametrize("order", [[0, 0, 0], [2, 0, 1], [0, 2, 2]])
+@pytest.mark.parametrize("verify", ["touch", "always"])
+def test_chunks_of_one_byte_are_read_ahead_as_others_are(tmp_path, verify, order):
+    """A byte before the first chunk is no neighbour of it."""
+    samples = [{"label": np.uint8(i)} for i in (7, 0, 255)]
+    folder = make_cache(tmp_path, {"label": ArraySpec("uint8", ())}, samples, k=1)
+    got = open_cache(folder, verify=verify).gather("label", order)
+    assert got.tolist() == [(7, 0, 255)[i] for i in order]
+
+
 def test_full_names_the_samples_at_open(made):
     folder, _ = made
     flip(folder / "fields/points/c.2.0", 3)
