@@ -236,11 +236,12 @@ class StoredArray:
         step = max(1, _CHECKED // max(1, size))
         self._read_ahead(chunks)
         for first in range(0, len(indices), step):
-            some, to, of = (one[first : first + step] for one in (indices, out, chunks))
+            part = slice(first, first + step)
+            to, of = out[part], chunks[part]
             if self.grid.chunk > 1:
                 of = self._due(np.unique(of))
                 found.append(digests64(map(rows.chunk, of.tolist())))
-            rows.take(some, to)
+            rows.take(indices[part], to)
             if self.grid.chunk == 1:
                 found.append(digests64(np.ndarray((len(to), size), np.uint8, to)))
             numbers.append(of)
@@ -351,8 +352,8 @@ class StoredArray:
 
     def _read_ahead(self, chunks: Array) -> None:
         """Have those of some inner chunks read ahead that nobody has read yet."""
-        if isinstance(self.rows, MappedRows) and (new := chunks[self.seen[chunks] == 0]).size > 1:
-            self.rows.will_need(np.unique(new))
+        if len(chunks) > 1 and isinstance(self.rows, MappedRows) and self._any_new(chunks):
+            self.rows.will_need(np.unique(chunks[self.seen[chunks] == 0]))
 
     def _compare(self, chunks: list[Array], digests: list[Array]) -> None:
         """Fail where inner chunks have other digests than they should have."""

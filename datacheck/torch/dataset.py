@@ -23,7 +23,7 @@ from datacheck.torch.buffers import Buffers, Memory
 from datacheck.torch.collate import Batch, Column, Ragged, Row, Views, collate_rows
 from datacheck.torch.epoch import SharedEpoch
 from datacheck.torch.order import MAX_SEED, items_of, whole_number
-from datacheck.torch.parts import in_parts, threads_here
+from datacheck.torch.parts import in_parts, one_thread, threads_here
 from datacheck.torch.resample import Attempts, Items, Policy, takes_random
 from datacheck.torch.sampler import Sampler
 
@@ -187,10 +187,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             BudgetExceededError: the transform refused too many samples.
         """
         if self._transform is None:
-            return self._gather(self._served(*self._checked(indices)), self._buffers.empty, self._threads())
+            return self._gather(self._served(*self._checked(indices)), self._buffers.empty, self._threads)
         epochs, items = self._checked(indices)
         served = self._served(epochs, items)
-        batch = self._gather(served, self._buffers.empty, self._threads())
+        batch = self._gather(served, self._buffers.empty, self._threads)
 
         def make(place: int, candidate: int, attempt: int) -> Any:
             row = batch[place] if attempt == 0 else self._gather(np.array([candidate]), self._buffers.empty)[0]
@@ -289,7 +289,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
         """Whether rows are copied as they lie, and no chunk is decoded or fetched whole: of two parts, by each."""
         return isinstance(self.cache.path, Path) and self.cache.compression in {"none", ""}
 
-    def _gather(self, items: Array, memory: Memory, threads: int = 1) -> Batch:
+    def _gather(self, items: Array, memory: Memory, threads: Callable[[], int] = one_thread) -> Batch:
         samples, cache, windows = self._items.samples(items), self.cache, self.windows
         columns: dict[str, Column] = {}
         for name in self.fields:
@@ -319,7 +319,9 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     def _ragged(self, name: str, samples: Array, starts: list[int], out: Array, first: int, stop: int) -> None:
         self.cache.gather_ragged(name, samples[first:stop], out[starts[first] : starts[stop]])
 
-    def _window(self, name: str, windows: Windows, items: Array, memory: Memory, threads: int) -> dict[str, Column]:
+    def _window(
+        self, name: str, windows: Windows, items: Array, memory: Memory, threads: Callable[[], int]
+    ) -> dict[str, Column]:  # fmt: skip
         """Return the steps of a field, and which of them are not the episode's; one step has no axis of time."""
         at, size = self._items.steps(items)
         offsets = windows.offsets(name)

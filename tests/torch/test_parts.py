@@ -146,10 +146,10 @@ def test_workers_and_threads_copy_alone(path, used, monkeypatch):
 
 def test_small_batches_are_copied_in_one_part(path, monkeypatch):
     said = []
-    parts.in_parts(lambda *span: said.append(span), 64, (1 << 25) - 1, threads=4)
+    parts.in_parts(lambda *span: said.append(span), 64, (1 << 25) - 1, threads=lambda: 4)
     assert said == [(0, 64)]
-    parts.in_parts(lambda *span: said.append(span), 64, 1 << 25, threads=4)
+    parts.in_parts(lambda *span: said.append(span), 64, 1 << 25, threads=lambda: 4)
     assert sorted(said[1:]) == [(0, 32), (32, 64)]
     said.clear()
-    parts.in_parts(lambda *span: said.append(span), 3, 1 << 40, threads=8)
+    parts.in_parts(lambda *span: said.append(span), 3, 1 << 40, threads=lambda: 8)
     assert sorted(said) == [(0, 1), (1, 2), (2, 3)]
