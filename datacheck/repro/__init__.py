@@ -1,6 +1,6 @@
 """Same code, another result: what a process really was, what of it is not pinned, and what differs between two.
 
-Importing this loads neither PyTorch, Zarr, Dask, YAML nor pydantic; recorders are imported when they are first used.
+Importing this loads neither PyTorch, Zarr, Dask, YAML nor pydantic; what is here is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from typing import Any
 
 from datacheck.registry import resolve
-from datacheck.repro.capture import capture  # not lazily: a submodule of that name would hide the function
-from datacheck.repro.check.pin import pin
 
 _HOME = {
     "LightningRecorder": "datacheck.repro.runs.lightning",
     "Recorder": "datacheck.repro.runs.record",
     "TrainerRecorder": "datacheck.repro.runs.trainer",
+    "capture": "datacheck.repro.captures",
+    "pin": "datacheck.repro.check.pin",
 }
 
-__all__ = [*sorted(_HOME), "capture", "pin"]
+__all__ = [*sorted(_HOME)]
 
 
 def __getattr__(name: str) -> Any:

@@ -248,7 +248,8 @@ def document(manifest: Manifest) -> bytes:
 
 
 def _rows(files: Files) -> Iterator[bytes]:
-    digests = files.digests.astype(str).tolist()
+    whole = files.digests.tobytes().decode()  # in a third of the time that a text array of them takes
+    digests = [whole[i : i + 32] for i in range(0, len(whole), 32)]
     rows = zip(files.paths, files.sizes.tolist(), digests, strict=True)
     if _ESCAPED.search("".join(files.paths)) is None:  # as nearly always: each path is its own JSON text
         yield ",\n".join([f'["{path}",{size},"{digest}"]' for path, size, digest in rows]).encode()

@@ -75,13 +75,6 @@ class Entries(Sequence[Entry]):
         digests = np.array([coded(row.digest) for row in rows], dtype="S32")
         return Entries([row.path for row in rows], numbers, digests)
 
-    @staticmethod
-    def listed(paths: list[str], numbers: Array) -> Entries:
-        """Return files in the order of their paths, of which no digest is known."""
-        order = sorted(range(len(paths)), key=paths.__getitem__)  # code points sort as their bytes in UTF-8 do
-        numbers = numbers.reshape(-1, 5)
-        return Entries([paths[i] for i in order], numbers[order], np.zeros(len(paths), "S32"))
-
     @overload
     def __getitem__(self, place: int) -> Entry: ...
     @overload

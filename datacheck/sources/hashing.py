@@ -102,14 +102,12 @@ def digest_while_listed(
     from concurrent.futures import CancelledError, ThreadPoolExecutor  # noqa: PLC0415  children need it not
 
     queue: SimpleQueue[Many | None] = SimpleQueue()
-    paths: list[str] = []
     stop = Event()
 
     def found(more: list[str], sizes: list[int]) -> None:
         if stop.is_set():
             raise CancelledError
         if more:
-            paths.extend(more)
             queue.put((more, sizes))
 
     def handed() -> Iterator[Many]:
@@ -117,7 +115,7 @@ def digest_while_listed(
         walking.result()  # whoever cannot list all need not read the rest
 
     with ExitStack() as leaving:
-        walking = leaving.enter_context(ThreadPoolExecutor(1)).submit(lambda: _ordered(walk(found), paths))
+        walking = leaving.enter_context(ThreadPoolExecutor(1)).submit(walk, found)
         leaving.callback(stop.set)  # after an interrupt nobody waits for the rest of a long walk
         walking.add_done_callback(lambda _: queue.put(None))
         try:
@@ -126,14 +124,9 @@ def digest_while_listed(
             if walking.done():
                 walking.result()  # says more than a file that could not be read either
             raise
-    listing, order = walking.result()
-    return listing, *_matching(listing, np.arange(len(paths)), digests[order], numbers[order], fault)
-
-
-def _ordered(listing: Listing, paths: list[str]) -> tuple[Listing, Array]:
-    """Return a listing, and where each of its files is among `paths`: int64 (files)."""
-    place = dict(zip(paths, range(len(paths)), strict=True))
-    return listing, np.fromiter(map(place.__getitem__, listing.entries.paths), np.int64, len(paths))
+    listing = walking.result()
+    order = listing.told
+    return listing, *_matching(listing, np.arange(len(digests)), digests[order], numbers[order], fault)
 
 
 def _tasks(found: Iterable[Many]) -> Iterator[_Task]:

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,7 @@ class Listing:
         skipped: (path, reason) of what is no readable file: links that leave the folder, devices, clutter.
         roots: extra folders by name.
         refused: those of `skipped` that the system did not let be listed: nobody knows what they are.
+        told: int64 (files): which of the files that the walk told of, in that order, each entry is.
     """
 
     root: Path
@@ -48,6 +49,7 @@ class Listing:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     roots: Mapping[str, Path] = field(default_factory=dict)
     refused: list[tuple[str, str]] = field(default_factory=list)
+    told: Array | None = None
 
     @cached_property
     def by_path(self) -> Mapping[str, Entry]:
@@ -144,8 +146,10 @@ def list_files(
         walk.numbers.extend(more.numbers)
         walk.skipped += more.skipped
         walk.refused += more.refused
-    entries = Entries.listed(walk.paths, np.frombuffer(walk.numbers, np.int64))
-    return Listing(root, entries, sorted(walk.skipped), roots, sorted(walk.refused))
+    order = sorted(range(len(walk.paths)), key=walk.paths.__getitem__)  # code points sort as their bytes in UTF-8 do
+    numbers = np.frombuffer(walk.numbers, np.int64).reshape(-1, 5)[order]
+    entries = Entries([walk.paths[i] for i in order], numbers, np.zeros(len(order), "S32"))
+    return Listing(root, entries, sorted(walk.skipped), roots, sorted(walk.refused), np.array(order, np.int64))
 
 
 def _check_folder(folder: Path) -> None:
@@ -194,22 +198,29 @@ class _Walk:
                     self._visit(entry, path, links)
             self._tell()
 
-    def _unusual(self, found: Iterable[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
+    def _unusual(self, found: list[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
         """List the ordinary files of a folder, as fast as Python can; return what needs a closer look."""
-        head = self.prefix + (f"{path}/" if path else "")
+        head, seen = self.prefix + (f"{path}/" if path else ""), self.seen_ns
+        paths: list[str] = []
+        numbers: list[int] = []
         rest = []
         for entry in found:
             name = entry.name
             try:
                 if name.isascii() and name[0] != "." and name not in _CLUTTER and entry.is_file(follow_symlinks=False):
                     status = entry.stat(follow_symlinks=False)
-                    mtime, ctime, inode = status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-                    self.numbers.extend((status.st_size, mtime, ctime, inode, self.seen_ns))
-                    self.paths.append(head + name)
+                    numbers += status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, seen
+                    paths.append(head + name)
                     continue
-            except (OSError, OverflowError):  # gone by now, or numbers that need care
-                del self.numbers[5 * len(self.paths) :]
+            except OSError:  # gone by now
+                pass
             rest.append(entry)
+        try:
+            self.numbers.extend(numbers)
+        except OverflowError:  # one of them needs care
+            del self.numbers[5 * len(self.paths) :]
+            return found
+        self.paths += paths
         return rest
 
     def single(self, only: str) -> None:

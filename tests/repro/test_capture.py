@@ -18,7 +18,7 @@ import xxhash
 from datacheck.cache.find import find_caches
 from datacheck.repro import capture as capture_here
 from datacheck.repro import manifest
-from datacheck.repro.capture import SECTIONS, differences
+from datacheck.repro.captures import SECTIONS, differences
 from datacheck.repro.environment import native as native_module
 from datacheck.repro.environment.code import code
 from datacheck.repro.environment.packages import Installed, installed
@@ -234,9 +234,8 @@ def test_what_cannot_be_had_says_why(monkeypatch):
         msg = "no luck\nat all"
         raise RuntimeError(msg)
 
-    module = sys.modules["datacheck.repro.capture"]  # the package's own name is that of the function
-    monkeypatch.setattr(module, "native", broken)
-    monkeypatch.setattr(module, "process", broken)
+    monkeypatch.setattr("datacheck.repro.captures.native", broken)
+    monkeypatch.setattr("datacheck.repro.captures.process", broken)
     said = capture_here(data=["/nowhere/at/all"])
     assert said["native"] == {"missing": "RuntimeError: no luck"}
     assert said["process"]["missing"] == "RuntimeError: no luck"

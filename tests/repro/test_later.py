@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import pytest
 import xxhash
 
-from datacheck.repro.capture import differences
+from datacheck.repro.captures import differences
 
 SCRIPT = """
 import ctypes, os, sys, torch

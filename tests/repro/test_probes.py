@@ -13,7 +13,7 @@ from PIL import Image
 from datacheck import CachedDataset
 from datacheck.errors import UsageError
 from datacheck.repro import pin
-from datacheck.repro.capture import capture
+from datacheck.repro.captures import capture
 from datacheck.repro.check.probes import Asked, kernels, loader_said, on_device, probe_loader
 from datacheck.repro.risks import judge
 

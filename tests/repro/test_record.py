@@ -37,9 +37,7 @@ LIMIT_S = 200
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """The environment is captured by tests of its own."""
-    monkeypatch.setattr(
-        sys.modules["datacheck.repro.capture"], "capture", lambda data=(): {"data": {str(one): "0" for one in data}}
-    )
+    monkeypatch.setattr("datacheck.repro.captures.capture", lambda data=(): {"data": {str(one): "0" for one in data}})
 
 
 def parts(seed=0, lr=0.1, **more):
@@ -629,8 +627,8 @@ def test_a_disk_that_takes_no_more_ends_the_recording_and_not_the_training(tmp_p
 
 def test_a_run_that_is_killed_keeps_every_line_that_was_written(tmp_path, repository):
     script = (
-        "import sys, torch\nimport datacheck.repro\n"
-        "sys.modules['datacheck.repro.capture'].capture = lambda data=(): {}\n"
+        "import sys, torch\nimport datacheck.repro.captures\n"
+        "datacheck.repro.captures.capture = lambda data=(): {}\n"
         "from datacheck.repro import Recorder\n"
         "with Recorder(sys.argv[1], name='killed') as recorder:\n"
         "    while True:\n"
@@ -658,8 +656,8 @@ def test_a_run_that_is_killed_keeps_every_line_that_was_written(tmp_path, reposi
 
 RANKS = """
 import sys, torch
-import datacheck.repro
-sys.modules["datacheck.repro.capture"].capture = lambda data=(): {}
+import datacheck.repro.captures
+datacheck.repro.captures.capture = lambda data=(): {}
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from datacheck.repro import Recorder

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 
 import lightning as L  # noqa: N812  its own name for it
 import pytest
@@ -21,7 +20,7 @@ from tests.repro.ranks import run_ranks
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """The environment is captured by tests of its own."""
-    monkeypatch.setattr(sys.modules["datacheck.repro.capture"], "capture", lambda data=(): {"data": {}})
+    monkeypatch.setattr("datacheck.repro.captures.capture", lambda data=(): {"data": {}})
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +55,8 @@ def test_the_plain_loop_is_recorded_and_repeats_itself(snippets, tmp_path):
 
 def test_ranks_are_recorded_into_one_folder(snippets, tmp_path, repository):
     script = (
-        "import sys, torch\nimport datacheck.repro\n"
-        "sys.modules['datacheck.repro.capture'].capture = lambda data=(): {}\n"
+        "import sys, torch\nimport datacheck.repro.captures\n"
+        "datacheck.repro.captures.capture = lambda data=(): {}\n"
         f"{snippets[1]}\n"
         "torch.manual_seed(0)\n"
         "from torch.utils.data import TensorDataset\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of transformers on itself
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """The environment is captured by tests of its own."""
-    monkeypatch.setattr(sys.modules["datacheck.repro.capture"], "capture", lambda data=(): {"data": {}})
+    monkeypatch.setattr("datacheck.repro.captures.capture", lambda data=(): {"data": {}})
 
 
 class Config(PretrainedConfig):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-import sys
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from datacheck.repro.runs.watch import Watch, as_indices
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """The environment is captured by tests of its own."""
-    monkeypatch.setattr(sys.modules["datacheck.repro.capture"], "capture", lambda data=(): {})
+    monkeypatch.setattr("datacheck.repro.captures.capture", lambda data=(): {})
 
 
 def lines(recorder, kind="step"):

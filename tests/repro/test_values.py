@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -17,7 +15,7 @@ from datacheck.repro.runs.read import read_run
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """The environment is captured by tests of its own."""
-    monkeypatch.setattr(sys.modules["datacheck.repro.capture"], "capture", lambda data=(): {"data": {"cloud": "0"}})
+    monkeypatch.setattr("datacheck.repro.captures.capture", lambda data=(): {"data": {"cloud": "0"}})
 
 
 def ragged(rows):

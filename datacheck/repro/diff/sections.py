@@ -111,7 +111,7 @@ def _ignored(section: str, name: str, ignore: Sequence[str]) -> bool:
 
 def _captured(a: Run, b: Run) -> list[Section]:
     """Return the sections of the environment; what cannot change a result by itself is only noted."""
-    from datacheck.repro.capture import differences as of_captures  # noqa: PLC0415  it loads much
+    from datacheck.repro.captures import differences as of_captures  # noqa: PLC0415  it loads much
 
     sections = {name: Section(name) for name in _PARTS}
     if not (a.environment and b.environment):

@@ -111,7 +111,7 @@ class Recorder:
             msg = f"{place}: {(error.strerror or str(error)).lower()}. Choose another folder for the runs."
             raise UsageError(msg) from error
         if rank == 0:
-            from datacheck.repro.capture import capture  # noqa: PLC0415  looks at all that is loaded
+            from datacheck.repro.captures import capture  # noqa: PLC0415  looks at all that is loaded
 
             self._environment = capture(data=self._data)
             self._modules = len(sys.modules)
@@ -307,7 +307,7 @@ class Recorder:
         """Write down what was loaded since the environment was: much is imported when it is first used."""
         if self._environment is None or self.path is None:
             return
-        from datacheck.repro.capture import grow  # noqa: PLC0415  as in `__enter__`
+        from datacheck.repro.captures import grow  # noqa: PLC0415  as in `__enter__`
 
         self._modules = len(sys.modules)
         if grow(self._environment, ended=ended):

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from datacheck import fsops
-from datacheck.repro.capture import capture
+from datacheck.repro.captures import capture
 from datacheck.repro.check.facts import WORKSPACE
 from datacheck.repro.check.probes import kernels, loader_said, probe_loader
 
