@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import digests64
-from datacheck.repro.runs.tensors import MASK, ODD, STEP, Digest, in_memory, is_near, parts, shape_of
+from datacheck.repro.runs.tensors import MASK, ODD, STEP, Digest, in_memory, is_near, is_simple, parts, shape_of
 
 Array = np.ndarray[Any, Any]
 
@@ -62,7 +62,7 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
 def _in_rows(value: Any, samples: int) -> Array | None:
     """Return a tensor or array with a row for each sample; None where it has none, or lies on a device."""
     if hasattr(value, "untyped_storage"):
-        if not shape_of(value) or not _is_plain(value):
+        if not (is_simple(value) and is_near(value)) and not _is_plain(value):
             return None
         array = in_memory(value.detach())
     elif isinstance(value, np.ndarray) and value.dtype != object:

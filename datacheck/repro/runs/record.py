@@ -189,11 +189,12 @@ class Recorder:
         """
         if indices is None:
             return None
-        counts = {shape[0] for _, value in tensors.parts(batch) if (shape := tensors.shape_of(value))}
+        count = len(indices)
+        fits = any(tensors.shape_of(value)[:1] == (count,) for _, value in tensors.parts(batch))
         if self._by_rows is None:
-            apart = isinstance(batch, list | tuple) and len(batch) == len(indices)  # perhaps one picture for each
-            self._by_rows = len(indices) in counts and not apart
-        if not self._by_rows or len(indices) in counts:
+            apart = isinstance(batch, list | tuple) and len(batch) == count  # perhaps one picture for each
+            self._by_rows = fits and not apart
+        if not self._by_rows or fits:
             return indices
         self.note(_OTHERS)
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -166,7 +167,7 @@ def _strided(tensor: Any) -> Iterator[tuple[str, Any]]:
     Raises:
         NotImplementedError, TypeError, RuntimeError, ValueError, AttributeError: it has no values, or none can be had.
     """
-    if _is_simple(tensor):
+    if is_simple(tensor):
         yield "", tensor.detach()
         return
     tensor = tensor.detach()
@@ -182,7 +183,7 @@ def _strided(tensor: Any) -> Iterator[tuple[str, Any]]:
             yield from ((part + more, plain) for more, plain in _strided(held))
 
 
-def _is_simple(tensor: Any) -> bool:
+def is_simple(tensor: Any) -> bool:
     """Tell the tensor that nearly all are: a tenth of the time of looking for what others are made of."""
     torch = _torch()
     if type(tensor) is not torch.Tensor and type(tensor) is not torch.nn.Parameter:
@@ -306,7 +307,7 @@ def norm(tensors: Sequence[Any]) -> float:
     """Return the 2-norm of tensors together, as `torch.nn.utils.clip_grad_norm_` computes it; also of float8."""
     torch, plain = _torch(), []
     for tensor in tensors:
-        if _is_simple(tensor):
+        if is_simple(tensor):
             plain.append(tensor)
         else:
             plain += [held for part, held in _strided(tensor) if not part.endswith(_NOT_SUMMED)]
@@ -322,14 +323,14 @@ def norm(tensors: Sequence[Any]) -> float:
 
 def random_states() -> dict[str, str]:
     """Return a digest of the state of each global generator; nothing is drawn."""
-    torch = require("torch", "torch")
+    torch = _torch()
     version, words, gauss = random.getstate()
     name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  the global one is what transforms draw from
     found: dict[str, list[Any]] = {
-        "python": [np.array(words, np.uint32), f"{version} {gauss}".encode()],
+        "python": [array("I", words), f"{version} {gauss}".encode()],
         "numpy": [keys, f"{name} {rest}".encode()],
         "torch": [torch.get_rng_state().numpy()],
     }
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():
         found["cuda"] = [state.numpy() for state in torch.cuda.get_rng_state_all()]
     return {name: f"{digest64(b''.join(state)):016x}" for name, state in found.items()}
