@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.errors import MissingDependencyError
 from datacheck.repro.runs.record import Recorder
-from datacheck.repro.runs.watch import Watch, as_indices
+from datacheck.repro.runs.watch import Watch
 
 try:
     from lightning.pytorch import Callback
@@ -107,7 +107,7 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         loaders = _flat(trainer.val_dataloaders)
         watch = self._watch_of(loaders[dataloader_idx]) if dataloader_idx < len(loaders) else None
         given = None if watch is None else watch.take()
-        self._seen.setdefault(dataloader_idx, []).append(None if given is None else as_indices(given[1]))
+        self._seen.setdefault(dataloader_idx, []).append(None if given is None else given[1])
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Write the metrics."""

@@ -171,7 +171,7 @@ class Recorder:
         if said is not None:
             self._indices = as_indices(said)
         else:
-            self._indices = None if given is None else self._fitting(batch, as_indices(given[1]))
+            self._indices = None if given is None else self._fitting(batch, given[1])
         samples = _samples(batch) if self._indices is None else len(self._indices)
         digest, self._inputs = digest_batch(batch, samples)
         self._line["input"] = digest.text()

@@ -25,7 +25,7 @@ class Pass:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.waiting: deque[Any] = deque()  # given out, their batch not seen yet
+        self.waiting: deque[Array | None] = deque()  # indices given out, their batch not seen yet; None: they are none
 
 
 class Watch:
@@ -86,10 +86,10 @@ class Watch:
                 now = Pass(known if known is not None and known >= self._begun else self._begun)
                 self._begun = now.number + 1
                 self.passes.append(now)
-            now.waiting.append(some)
+            now.waiting.append(as_indices(some))  # now, while they are near
             yield some
 
-    def take(self) -> tuple[int, Any] | None:
+    def take(self) -> tuple[int, Array | None] | None:
         """Return pass and indices of the next batch that the loop has; None where none was given out."""
         while len(self.passes) > 1:  # a new pass begins when the loop has left the one before
             self.passes.popleft()
