@@ -13,6 +13,7 @@ from datacheck.digest import digest64
 
 Array = np.ndarray[Any, Any]
 
+_WORD = (1 << 64) - 1
 _ITEM = (1 << 40) - 1  # a datacheck sampler packs the epoch above 40 bits of an index
 
 
@@ -151,7 +152,7 @@ class Order:
     def __init__(self, epoch: int) -> None:
         self.epoch, self.steps, self.samples = epoch, 0, 0
         self._order = 0
-        self._set = np.uint64(0)
+        self._set = 0
         self._inputs: int | None = 0
         self._known = True
 
@@ -163,9 +164,8 @@ class Order:
         else:
             self.samples += len(indices)
             self._order = digest64(self._order.to_bytes(8, "little") + digest64(indices.data).to_bytes(8, "little"))
-            with np.errstate(over="ignore"):
-                self._set += _mixed(indices.view(np.uint64)).sum(dtype=np.uint64)
-        self._inputs = None if inputs is None or self._inputs is None else (self._inputs + inputs) & ((1 << 64) - 1)
+            self._set = (self._set + int(_mixed(indices.view(np.uint64)).sum(dtype=np.uint64))) & _WORD
+        self._inputs = None if inputs is None or self._inputs is None else (self._inputs + inputs) & _WORD
 
     def line(self) -> dict[str, Any]:
         """Return what is written of it: digests of the order, of the set of indices, of the set of samples' values."""
@@ -175,15 +175,14 @@ class Order:
             "steps": self.steps,
             "samples": self.samples if known else None,
             "order": f"{self._order:016x}" if known else None,
-            "set": f"{int(self._set):016x}" if known else None,
+            "set": f"{self._set:016x}" if known else None,
             "values": None if self._inputs is None else f"{self._inputs:016x}",
         }
 
 
 def _mixed(words: Array) -> Array:
-    with np.errstate(over="ignore"):
-        words = (words + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
-        return (words ^ (words >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
+    words = (words + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
+    return (words ^ (words >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
 
 
 def count_unique(seen: Any) -> int | None:
