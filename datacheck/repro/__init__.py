@@ -17,7 +17,7 @@ _HOME = {
     "pin": "datacheck.repro.check.pin",
 }
 
-__all__ = [*sorted(_HOME)]
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
@@ -25,3 +25,7 @@ def __getattr__(name: str) -> Any:
         return resolve(f"{_HOME[name]}:{name}")
     msg = f"module 'datacheck.repro' has no attribute {name!r}"
     raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

@@ -41,7 +41,8 @@ class Listing:
         skipped: (path, reason) of what is no readable file: links that leave the folder, devices, clutter.
         roots: extra folders by name.
         refused: those of `skipped` that the system did not let be listed: nobody knows what they are.
-        told: int64 (files): which of the files that the walk told of, in that order, each entry is.
+        told: int64 (files): which of the files that the walk told of, in that order, each entry is; of a listing that
+            no walk made it is empty.
     """
 
     root: Path
@@ -49,7 +50,7 @@ class Listing:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     roots: Mapping[str, Path] = field(default_factory=dict)
     refused: list[tuple[str, str]] = field(default_factory=list)
-    told: Array | None = None
+    told: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @cached_property
     def by_path(self) -> Mapping[str, Entry]:

@@ -39,3 +39,7 @@ def __getattr__(name: str) -> Any:
         return resolve(f"{_HOME[name]}:{name}")
     msg = f"module 'datacheck.torch' has no attribute {name!r}"
     raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

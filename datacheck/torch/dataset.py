@@ -23,7 +23,7 @@ from datacheck.torch.buffers import Buffers, Memory
 from datacheck.torch.collate import Batch, Column, Ragged, Row, Views, collate_rows
 from datacheck.torch.epoch import SharedEpoch
 from datacheck.torch.order import MAX_SEED, items_of, whole_number
-from datacheck.torch.parts import in_parts, one_thread, threads_here
+from datacheck.torch.parts import in_parts
 from datacheck.torch.resample import Attempts, Items, Policy, takes_random
 from datacheck.torch.sampler import Sampler
 
@@ -187,10 +187,10 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             BudgetExceededError: the transform refused too many samples.
         """
         if self._transform is None:
-            return self._gather(self._served(*self._checked(indices)), self._buffers.empty, self._threads)
+            return self._gather(self._served(*self._checked(indices)), self._buffers.empty, apart=self._by_rows)
         epochs, items = self._checked(indices)
         served = self._served(epochs, items)
-        batch = self._gather(served, self._buffers.empty, self._threads)
+        batch = self._gather(served, self._buffers.empty, apart=self._by_rows)
 
         def make(place: int, candidate: int, attempt: int) -> Any:
             row = batch[place] if attempt == 0 else self._gather(np.array([candidate]), self._buffers.empty)[0]
@@ -281,15 +281,12 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             raise UsageError(msg)
         return items
 
-    def _threads(self) -> int:
-        return threads_here() if self._by_rows else 1
-
     @cached_property
     def _by_rows(self) -> bool:
         """Whether rows are copied as they lie, and no chunk is decoded or fetched whole: of two parts, by each."""
         return isinstance(self.cache.path, Path) and self.cache.compression in {"none", ""}
 
-    def _gather(self, items: Array, memory: Memory, threads: Callable[[], int] = one_thread) -> Batch:
+    def _gather(self, items: Array, memory: Memory, *, apart: bool = False) -> Batch:
         samples, cache, windows = self._items.samples(items), self.cache, self.windows
         columns: dict[str, Column] = {}
         for name in self.fields:
@@ -300,13 +297,15 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
                 columns[name] = Views([cache.view(name, i) for i in samples.tolist()], spec.dim is not None)
             elif spec.dim is None:
                 columns[name] = out = memory(name, (len(items), *spec.item), spec.dtype)
-                in_parts(partial(self._fixed, name, samples, out.numpy()), len(items), out.nbytes, threads)
+                in_parts(partial(self._fixed, name, samples, out.numpy()), len(items), out.nbytes, apart=apart)
             elif windows is not None and spec.dim == windows.dim:
-                columns |= self._window(name, windows, items, memory, threads)
+                columns |= self._window(name, windows, items, memory, apart=apart)
             else:
                 ends = np.cumsum(cache.lengths(spec.dim, samples)).tolist()
                 out = memory(name, (ends[-1] if ends else 0, *spec.item), spec.dtype)
-                in_parts(partial(self._ragged, name, samples, [0, *ends], out.numpy()), len(items), out.nbytes, threads)
+                in_parts(
+                    partial(self._ragged, name, samples, [0, *ends], out.numpy()), len(items), out.nbytes, apart=apart
+                )
                 columns[name] = Ragged(out, ends)
             present = cache.present(name, samples) if spec.optional else None
             if present is not None:
@@ -319,9 +318,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     def _ragged(self, name: str, samples: Array, starts: list[int], out: Array, first: int, stop: int) -> None:
         self.cache.gather_ragged(name, samples[first:stop], out[starts[first] : starts[stop]])
 
-    def _window(
-        self, name: str, windows: Windows, items: Array, memory: Memory, threads: Callable[[], int]
-    ) -> dict[str, Column]:  # fmt: skip
+    def _window(self, name: str, windows: Windows, items: Array, memory: Memory, *, apart: bool) -> dict[str, Column]:
         """Return the steps of a field, and which of them are not the episode's; one step has no axis of time."""
         at, size = self._items.steps(items)
         offsets = windows.offsets(name)
@@ -334,7 +331,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
             part = slice(first, stop)
             self.cache.gather_steps(name, samples[part], at[part], asked, windows.fill, whole[part])
 
-        in_parts(copy, len(items), out.nbytes, threads)
+        in_parts(copy, len(items), out.nbytes, apart=apart)
         if offsets is None:
             return {name: out[:, 0]}
         steps = at[:, None] + offsets

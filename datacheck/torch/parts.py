@@ -14,11 +14,6 @@ _PART = 1 << 24  # bytes; of less, starting a thread takes longer than it saves
 _MOST = 8  # threads; more copy no faster
 
 
-def one_thread() -> int:
-    """Return 1."""
-    return 1
-
-
 def threads_here() -> int:
     """Return how many threads may copy; 1 in a worker of PyTorch, and where the caller is a thread itself."""
     if threading.current_thread() is not threading.main_thread():
@@ -27,14 +22,14 @@ def threads_here() -> int:
     return min(_MOST, allowed, usable_cpus())
 
 
-def in_parts(copy: Callable[[int, int], object], count: int, size: int, threads: Callable[[], int]) -> None:
+def in_parts(copy: Callable[[int, int], object], count: int, size: int, *, apart: bool = True) -> None:
     """Call ``copy(first, stop)`` until each of `count` samples is copied.
 
     Args:
         copy: copies samples [first, stop) of a batch; may be called by several threads at once.
         count: samples of the batch.
         size: their bytes.
-        threads: says how many at most; asked where parts are worth it.
+        apart: whether parts may be copied apart; else `copy` is called once.
 
     Raises:
         Exception: that of the first part that failed; all parts have ended then, and no thread is left.
@@ -42,7 +37,7 @@ def in_parts(copy: Callable[[int, int], object], count: int, size: int, threads:
     Notes:
         Of two damaged samples that one is named which a part comes upon first: that depends on the number of threads.
     """
-    parts = min(threads(), count, size // _PART) if size >= 2 * _PART else 1
+    parts = min(threads_here(), count, size // _PART) if apart and size >= 2 * _PART else 1
     if parts < 2:
         copy(0, count)
         return

@@ -143,6 +143,28 @@ def test_tensors_without_values_are_told_and_end_no_recording(tmp_path):
     assert shapes[0] != shapes[1]
 
 
+class Shut(torch.Tensor):
+    """A tensor of which nothing can be had."""
+
+    @staticmethod
+    def __new__(cls):
+        return torch.Tensor._make_wrapper_subclass(cls, ())
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        msg = f"no {function}"
+        raise NotImplementedError(msg)
+
+
+@pytest.mark.parametrize("value", [torch.nn.parameter.UninitializedParameter(), Shut()], ids=["lazy", "shut"])
+def test_what_has_no_values_ends_no_training(tmp_path, value):
+    with Recorder(tmp_path) as recorder:
+        recorder.step({"x": torch.ones(4, 2), "other": value}, 1.0)
+    (note,) = lines(recorder, "note")
+    assert note["said"] == f"batches hold values of type {type(value).__name__}, of which only the type is digested"
+    assert lines(recorder)[0]["samples"] == 4
+
+
 def test_the_order_of_keys_depends_on_the_batch_alone():
     one, other = torch.zeros(2), torch.ones(2)
     assert digest_of({1: one, "1": other}) == digest_of({"1": other, 1: one})

@@ -46,12 +46,12 @@ def used(monkeypatch):
     monkeypatch.setattr(parts, "_PART", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
 
-    def in_parts(copy, count, size, threads):
+    def in_parts(copy, count, size, *, apart):
         def told(first, stop):
             said.append((first, stop, threading.current_thread()))
             copy(first, stop)
 
-        real(told, count, size, threads)
+        real(told, count, size, apart=apart)
 
     monkeypatch.setattr("datacheck.torch.dataset.in_parts", in_parts)
     return said
@@ -146,10 +146,14 @@ def test_workers_and_threads_copy_alone(path, used, monkeypatch):
 
 def test_small_batches_are_copied_in_one_part(path, monkeypatch):
     said = []
-    parts.in_parts(lambda *span: said.append(span), 64, (1 << 25) - 1, threads=lambda: 4)
+    monkeypatch.setattr(parts, "threads_here", lambda: 4)
+    parts.in_parts(lambda *span: said.append(span), 64, (1 << 25) - 1)
     assert said == [(0, 64)]
-    parts.in_parts(lambda *span: said.append(span), 64, 1 << 25, threads=lambda: 4)
+    parts.in_parts(lambda *span: said.append(span), 64, 1 << 25)
     assert sorted(said[1:]) == [(0, 32), (32, 64)]
     said.clear()
-    parts.in_parts(lambda *span: said.append(span), 3, 1 << 40, threads=lambda: 8)
+    parts.in_parts(lambda *span: said.append(span), 3, 1 << 40)
     assert sorted(said) == [(0, 1), (1, 2), (2, 3)]
+    said.clear()
+    parts.in_parts(lambda *span: said.append(span), 64, 1 << 25, apart=False)
+    assert said == [(0, 64)]

@@ -62,7 +62,7 @@ def digest_batch(batch: Any, samples: int | None = None) -> tuple[Digest, int | 
 def _in_rows(value: Any, samples: int) -> Array | None:
     """Return a tensor or array with a row for each sample; None where it has none, or lies on a device."""
     if hasattr(value, "untyped_storage"):
-        if not (is_simple(value) and is_near(value)) and not _is_plain(value):
+        if not (is_simple(value) and is_near(value)) and not (shape_of(value) and _is_plain(value)):
             return None
         array = in_memory(value.detach())
     elif isinstance(value, np.ndarray) and value.dtype != object:
