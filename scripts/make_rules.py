@@ -9,7 +9,8 @@ FOLDER = Path(__file__).parents[1] / "docs" / "rules"
 HEAD = """# Rules
 
 Written by `python scripts/make_rules.py` from the rules themselves; `datacheck explain DC201` prints a page,
-`datacheck rules` the table. A schema sets severity, `allow`, `ignore` and the options of a rule under `rules:`, see
+`datacheck explain DC201 --lang zh` the [Chinese one](../../datacheck/rules/zh), `datacheck rules` the table. A schema
+sets severity, `allow`, `ignore` and the options of a rule under `rules:`, see
 [schemas/README.md](../../schemas/README.md#rules). `result.json` names all options in force.
 
 The examples are tests: each *Bad* one raises its own rule and no other, each *Good* one raises nothing. Their samples

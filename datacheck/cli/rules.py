@@ -12,6 +12,7 @@ import click
 from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
+    from datacheck.rules.base import Rule
     from datacheck.scan.overview import Entry
 
 
@@ -21,9 +22,9 @@ def _width() -> int:
 
 @click.command("explain")
 @click.argument("rule")
-def explain(rule: str) -> None:
+@click.option("--lang", type=click.Choice(["en", "zh"]), default="en", show_default=True, help="English or Chinese.")
+def explain(rule: str, lang: str) -> None:
     """Say what RULE (DC201, or its name length-unit) checks, why it matters, when it is wrong and what to do."""
-    from datacheck.report.pages import plain
     from datacheck.rules import catalogue
 
     known = catalogue()
@@ -31,7 +32,32 @@ def explain(rule: str) -> None:
     if not found:
         msg = f"no rule is called {rule!r}{_meant(rule) or '.'} datacheck rules lists all {len(known)}."
         raise UsageError(msg)
-    click.echo(plain(found[0], _width()), nl=False)
+    _print_page(found[0], lang)
+
+
+def _print_page(rule: Rule, lang: str) -> None:
+    """Print a rule's page and how to get it in the other language, in English where it cannot be had in Chinese."""
+    import sys
+
+    from rich.text import Text
+
+    from datacheck.report.chinese import chinese
+    from datacheck.report.pages import english, plain
+    from datacheck.report.words import can_say
+    from datacheck.report.words import plain as sayable
+
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    page, hint = chinese(rule), f"中文: datacheck explain {rule.code} --lang zh"
+    why = "" if page else f"{rule.code} is a rule of a plug-in and has no Chinese page"
+    if page and not can_say(hint, encoding):
+        why = f"standard output is {encoding}, which has no Chinese characters (PYTHONIOENCODING=utf-8 has them)"
+    if lang == "zh" and why:
+        click.echo(f"{why}; this is the English one.", err=True)
+    if page and lang == "zh" and not why:
+        said = plain(rule, page, _width()) + f"\nEnglish: datacheck explain {rule.code}\n"
+    else:
+        said = plain(rule, english(rule), _width()) + ("" if why else f"\n{hint}\n")
+    click.echo(sayable(Text(said), encoding).plain, nl=False)
 
 
 def _meant(word: str) -> str:

@@ -4,10 +4,29 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from datacheck.rules.base import Rule
 
-_EXAMPLES = ("Bad", "Good")
+EXAMPLES = ("Bad", "Good")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A rule's page in one language.
+
+    Args:
+        identity: severity, level and what the rule needs, for the first line.
+        first: what is wrong, in one sentence.
+        sections: text below each heading, one paragraph a line, by the English heading, in order; examples as they are.
+        headings: what the page calls a heading, where it is not the English one.
+    """
+
+    identity: str
+    first: str
+    sections: Mapping[str, str]
+    headings: Mapping[str, str] = field(default_factory=dict)
 
 
 def first_sentence(rule: Rule) -> str:
@@ -21,6 +40,33 @@ def sections(rule: Rule) -> dict[str, str]:
     return {head: textwrap.dedent(body).strip("\n") for head, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
+def english(rule: Rule) -> Page:
+    """Return the page as the docstring has it."""
+    said = sections(rule)
+    return Page(_identity(rule), first_sentence(rule), {head: _body(head, body) for head, body in said.items()})
+
+
+def markdown(rule: Rule) -> str:
+    """Return the page as Markdown, examples included."""
+    page = english(rule)
+    text = f"# {rule.code} {rule.name}\n\n{page.first}\n\n*{page.identity}*\n"
+    for head, body in page.sections.items():
+        text += f"\n## {head}\n\n" + (f"```yaml\n{body}\n```\n" if head in EXAMPLES else f"{body}\n")
+    return text
+
+
+def plain(rule: Rule, page: Page, width: int = 100) -> str:
+    """Return a rule's page as text of at most `width` cells."""
+    from datacheck.report.wrapping import wrapped  # noqa: PLC0415  the table of rules needs first sentences alone
+
+    lines = [*wrapped(f"{rule.code} {rule.name}   {page.identity}", width), "", *wrapped(page.first, width)]
+    for head, body in page.sections.items():
+        lines += ["", page.headings.get(head, head)]
+        for line in body.splitlines():
+            lines += [f"  {part}" for part in ([line] if head in EXAMPLES else wrapped(line, width - 2))]
+    return "\n".join(lines) + "\n"
+
+
 def _identity(rule: Rule) -> str:
     said = [rule.severity.value, f"per {rule.level.value}"]
     if rule.needs:
@@ -28,34 +74,13 @@ def _identity(rule: Rule) -> str:
     return "; ".join(said)
 
 
-def markdown(rule: Rule) -> str:
-    """Return the page as Markdown, examples included."""
-    text = f"# {rule.code} {rule.name}\n\n{first_sentence(rule)}\n\n*{_identity(rule)}*\n"
-    for head, body in sections(rule).items():
-        if head in _EXAMPLES:
-            text += f"\n## {head}\n\n```yaml\n{body.strip()}\n```\n"
-        else:
-            text += f"\n## {head}\n\n{_options(body) if head == 'Options' else ' '.join(body.split())}\n".replace(
-                "``", "`"
-            )
-    return text
+def _body(head: str, body: str) -> str:
+    if head in EXAMPLES:
+        return body.strip()
+    return (_options(body) if head == "Options" else " ".join(body.split())).replace("``", "`")
 
 
 def _options(body: str) -> str:
     """Return the options as a list, one line each; ``none`` as it is."""
-    lines = re.sub(r"(?<=[.)]) (?=[a-z_]+: )", "\n", " ".join(body.split())).splitlines()
+    lines = re.sub(r"(?<=[.)]) (?=[a-z_]+:,? )", "\n", " ".join(body.split())).splitlines()
     return "\n".join(f"- {line}" for line in lines) if lines != ["none"] else "none"
-
-
-def plain(rule: Rule, width: int = 100) -> str:
-    """Return the page as text of at most `width` columns."""
-    lines = [f"{rule.code} {rule.name}   {_identity(rule)}", "", *textwrap.wrap(first_sentence(rule), width)]
-    for head, body in sections(rule).items():
-        lines += ["", head]
-        if head in _EXAMPLES:
-            lines += textwrap.indent(body.strip(), "  ").splitlines()
-        else:
-            said = _options(body) if head == "Options" else " ".join(body.split())
-            for line in said.replace("``", "`").splitlines():
-                lines += textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="  ")
-    return "\n".join(lines) + "\n"

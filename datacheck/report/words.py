@@ -34,6 +34,15 @@ def clean(text: str, *, spaces: bool = False) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def can_say(text: str, encoding: str) -> bool:
+    """Tell whether an output of this encoding has every character of a text."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def plain(line: Text, encoding: str) -> Text:
     """Return a line that an output of this encoding can show; colours are left out where it is not UTF-8."""
     if encoding.lower().replace("-", "") == "utf8":

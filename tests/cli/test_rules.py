@@ -1,6 +1,7 @@
 """``datacheck explain``, ``rules`` and ``schema check``."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -58,3 +59,49 @@ def test_a_schema_file_is_checked_with_every_fault_at_its_line(here, place):
     assert (code, out) == (2, "")
     assert "bad.yaml:6, rules.DC999: there is no rule" in err
     assert "bad.yaml:7, rules.DC201.resque: length-unit has no option 'resque'. Did you mean 'rescue'" in err
+
+
+def test_a_page_can_be_had_in_chinese_and_each_page_says_how_to_get_the_other(here):
+    code, out, err = here("explain", "length-unit", "--lang", "zh")
+    assert (code, err) == (0, "")
+    assert out.startswith("DC201 length-unit   错误；按样本判断")
+    assert "长度不是声明的单位。" in out
+    assert "size: 1500" in out  # the examples are the English ones
+    assert out.endswith("\n\nEnglish: datacheck explain DC201\n")
+    assert here("explain", "DC201")[1].endswith("\n\n中文: datacheck explain DC201 --lang zh\n")
+    assert here("explain", "DC201", "--lang", "en")[1] == here("explain", "DC201")[1]
+
+
+def test_an_unknown_language_is_refused_with_those_that_there_are(here):
+    code, out, err = here("explain", "DC201", "--lang", "fr")
+    assert (code, out) == (2, "")
+    assert "'fr' is not one of 'en', 'zh'" in err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_an_output_without_chinese_characters_gets_the_english_page(command, encoding):
+    env = {"PYTHONIOENCODING": encoding}
+    code, out, err = command("explain", "DC201", "--lang", "zh", env=env)
+    assert code == 0
+    assert "Lengths are not in the declared unit." in out
+    assert err == (
+        f"standard output is {encoding}, which has no Chinese characters (PYTHONIOENCODING=utf-8 has them); "
+        "this is the English one.\n"
+    )
+    assert command("explain", "DC201", env=env) == (0, out, "")
+    assert "--lang zh" not in out
+
+
+def test_an_output_in_gbk_gets_the_chinese_page(start):
+    process = start("explain", "DC201", "--lang", "zh", env={"PYTHONIOENCODING": "gbk"}, encoding="gbk")
+    assert "长度不是声明的单位。" in process.communicate()[0]
+
+
+def test_a_rule_of_a_plug_in_has_its_own_page_alone(here, monkeypatch):
+    own = replace(catalogue()["DC201"], code="X201", name="own-rule")
+    monkeypatch.setattr("datacheck.rules.catalogue", lambda: {"X201": own})
+    code, out, err = here("explain", "X201", "--lang", "zh")
+    assert (code, err) == (0, "X201 is a rule of a plug-in and has no Chinese page; this is the English one.\n")
+    assert out == here("explain", "X201")[1]
+    assert "Lengths are not in the declared unit." in out
+    assert "中文" not in out

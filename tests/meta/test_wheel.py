@@ -1,4 +1,4 @@
-"""The wheel that users install holds everything: every module imports, schemas and pipelines are found."""
+"""The wheel that users install holds everything: every module imports, every data file is found."""
 
 import subprocess
 import sys
@@ -18,6 +18,9 @@ assert "files" in names and "ho3d" in names, names
 for name in names:
     load_schema(name)
 assert {folder!r} in str(shipped("schemas")) and list(shipped("pipelines").glob("*.yaml"))
+from datacheck.report.chinese import chinese
+from datacheck.rules import catalogue
+assert all(map(chinese, catalogue().values()))
 """
 
 

@@ -2,7 +2,7 @@
 
 import runpy
 
-from datacheck.report.pages import plain, sections
+from datacheck.report.pages import english, plain, sections
 from datacheck.rules import catalogue
 
 
@@ -21,9 +21,14 @@ def test_every_option_of_every_rule_is_on_its_page():
 
 def test_a_page_on_the_terminal_keeps_to_its_width_and_says_everything():
     for code, rule in catalogue().items():
-        page = plain(rule, 80)
+        page = plain(rule, english(rule), 80)
         examples = sections(rule)["Bad"] + sections(rule)["Good"]
         assert page.startswith(f"{code} {rule.name}")
         assert all(len(line) <= 80 or line.strip() in examples for line in page.splitlines()[1:]), code
         words = " ".join(page.split())
         assert all(text.split()[0].replace("``", "`") in words for text in sections(rule).values()), code
+
+
+def test_two_options_that_are_told_together_have_a_line_of_their_own():
+    lines = english(catalogue()["DC306"]).sections["Options"].splitlines()
+    assert [line.split(":")[0] for line in lines] == ["- off", "- narrow"]
