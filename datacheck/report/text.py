@@ -9,11 +9,13 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from datacheck.finding import Cause, Finding, Report, Severity, Verdict
 from datacheck.report.words import bytes_said, clean, plain
+from datacheck.report.wrapping import spans
 
 LINES = 60
 _WIDEST = 110
@@ -212,7 +214,7 @@ def _examples(finding: Finding, width: int, most: int) -> list[Text]:
 def _rows(words: Sequence[str], width: int) -> list[str]:
     lines = [words[0]]
     for word in words[1:]:
-        if len(lines[-1]) + len(word) + 6 <= width:
+        if cell_len(lines[-1]) + cell_len(word) + 6 <= width:
             lines[-1] += f"  {word}"
         else:
             lines.append(word)
@@ -283,12 +285,11 @@ def _last(report: Report) -> Text:
 def _wrapped(text: Text, width: int, indent: int, most: int = 99) -> list[Text]:
     """Return a paragraph as indented lines; one that is longer than `most` lines ends in an ellipsis."""
     room = max(20, width - indent)
-    lines = list(text.wrap(Console(width=width), room, overflow="fold"))
-    for line in lines:
-        line.rstrip()
+    lines = [text[start:stop] for start, stop in spans(text.plain, room)]
     if len(lines) > most:
         lines = lines[:most]
         lines[-1].truncate(room - 2)
+        lines[-1].rstrip()
         lines[-1].append(" …")
     return [Text(" " * indent).append_text(line) for line in lines]
 

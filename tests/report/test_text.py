@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 
 from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
@@ -129,6 +130,34 @@ def test_the_worst_findings_get_the_room():
 def test_no_line_is_wider_than_the_terminal_but_for_names(width):
     said = report(finding(message="word " * 60, fix="do " * 60, cause=Cause("because " * 30)), root="r" * 20)
     assert all(len(line) <= width for line in text(said, width) if "train.h5" not in line)
+
+
+@pytest.mark.parametrize("width", [40, 80, 110])
+def test_chinese_and_emoji_names_take_two_cells_a_character(width):
+    names = tuple(f"场景_厨房🤖/帧_{i}.npy" for i in range(9))  # 22 cells, 16 characters
+    long = "训练集/带餐桌的大厨房（二〇二四年重新采集，已去除重复帧）/" * 3
+    said = report(
+        finding(message=f"{long} is 3 m.", fix=long, cause=Cause(long), examples=names, fields=("点云" * 30,)),
+        root=long, splits={"训练集": {"samples": 9, "valid": 9}}, unchecked=[long],
+    )  # fmt: skip
+    lines = text(said, width)
+    assert max(map(cell_len, lines)) <= width
+    assert not [line for line in lines if line.strip()[:1] in {*"，。、；：？！）》」"}]
+    (first, *_) = [line for line in lines if line.startswith("    场景")]
+    fits = (width - 4 + 2) // (22 + 2)  # names of 22 cells, two spaces between them
+    assert first == "    " + "  ".join(names[:fits])
+
+
+def test_a_chinese_name_fills_the_line_in_which_it_begins():
+    lines = text(report(finding(message="No file " + "帧" * 40 + ".")), 80)
+    assert "  No file " + "帧" * 35 in lines  # 2 + 8 + 70 cells
+    assert "  帧帧帧帧帧." in lines
+
+
+def test_a_line_that_is_cut_in_a_wide_character_has_one_space_before_the_ellipsis():
+    for width in (80, 81):
+        lines = text(report(unchecked=["帧" * 200]), width)
+        assert [line for line in lines if line.endswith("帧 …")]
 
 
 def test_the_data_have_no_say_in_the_markup_or_the_terminal():
