@@ -113,10 +113,11 @@ def test_junk_is_told_by_reason_and_invisible_characters_are_shown():
     notes = [
         Note("DC107", "a/._x.npy", "left behind by another program"),
         Note("DC107", "b\u200b.npy", "has a character"),
+        Note("DC107", "中文\x1b.npy", "has a character"),
     ]
     said = found(VALUE, pieces(["a", "c"]), notes).findings
     assert [(f.code, f.severity, f.failed) for f in said] == [("DC107", "warning", 0)] * 2
-    assert any("b\\u200b.npy" in f.message for f in said)
+    assert any("b\\u200b.npy, 中文\\x1b.npy" in f.message for f in said)  # what can be shown stays as it is
 
 
 # ------------------------------------------------------------------------------------------ sizes

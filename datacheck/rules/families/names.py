@@ -239,9 +239,7 @@ def junk_file(rows: Rows, case: Case) -> Iterator[Failure]:
     for note in case.notes:
         reasons.setdefault(note.reason, []).append(note.key)
     for reason, keys in sorted(reasons.items()):
-        shown = [
-            key.encode("ascii", "backslashreplace").decode() if not key.isprintable() else key for key in sorted(keys)
-        ]
+        shown = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in key) for key in sorted(keys)]
         yield Failure(
             np.zeros(len(rows), bool),
             f"{counted(len(keys), 'name')} ({listed(shown)}): {reason}.",
