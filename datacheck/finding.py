@@ -149,7 +149,8 @@ class Report:
     """Everything a scan has to say; printing it is the business of `report/`.
 
     Args:
-        run: id, started, seconds, version, command, fail_on (error, warning, never), kept_files, kept_samples.
+        run: id, started, seconds, version, command, fail_on (error, warning, never), kept_files, kept_samples,
+            rule_seconds {code: judging it took 1 ms or more}.
         dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped}, splits
             {name: {samples, valid}}.
         schema: name, digest.
@@ -158,7 +159,7 @@ class Report:
         valid: number of samples fit for training.
         unchecked: what was not looked at: one sentence each.
         crashes: rules and measurements that raised: rule, at, traceback.
-        folder: where result.json, samples.parquet and valid.json are.
+        folder: where result.json, samples.parquet, valid.json and report.html are.
     """
 
     run: dict[str, Any]

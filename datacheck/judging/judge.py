@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ class Judged:
         valid: bool (rows): checked and in no error finding.
         codes: per row, the codes that make it invalid.
         failing: per row, the codes of all its findings, those that only warn or inform too, with spaces between.
+        seconds: what each rule took.
     """
 
     verdicts: list[RuleVerdict]
@@ -44,6 +46,7 @@ class Judged:
     valid: Array
     codes: list[tuple[str, ...]]
     failing: Texts
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -68,6 +71,7 @@ class _Trial:
     expected: bool = False
     waived: int = 0
     used: set[str] = field(default_factory=set)
+    seconds: float = 0.0
 
     def verdict(self) -> RuleVerdict:
         rule, choice = self.choice.rule, self.choice
@@ -154,7 +158,8 @@ def judge(
     valid = np.array([not text for text in errors.words])[errors.rows] & (table.status == CHECKED)
     verdicts = [trials[code].verdict() for code in sorted(trials)]
     crashed = [c for _, t in sorted(trials.items()) for c in t.crashes]
-    return Judged(verdicts, findings, crashed, valid, codes, _failing(table, findings))
+    seconds = {code: trials[code].seconds for code in sorted(trials)}
+    return Judged(verdicts, findings, crashed, valid, codes, _failing(table, findings), seconds)
 
 
 def _worst_first(finding: Finding) -> tuple[Any, ...]:
@@ -210,12 +215,13 @@ class _Court:
         checked, failed = (np.zeros(len(self.table), bool) for _ in range(2))
         if choice.rule.compares and self.before is None and choice.verdict is None:
             choice = replace(choice, verdict=Verdict.NOT_APPLICABLE, why="no --reference given")
-        trial = _Trial(choice, checked, failed, self.readable)
+        trial, began = _Trial(choice, checked, failed, self.readable), time.perf_counter()
         if choice.verdict is None:
             for split, schema, index in self._spans(choice):
                 for name, spec in targets(choice.rule, schema, choice.level):
                     self._judge(trial, split, Case(schema, name, spec, choice.options), index)
         self.findings[choice.rule.code] = trial.findings
+        trial.seconds = time.perf_counter() - began
         return trial
 
     def _spans(self, choice: Choice) -> Iterator[tuple[str, Schema, Array]]:

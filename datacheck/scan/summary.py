@@ -22,6 +22,7 @@ from datacheck.schema.pixels import pixels
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Table, Texts
 
 _NAMED = 3
+_TOLD_S = 0.001
 _RULES = 6  # as many are named by code and name
 
 
@@ -63,6 +64,7 @@ def report_of(facts: Facts, command: str, fail_on: str, judged: Judged) -> Repor
         "kept_files": facts.kept_files,
         "kept_samples": facts.kept_samples,
         "tokenized": _tokenized(table),
+        "rule_seconds": {code: round(s, 3) for code, s in judged.seconds.items() if s >= _TOLD_S},
     }
     counts = {
         "listed": len(table),

@@ -97,6 +97,9 @@ def test_the_files_left_behind_say_the_same(data):
     assert sorted(p.name for p in folder.iterdir()) == sorted(stored.NAMES)
     said = json.loads((folder / "result.json").read_bytes())
     assert said["format"] == "datacheck.result/1"
+    seconds = said["run"]["rule_seconds"]
+    assert seconds.keys() <= said["rules"].keys()
+    assert all(isinstance(s, float) for s in seconds.values())
     assert said["verdict"] == {
         "status": "fail", "exit_code": 1, "counts": {"error": 1, "warning": 0, "info": 0}, "valid": 19,
     }  # fmt: skip
