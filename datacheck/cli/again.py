@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from datacheck.cli.scan import baseline_option, fail_on_option, format_option, output_option, reference_option
+from datacheck.cli.scan import baseline_option, fail_on_option, format_option, output_option, reference_option, tell
 
 _HELP = """Judge a finished RUN again, with other thresholds, without touching the data.
 
@@ -28,7 +28,6 @@ RUN is a folder that a scan has left behind (.datacheck/latest). The result is a
 @click.pass_context
 def rescore(ctx: click.Context, /, run: Path, schema: str | None, form: str, **options: Any) -> None:
     """Judge, print, and exit with the report's code."""
-    from datacheck.report.json import result_bytes
     from datacheck.scan import paths_of, schema_for
     from datacheck.scan.again import Rescore
     from datacheck.scan.again import rescore as judge_again
@@ -36,12 +35,7 @@ def rescore(ctx: click.Context, /, run: Path, schema: str | None, form: str, **o
     command = shlex.join(["datacheck", *sys.argv[1:]])
     chosen = None if schema is None else schema_for(run, schema)
     done = judge_again(Rescore(run, command=command, paths=paths_of(schema), **options), chosen)
-    if form == "json":
-        sys.stdout.buffer.write(result_bytes(done.report.folder))
-    else:
-        from datacheck.report.text import print_report
-
-        print_report(done.report)
+    tell(done, form)
     ctx.exit(done.report.exit_code)
 
 

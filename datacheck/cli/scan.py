@@ -21,6 +21,7 @@ Leaves .datacheck/latest/ behind:
   result.json      every rule with its verdict, every finding
   samples.parquet  one row per sample with everything that was measured
   valid.json       which samples not to train on, and why
+  report.html      all of it as one page for the browser
 """
 
 
@@ -130,19 +131,30 @@ baseline_option = click.option(
 @click.pass_context
 def scan(ctx: click.Context, /, form: str, **options: Any) -> None:
     """Scan, print, and exit with the report's code."""
-    from datacheck.report.json import result_bytes
     from datacheck.report.progress import progress_bar
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
     with progress_bar() as progress:
         run = _run(command=command, progress=progress, **options)
-    if form == "json":
-        sys.stdout.buffer.write(result_bytes(run.report.folder))
-    else:
-        from datacheck.report.text import print_report
-
-        print_report(run.report)
+    tell(run, form)
     ctx.exit(run.report.exit_code)
+
+
+def tell(run: ScanRun, form: str) -> None:
+    """Write the page of a finished run, and print what it says: also where the page cannot be written."""
+    from datacheck.report.html import write_page
+    from datacheck.report.json import result_bytes
+    from datacheck.report.text import print_report
+
+    page = False
+    try:
+        write_page(Path(run.report.folder), run.table)
+        page = True
+    finally:
+        if form == "json":
+            sys.stdout.buffer.write(result_bytes(run.report.folder))
+        else:
+            print_report(run.report, page=page)
 
 
 def _run(data: Path | None, schema: str | None, loader: str | None, **options: Any) -> ScanRun:

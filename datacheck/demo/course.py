@@ -13,6 +13,7 @@ from datacheck.cache.verify import verify
 from datacheck.finding import Finding, Severity, Verdict
 from datacheck.pipeline import build
 from datacheck.registry import require
+from datacheck.report.html import write_page
 from datacheck.scan import Request, ScanRun, run_scan, schema_for
 from datacheck.testing import faults, synth
 from datacheck.testing.faults import Planted
@@ -138,10 +139,13 @@ def _scans(system: str, folder: Path) -> list[ScanRun]:
     data = folder / "data"
     names = SCHEMAS.get(system, (None,))
     request = Request(data, output=folder / "scan", command=f"scan {data}")
-    return [
+    runs = [
         run_scan(schema_for(data, name), request if name is None else replace(request, output=folder / "scan" / name))
         for name in names
     ]
+    for run in runs:
+        write_page(Path(run.report.folder), run.table)
+    return runs
 
 
 def _named(run: ScanRun) -> list[tuple[Finding, set[str]]]:

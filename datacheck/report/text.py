@@ -16,6 +16,7 @@ from rich.text import Text
 from datacheck.finding import Cause, Finding, Report, Severity, Verdict
 from datacheck.report.words import bytes_said, clean, plain
 from datacheck.report.wrapping import spans
+from datacheck.scan.store import PAGE
 
 LINES = 60
 _WIDEST = 110
@@ -24,15 +25,16 @@ _TOLD = 6
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold blue"}
 
 
-def print_report(report: Report, console: Console | None = None) -> None:
+def print_report(report: Report, console: Console | None = None, *, page: bool = False) -> None:
     """Print a report.
 
     Args:
         report: what a scan says.
         console: where to; None: standard output, without colour where nobody would see it.
+        page: its folder holds a report.html, too.
     """
     console = console or _console()
-    for line in report_lines(report, _width(console)):
+    for line in report_lines(report, _width(console), page=page):
         console.print(plain(line, console.encoding), soft_wrap=True)
 
 
@@ -46,15 +48,16 @@ def _width(console: Console) -> int:
     return max(40, min(console.width, _WIDEST)) if known else _UNPIPED
 
 
-def report_lines(report: Report, width: int) -> list[Text]:
+def report_lines(report: Report, width: int, *, page: bool = False) -> list[Text]:
     """Return the report's lines, at most 60, each at most `width` cells wide unless a name alone is longer.
 
     Args:
         report: what a scan says.
         width: cells.
+        page: its folder holds a report.html, too.
     """
     head = [*_head(report, width), Text()]
-    foot = _foot(report, width)
+    foot = _foot(report, width, page=page)
     return [*head, *_blocks(report.findings, width, LINES - len(head) - len(foot)), *foot]
 
 
@@ -224,7 +227,7 @@ def _rows(words: Sequence[str], width: int) -> list[str]:
 # -------------------------------------------------------------------------------------------------- foot
 
 
-def _foot(report: Report, width: int) -> list[Text]:
+def _foot(report: Report, width: int, *, page: bool) -> list[Text]:
     lines = _entry("checked", Text(_rules(report)), width, 0)
     told = [*_crashes(report), *report.unchecked]
     for number, sentence in enumerate(told[:_TOLD]):
@@ -233,6 +236,8 @@ def _foot(report: Report, width: int) -> list[Text]:
         lines += _entry("", Text(f"… and {len(told) - _TOLD} more in result.json: unchecked", "dim"), width, 0)
     lines += _entry("valid", Text(_valid(report)), width, 0, 3)
     lines.append(Text.assemble(("results   ", "dim"), clean(_folder(report), spaces=True)))  # folded, it is no path
+    if page:
+        lines.append(Text.assemble(("page      ", "dim"), clean(_folder(report) + PAGE, spaces=True)))
     return [*lines, Text(), *_wrapped(_last(report), width, 0)]
 
 

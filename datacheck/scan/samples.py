@@ -291,6 +291,11 @@ def read_table(path: Path) -> Table:
     )
 
 
+def read_failing(path: Path) -> Texts:
+    """Return per row of a file the codes that it fails, with spaces between."""
+    return _File(path).texts(CODES)
+
+
 def read_codes(path: Path) -> str:
     """Return the digest of the column `codes` of a file."""
     found: str = _File(path).head[CODES]

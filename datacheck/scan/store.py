@@ -16,6 +16,7 @@ from datacheck.table import Table
 
 RESULT, SAMPLES, VALID, LISTING = "result.json", "samples.parquet", "valid.json", "listing.npz"
 SCHEMA = "schema.yaml"
+PAGE = "report.html"  # of `report/`, which writes it into the finished folder
 NAMES = (RESULT, SAMPLES, VALID, LISTING, SCHEMA)
 
 

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from datacheck.errors import OutOfSpaceError
 from tests.cli.conftest import COMMAND, SLOWLY
 
 
@@ -36,6 +37,29 @@ def test_a_broken_sample_is_exit_1_and_named(here, place):
     assert "error DC221 non-finite · x" in out
     assert "    3.npy" in out.splitlines()
     assert out.splitlines()[-1] == "FAIL  1 error, 0 warnings · exit 1"
+
+
+def test_the_page_of_the_run_is_beside_its_result_and_named_on_the_screen(here, place):
+    plant_nan(place)
+    _, out, _ = here("scan", "data", "--schema", "plain.yaml")
+    (line,) = (line for line in out.splitlines() if line.startswith("page "))
+    page = place / line.split()[1]
+    assert page == page.parent / "report.html"
+    assert b'"message":"1 sample holds NaN or infinity' in page.read_bytes()
+    assert (place / ".datacheck/latest/report.html").samefile(page)
+
+
+def test_what_was_found_is_printed_where_the_page_cannot_be_written(here, place, monkeypatch):
+    def full(folder, table):
+        raise OutOfSpaceError(f"{folder}/report.html: no space left")
+
+    plant_nan(place)
+    monkeypatch.setattr("datacheck.report.html.write_page", full)
+    code, out, err = here("scan", "data", "--schema", "plain.yaml")
+    assert code == 5
+    assert "error DC221 non-finite · x" in out
+    assert "no space left" in err
+    assert "report.html" not in out
 
 
 def test_json_prints_exactly_result_json(here, place):

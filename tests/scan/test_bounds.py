@@ -109,6 +109,7 @@ def test_whatever_is_said_the_file_and_the_text_stay_small(amount):
     assert all(crash["traceback"].endswith("ValueError: the end") for crash in back["crashes"])
     for width in (40, 110):
         assert len(report_lines(report, width)) <= 60
+        assert len(report_lines(report, width, page=True)) <= 60
 
 
 def test_what_is_small_is_left_as_it_is():

@@ -1,0 +1,231 @@
+"""What the page draws of a run's rows: percentiles and histograms by field and split, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from datacheck.report.measures import LABELS, MOST, VECTORS, Shown, band, shown, unit
+from datacheck.schema.model import ANY, Schema
+from datacheck.table import Table, Texts
+
+Array = np.ndarray[Any, Any]
+
+BINS = 64
+_DRAWN = 48  # where the values do not ask for another number
+_SHARES = (0.01, 0.5, 0.99)
+_FAR = 6.0  # times the span from the 1st to the 99th percentile: what lies beyond is counted, not drawn
+_LOG = 50.0  # from this ratio of highest to lowest on
+_LEAST = 1e-9  # of the highest: what is smaller is no length
+SORTED = 100_000  # values of which percentiles are taken
+_PIECE = 32_768
+_WIDE, _NARROW = 1e300, 1e-290
+_SPLITS = 6
+_ASKED = 10_000  # rows that are asked for their dtype: of rare ones the rules tell
+
+
+def fields(table: Table, schema: Schema, unfit: Array) -> Iterator[dict[str, Any]]:
+    """Yield what is known of each field: what is declared, in how many samples it is, its measures.
+
+    Args:
+        table: rows; a column is read when it is asked for, and let go again.
+        schema: the schema in force.
+        unfit: bool (rows): samples that are not fit for training.
+    """
+    measures = shown(table.columns)
+    groups = _groups(table, unfit)
+    for name in dict.fromkeys([*sorted(schema.stored), *sorted({*schema.fields, *measures} - {ANY, ""}), ""]):
+        spec = schema.spec(name)
+        known = table.columns[f"{name}:ndim"].present if f"{name}:ndim" in table.columns else None
+        drawn = _drawn(table, schema, measures.get(name, []), groups)
+        if spec.absent or (known is None and not drawn and name not in schema.fields):
+            continue
+        yield {
+            "name": name, "role": spec.role or "", "unit": spec.unit or "", "shape": _shape(spec.shape),
+            "dtype": _dtype(table, name) or spec.dtype or "", "declared": name in schema.fields,
+            "present": None if known is None else int(np.count_nonzero(known)), "measures": drawn,
+        }  # fmt: skip
+
+
+def _drawn(table: Table, schema: Schema, measures: Iterable[Shown], groups: _Groups) -> list[dict[str, Any]]:
+    """Return the first measures that vary, and behind them those that do not."""
+    drawn: list[dict[str, Any]] = []
+    same: list[dict[str, Any]] = []
+    for one in measures:
+        if len(drawn) == MOST:
+            break
+        if (made := _measure(table, schema, one, groups)) is not None:
+            (drawn if made["edges"] else same).append(made)
+    drawn.sort(key=lambda measure: measure["band"] is None)  # what the schema speaks of comes first
+    return [*drawn, *same[: MOST - len(drawn)]]
+
+
+def _shape(shape: Any) -> str:
+    return "" if shape is None else "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _dtype(table: Table, name: str) -> str:
+    """Return the dtypes that are met in rows all over the dataset, the first three."""
+    if f"{name}:dtype" not in table.columns:
+        return ""
+    column = table.columns[f"{name}:dtype"]
+    met = sorted({str(word) for word in column.values[:: 1 + len(table) // _ASKED].tolist()} - {""})
+    return ", ".join(met[:3]) + (" …" if len(met) > 3 else "")
+
+
+# ---------------------------------------------------------------------------------------------- histograms
+
+
+class _Groups:
+    """Every row's group: split by split the fit samples, then those that are not.
+
+    Args:
+        names: of the splits, [""] where there are none or too many to tell apart.
+        rows: int64 (rows): twice the number of the split, and one more for unfit samples.
+    """
+
+    def __init__(self, names: list[str], rows: Array) -> None:
+        self.names = names
+        self.rows = rows
+
+
+def _groups(table: Table, unfit: Array) -> _Groups:
+    splits = Texts.of(table.splits)
+    names = splits.present()
+    if len(names) > _SPLITS or len(names) < 2:
+        return _Groups([""], unfit.astype(np.int64))
+    places = np.array([names.index(word) if word in names else 0 for word in splits.words], np.int64)
+    return _Groups(names, 2 * places[splits.rows] + unfit)
+
+
+def _measure(table: Table, schema: Schema, one: Shown, groups: _Groups) -> dict[str, Any] | None:
+    column = table.columns[one.column]
+    if column.values.dtype.kind not in "biuf" or (column.values.ndim > 1 and one.stat not in VECTORS):
+        return None  # a check of the user's may call its columns as it likes
+    values, rows, known = _scalar(column.values, one.stat), groups.rows, len(table)
+    if not column.present.all():
+        values, rows = values[column.present], rows[column.present]
+        known = len(values)
+    if known and not (np.isfinite(values.min()) and np.isfinite(values.max())):
+        finite = np.isfinite(values)
+        values, rows = values[finite], rows[finite]
+    if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
+        return None
+    return {
+        "column": one.column, "stat": one.stat, "label": LABELS[one.stat],
+        "unit": unit(schema.spec(one.field), one.stat), "band": band(schema, one), "n": len(values),
+        "nonfinite": known - len(values),
+        **histogram(values, rows, 2 * len(groups.names), whole=column.values.dtype.kind in "biu"),
+        "groups": groups.names,
+    }  # fmt: skip
+
+
+def _scalar(values: Array, stat: str) -> Array:
+    """Return one number per row, as float64: of a vector its lowest, highest or first component."""
+    if values.ndim == 2:
+        ufunc = {"min": np.minimum, "max": np.maximum}.get(stat)
+        one = values[:, 0]
+        for component in range(1, values.shape[1] if ufunc is not None else 0):
+            one = np.asarray(ufunc and ufunc(one, values[:, component]))
+        values = one
+    return np.ascontiguousarray(values, dtype=np.float64)
+
+
+def histogram(values: Array, groups: Array, count: int, *, whole: bool = False) -> dict[str, Any]:
+    """Return the percentiles of finite values, and how many of each group fall into each of at most 64 bins.
+
+    Args:
+        values: float64 (rows), at least one.
+        groups: int64 (rows), below `count`.
+        count: number of groups.
+        whole: the values are whole numbers.
+
+    Returns:
+        ``low``, ``high`` of all values, ``p`` (1, 50, 99 %), ``log``, ``edges`` of the bins, ``counts`` by group, and
+        how many are ``below`` and ``above`` the bins; no edges where there is nothing to tell apart.
+
+    Notes:
+        The percentiles of more than 100,000 values are those of as many drawn from them, always the same.
+    """
+    few = (
+        values
+        if len(values) <= SORTED
+        else values[np.random.Generator(np.random.PCG64(0)).integers(0, len(values), SORTED)]
+    )
+    places = [min(len(few) - 1, int(share * len(few))) for share in _SHARES]
+    ordered = np.partition(few, places)
+    low, high = float(values.min()), float(values.max())
+    p = [float(ordered[place]) for place in places]
+    said: dict[str, Any] = {"low": low, "high": high, "p": p, "log": False, "edges": [], "counts": []}
+    if low == high:
+        return said
+    edges, log = _edges(values, low, high, p, whole=whole)
+    if not edges[-1] - edges[0] > _NARROW:
+        return said
+    return said | {"log": log, "edges": edges.tolist()} | _counted(values, groups, count, edges, log=log)
+
+
+def _counted(values: Array, groups: Array, count: int, edges: Array, *, log: bool) -> dict[str, Any]:
+    """Return ``counts`` by group and bin, and how many lie ``below`` and ``above``."""
+    first, last = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
+    bins = len(edges) - 1
+    counts, below, above = np.zeros(count * bins, np.int64), 0, 0
+    for start in range(0, len(values), _PIECE):  # what stays in the caches takes half the time
+        part, group = values[start : start + _PIECE], groups[start : start + _PIECE]
+        under, over = part < edges[0], part > edges[-1]
+        if under.any() or over.any():
+            below, above = below + int(np.count_nonzero(under)), above + int(np.count_nonzero(over))
+            within = ~(under | over)
+            part, group = part[within], group[within]
+        places = (((np.log(part) if log else part) - first) * (bins / (last - first))).astype(np.int64)
+        np.clip(places, 0, bins - 1, out=places)
+        counts += np.bincount(group * bins + places, minlength=count * bins)
+    return {"counts": counts.reshape(count, bins).tolist(), "below": below, "above": above}
+
+
+def _edges(values: Array, low: float, high: float, p: list[float], *, whole: bool) -> tuple[Array, bool]:
+    """Return the edges of the bins, and whether they are equal steps of the logarithm."""
+    if whole and high - low < BINS:
+        return np.arange(low, high + 2) - 0.5, False
+    bottom, top = max(low, -_WIDE), min(high, _WIDE)  # beyond that a sum is infinite
+    if low >= 0 and p[1] > 0:  # of lengths a few may be zero: they lie below the bins
+        least = low or float(values.min(where=values > 0, initial=high))
+        least = max(least, top * _LEAST)
+        if top / least >= _LOG:
+            edges = np.geomspace(least, top, _DRAWN + 1)
+            edges[[0, -1]] = least, top
+            return edges, True
+    span = p[2] - p[0] or abs(p[1]) or 1.0
+    return np.linspace(max(bottom, p[0] - _FAR * span), min(top, p[2] + _FAR * span), _DRAWN + 1), False
+
+
+# ------------------------------------------------------------------------------------------------- samples
+
+
+def order_of_rows(failing: Texts, severity: Mapping[str, int], most: int) -> Array:
+    """Return which rows to show, worst first: all that fail where there is room, else some of each kind.
+
+    Args:
+        failing: per row, the codes that it fails.
+        severity: of a code: 0 error, 1 warning, 2 information.
+        most: rows.
+
+    Returns:
+        int64 rows: errors before warnings, then those that fail nothing, evenly over the dataset.
+    """
+    worst = np.array([min((severity.get(code, 0) for code in word.split()), default=3) for word in failing.words])
+    of_row = worst[failing.rows] if len(worst) else np.zeros(0, np.int64)
+    bad = np.flatnonzero(of_row < 3)
+    if len(bad) > most:  # the first of every combination of codes, then the second, ...
+        kinds = failing.rows[bad]
+        by_kind = np.argsort(kinds, kind="stable")
+        _, starts, sizes = np.unique(kinds[by_kind], return_index=True, return_counts=True)
+        turn = np.empty(len(bad), np.int64)
+        turn[by_kind] = np.arange(len(bad)) - np.repeat(starts, sizes)
+        bad = np.sort(bad[np.lexsort((bad, turn, of_row[bad]))[:most]])
+    bad = bad[np.argsort(of_row[bad], kind="stable")]
+    good = np.flatnonzero(of_row == 3)
+    room = min(most - len(bad), len(good))
+    return np.concatenate([bad, good[np.arange(room) * len(good) // max(room, 1)]])

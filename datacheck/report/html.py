@@ -1,0 +1,160 @@
+"""report.html: one file that says of a run what result.json and samples.parquet hold; nothing of the data is opened.
+
+Text of the user's goes into the page as JSON only, and from there into text nodes; it is never parsed as markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from datacheck import fsops
+from datacheck.report.aggregates import fields, order_of_rows
+from datacheck.scan.samples import read_failing, read_table
+from datacheck.scan.store import PAGE, RESULT, SAMPLES, SCHEMA
+from datacheck.schema.load import load_schema
+from datacheck.table import CHECKED, UNREADABLE, Measured, Table, Texts
+
+Array = np.ndarray[Any, Any]
+
+MOST_ROWS = 5_000
+_SCRIPTS = ("dom.js", "charts.js", "parts.js", "samples.js", "page.js")
+_MEASURES = 4  # columns of the sample table beside key, split, status, codes
+_ROOM = {"findings": 900_000, "rules": 250_000, "fields": 500_000, "rows": 800_000, "schema": 100_000, "said": 200_000}
+_KEY = 500  # characters of a key, a reason or a split in the sample table
+_RANK = {"error": 0, "warning": 1, "info": 2}
+
+
+def write_page(folder: Path, table: Table | None = None) -> Path:
+    """Write the report.html of a finished run beside its result.json; return its path.
+
+    Args:
+        folder: what a scan has left behind.
+        table: the rows of its samples.parquet, where they are at hand.
+
+    Raises:
+        OutOfSpaceError: the disk is full.
+        StorageError: another refusal; nothing is half-written under the final name.
+    """
+    path = folder / PAGE
+    fsops.write_file(path, page(run_of(folder, table)), mode=0o666)
+    return path
+
+
+def run_of(folder: Path, table: Table | None = None) -> dict[str, Any]:
+    """Return what the page says of a run, as JSON values of at most 2.8 MB."""
+    result = orjson.loads((folder / RESULT).read_bytes())
+    table, failing = table or read_table(folder / SAMPLES), read_failing(folder / SAMPLES)
+    schema, text = load_schema(folder / SCHEMA), (folder / SCHEMA).read_text(encoding="utf-8")
+    severity: dict[str, int] = {}
+    for finding in result["findings"]:
+        rank = _RANK[finding["severity"]]
+        severity[finding["rule"]] = min(rank, severity.get(finding["rule"], rank))
+    bad = np.array([any(severity.get(code, 0) == 0 for code in word.split()) for word in failing.words], bool)
+    unfit = bad[failing.rows] | (table.status != CHECKED)
+    of_fields = list(fields(table, schema, unfit))
+    return _bounded(result) | {
+        "schema_text": text if _size(text) <= _ROOM["schema"] else _cut(text, _ROOM["schema"] // 6),
+        "fields": _within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
+        "samples": _samples(table, failing, order_of_rows(failing, severity, MOST_ROWS), of_fields),
+        "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
+    }  # fmt: skip
+
+
+def _fails(failing: Texts) -> Array:
+    fails: Array = np.array([bool(word) for word in failing.words], bool)[failing.rows]
+    return fails
+
+
+def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result of which the last findings, rules and sentences are left out where all would be too long."""
+    said = {name: result[name] for name in ("format", "run", "dataset", "schema", "verdict", "files")}
+    findings = _within(result["findings"], _ROOM["findings"])
+    left_out = dict(result.get("left_out", {}))
+    if len(findings) < len(result["findings"]):
+        left_out["findings"] = left_out.get("findings", 0) + len(result["findings"]) - len(findings)
+    rules = _within([{"code": code} | rule for code, rule in result["rules"].items()], _ROOM["rules"])
+    return said | {
+        "findings": findings, "rules": rules, "left_out": left_out,
+        "unchecked": _within(result["unchecked"], _ROOM["said"]),
+        "crashes": _within(result["crashes"], _ROOM["said"]),
+    }  # fmt: skip
+
+
+def _samples(table: Table, failing: Texts, order: Array, of_fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the rows of the sample table, and the titles of the measures in them."""
+    measures = [(f["name"], f["measures"][0]) for f in of_fields if f["measures"] and f["measures"][0]["edges"]]
+    measures = [pair for pair in measures if table.columns[pair[1]["column"]].values.ndim == 1][:_MEASURES]
+    status = {CHECKED: "checked", UNREADABLE: "unreadable"}
+    places = order.tolist()
+    columns = [
+        [_cut(table.keys[row], _KEY) for row in places],
+        [_cut(table.splits[row], _KEY) for row in places],
+        [status.get(number, "skipped") for number in table.status[order].tolist()],
+        [failing[row] for row in places],
+        [_cut(table.reasons[row], _KEY) for row in places],
+        *(_rounded(table.columns[measure["column"]], order) for _, measure in measures),
+    ]
+    titles = [{"field": name, "label": m["label"], "unit": m["unit"]} for name, m in measures]
+    return {"rows": _within(zip(*columns, strict=True), _ROOM["rows"]), "measures": titles}
+
+
+def _rounded(column: Measured, order: Array) -> list[float | None]:
+    values, present = column.values[order].tolist(), column.present[order].tolist()
+    return [float(f"{v:.5g}") if known and math.isfinite(v) else None for v, known in zip(values, present, strict=True)]
+
+
+# --------------------------------------------------------------------------------------------------- bounds
+
+
+def _within(items: Iterable[Any], room: int) -> list[Any]:
+    """Return the first items that fit into so many bytes of the page."""
+    kept = []
+    for item in items:
+        room -= _size(item) + 1
+        if room < 0:
+            break
+        kept.append(item)
+    return kept
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 2]} …"
+
+
+def _size(value: Any) -> int:
+    return len(_json(value))
+
+
+def _json(value: Any) -> bytes:
+    """Return JSON in which no browser finds a tag, a comment or the end of the script."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).replace(b"<", b"\\u003c")
+
+
+# ----------------------------------------------------------------------------------------------------- page
+
+
+def page(run: Mapping[str, Any]) -> bytes:
+    """Return the bytes of the page of a run."""
+    own = Path(__file__).with_name("page")
+    style = (own / "page.css").read_bytes()
+    script = b"\n".join((own / name).read_bytes() for name in _SCRIPTS)
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    parts = {b"policy": policy.encode(), b"style": style, b"script": script, b"run": _json(run)}
+    template = (own / "page.html").read_bytes()
+    return re.sub(rb"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+
+
+def _hash(text: bytes) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'"

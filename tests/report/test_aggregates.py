@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from datacheck.report.aggregates import BINS, fields, histogram, order_of_rows
+from datacheck.report.measures import shown
+from datacheck.schema.load import load_schema
+from datacheck.table import Texts
+from tests.report.conftest import SCHEMA_TEXT, table
+
+
+@given(arrays(np.float64, st.integers(1, 60), elements=st.floats(allow_nan=False, allow_infinity=False)), st.booleans())
+def test_every_value_is_in_a_bin_or_beside_them(values, positive):
+    values = np.abs(values) if positive else values
+    groups = np.arange(len(values)) % 4
+    said = histogram(values, groups, 4)
+    assert (said["low"], said["high"]) == (values.min(), values.max())
+    if said["edges"]:
+        assert len(said["edges"]) - 1 <= BINS
+        assert np.sum(said["counts"]) + said["below"] + said["above"] == len(values)
+
+
+def test_a_histogram_is_that_of_numpy():
+    values = np.random.default_rng(1).normal(5, 2, 4000)
+    said = histogram(values, np.zeros(4000, np.int64), 1)
+    assert said["p"] == np.sort(values)[[40, 2000, 3960]].tolist()
+    counts, _ = np.histogram(values, np.linspace(values.min(), values.max(), 49))
+    assert said["counts"] == [counts.tolist()]
+
+
+def test_whole_numbers_get_a_bin_each():
+    values = np.array([3.0, 3, 4, 6])
+    said = histogram(values, np.array([0, 1, 0, 0]), 2, whole=True)
+    assert said["edges"] == [2.5, 3.5, 4.5, 5.5, 6.5]
+    assert said["counts"] == [[1, 1, 0, 1], [1, 0, 0, 0]]
+
+
+def test_a_mixture_of_units_is_drawn_on_a_log_axis_and_zeros_are_counted_beside_it():
+    said = histogram(np.array([0.0, 0.1, 0.2, 0.3, 100.0]), np.zeros(5, np.int64), 1)
+    assert said["log"]
+    assert (said["below"], said["above"]) == (1, 0)
+    assert (said["edges"][0], said["edges"][-1]) == (0.1, 100)
+
+
+def test_far_values_do_not_squeeze_the_others():
+    values = np.concatenate([np.linspace(-1, 1, 999), [1e9]])
+    said = histogram(values, np.zeros(1000, np.int64), 1)
+    assert (said["above"], said["high"]) == (1, 1e9)
+    assert said["edges"][-1] < 20
+
+
+def test_a_field_says_what_is_declared_measured_and_allowed(tmp_path):
+    (tmp_path / "s.yaml").write_text(SCHEMA_TEXT)
+    rows, failing = table(100, 10)
+    (xyz,) = fields(rows, load_schema(tmp_path / "s.yaml"), failing.rows == 1)
+    assert (xyz["role"], xyz["unit"], xyz["shape"], xyz["present"]) == ("points", "m", "[P, 3]", 100)
+    size, low, length = xyz["measures"]
+    assert (size["stat"], size["band"], size["unit"], size["groups"]) == ("box", [0.02, 0.4], "m", ["train", "val"])
+    assert [sum(counts) for counts in size["counts"]] == [72, 8, 18, 2]
+    assert (low["stat"], low["low"]) == ("min", -size["high"])
+    assert (length["low"], length["high"], len(length["edges"])) == (3, 9, 8)
+
+
+def test_what_a_check_of_the_users_measures_is_left_alone():
+    assert shown(["xyz:mine", ":other", "xyz:bad_row"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("most", "wanted"), [(9, [1, 4, 5, 2, 6, 0, 3, 7]), (4, [1, 4, 5, 2]), (6, [1, 4, 5, 2, 6, 0])]
+)
+def test_failing_rows_come_first_and_errors_before_warnings(most, wanted):
+    failing = Texts(["", "DC1", "DC2"], np.array([0, 1, 2, 0, 1, 1, 2, 0], np.int32))
+    assert order_of_rows(failing, {"DC1": 0, "DC2": 1}, most).tolist() == wanted
+
+
+def test_of_too_many_failures_each_kind_is_shown():
+    failing = Texts(["DC1", "DC2", "DC3"], np.array([0] * 50 + [1] * 2 + [2] * 48, np.int32))
+    chosen = order_of_rows(failing, {"DC1": 0, "DC2": 0, "DC3": 0}, 8)
+    assert np.bincount(failing.rows[chosen]).tolist() == [3, 2, 3]

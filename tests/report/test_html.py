@@ -1,0 +1,119 @@
+"""The page as a browser's parser reads it: one file, nothing of the user's as markup, small whatever is found."""
+
+import base64
+import hashlib
+import json
+import re
+
+import html5lib
+import numpy as np
+import pytest
+
+from datacheck.report.html import MOST_ROWS, write_page
+from tests.report.conftest import SCHEMA_TEXT, finding
+
+HOSTILE = [
+    "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<!--", "]]>", "{{policy}}", "{{run}}",
+    "'\"`&lt;b&gt;", "\u202egnp.exe", "\u2028", "a\x00b", "javascript:alert(1)", "</style>", "\\u003c/script>",
+    "<svg onload=alert(1)>", "😀 名字", "\x1b[31m",
+]  # fmt: skip
+ROOT = "{http://www.w3.org/1999/xhtml}"
+
+
+def parsed(folder):
+    text = write_page(folder).read_bytes().decode()
+    parser = html5lib.HTMLParser()
+    tree = parser.parse(text)
+    assert parser.errors == []
+    return text, tree
+
+
+def data_of(tree):
+    (block,) = (s for s in tree.iter(f"{ROOT}script") if s.get("type") == "application/json")
+    return json.loads(block.text)
+
+
+def test_the_page_parses_without_an_error_and_holds_the_run(made_run):
+    _, tree = parsed(made_run())
+    run = data_of(tree)
+    assert run["verdict"]["valid"] == 90
+    assert run["findings"][0]["rule"] == "DC201"
+    assert [rule["code"] for rule in run["rules"]] == ["DC201", "DC221", "DC804", "DC902"]
+    assert run["fields"][0]["name"] == "xyz"
+    assert run["schema_text"] == SCHEMA_TEXT
+    assert len(run["samples"]["rows"]) == 100
+    assert run["samples"]["rows"][0][:4] == ["a/90.npy", "train", "checked", "DC201"]
+    assert tree.get("lang") == "en"
+
+
+def test_only_the_script_and_the_style_of_ours_may_run_and_nothing_is_asked_of_the_network(made_run):
+    text, tree = parsed(made_run())
+    (policy,) = (m.get("content") for m in tree.iter(f"{ROOT}meta") if m.get("http-equiv"))
+    rules = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    (script,) = (s for s in tree.iter(f"{ROOT}script") if s.get("type") is None)
+    (style,) = tree.iter(f"{ROOT}style")
+    assert rules["default-src"] == "'none'"
+    for name, node in (("script-src", script), ("style-src", style)):
+        digest = base64.b64encode(hashlib.sha256(node.text.encode()).digest()).decode()
+        assert rules[name] == f"'sha256-{digest}'"
+    assert not re.search(r"(?:https?:)?//[a-z]", text.replace("http://www.w3.org/2000/svg", ""))
+    assert not any(name.startswith("on") or name in {"src", "style"} for node in tree.iter() for name in node.attrib)
+
+
+def test_the_scripts_never_parse_markup(repository):
+    for path in (repository / "datacheck/report/page").glob("*.js"):
+        text = path.read_text()
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "document.write",
+            "eval(",
+            "Function(",
+            "srcdoc",
+            "fetch(",
+        ):
+            assert word not in text, (path.name, word)
+        assert len(text.splitlines()) <= 400
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_nothing_of_the_users_is_parsed_as_markup(made_run, name):
+    plain, tree = parsed(made_run())
+    tags = [node.tag for node in tree.iter()]
+    keys = [name.replace("\x00", "") + str(n) for n in range(100)]
+    said = finding(message=name, fields=[name], examples=[name], fix=name, split=name, measured={name: name}, kind=name)
+    schema = SCHEMA_TEXT + "# " + re.sub(r"[\x00-\x1f\u2028]", "", name) + "\n"
+    text, tree = parsed(made_run(findings=[said], unchecked=[name], keys=keys, schema=schema))
+    assert [node.tag for node in tree.iter()] == tags
+    run = data_of(tree)
+    assert (run["findings"][0]["message"], run["unchecked"]) == (name, [name])
+    assert run["samples"]["rows"][0][0] == keys[90]
+    assert text.count("<script") == plain.count("<script")
+
+
+def test_a_million_samples_and_fifty_thousand_failures_take_less_than_3_mb(made_run):
+    folder = made_run(rows=1_000_000, failed=50_000)
+    path = write_page(folder)
+    assert path.stat().st_size < 3_000_000
+    run = data_of(html5lib.parse(path.read_bytes().decode()))
+    assert run["of_samples"] == {"total": 1_000_000, "failing": 50_000}
+    assert len(run["samples"]["rows"]) == MOST_ROWS
+    counts = np.sum([sum(c) for c in run["fields"][0]["measures"][0]["counts"]])
+    assert counts == 1_000_000
+
+
+@pytest.mark.parametrize("word", ["<", "x", "名", "\x01"])
+def test_the_page_stays_small_whatever_is_said(made_run, word):
+    long = word * 4000
+    findings = [finding(message=word * 1000, examples=[long] * 3, fix=word * 1000, kind=str(n)) for n in range(300)]
+    keys = [f"{n:06d}{long[:1000].replace(chr(1), 'y')}" for n in range(6000)]
+    path = write_page(made_run(rows=6000, failed=3000, findings=findings, unchecked=[long] * 50, keys=keys))
+    assert path.stat().st_size < 3_000_000
+    run = data_of(html5lib.parse(path.read_bytes().decode()))
+    assert run["left_out"].get("findings", 0) + len(run["findings"]) == 300
+
+
+def test_a_run_without_a_sample_that_could_be_read_has_its_page(made_run):
+    folder = made_run(rows=1, failed=1)
+    assert data_of(parsed(folder)[1])["of_samples"] == {"total": 1, "failing": 1}
