@@ -89,6 +89,7 @@ class Finding:
         examples: up to three keys, worst first.
         hides: how many of these samples each later rule (by code) did not judge because of this finding.
         split: the split that was judged, "" for a dataset without splits or a rule over all of them.
+        suppressed: why it is not told again, "" where it is told.
     """
 
     code: str
@@ -107,6 +108,7 @@ class Finding:
     kind: str = ""
     hides: dict[str, int] = field(default_factory=dict)
     split: str = ""
+    suppressed: str = ""
 
     @property
     def id(self) -> str:
@@ -160,6 +162,7 @@ class Report:
         unchecked: what was not looked at: one sentence each.
         crashes: rules and measurements that raised: rule, at, traceback.
         folder: where result.json, samples.parquet, valid.json and report.html are.
+        suppressed: findings that a baseline knows; they count for nothing but what is valid.
     """
 
     run: dict[str, Any]
@@ -171,6 +174,7 @@ class Report:
     unchecked: list[str]
     crashes: list[dict[str, str]] = field(default_factory=list)
     folder: str = ""
+    suppressed: list[Finding] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:

@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-from datacheck.cli.scan import baseline_option, fail_on_option, format_option, output_option, reference_option, tell
+from datacheck.cli.scan import (
+    badge_option,
+    baseline_option,
+    fail_on_option,
+    format_option,
+    output_option,
+    reference_option,
+)
 
 _HELP = """Judge a finished RUN again, with other thresholds, without touching the data.
 
@@ -22,12 +29,16 @@ RUN is a folder that a scan has left behind (.datacheck/latest). The result is a
 @click.option("--schema", metavar="NAME|FILE", help="Schema with the other thresholds. Default: that of the run.")
 @output_option
 @format_option
+@badge_option
 @fail_on_option
 @reference_option
 @baseline_option
 @click.pass_context
-def rescore(ctx: click.Context, /, run: Path, schema: str | None, form: str, **options: Any) -> None:
+def rescore(
+    ctx: click.Context, /, run: Path, schema: str | None, form: str, badge: Path | None, **options: Any
+) -> None:
     """Judge, print, and exit with the report's code."""
+    from datacheck.cli.show import show
     from datacheck.scan import paths_of, schema_for
     from datacheck.scan.again import Rescore
     from datacheck.scan.again import rescore as judge_again
@@ -35,7 +46,7 @@ def rescore(ctx: click.Context, /, run: Path, schema: str | None, form: str, **o
     command = shlex.join(["datacheck", *sys.argv[1:]])
     chosen = None if schema is None else schema_for(run, schema)
     done = judge_again(Rescore(run, command=command, paths=paths_of(schema), **options), chosen)
-    tell(done, form)
+    show(done, form, badge)
     ctx.exit(done.report.exit_code)
 
 

@@ -38,6 +38,20 @@ def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return roots
 
 
+def _badge(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    """Return the file of ``--badge``, of which it is known before the scan that it may be written."""
+    del ctx, param
+    from datacheck.report.badge import is_badge
+
+    if value is not None and value.exists() and not is_badge(value):
+        msg = f"--badge {value}: exists and is no badge, and is not overwritten. Name another file."
+        raise UsageError(msg)
+    if value is not None and not value.parent.is_dir():
+        msg = f"--badge {value}: there is no folder {value.parent}. Make it, or name another file."
+        raise UsageError(msg)
+    return value
+
+
 root_option = click.option(
     "--root",
     "roots",
@@ -65,10 +79,17 @@ output_option = click.option(
 format_option = click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json"]),
+    type=click.Choice(["text", "json", "sarif", "junit", "github"]),
     default="text",
     show_default=True,
-    help="What is printed; json is exactly result.json.",
+    help="What is printed; json is exactly result.json. github also writes the job's summary.",
+)
+badge_option = click.option(
+    "--badge",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    callback=_badge,
+    help="Also write JSON from which shields.io draws a badge.",
 )
 fail_on_option = click.option(
     "--fail-on",
@@ -117,6 +138,7 @@ baseline_option = click.option(
 @scheduler_option
 @output_option
 @format_option
+@badge_option
 @fail_on_option
 @reference_option
 @click.option(
@@ -129,32 +151,16 @@ baseline_option = click.option(
 @baseline_option
 @click.option("--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged.")
 @click.pass_context
-def scan(ctx: click.Context, /, form: str, **options: Any) -> None:
+def scan(ctx: click.Context, /, form: str, badge: Path | None, **options: Any) -> None:
     """Scan, print, and exit with the report's code."""
+    from datacheck.cli.show import show
     from datacheck.report.progress import progress_bar
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
     with progress_bar() as progress:
         run = _run(command=command, progress=progress, **options)
-    tell(run, form)
+    show(run, form, badge)
     ctx.exit(run.report.exit_code)
-
-
-def tell(run: ScanRun, form: str) -> None:
-    """Write the page of a finished run, and print what it says: also where the page cannot be written."""
-    from datacheck.report.html import write_page
-    from datacheck.report.json import result_bytes
-    from datacheck.report.text import print_report
-
-    page = False
-    try:
-        write_page(Path(run.report.folder), run.table)
-        page = True
-    finally:
-        if form == "json":
-            sys.stdout.buffer.write(result_bytes(run.report.folder))
-        else:
-            print_report(run.report, page=page)
 
 
 def _run(data: Path | None, schema: str | None, loader: str | None, **options: Any) -> ScanRun:

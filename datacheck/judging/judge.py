@@ -38,6 +38,7 @@ class Judged:
         codes: per row, the codes that make it invalid.
         failing: per row, the codes of all its findings, those that only warn or inform too, with spaces between.
         seconds: what each rule took.
+        suppressed: findings that are known and not told again.
     """
 
     verdicts: list[RuleVerdict]
@@ -47,6 +48,7 @@ class Judged:
     codes: list[tuple[str, ...]]
     failing: Texts
     seconds: Mapping[str, float] = field(default_factory=dict)
+    suppressed: list[Finding] = field(default_factory=list)
 
 
 @dataclass(eq=False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from datacheck.rules.base import Rule
 
+RULE_PAGES = ""  # the address below which docs/rules is published, as soon as it has one
 EXAMPLES = ("Bad", "Good")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -41,6 +42,28 @@ def can_say(text: str, encoding: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def finding_lines(finding: Mapping[str, Any]) -> list[str]:
+    """Return a finding of a result.json as lines, made harmless: what and where, message, cause, examples, fix."""
+    lines = [f"{finding['severity']} {clean(finding_title(finding))}", clean(finding["message"])]
+    if finding["cause"] and finding["cause"]["text"]:
+        lines.append(f"= {clean(finding['cause']['text'])}")
+    lines += [f"  {clean(key, spaces=True)}" for key in finding["examples"]]
+    lines += [f"  \u2026 {finding['more']:,} more"] if finding["more"] else []
+    return [*lines, *([f"fix: {clean(finding['fix'])}"] if finding["fix"] else [])]
+
+
+def finding_title(finding: Mapping[str, Any]) -> str:
+    """Return code, name, fields and split of a finding of a result.json, and of how many samples; not made harmless."""
+    where = [part for part in (", ".join(finding["fields"]), finding["split"]) if part]
+    count = f"{finding['failed']:,} of {finding['of']:,} samples" if finding["failed"] else "the dataset as a whole"
+    return " \u00b7 ".join([f"{finding['rule']} {finding['name']}", *where]) + f" ({count})"
+
+
+def last_line(traceback: str) -> str:
+    """Return what a traceback ends with: the exception and what it says."""
+    return (traceback.strip().splitlines() or [""])[-1]
 
 
 def plain(line: Text, encoding: str) -> Text:

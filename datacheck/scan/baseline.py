@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from datacheck.errors import UsageError
 from datacheck.finding import Finding, RuleVerdict, Severity, Verdict
 from datacheck.judging.judge import Judged
 from datacheck.table import Table
+
+Array = np.ndarray[Any, Any]
 
 FORMAT = "datacheck.baseline/1"
 Known = Mapping[tuple[str, str], frozenset[str]]  # (code, fields) to digests of keys
@@ -28,11 +31,18 @@ class Baseline:
         path: of its file.
         schema: name of the schema that they were found with.
         known: digests of the keys that fail, by code and fields; an empty set for a finding about the whole dataset.
+        reason: why they are left as they are.
     """
 
     path: str
     schema: str
     known: Known
+    reason: str = ""
+
+    @property
+    def why(self) -> str:
+        """Why a finding is not told again."""
+        return f"known to the baseline {self.path}" + (f": {self.reason}" if self.reason else "")
 
 
 def make(findings: Sequence[Finding], table: Table, schema: str, made: str, reason: str) -> bytes:
@@ -79,7 +89,7 @@ def read(path: Path) -> Baseline:
                 f"{path}: its format is {said['format']!r}, known is {FORMAT!r}. Make it again: datacheck baseline RUN."
             )
             raise UsageError(msg)
-        return Baseline(str(path), str(said["schema"]), known)
+        return Baseline(str(path), str(said["schema"]), known, str(said.get("reason", "")))
     except OSError as error:
         msg = f"{path}: {(error.strerror or str(error)).lower()}. datacheck baseline RUN --output {path} makes one."
         raise UsageError(msg) from error
@@ -93,36 +103,43 @@ def apply(baseline: Baseline, judged: Judged, table: Table) -> tuple[Judged, lis
 
     Notes:
         Only findings and verdicts change; which samples are valid does not. A key that the baseline does not hold is
-        never hidden.
+        never hidden. What is hidden is in `Judged.suppressed`.
     """
     used: dict[tuple[str, str], set[str]] = {}
     hidden: dict[str, int] = {}
-    findings = [f for finding in judged.findings for f in _fresh(finding, baseline.known, table, used, hidden)]
+    parted = [_parted(finding, baseline, table, used, hidden) for finding in judged.findings]
+    findings = [new for new, _ in parted if new is not None]
+    suppressed = [old for _, old in parted if old is not None]
     failing = {f.code for f in findings if f.severity is not Severity.INFO}
     verdicts = [_quiet(v, hidden[v.code], v.code in failing) if v.code in hidden else v for v in judged.verdicts]
     told = [f"{sum(hidden.values()):,} failing samples known to the baseline {baseline.path} are not told again"]
-    return replace(judged, findings=findings, verdicts=verdicts), [*(told if hidden else []), *_stale(baseline, used)]
+    new = replace(judged, findings=findings, verdicts=verdicts, suppressed=suppressed)
+    return new, [*(told if hidden else []), *_stale(baseline, used)]
 
 
-def _fresh(
-    finding: Finding, known: Known, table: Table, used: dict[tuple[str, str], set[str]], hidden: dict[str, int]
-) -> Iterator[Finding]:
+def _parted(
+    finding: Finding, baseline: Baseline, table: Table, used: dict[tuple[str, str], set[str]], hidden: dict[str, int]
+) -> tuple[Finding | None, Finding | None]:
+    """Return what of a finding is new, and what of it is known."""
     slot = finding.code, "+".join(finding.fields)
-    if finding.severity is Severity.INFO or slot not in known:
-        yield finding
-        return
+    if finding.severity is Severity.INFO or slot not in baseline.known:
+        return finding, None
     keys = [table.keys[int(row)] for row in finding.rows]
     digests = [_digest(key) for key in keys]
-    new = np.array([digest not in known[slot] for digest in digests], dtype=bool)
+    new = np.array([digest not in baseline.known[slot] for digest in digests], dtype=bool)
     used.setdefault(slot, set()).update(digests)
     hidden[finding.code] = hidden.get(finding.code, 0) + int((~new).sum())
-    if not len(new) or new.all() or not new.any():
-        if len(new) and new.all():
-            yield finding
-        return
+    if len(new) and new.all():
+        return finding, None
+    if not new.any():
+        return None, replace(finding, suppressed=baseline.why)
     rest = f" {int((~new).sum()):,} of these {len(new):,} samples are known to the baseline."
-    examples = tuple(key for key, fresh in zip(keys, new, strict=True) if fresh)[:3]
-    yield replace(finding, rows=finding.rows[new], examples=examples, message=finding.message + rest)
+    fresh = replace(_only(finding, keys, new), message=finding.message + rest)
+    return fresh, replace(_only(finding, keys, ~new), suppressed=baseline.why)
+
+
+def _only(finding: Finding, keys: Sequence[str], mask: Array) -> Finding:
+    return replace(finding, rows=finding.rows[mask], examples=tuple(compress(keys, mask))[:3])
 
 
 def _quiet(verdict: RuleVerdict, hidden: int, failing: bool) -> RuleVerdict:  # noqa: FBT001  private

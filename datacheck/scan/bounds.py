@@ -23,7 +23,8 @@ def bounded(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, An
         size: bytes of a value as it will be written.
 
     Notes:
-        ``left_out`` says how many findings, sentences, crashes and splits are not in the file, where there are any.
+        ``left_out`` says how many findings, sentences, crashes and splits are not in the file, where there are any;
+        findings that a baseline knows come after all others.
     """
     full = dict(said)
     dataset, splits = dict(full["dataset"]), full["dataset"]["splits"]
@@ -33,20 +34,23 @@ def bounded(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, An
     unchecked = [_cut(text, _TEXT) for text in full["unchecked"][:_UNCHECKED]]
     full |= {"dataset": dataset, "rules": rules, "unchecked": unchecked, "crashes": crashes, "findings": []}
     full["run"] = {name: _cut(v, _NAME) if isinstance(v, str) else v for name, v in full["run"].items()}
+    known = said.get("suppressed", [])
+    full |= {"suppressed": []} if known else {}
     room = MOST_BYTES - size(full)
-    for finding in said["findings"]:
+    for number, finding in enumerate([*said["findings"], *known]):
         short = _plain(finding, _TEXT) | {"examples": [_cut(key, _NAME) for key in finding["examples"]]}
         if size(short) > _FINDING:
             short |= {"measured": {}, "expected": {}}
         room -= size({"findings": [short]})
         if room < 0:
             break
-        full["findings"].append(short)
+        full["findings" if number < len(said["findings"]) else "suppressed"].append(short)
     left_out = {
         name: len(before) - len(after)
         for name, before, after in (
-            ("findings", said["findings"], full["findings"]), ("unchecked", said["unchecked"], unchecked),
-            ("crashes", said["crashes"], crashes), ("splits", splits, dataset["splits"]),
+            ("findings", said["findings"], full["findings"]), ("suppressed", known, full.get("suppressed", [])),
+            ("unchecked", said["unchecked"], unchecked), ("crashes", said["crashes"], crashes),
+            ("splits", splits, dataset["splits"]),
         )
         if len(after) < len(before)
     }  # fmt: skip

@@ -40,6 +40,7 @@ def result(report: Report) -> dict[str, Any]:
         },
         "rules": {v.code: _rule(v) for v in report.verdicts},
         "findings": [_finding(f) for f in report.findings],
+        **({"suppressed": [_finding(f) for f in report.suppressed]} if report.suppressed else {}),
         "unchecked": report.unchecked,
         "crashes": report.crashes,
         "files": {"samples": SAMPLES, "valid": VALID, "listing": LISTING, "schema": SCHEMA},
@@ -64,7 +65,7 @@ def _rule(verdict: RuleVerdict) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     share = finding.failed / finding.of if finding.of else 0.0
-    return {
+    said = {
         "id": finding.id, "rule": finding.code, "name": finding.name, "severity": finding.severity.value,
         "level": finding.level.value, "fields": list(finding.fields), "split": finding.split, "kind": finding.kind,
         "message": finding.message, "failed": finding.failed, "of": finding.of, "share": round(share, 6),
@@ -72,6 +73,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "examples": list(finding.examples), "more": max(0, finding.failed - len(finding.examples)),
         "hides": dict(sorted(finding.hides.items())), "fix": finding.fix,
     }  # fmt: skip
+    return said | ({"suppressed": finding.suppressed} if finding.suppressed else {})
 
 
 def _cause(cause: Cause | None) -> dict[str, Any] | None:

@@ -89,7 +89,7 @@ def report_of(facts: Facts, command: str, fail_on: str, judged: Judged) -> Repor
     crashes = [*judged.crashes, *facts.state.deaths]
     return Report(
         run, dataset, schema, judged.verdicts, judged.findings, int(judged.valid.sum()),
-        list(_unchecked(facts, judged)), crashes,
+        list(_unchecked(facts, judged)), crashes, suppressed=judged.suppressed,
     )  # fmt: skip
 
 

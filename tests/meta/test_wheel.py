@@ -6,7 +6,7 @@ import sys
 import pytest
 
 PROBE = """
-import importlib, pkgutil, sys
+import importlib, importlib.resources, pkgutil, sys
 import datacheck
 assert {folder!r} in datacheck.__file__, datacheck.__file__
 for module in pkgutil.walk_packages(datacheck.__path__, "datacheck."):
@@ -21,6 +21,7 @@ assert {folder!r} in str(shipped("schemas")) and list(shipped("pipelines").glob(
 from datacheck.report.chinese import chinese
 from datacheck.rules import catalogue
 assert all(map(chinese, catalogue().values()))
+assert importlib.resources.files("datacheck").joinpath("result.schema.json").is_file()
 """
 
 

@@ -7,6 +7,9 @@ import pytest
 from datacheck.scan.samples import table_bytes
 from datacheck.scan.store import RESULT, SAMPLES, SCHEMA
 from datacheck.table import CHECKED, Measured, Table, Texts
+from tests.report.real_runs import runs
+
+__all__ = ["runs"]
 
 SCHEMA_TEXT = """\
 datacheck: 1

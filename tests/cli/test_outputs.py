@@ -1,0 +1,93 @@
+"""``--format`` and ``--badge`` of scan and rescore."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+SCAN = ("scan", "data", "--schema", "plain.yaml")
+
+
+@pytest.fixture
+def broken(place):
+    np.save(place / "data/3.npy", np.array([1, np.nan, 2, 3], np.float32))
+    return place
+
+
+def both(here, *options):
+    """What scan and then rescore print; the exit code is the same."""
+    said = []
+    for command in (SCAN, ("rescore", ".datacheck/latest")):
+        code, out, err = here(*command, *options)
+        assert (code, err) == (1, "")
+        said.append(out)
+    return said
+
+
+def test_sarif_names_the_file_below_the_working_folder(here, broken):
+    for out in both(here, "--format", "sarif"):
+        (result,) = [r for r in json.loads(out)["runs"][0]["results"] if r["ruleId"] == "DC221"]
+        place = result["locations"][0]["physicalLocation"]["artifactLocation"]
+        assert place == {"uri": "data/3.npy", "uriBaseId": "%SRCROOT%"}
+
+
+def test_sarif_of_one_file_names_it(here, broken):
+    out = here("scan", "data/3.npy", "--schema", "plain.yaml", "--format", "sarif")[1]
+    results = json.loads(out)["runs"][0]["results"]
+    places = {r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in results}
+    assert places == {"data/3.npy"}
+
+
+def test_junit_is_xml_alone(here, broken):
+    for out in both(here, "--format", "junit"):
+        assert ET.fromstring(out).find("testsuite/testcase/failure").get("type") == "error"
+
+
+def test_github_prints_commands_and_appends_the_summary_of_the_job(here, broken, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(broken / "summary.md"))
+    (broken / "summary.md").write_text("before\n\n")
+    for out in both(here, "--format", "github"):
+        assert out.startswith("::error title=DC221 non-finite · x (1 of 10 samples)::")
+    text = (broken / "summary.md").read_text()
+    assert text.startswith("before\n\n### ❌ FAIL: 9 of 10 samples are fit for training\n")
+    assert text.count("### ") == 2
+
+
+def test_without_a_job_there_is_no_summary(here, broken, monkeypatch):
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    before = {path.name for path in broken.iterdir()}
+    assert here(*SCAN, "--format", "github")[0] == 1
+    assert {path.name for path in broken.iterdir()} - before == {".datacheck"}
+
+
+def test_a_summary_that_cannot_be_written_is_one_message(here, broken, monkeypatch):
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(broken / "nowhere/summary.md"))
+    code, _, err = here(*SCAN, "--format", "github")
+    assert code == 3
+    assert "summary.md" in err
+    assert "Traceback" not in err
+
+
+def test_a_badge_is_written_beside_what_is_printed_and_again_by_the_next_run(here, broken):
+    code, out, _ = here(*SCAN, "--badge", "badge.json")
+    assert code == 1
+    assert out.splitlines()[-1] == "FAIL  1 error, 0 warnings · exit 1"
+    assert json.loads((broken / "badge.json").read_text())["message"] == "9 of 10 samples valid"
+    np.save(broken / "data/3.npy", np.zeros(4, np.float32))
+    here(*SCAN, "--badge", "badge.json", "--format", "json")
+    assert json.loads((broken / "badge.json").read_text())["message"] == "10 of 10 samples valid"
+    assert here("rescore", ".datacheck/latest", "--badge", "other.json")[0] == 0
+    assert json.loads((broken / "other.json").read_text()) == json.loads((broken / "badge.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("plain.yaml", "exists and is no badge"), ("nowhere/badge.json", "there is no folder nowhere")]
+)
+def test_a_badge_never_replaces_another_file_and_is_refused_before_the_scan(here, broken, name, said):
+    before = (broken / "plain.yaml").read_bytes()
+    code, out, err = here(*SCAN, "--badge", name)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert (broken / "plain.yaml").read_bytes() == before
+    assert not (broken / ".datacheck").exists()
