@@ -124,6 +124,7 @@ def test_the_scale_of_a_quantized_tensor_is_a_part_of_its_value():
     assert digest_of(quantized([1.0], 0.5)) != digest_of(quantized([0.5], 0.25))  # both hold the integer 2
 
 
+@pytest.mark.filterwarnings("ignore")  # as above; PyTorch says it once in a process
 @pytest.mark.parametrize("kind", ["float8", "half complex", "csr", "coo"])
 def test_the_norm_of_gradients_of_any_kind(kind):
     make, values, _ = PAIRS[kind]

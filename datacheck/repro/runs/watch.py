@@ -136,7 +136,7 @@ def as_indices(said: Any) -> Array | None:
         numbers = np.asarray(said.detach().cpu() if hasattr(said, "detach") else said).reshape(-1)
         if numbers.dtype.kind not in "iu":
             return None
-        whole = numbers.astype(np.int64, copy=not isinstance(said, list))  # what is the loop's may change
+        whole = numbers.astype(np.int64, copy=type(said) is not list)  # what is the loop's may change
     except (TypeError, ValueError, OverflowError):
         return None
     return np.where(whole > _ITEM, whole & _ITEM, whole) if whole.size and whole.max() > _ITEM else whole
