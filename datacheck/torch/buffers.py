@@ -85,4 +85,4 @@ def pinned(name: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
     """Return a pinned tensor; PyTorch uses its memory again when it is free and copies from it have ended."""
     del name
     kind = torch.from_numpy(np.empty(0, dtype)).dtype
-    return torch.empty(shape, dtype=kind, pin_memory=True)
+    return torch.empty(shape, dtype=kind, device="cpu", pin_memory=True)

@@ -262,7 +262,7 @@ def collate_ragged(batch: Sequence[Mapping[str, Any]], *, ragged: Sequence[str] 
     """
 
     def join(name: str, column: Ragged) -> dict[str, Any]:
-        return {name: column.values, f"{name}_offset": torch.tensor(column.ends, dtype=torch.int64)}
+        return {name: column.values, f"{name}_offset": torch.tensor(column.ends, dtype=torch.int64, device="cpu")}
 
     return _with_ragged(batch, ragged, join)
 
@@ -286,8 +286,8 @@ def collate_pad(
     """
 
     def pad(name: str, column: Ragged) -> dict[str, Any]:
-        lengths = torch.tensor(_lengths(column.ends), dtype=torch.int64)
-        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        lengths = torch.tensor(_lengths(column.ends), dtype=torch.int64, device="cpu")
+        mask = torch.arange(int(lengths.max()), device="cpu") < lengths[:, None]
         try:
             padded = column.values.new_full((*mask.shape, *column.values.shape[1:]), value)
         except RuntimeError as error:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy.ma  # noqa: F401  np.unique loads it late; of a thread that does, a worker forked meanwhile waits for ever
@@ -17,12 +19,18 @@ from torch.utils.data import default_collate
 from datacheck.cpus import usable_cpus
 from datacheck.errors import UsageError
 from datacheck.torch.buffers import Buffers, Memory, pinned
+from datacheck.torch.collate import collate_pad, collate_ragged
 from datacheck.torch.dataset import CachedDataset
 from datacheck.torch.epoch import tell_epoch
 from datacheck.torch.order import whole_number
 from datacheck.torch.sampler import Sampler
 
 Collate = Callable[[Any], Any]
+Make = Callable[[Sequence[int]], Any]
+
+QUICK = 2e-4  # seconds: to hand a batch to a thread and back takes the loop as long
+SLOW = 2  # batches in a row, so that one that the system held up decides nothing
+_OURS = (default_collate, collate_pad, collate_ragged)  # make the same in any thread
 
 
 @dataclass(eq=False)
@@ -38,6 +46,31 @@ class _Pass:
     begun: Any
     had: int = 0
     closed: bool = False
+
+
+class _Pace:
+    """Makes batches, and notes whether they are made sooner than a thread is woken.
+
+    Args:
+        make: makes a batch; by several threads at once.
+    """
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self._slow = 0
+
+    @property
+    def quick(self) -> bool:
+        """Whether the loop had better make the next batch itself."""
+        return self._slow < SLOW
+
+    def made(self, asked: Sequence[int]) -> Any:
+        """Return a batch; what the loop has set for its own thread does not show in it."""
+        begun = perf_counter()
+        with torch.inference_mode(mode=False):
+            batch = self._make(asked)
+        self._slow = self._slow + 1 if perf_counter() - begun > QUICK else 0
+        return batch
 
 
 class CachedLoader:
@@ -60,6 +93,7 @@ class CachedLoader:
         With a device, memory is pinned and the next batch is copied on a stream of its own while the loop computes.
         Each ``iter()`` begins a pass; ``break``, an exception, `close` and the collector end its threads. A transform
         runs in several threads at once. An error of a batch is raised in its place, after the batches before it.
+        Small batches without a transform, which take less time than waking a thread, are made when they are asked for.
     """
 
     prefetch_factor = None  # Trainer makes a DataLoader of the attributes, to go on within an epoch
@@ -162,12 +196,17 @@ class CachedLoader:
     # ------------------------------------------------------------------------------------------ a pass
 
     def _gathered(self, indices: Iterator[Sequence[int]]) -> Generator[Any]:
-        """Yield collated batches in order, each made by one of the threads."""
-        make = self._maker()
+        """Yield collated batches in order, each made by one of the threads, or here where that takes less time."""
+        make, pace = self._maker()
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="datacheck-loader")
         waiting: deque[Future[Any]] = deque()
         try:
             for asked in indices:
+                if pace is not None and pace.quick:
+                    while waiting:
+                        yield waiting.popleft().result()
+                    yield make(asked)
+                    continue
                 waiting.append(pool.submit(make, asked))
                 if len(waiting) > self._ahead:
                     yield waiting.popleft().result()
@@ -177,15 +216,18 @@ class CachedLoader:
             waiting.clear()
             pool.shutdown(cancel_futures=True)
 
-    def _maker(self) -> Callable[[Sequence[int]], Any]:
+    def _maker(self) -> tuple[Make, _Pace | None]:
+        """Return what makes a batch, and its pace where the thread that makes one cannot show in it."""
         dataset, collate = self.dataset, self.collate_fn
         if type(dataset) is CachedDataset and not dataset.transforms:
             memory: Memory = self._buffers.empty if self._device is None else pinned
             dataset.open()  # once, and not by each thread
-            return lambda asked: collate(dataset.gather(asked, memory))
+            pace = _Pace(lambda asked: collate(dataset.gather(asked, memory)))
+            of = collate.func if isinstance(collate, partial) else collate
+            return pace.made, pace if of in _OURS else None
         if callable(together := getattr(dataset, "__getitems__", None)):
-            return lambda asked: collate(together(asked))
-        return lambda asked: collate([dataset[index] for index in asked])
+            return lambda asked: collate(together(asked)), None
+        return lambda asked: collate([dataset[index] for index in asked]), None
 
 
 def _counted(batches: Generator[Any], of: _Pass) -> Generator[Any]:

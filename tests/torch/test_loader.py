@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader
 from datacheck.cache.codec import Codec
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
-from datacheck.torch import CachedDataset, CachedLoader, buffers, collate_ragged
+from datacheck.torch import CachedDataset, CachedLoader, buffers, collate_pad, collate_ragged
+from datacheck.torch import loader as module
 from datacheck.torch.buffers import Buffers
 from tests.cache.make import make_cache
 
@@ -37,6 +38,19 @@ def folder(tmp_path_factory):
         for i in range(COUNT)
     ]
     return make_cache(tmp_path_factory.mktemp("loader"), SPECS, samples)
+
+
+@pytest.fixture(autouse=True)
+def by_threads(monkeypatch):
+    """Let threads make batches, however quick the machine is."""
+    monkeypatch.setattr(module, "SLOW", 0)
+
+
+@pytest.fixture
+def paced(by_threads, monkeypatch):
+    """Return a function that says how many seconds are quick; none are: all but two batches are made by threads."""
+    monkeypatch.setattr(module, "SLOW", 2)
+    return lambda seconds: monkeypatch.setattr(module, "QUICK", seconds)
 
 
 def threads():
@@ -62,6 +76,72 @@ def test_batches_are_those_of_a_data_loader_in_order_twice(folder, workers, veri
         for left, right in zip(found, expected, strict=True):
             same(left, right)
     assert not threads()
+
+
+@pytest.mark.parametrize(("limit", "elsewhere"), [(0, 3), (60, 0)])
+def test_quick_batches_are_made_by_the_loop_and_slow_ones_by_threads(folder, monkeypatch, paced, limit, elsewhere):
+    paced(limit)
+    makers = []
+
+    def gather(self, indices, memory):
+        makers.append(threading.current_thread())
+        return of(self, indices, memory)
+
+    of = CachedDataset.gather
+    monkeypatch.setattr(CachedDataset, "gather", gather)
+    loader = CachedLoader(CachedDataset(folder), batch_sampler=BATCHES, collate_fn=collate_ragged, threads=1)
+    assert len(list(loader)) == 5
+    assert sum(maker is not threading.main_thread() for maker in makers) == elsewhere
+
+
+def test_threads_hand_over_to_the_loop_where_batches_become_quick(folder, paced):
+    asked = []
+
+    def indices():
+        for batch in BATCHES * 4:
+            asked.append(batch)
+            paced(0 if len(asked) < 8 else 60)
+            yield batch
+
+    data = CachedDataset(folder)
+    ahead = []
+    for batch in CachedLoader(data, batch_sampler=indices(), collate_fn=collate_ragged, ahead=2):
+        ahead.append(len(asked) - len(ahead))
+        assert batch["id"].tolist() == asked[len(ahead) - 1]
+    assert len(ahead) == 20
+    assert max(ahead) == 3  # asked for, and two more
+    assert ahead[-5:] == [1] * 5
+
+
+@pytest.mark.parametrize("collate", [collate_ragged, collate_pad, None])
+def test_nothing_that_the_loop_has_set_shows_in_a_batch(folder, paced, collate):
+    data = CachedDataset(folder, fields=["cloud", "id"] if collate is None else None)
+    expected = list(DataLoader(data, batch_sampler=BATCHES, collate_fn=collate))
+    for limit in (0, 60):
+        paced(limit)
+        with torch.inference_mode(), torch.device("meta"), torch.autocast("cpu"):
+            found = list(CachedLoader(data, batch_sampler=BATCHES, collate_fn=collate))
+        for left, right in zip(found, expected, strict=True):
+            assert not any(value.is_inference() for value in left.values())
+            same(left, right)
+
+
+def test_what_may_see_its_thread_is_always_called_by_threads(folder, paced):
+    paced(60)
+    callers = []
+
+    def collate(batch):
+        callers.append(threading.current_thread())
+        return len(batch)
+
+    def changed(sample):
+        callers.append(threading.current_thread())
+        return sample
+
+    assert list(CachedLoader(CachedDataset(folder), batch_sampler=BATCHES, collate_fn=collate)) == [8, 8, 8, 8, 5]
+    assert len(list(CachedLoader(CachedDataset(folder, fields=["id"], transform=changed), batch_size=8))) == 5
+    assert len(callers) == 5 + 5 * 8  # the last batch is filled
+    assert threading.main_thread() not in callers
 
 
 def test_memory_of_a_batch_is_used_again_only_when_nothing_refers_to_it(folder):
