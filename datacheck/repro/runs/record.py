@@ -17,6 +17,7 @@ from datacheck.fsops import make_directory, write_file
 from datacheck.registry import require
 from datacheck.repro.runs import tensors
 from datacheck.repro.runs.batch import digest_batch
+from datacheck.repro.runs.generators import RandomStates
 from datacheck.repro.runs.read import CONFIG, ENVIRONMENT, VERSION, trace_name
 from datacheck.repro.runs.resolved import resolved
 from datacheck.repro.runs.watch import Array, Order, Watch, as_indices, as_whole, count_unique
@@ -69,7 +70,7 @@ class Recorder:
         if isinstance(data, str | os.PathLike):
             data = [data]
         self._folder, self._name, self._data = Path(folder), name, list(data)
-        self._config, self._model, self._scaler = config, model, scaler
+        self._config, self._model, self._scaler, self._random = config, model, scaler, RandomStates()
         given = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
         self._optimizers = [getattr(one, "optimizer", one) for one in given if one is not None]  # as frameworks wrap it
         for one in self._optimizers:
@@ -220,7 +221,7 @@ class Recorder:
         line |= {"epoch": epoch, "updates": line.get("updates", 0)}
         if loss is not None:
             line["loss"] = _number(loss, "loss")
-        line["random"] = tensors.random_states()
+        line["random"] = self._random.digests()
         if self._scaler is not None:
             line["scale"] = float(self._scaler.get_scale()).hex()
         if self._due and line["updates"] if self._optimizers else self._step % self._every == 0:

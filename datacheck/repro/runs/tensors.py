@@ -1,4 +1,4 @@
-"""Digests of what a training step holds: tensors, weights, gradients, optimiser state, random states.
+"""Digests of what a training step holds: tensors, weights, gradients, optimiser state.
 
 Tensors in main memory are digested where they lie. Those of a device are folded there by integer sums, which have one
 result in any order, and 8 bytes come over.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import random
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import xxhash
 
-from datacheck.digest import digest64
 from datacheck.registry import require
 
 Array = np.ndarray[Any, Any]
@@ -319,18 +316,3 @@ def norm(tensors: Sequence[Any]) -> float:
         if len({one.device for one in each}) > 1:
             each = [one.to(each[0].device) for one in each]
         return float(torch.linalg.vector_norm(torch.stack(each)))
-
-
-def random_states() -> dict[str, str]:
-    """Return a digest of the state of each global generator; nothing is drawn."""
-    torch = _torch()
-    version, words, gauss = random.getstate()
-    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002  the global one is what transforms draw from
-    found: dict[str, list[Any]] = {
-        "python": [array("I", words), f"{version} {gauss}".encode()],
-        "numpy": [keys, f"{name} {rest}".encode()],
-        "torch": [torch.get_rng_state().numpy()],
-    }
-    if torch.cuda.is_initialized():
-        found["cuda"] = [state.numpy() for state in torch.cuda.get_rng_state_all()]
-    return {name: f"{digest64(b''.join(state)):016x}" for name, state in found.items()}

@@ -18,6 +18,7 @@ from typing import Any
 from datacheck import fsops
 from datacheck.repro.runs import tensors
 from datacheck.repro.runs.batch import digest_batch
+from datacheck.repro.runs.generators import RandomStates
 from datacheck.repro.trials import flips
 from datacheck.repro.trials.inside import Finder, Observer, run
 
@@ -31,6 +32,7 @@ class Trial(Observer):
 
     def __init__(self, request: dict[str, Any]) -> None:
         super().__init__(request)
+        self._random = RandomStates()
         self._trace = Path(request["trace"]).open("ab", buffering=0)  # noqa: SIM115  the process ends with it
         self._line: dict[str, Any] = {}
         self._inputs: list[str] = []
@@ -150,7 +152,7 @@ class Trial(Observer):
         line, self._line = self._line, {}
         line["params"] = self._weights(optimizer)
         line["optimizer"] = " ".join(map(tensors.digest_state, self._all(optimizer)))
-        line["random"] = tensors.random_states()
+        line["random"] = self._random.digests()
         for name, said in (("input", self._inputs), ("loss", self._losses)):
             if said:
                 line[name] = " ".join(said)
