@@ -17,6 +17,7 @@ Memory: TypeAlias = Callable[[str, tuple[int, ...], str], torch.Tensor]
 
 _LEAST = 1 << 18  # bytes; below, malloc has them at hand
 _ROOM = 1.125  # ragged batches differ: the next is a little larger
+_KEPT = 1 << 25  # bytes of a field, however many batches that is
 
 
 class _Memory:
@@ -44,7 +45,8 @@ class Buffers:
     """Memory for tensors, by field.
 
     Args:
-        spare: how much is kept of each field while nothing refers to it.
+        spare: of how many batches memory is kept for each field while nothing refers to it; of small ones of more, as
+            many as 32 MiB hold.
 
     Notes:
         A tensor is the caller's for as long as it, a view of it or an array of it is referred to. Threads may share
@@ -60,7 +62,9 @@ class Buffers:
         wanted = prod(shape) * np.dtype(dtype).itemsize
         if wanted < _LEAST:
             return torch.from_numpy(np.empty(shape, dtype))
-        home = self._free.setdefault(name, deque(maxlen=self._spare))
+        home = self._free.get(name)
+        if home is None:
+            home = self._free.setdefault(name, deque(maxlen=max(self._spare, _KEPT // wanted)))
         memory = _taken(home, wanted)
         if memory is None:
             memory = _Memory(int(wanted * _ROOM))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +19,6 @@ from torch.utils.data import default_collate
 from datacheck.cpus import usable_cpus
 from datacheck.errors import UsageError
 from datacheck.torch.buffers import Buffers, Memory, pinned
-from datacheck.torch.collate import collate_pad, collate_ragged
 from datacheck.torch.dataset import CachedDataset
 from datacheck.torch.epoch import tell_epoch
 from datacheck.torch.order import whole_number
@@ -28,9 +27,22 @@ from datacheck.torch.sampler import Sampler
 Collate = Callable[[Any], Any]
 Make = Callable[[Sequence[int]], Any]
 
-QUICK = 2e-4  # seconds: to hand a batch to a thread and back takes the loop as long
-SLOW = 2  # batches in a row, so that one that the system held up decides nothing
-_OURS = (default_collate, collate_pad, collate_ragged)  # make the same in any thread
+QUICK = 2e-4  # seconds; to hand a batch to a thread and back takes as long
+_TOGETHER = 16  # quick batches that a thread is given at once
+_REMEMBERED = 20  # quick batches that must follow a slow one, at least
+
+
+class _Pace:
+    """How many batches a thread is given at once: more than one where they are made sooner than handed over."""
+
+    def __init__(self) -> None:
+        self.together = 1
+        self._owed = 0.0
+
+    def took(self, seconds: float, batches: int) -> None:
+        """Learn how long so many batches took a thread."""
+        self._owed = min(_REMEMBERED * QUICK, max(0.0, self._owed + seconds - batches * QUICK))
+        self.together = 1 if self._owed else min(_TOGETHER, 2 * self.together)
 
 
 @dataclass(eq=False)
@@ -48,29 +60,39 @@ class _Pass:
     closed: bool = False
 
 
-class _Pace:
-    """Makes batches, and notes whether they are made sooner than a thread is woken.
+class _Batches:
+    """The iterator of a pass; it counts what the loop has had."""
 
-    Args:
-        make: makes a batch; by several threads at once.
-    """
+    def __init__(self, batches: Generator[Any], of: _Pass) -> None:
+        self._batches, self._of = batches, of
 
-    def __init__(self, make: Make) -> None:
-        self._make = make
-        self._slow = 0
+    def __iter__(self) -> _Batches:
+        return self
 
-    @property
-    def quick(self) -> bool:
-        """Whether the loop had better make the next batch itself."""
-        return self._slow < SLOW
-
-    def made(self, asked: Sequence[int]) -> Any:
-        """Return a batch; what the loop has set for its own thread does not show in it."""
-        begun = perf_counter()
-        with torch.inference_mode(mode=False):
-            batch = self._make(asked)
-        self._slow = self._slow + 1 if perf_counter() - begun > QUICK else 0
+    def __next__(self) -> Any:
+        if self._over():
+            raise StopIteration
+        try:
+            batch = next(self._batches)
+        except ValueError:
+            if self._over():  # another thread is just closing it
+                raise StopIteration from None
+            raise
+        if self._over():
+            raise StopIteration
+        self._of.had += 1
         return batch
+
+    def _over(self) -> bool:
+        if self._of.closed:
+            self.close()
+        return self._of.closed
+
+    def close(self) -> None:
+        """End the pass; the threads end when what they are making is made."""
+        self._of.closed = True
+        with suppress(ValueError):  # it is being executed
+            self._batches.close()
 
 
 class CachedLoader:
@@ -82,7 +104,7 @@ class CachedLoader:
         batch_sampler: instead of these: any iterable of lists of indices.
         collate_fn: makes a batch of samples, in the thread; as a DataLoader's.
         threads: how many gather at once; None: as many as processors, 4 at most.
-        ahead: batches that are made before they are asked for, 1 or more.
+        ahead: batches that are made before they are asked for, 1 or more; of quick ones up to 16.
         device: where batches go: "cuda" or "cuda:1"; None or "cpu": they stay in main memory.
 
     Raises:
@@ -93,7 +115,7 @@ class CachedLoader:
         With a device, memory is pinned and the next batch is copied on a stream of its own while the loop computes.
         Each ``iter()`` begins a pass; ``break``, an exception, `close` and the collector end its threads. A transform
         runs in several threads at once. An error of a batch is raised in its place, after the batches before it.
-        Small batches without a transform, which take less time than waking a thread, are made when they are asked for.
+        Batches that are made sooner than handed from thread to thread are made several at once, by one thread.
     """
 
     prefetch_factor = None  # Trainer makes a DataLoader of the attributes, to go on within an epoch
@@ -118,7 +140,8 @@ class CachedLoader:
         self._device = _device(device)
         self._buffers = Buffers(spare=self._ahead + 2)
         self._pass = _Pass(self._begun())
-        self._passes: weakref.WeakKeyDictionary[Generator[Any], _Pass] = weakref.WeakKeyDictionary()
+        self._passes: weakref.WeakSet[_Batches] = weakref.WeakSet()
+        self._pace = _Pace()
 
     def __len__(self) -> int:
         length: int = len(self.batch_sampler)  # type: ignore[arg-type]  # TypeError where it has none, as a DataLoader's
@@ -133,8 +156,8 @@ class CachedLoader:
         """Begin a pass; batches come in the order of the sampler."""
         batches = self._gathered(iter(self.batch_sampler))
         self._pass = _Pass(self._begun())
-        counted = _counted(batches if self._device is None else _on_device(batches, self._device), self._pass)
-        self._passes[counted] = self._pass
+        counted = _Batches(batches if self._device is None else _on_device(batches, self._device), self._pass)
+        self._passes.add(counted)
         return counted
 
     def __enter__(self) -> CachedLoader:
@@ -150,10 +173,8 @@ class CachedLoader:
             May be called by another thread or the handler of a signal: a pass that waits for a batch ends when that is
             made.
         """
-        for one, of in list(self._passes.items()):
-            of.closed = True
-            with suppress(ValueError):  # it is being executed
-                one.close()
+        for one in list(self._passes):
+            one.close()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler and of the dataset, where they have one."""
@@ -196,51 +217,65 @@ class CachedLoader:
     # ------------------------------------------------------------------------------------------ a pass
 
     def _gathered(self, indices: Iterator[Sequence[int]]) -> Generator[Any]:
-        """Yield collated batches in order, each made by one of the threads, or here where that takes less time."""
-        make, pace = self._maker()
+        """Yield collated batches in order, each made by one of the threads."""
+        make, pace = self._maker(), self._pace
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="datacheck-loader")
-        waiting: deque[Future[Any]] = deque()
+        waiting: deque[Future[_Made]] = deque()
+
+        def ask(most: int) -> None:
+            while len(waiting) < most and (asked := list(islice(indices, pace.together))):
+                waiting.append(pool.submit(_made, make, asked))
+
         try:
-            for asked in indices:
-                if pace is not None and pace.quick:
-                    while waiting:
-                        yield waiting.popleft().result()
-                    yield make(asked)
-                    continue
-                waiting.append(pool.submit(make, asked))
-                if len(waiting) > self._ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            while True:
+                ask(self._ahead + 1 if pace.together == 1 else 1)
+                if not waiting:
+                    return
+                at_once = min(self._threads, len(waiting))  # quick ones wait for one another, for the interpreter
+                made = waiting.popleft().result()
+                pace.took(made.seconds / at_once, len(made.batches))
+                if pace.together > 1:  # the next, by one thread, while the loop works on these
+                    ask(1)
+                while made.batches:
+                    yield made.batches.popleft()
+                if made.error is not None:
+                    try:
+                        raise made.error
+                    finally:
+                        del made  # it would hold the error, whose traceback holds this
         finally:
             waiting.clear()
             pool.shutdown(cancel_futures=True)
 
-    def _maker(self) -> tuple[Make, _Pace | None]:
-        """Return what makes a batch, and its pace where the thread that makes one cannot show in it."""
+    def _maker(self) -> Make:
         dataset, collate = self.dataset, self.collate_fn
         if type(dataset) is CachedDataset and not dataset.transforms:
             memory: Memory = self._buffers.empty if self._device is None else pinned
             dataset.open()  # once, and not by each thread
-            pace = _Pace(lambda asked: collate(dataset.gather(asked, memory)))
-            of = collate.func if isinstance(collate, partial) else collate
-            return pace.made, pace if of in _OURS else None
+            return lambda asked: collate(dataset.gather(asked, memory))
         if callable(together := getattr(dataset, "__getitems__", None)):
-            return lambda asked: collate(together(asked)), None
-        return lambda asked: collate([dataset[index] for index in asked]), None
+            return lambda asked: collate(together(asked))
+        return lambda asked: collate([dataset[index] for index in asked])
 
 
-def _counted(batches: Generator[Any], of: _Pass) -> Generator[Any]:
-    try:
-        for batch in batches:
-            if of.closed:
-                return
-            of.had += 1
-            held = [batch]
-            del batch
-            yield held.pop()  # nothing here refers to what the loop has
-    finally:
-        batches.close()
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a thread has made of what it was given: batches, the error that ended it, how long it took."""
+
+    batches: deque[Any]
+    error: BaseException | None
+    seconds: float
+
+
+def _made(make: Make, asked: list[Sequence[int]]) -> _Made:
+    begun, batches, error = perf_counter(), deque[Any](), None
+    for one in asked:
+        try:
+            batches.append(make(one))
+        except BaseException as raised:  # noqa: BLE001  raised in its place, by the loop
+            error = raised
+            break
+    return _Made(batches, error, perf_counter() - begun)
 
 
 def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:

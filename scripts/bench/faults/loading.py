@@ -4,10 +4,10 @@
                                            [--kinds NAME ...] [--folder DIR]
 
 A cell is a way of loading: a DataLoader with so many workers, persistent or not, forked, spawned or of a fork server,
-or a CachedLoader with so many threads, which make all batches or only slow ones, for 1, 2 and 4 ranks with the same
-global batch. Of each kind (random crops that may fail, plain indices, blocks, weights, windows, two caches mixed; one
-file is none, one sample is not finite, two are refused when they are loaded) a cell serves two epochs, and then the
-rest of the second from the state at each step.
+or a CachedLoader with so many threads, which are given one batch or several at once, for 1, 2 and 4
+ranks with the same global batch. Of each kind (random crops that may fail, plain indices, blocks, weights, windows, two
+caches mixed; one file is none, one sample is not finite, two are refused when they are loaded) a cell serves two
+epochs, and then the rest of the second from the state at each step.
 
 What must come out is had one plain index at a time in this process, without sampler and loader, and held against the
 arrays that were written. A cell's digest is that of all samples in global order, names, dtypes, shapes and bytes, and
@@ -46,29 +46,28 @@ from datacheck.torch.order import pack
 
 Pass = list[list[str]]  # of one rank: of each batch, the digests of its samples
 STARTS = ("fork", "spawn", "forkserver")
-SLOW = loader.SLOW
 
 
 @dataclass(frozen=True)
 class Way:
-    """A way of loading; with `threads`, by a CachedLoader, which makes quick batches itself unless they are `alone`."""
+    """A way of loading; with `threads`, by a CachedLoader, which are given several batches at once if `quick`."""
 
     workers: int = 0
     persistent: bool = False
     start: str = ""
     world: int = 1
     threads: int = 0
-    alone: bool = False
+    quick: bool = False
 
     def __str__(self) -> str:
         kept = ", persistent" if self.persistent else ""
         how = f"{self.workers} workers, {self.start}{kept}" if self.workers else "in this process"
-        return f"CachedLoader, {self.threads} threads{' alone' if self.alone else ''}" if self.threads else how
+        return f"CachedLoader, {self.threads} threads{', quick' if self.quick else ''}" if self.threads else how
 
     def loader(self, dataset: Any, batches: Any) -> Any:
         """Return the loader."""
         if self.threads:
-            loader.SLOW = 0 if self.alone else SLOW
+            loader.QUICK = 60 if self.quick else 1e-9
             return CachedLoader(dataset, batch_sampler=batches, collate_fn=collate_ragged, threads=self.threads)
         return DataLoader(
             dataset, batch_sampler=batches, collate_fn=collate_ragged, num_workers=self.workers,
@@ -81,7 +80,7 @@ def ways(workers: list[int], starts: list[str]) -> Iterator[Way]:
     """Yield every way of one rank, the plainest first."""
     if 0 in workers:
         yield Way()
-    yield from (Way(threads=threads, alone=alone) for threads in (1, 3) for alone in (False, True))
+    yield from (Way(threads=threads, quick=quick) for threads in (1, 3) for quick in (False, True))
     for count in filter(None, workers):
         for start in starts:
             yield from (Way(count, persistent, start) for persistent in (False, True))
