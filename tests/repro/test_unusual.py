@@ -9,6 +9,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from datacheck.errors import UsageError
@@ -148,8 +149,8 @@ class Shut(torch.Tensor):
     """A tensor of which nothing can be had."""
 
     @staticmethod
-    def __new__(cls):
-        return torch.Tensor._make_wrapper_subclass(cls, ())
+    def __new__(cls, shape=()):
+        return torch.Tensor._make_wrapper_subclass(cls, shape)
 
     @classmethod
     def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
@@ -157,7 +158,16 @@ class Shut(torch.Tensor):
         raise NotImplementedError(msg)
 
 
-@pytest.mark.parametrize("value", [torch.nn.parameter.UninitializedParameter(), Shut()], ids=["lazy", "shut"])
+def fake():
+    with FakeTensorMode():
+        return torch.ones(4, 2)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [torch.nn.parameter.UninitializedParameter(), Shut(), Shut((4, 2)), fake()],
+    ids=["lazy", "shut", "shut, with rows", "fake"],
+)
 def test_what_has_no_values_ends_no_training(tmp_path, value):
     with Recorder(tmp_path) as recorder:
         recorder.step({"x": torch.ones(4, 2), "other": value}, 1.0)

@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import digests64
-from datacheck.repro.runs.tensors import MASK, ODD, STEP, Digest, in_memory, is_near, is_simple, parts, shape_of
+from datacheck.repro.runs.tensors import (
+    MASK,
+    NO_VALUES,
+    ODD,
+    STEP,
+    Digest,
+    in_memory,
+    is_near,
+    is_simple,
+    parts,
+    shape_of,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -64,7 +75,10 @@ def _in_rows(value: Any, samples: int) -> Array | None:
     if hasattr(value, "untyped_storage"):
         if not (is_simple(value) and is_near(value)) and not (shape_of(value) and _is_plain(value)):
             return None
-        array = in_memory(value.detach())
+        try:
+            array = in_memory(value.detach())
+        except NO_VALUES:
+            return None
     elif isinstance(value, np.ndarray) and value.dtype != object:
         array = np.ascontiguousarray(value)
     else:

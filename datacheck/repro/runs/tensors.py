@@ -105,15 +105,14 @@ class Digest:
     def add_tensor(self, name: str, tensor: Any) -> None:
         """Take one tensor of any layout, dtype and device; of one that holds no values its type."""
         try:
-            found = list(_strided(tensor))
-        except _NO_VALUES:
+            found = [(part, one, in_memory(one) if is_near(one) else folded(one)) for part, one in _strided(tensor)]
+        except NO_VALUES:
             found = []
             self._take(f"{name}\0{type(tensor).__qualname__}\0{shape_of(tensor)}\0".encode())
             self.opaque.add(type(tensor).__qualname__)
-        for part, held in found:
-            near = is_near(held)
-            self._folded = self._folded or not near
-            self._update(f"{name}{part}", str(held.dtype), tuple(held.shape), in_memory(held) if near else folded(held))
+        for part, held, data in found:
+            self._folded = self._folded or not is_near(held)
+            self._update(f"{name}{part}", str(held.dtype), tuple(held.shape), data)
 
     def _update(self, name: str, dtype: str, shape: Sequence[int], data: Any) -> None:
         self._take(f"{name}\0{dtype}\0{','.join(map(str, shape))}\0".encode())
@@ -147,7 +146,7 @@ def _plain(value: Any) -> bytes | None:
 
 
 _NOT_SUMMED = (".indices", ".integers")
-_NO_VALUES = (NotImplementedError, TypeError, RuntimeError, ValueError, AttributeError)
+NO_VALUES = (NotImplementedError, TypeError, RuntimeError, ValueError, AttributeError)
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
