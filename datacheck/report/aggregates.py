@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -204,28 +204,26 @@ def _edges(values: Array, low: float, high: float, p: list[float], *, whole: boo
 # ------------------------------------------------------------------------------------------------- samples
 
 
-def order_of_rows(failing: Texts, severity: Mapping[str, int], most: int) -> Array:
-    """Return which rows to show, worst first: all that fail where there is room, else some of each kind.
+def order_of_rows(failing: Texts, ranks: Array, most: int) -> Array:
+    """Return which rows to show, worst first: all that have something where there is room, else some of each kind.
 
     Args:
-        failing: per row, the codes that it fails.
-        severity: of a code: 0 error, 1 warning, 2 information.
+        failing: per row, the codes that it fails: what it is of a kind with.
+        ranks: int64 (rows): 0 not fit, 1 warning, 2 information, 3 nothing.
         most: rows.
 
     Returns:
-        int64 rows: errors before warnings, then those that fail nothing, evenly over the dataset.
+        int64 rows: by rank, at last those that have nothing, evenly over the dataset.
     """
-    worst = np.array([min((severity.get(code, 0) for code in word.split()), default=3) for word in failing.words])
-    of_row = worst[failing.rows] if len(worst) else np.zeros(0, np.int64)
-    bad = np.flatnonzero(of_row < 3)
+    bad = np.flatnonzero(ranks < 3)
     if len(bad) > most:  # the first of every combination of codes, then the second, ...
         kinds = failing.rows[bad]
         by_kind = np.argsort(kinds, kind="stable")
         _, starts, sizes = np.unique(kinds[by_kind], return_index=True, return_counts=True)
         turn = np.empty(len(bad), np.int64)
         turn[by_kind] = np.arange(len(bad)) - np.repeat(starts, sizes)
-        bad = np.sort(bad[np.lexsort((bad, turn, of_row[bad]))[:most]])
-    bad = bad[np.argsort(of_row[bad], kind="stable")]
-    good = np.flatnonzero(of_row == 3)
+        bad = np.sort(bad[np.lexsort((bad, turn, ranks[bad]))[:most]])
+    bad = bad[np.argsort(ranks[bad], kind="stable")]
+    good = np.flatnonzero(ranks == 3)
     room = min(most - len(bad), len(good))
     return np.concatenate([bad, good[np.arange(room) * len(good) // max(room, 1)]])

@@ -19,9 +19,9 @@ import orjson
 from datacheck import fsops
 from datacheck.report.aggregates import fields, order_of_rows
 from datacheck.scan.samples import read_failing, read_table
-from datacheck.scan.store import PAGE, RESULT, SAMPLES, SCHEMA
+from datacheck.scan.store import PAGE, RESULT, SAMPLES, SCHEMA, VALID
 from datacheck.schema.load import load_schema
-from datacheck.table import CHECKED, UNREADABLE, Measured, Table, Texts
+from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +30,8 @@ _SCRIPTS = ("dom.js", "charts.js", "parts.js", "samples.js", "page.js")
 _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 _ROOM = {"findings": 900_000, "rules": 250_000, "fields": 500_000, "rows": 800_000, "schema": 100_000, "said": 200_000}
 _KEY = 500  # characters of a key, a reason or a split in the sample table
-_RANK = {"error": 0, "warning": 1, "info": 2}
+_STATUS = ("not fit", "warned", "fit", "fit")
+_UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
 
 
 def write_page(folder: Path, table: Table | None = None) -> Path:
@@ -54,19 +55,34 @@ def run_of(folder: Path, table: Table | None = None) -> dict[str, Any]:
     result = orjson.loads((folder / RESULT).read_bytes())
     table, failing = table or read_table(folder / SAMPLES), read_failing(folder / SAMPLES)
     schema, text = load_schema(folder / SCHEMA), (folder / SCHEMA).read_text(encoding="utf-8")
-    severity: dict[str, int] = {}
-    for finding in result["findings"]:
-        rank = _RANK[finding["severity"]]
-        severity[finding["rule"]] = min(rank, severity.get(finding["rule"], rank))
-    bad = np.array([any(severity.get(code, 0) == 0 for code in word.split()) for word in failing.words], bool)
-    unfit = bad[failing.rows] | (table.status != CHECKED)
+    unfit = _unfit(folder, table, failing)
+    ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
     of_fields = list(fields(table, schema, unfit))
     return _bounded(result) | {
         "schema_text": text if _size(text) <= _ROOM["schema"] else _cut(text, _ROOM["schema"] // 6),
         "fields": _within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
-        "samples": _samples(table, failing, order_of_rows(failing, severity, MOST_ROWS), of_fields),
+        "samples": _samples(table, failing, ranks, of_fields),
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }  # fmt: skip
+
+
+def _unfit(folder: Path, table: Table, failing: Texts) -> Array:
+    """Return bool (rows): what valid.json leaves out; the codes do not tell, one rule may both refuse and warn."""
+    excluded = orjson.loads((folder / VALID).read_bytes())["excluded"]
+    unfit: Array = table.status != CHECKED
+    for row in np.flatnonzero(_fails(failing)).tolist() if excluded else ():
+        unfit[row] |= table.keys[row] in excluded
+    return unfit
+
+
+def _ranks(failing: Texts, findings: Iterable[Mapping[str, Any]], unfit: Array) -> Array:
+    """Return int64 (rows), places in `_STATUS`: 0 is not fit, 1 has a warning, 2 information, 3 nothing."""
+    said: dict[str, set[str]] = {}
+    for finding in findings:
+        said.setdefault(finding["rule"], set()).add(finding["severity"])
+    informs = {code for code, severities in said.items() if "info" in severities and "warning" not in severities}
+    ranks = [min((2 if code in informs else 1 for code in word.split()), default=3) for word in failing.words]
+    return np.where(unfit, 0, np.array(ranks, np.int64)[failing.rows])
 
 
 def _fails(failing: Texts) -> Array:
@@ -89,16 +105,16 @@ def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _samples(table: Table, failing: Texts, order: Array, of_fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _samples(table: Table, failing: Texts, ranks: Array, of_fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the rows of the sample table, and the titles of the measures in them."""
     measures = [(f["name"], f["measures"][0]) for f in of_fields if f["measures"] and f["measures"][0]["edges"]]
     measures = [pair for pair in measures if table.columns[pair[1]["column"]].values.ndim == 1][:_MEASURES]
-    status = {CHECKED: "checked", UNREADABLE: "unreadable"}
+    order = order_of_rows(failing, ranks, MOST_ROWS)
     places = order.tolist()
     columns = [
         [_cut(table.keys[row], _KEY) for row in places],
         [_cut(table.splits[row], _KEY) for row in places],
-        [status.get(number, "skipped") for number in table.status[order].tolist()],
+        [_UNREAD.get(table.status[row]) or _STATUS[ranks[row]] for row in places],
         [failing[row] for row in places],
         [_cut(table.reasons[row], _KEY) for row in places],
         *(_rounded(table.columns[measure["column"]], order) for _, measure in measures),

@@ -61,6 +61,8 @@ def made(folder, rows, failed, fields):
         "findings": [finding] * 30,
     }  # fmt: skip
     (folder / "result.json").write_bytes(orjson.dumps(said))
+    excluded = {keys[row]: ["DC201"] for row in np.flatnonzero(bad).tolist()}
+    (folder / "valid.json").write_bytes(orjson.dumps({"excluded": excluded}))
 
 
 def timed(folder, table):

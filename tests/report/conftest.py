@@ -5,7 +5,7 @@ import orjson
 import pytest
 
 from datacheck.scan.samples import table_bytes
-from datacheck.scan.store import RESULT, SAMPLES, SCHEMA
+from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, VALID
 from datacheck.table import CHECKED, Measured, Table, Texts
 from tests.report.real_runs import runs
 
@@ -83,7 +83,10 @@ def made_run(tmp_path):
         folder.mkdir(exist_ok=True)
         said = result(rows, failed, [finding(failed=failed, of=rows)] if findings is None else findings, **more)
         (folder / RESULT).write_bytes(orjson.dumps(said))
-        (folder / SAMPLES).write_bytes(table_bytes(*table(rows, failed, keys=keys)))
+        made, failing = table(rows, failed, keys=keys)
+        (folder / SAMPLES).write_bytes(table_bytes(made, failing))
+        excluded = {key: ["DC201"] for key in made.keys[rows - failed :]}
+        (folder / VALID).write_bytes(orjson.dumps({"excluded": excluded}))
         (folder / SCHEMA).write_text(schema, encoding="utf-8")
         return folder
 

@@ -72,10 +72,10 @@ def test_what_a_check_of_the_users_measures_is_left_alone():
 )
 def test_failing_rows_come_first_and_errors_before_warnings(most, wanted):
     failing = Texts(["", "DC1", "DC2"], np.array([0, 1, 2, 0, 1, 1, 2, 0], np.int32))
-    assert order_of_rows(failing, {"DC1": 0, "DC2": 1}, most).tolist() == wanted
+    assert order_of_rows(failing, np.array([3, 0, 1, 3, 0, 0, 1, 3]), most).tolist() == wanted
 
 
 def test_of_too_many_failures_each_kind_is_shown():
     failing = Texts(["DC1", "DC2", "DC3"], np.array([0] * 50 + [1] * 2 + [2] * 48, np.int32))
-    chosen = order_of_rows(failing, {"DC1": 0, "DC2": 0, "DC3": 0}, 8)
+    chosen = order_of_rows(failing, np.zeros(100, np.int64), 8)
     assert np.bincount(failing.rows[chosen]).tolist() == [3, 2, 3]

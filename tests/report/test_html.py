@@ -4,12 +4,14 @@ import base64
 import hashlib
 import json
 import re
+from pathlib import Path
 
 import html5lib
 import numpy as np
 import pytest
 
-from datacheck.report.html import MOST_ROWS, write_page
+from datacheck.report.html import MOST_ROWS, run_of, write_page
+from datacheck.scan.store import VALID
 from tests.report.conftest import SCHEMA_TEXT, finding
 
 HOSTILE = [
@@ -42,8 +44,29 @@ def test_the_page_parses_without_an_error_and_holds_the_run(made_run):
     assert run["fields"][0]["name"] == "xyz"
     assert run["schema_text"] == SCHEMA_TEXT
     assert len(run["samples"]["rows"]) == 100
-    assert run["samples"]["rows"][0][:4] == ["a/90.npy", "train", "checked", "DC201"]
+    assert run["samples"]["rows"][0][:4] == ["a/90.npy", "train", "not fit", "DC201"]
     assert tree.get("lang") == "en"
+
+
+def test_every_real_run_says_of_each_sample_what_valid_json_says_of_it(runs):
+    for name, run in runs.items():
+        rows = run_of(Path(run.report.folder))["samples"]["rows"]
+        fit = {row[0]: row[2] in {"fit", "warned"} for row in rows}
+        assert fit == dict(zip(run.table.keys, run.valid.tolist(), strict=True)), name
+
+
+def test_a_rule_that_refuses_one_sample_and_warns_of_another_says_so_of_each(made_run):
+    folder = made_run(
+        failed=3,
+        findings=[finding(failed=2, of=100), finding(severity="warning", kind="near", failed=1, of=100)],
+    )
+    (folder / VALID).write_text('{"excluded": {"a/97.npy": ["DC201"], "a/99.npy": ["DC201"]}}')
+    run = run_of(folder)
+    assert [(row[0], row[2]) for row in run["samples"]["rows"][:4]] == [
+        ("a/97.npy", "not fit"), ("a/99.npy", "not fit"), ("a/98.npy", "warned"), ("a/0.npy", "fit"),
+    ]  # fmt: skip
+    drawn = run["fields"][0]["measures"][0]["counts"]
+    assert sum(sum(unfit) for unfit in drawn[1::2]) == 2
 
 
 def test_only_the_script_and_the_style_of_ours_may_run_and_nothing_is_asked_of_the_network(made_run):

@@ -7,8 +7,6 @@ const KEY = 0, SPLIT = 1, STATUS = 2, CODES = 3, REASON = 4, MEASURES = 5;
 function samplesOf(run) {
   const {rows, measures} = run.samples, {total, failing} = run.of_samples;
   const state = {text: "", split: "", code: "", status: "", sort: null, down: false, page: 0};
-  const severity = {};
-  for (const one of run.findings) severity[one.rule] = Math.min(RANK[one.severity], severity[one.rule] ?? 9);
   const body = el("tbody"), said = el("p", {class: "soft small", role: "status"});
   const previous = el("button", {type: "button", onclick: () => turn(-1)}, "Previous");
   const next = el("button", {type: "button", onclick: () => turn(1)}, "Next");
@@ -18,7 +16,7 @@ function samplesOf(run) {
   const codes = [...new Set(rows.flatMap((row) => row[CODES].split(" ")))].filter(Boolean).sort();
 
   const shown = () => {
-    const found = rows.filter((row) => (!state.split || row[SPLIT] === state.split) && (!state.status || statusOf(row) === state.status) &&
+    const found = rows.filter((row) => (!state.split || row[SPLIT] === state.split) && (!state.status || row[STATUS] === state.status) &&
       (!state.code || row[CODES].split(" ").includes(state.code)) && (!state.text || `${row[KEY]} ${row[CODES]} ${row[REASON]}`.toLowerCase().includes(state.text)));
     if (state.sort === null) return found;
     return found.sort((a, b) => {
@@ -27,17 +25,12 @@ function samplesOf(run) {
       return (one < other ? -1 : one > other ? 1 : 0) * (state.down ? -1 : 1);
     });
   };
-  const statusOf = (row) => {
-    if (row[STATUS] !== "checked") return row[STATUS];
-    const worst = Math.min(...row[CODES].split(" ").filter(Boolean).map((code) => severity[code] ?? 0), 3);
-    return ["not fit", "warned", "fit", "fit"][worst];
-  };
   const render = () => {
     const found = shown(), pages = Math.max(1, Math.ceil(found.length / PAGE));
     state.page = Math.max(0, Math.min(state.page, pages - 1));
     const from = state.page * PAGE, part = found.slice(from, from + PAGE);
     body.replaceChildren(...part.map((row) => el("tr", {}, el("th", {scope: "row", class: "wide"}, copyable(row[KEY]), row[REASON] ? el("div", {class: "small soft"}, row[REASON]) : null),
-      el("td", {}, row[SPLIT]), el("td", {}, badge(statusOf(row), {fit: "pass", "not fit": "error", warned: "warning"}[statusOf(row)] || "plain")),
+      el("td", {}, row[SPLIT]), el("td", {}, badge(row[STATUS], {fit: "pass", "not fit": "error", warned: "warning"}[row[STATUS]] || "plain")),
       el("td", {}, row[CODES]), measures.map((_, n) => el("td", {class: "number"}, number(row[MEASURES + n]))))));
     if (!part.length) body.append(el("tr", {}, el("td", {colspan: heads.length}, "No sample in this page fits this choice.")));
     said.textContent = found.length ? `${(from + 1).toLocaleString("en")} to ${(from + part.length).toLocaleString("en")} of ${count(found.length, "sample")} that fit` : "none fits";
