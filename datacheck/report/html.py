@@ -9,6 +9,7 @@ import base64
 import hashlib
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import orjson
 
 from datacheck import fsops
 from datacheck.report.aggregates import fields, order_of_rows
+from datacheck.report.words import folder_said
 from datacheck.scan.samples import read_failing, read_table
 from datacheck.scan.store import PAGE, RESULT, SAMPLES, SCHEMA, VALID
 from datacheck.schema.load import load_schema
@@ -28,7 +30,10 @@ Array = np.ndarray[Any, Any]
 MOST_ROWS = 5_000
 _SCRIPTS = ("dom.js", "charts.js", "parts.js", "samples.js", "page.js")
 _MEASURES = 4  # columns of the sample table beside key, split, status, codes
-_ROOM = {"findings": 900_000, "rules": 250_000, "fields": 500_000, "rows": 800_000, "schema": 100_000, "said": 200_000}
+_ROOM = {
+    "findings": 800_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 200_000, "crashes": 200_000,
+    "fields": 500_000, "rows": 800_000, "schema": 100_000,
+}  # fmt: skip
 _KEY = 500  # characters of a key, a reason or a split in the sample table
 _STATUS = ("not fit", "warned", "fit", "fit")
 _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
@@ -59,6 +64,7 @@ def run_of(folder: Path, table: Table | None = None) -> dict[str, Any]:
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
     of_fields = list(fields(table, schema, unfit))
     return _bounded(result) | {
+        "folder": shlex.quote(folder_said(folder)),
         "schema_text": text if _size(text) <= _ROOM["schema"] else _cut(text, _ROOM["schema"] // 6),
         "fields": _within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
         "samples": _samples(table, failing, ranks, of_fields),
@@ -93,16 +99,15 @@ def _fails(failing: Texts) -> Array:
 def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result of which the last findings, rules and sentences are left out where all would be too long."""
     said = {name: result[name] for name in ("format", "run", "dataset", "schema", "verdict", "files")}
-    findings = _within(result["findings"], _ROOM["findings"])
-    left_out = dict(result.get("left_out", {}))
-    if len(findings) < len(result["findings"]):
-        left_out["findings"] = left_out.get("findings", 0) + len(result["findings"]) - len(findings)
-    rules = _within([{"code": code} | rule for code, rule in result["rules"].items()], _ROOM["rules"])
-    return said | {
-        "findings": findings, "rules": rules, "left_out": left_out,
-        "unchecked": _within(result["unchecked"], _ROOM["said"]),
-        "crashes": _within(result["crashes"], _ROOM["said"]),
+    lists = {
+        "findings": result["findings"], "suppressed": result.get("suppressed", []),
+        "rules": [{"code": code} | rule for code, rule in result["rules"].items()],
+        "unchecked": result["unchecked"], "crashes": result["crashes"],
     }  # fmt: skip
+    kept = {name: _within(items, _ROOM[name]) for name, items in lists.items()}
+    before = result.get("left_out", {})
+    left_out = {name: before.get(name, 0) + len(items) - len(kept[name]) for name, items in lists.items()}
+    return said | kept | {"left_out": before | left_out}
 
 
 def _samples(table: Table, failing: Texts, ranks: Array, of_fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -125,6 +130,8 @@ def _samples(table: Table, failing: Texts, ranks: Array, of_fields: Iterable[Map
 
 def _rounded(column: Measured, order: Array) -> list[float | None]:
     values, present = column.values[order].tolist(), column.present[order].tolist()
+    if column.values.dtype.kind != "f":
+        return [v if known else None for v, known in zip(values, present, strict=True)]
     return [float(f"{v:.5g}") if known and math.isfinite(v) else None for v, known in zip(values, present, strict=True)]
 
 

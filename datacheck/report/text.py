@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from datacheck.finding import Cause, Finding, Report, Severity, Verdict
-from datacheck.report.words import bytes_said, clean, plain
+from datacheck.report.words import bytes_said, clean, folder_said, plain
 from datacheck.report.wrapping import spans
 from datacheck.scan.store import PAGE
 
@@ -235,9 +235,10 @@ def _foot(report: Report, width: int, *, page: bool) -> list[Text]:
     if len(told) > _TOLD:
         lines += _entry("", Text(f"… and {len(told) - _TOLD} more in result.json: unchecked", "dim"), width, 0)
     lines += _entry("valid", Text(_valid(report)), width, 0, 3)
-    lines.append(Text.assemble(("results   ", "dim"), clean(_folder(report), spaces=True)))  # folded, it is no path
+    folder = clean(f"{folder_said(Path(report.folder))}/", spaces=True)  # folded, it is no path
+    lines.append(Text.assemble(("results   ", "dim"), folder))
     if page:
-        lines.append(Text.assemble(("page      ", "dim"), clean(_folder(report) + PAGE, spaces=True)))
+        lines.append(Text.assemble(("page      ", "dim"), folder + PAGE))
     return [*lines, Text(), *_wrapped(_last(report), width, 0)]
 
 
@@ -271,13 +272,6 @@ def _valid(report: Report) -> str:
     unread = [f"{samples[kind]:,} {kind}" for kind in ("unreadable", "skipped") if samples[kind]]
     rest = "; those left out are named in valid.json" if report.valid < listed else ""
     return clean(said + (f"; {', '.join(unread)}" if unread else "") + rest)
-
-
-def _folder(report: Report) -> str:
-    folder = Path(report.folder)
-    if folder.is_absolute() and folder.is_relative_to(Path.cwd()):
-        folder = folder.relative_to(Path.cwd())
-    return f"{folder}/"
 
 
 def _last(report: Report) -> Text:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ def clean(text: str, *, spaces: bool = False) -> str:
     if not spaces:
         text = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def folder_said(folder: Path) -> str:
+    """Return a folder as a command takes it: relative to the working folder where it lies in it."""
+    if folder.is_absolute() and folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
+    return str(folder)
 
 
 def can_say(text: str, encoding: str) -> bool:

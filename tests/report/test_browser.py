@@ -1,12 +1,14 @@
 """The page in headless Chromium: every section is drawn, filters work, nothing is logged, no request leaves."""
 
 import json
+import shlex
 import shutil
 
 import pytest
 
 from datacheck.report.html import write_page
-from tests.report.conftest import finding
+from datacheck.schema.load import parse_schema
+from tests.report.conftest import SCHEMA_TEXT, finding
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -112,6 +114,64 @@ def test_a_field_opens_its_measures_and_the_split_can_be_chosen(browser, made_ru
         "const s = document.querySelector('#fields select'); s.value = 'val'; s.dispatchEvent(new Event('change'))"
     )
     assert 0 < browser.execute_script(count) <= before
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected", "cause", "label"),
+    [
+        ({"fps": 10.0}, {"fps": 20.0}, None, "fps: 10; allowed: 20"),
+        ({"step": 50.0}, {"step": 0.05, "unit": "s"}, 0.001, "step: 50 s; allowed: 0.05 s; times 0.001: 0.05 s"),
+        ({"outside": 1.0}, {"outside": 0.5}, None, "outside: 1; allowed: at most 0.5"),
+        ({"absent": 3}, {"absent": 0}, None, "absent: 3; allowed: at most 0"),
+    ],
+)
+def test_what_has_to_be_met_is_no_limit(browser, made_run, measured, expected, cause, label):
+    said = {"text": "c", "kind": "", "factor": cause, "explains": None, "alternatives": []}
+    opened(browser, made_run(findings=[finding(measured=measured, expected=expected, cause=said)]))
+    drawn = "return document.querySelector('#findings .chart svg').getAttribute('aria-label')"
+    assert browser.execute_script(drawn) == label
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("copies of one joint", "Cause: copies of one joint (explains 2 of 3)"),
+        ("x0.001 brings 2 of 3 into range", "Cause: x0.001 brings 2 of 3 into range"),
+    ],
+)
+def test_how_many_a_cause_explains_is_said_once(browser, made_run, text, said):
+    cause = {"text": text, "kind": "", "factor": None, "explains": 2, "alternatives": []}
+    opened(browser, made_run(findings=[finding(cause=cause)]))
+    assert texts(browser, "#findings .cause") == [said]
+
+
+def test_what_a_card_offers_to_write_into_the_schema_is_one_and_has_an_effect(browser, made_run):
+    whole = finding(failed=0, of=100, examples=[])
+    opened(browser, folder := made_run(findings=[finding(), whole, finding(severity="info")]))
+    browser.execute_script("document.querySelectorAll('#findings details').forEach((d) => { d.open = true; })")
+    few, all_of_it = [t for t in texts(browser, "#findings pre") if t.startswith("rules:")]  # none for information
+    assert parse_schema(SCHEMA_TEXT + few).rules["DC201"].allow == 0.3
+    assert parse_schema(SCHEMA_TEXT + all_of_it).rules["DC201"].severity == "info"  # no share of the samples fails
+    commands = [text for text in texts(browser, "#findings .key") if text.startswith("datacheck baseline")]
+    assert shlex.split(commands[0])[2] == str(folder)
+
+
+def test_only_rules_that_ran_have_found_no_leak_and_no_drift(browser, made_run):
+    opened(browser, made_run())
+    assert texts(browser, "#splits p") == ["Nothing is known of leaks.", "DC804 some: skip"]
+    rules = {
+        code: {"name": "some", "status": status, "level": "pair", "severity": "error", "why": why, "options": {}}
+        for code, status, why in [
+            ("DC801", "pass", ""), ("DC802", "not_applicable", "no field tells a group"), ("DC804", "crash", "no"),
+            ("DC902", "crash", "ZeroDivisionError"),
+        ]
+    }  # fmt: skip
+    opened(browser, made_run(rules=rules))
+    assert texts(browser, "#splits p") == [
+        "No leak was found by DC801 some.",
+        "DC802 some: no field tells a group · DC804 some: no",
+    ]  # fmt: skip
+    assert "Nothing differs" not in texts(browser, "#drift")[0]
 
 
 def test_hostile_names_are_shown_as_they_are_and_what_hides_is_spelled_out(browser, made_run):

@@ -10,9 +10,10 @@ import html5lib
 import numpy as np
 import pytest
 
-from datacheck.report.html import MOST_ROWS, run_of, write_page
+from datacheck.report.html import MOST_ROWS, _rounded, run_of, write_page
 from datacheck.scan.store import VALID
-from tests.report.conftest import SCHEMA_TEXT, finding
+from datacheck.table import Measured
+from tests.report.conftest import SCHEMA_TEXT, finding, table
 
 HOSTILE = [
     "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<!--", "]]>", "{{policy}}", "{{run}}",
@@ -113,6 +114,24 @@ def test_nothing_of_the_users_is_parsed_as_markup(made_run, name):
     assert (run["findings"][0]["message"], run["unchecked"]) == (name, [name])
     assert run["samples"]["rows"][0][0] == keys[90]
     assert text.count("<script") == plain.count("<script")
+
+
+@pytest.mark.parametrize("kind", ["findings", "unchecked", "crashes"])
+def test_what_the_page_has_no_room_for_is_counted(made_run, kind):
+    long = "<" * 4000  # 24 kB in the page
+    many = {
+        "findings": [finding(message=long[:1000], fix=long, kind=str(n)) for n in range(50)],
+        "unchecked": [long] * 50, "crashes": [{"rule": "DC201", "at": "x", "traceback": long}] * 50,
+    }  # fmt: skip
+    run = run_of(made_run(**{kind: many[kind]}, left_out={kind: 7}))
+    assert len(run[kind]) < 50
+    assert run["left_out"][kind] == 7 + 50 - len(run[kind])
+
+
+def test_whole_numbers_of_the_sample_table_are_exact(made_run):
+    made, _ = table(3, 1)
+    made.columns["xyz:bytes"] = Measured(np.array([1_234_567, 89_012_345, 6]), np.array([True, True, False]))
+    assert _rounded(made.columns["xyz:bytes"], np.arange(3)) == [1_234_567, 89_012_345, None]
 
 
 def test_a_million_samples_and_fifty_thousand_failures_take_less_than_3_mb(made_run):

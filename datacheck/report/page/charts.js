@@ -63,6 +63,9 @@ function axis(low, high, log, x, y, unit, width) {
 
 // ------------------------------------------------------------------------------- measured against expected
 
+// What has to be met, and not only stayed below or above.
+const EXACT = ["fps", "step"];
+
 // What can be set against one another in a finding: {value, range, unit, factor}, or null.
 function compared(finding) {
   const {measured, expected, cause} = finding;
@@ -75,7 +78,9 @@ function compared(finding) {
   const name = Object.keys(expected).find((key) => isNumber(expected[key]) && isNumber(measured[key]));
   if (!name) return null;
   const limit = expected[name], value = measured[name];
-  return {value, range: value > limit ? [null, limit] : [limit, null], unit, factor: null, what: name};
+  const factor = name === "step" && cause && isNumber(cause.factor) ? cause.factor : null;
+  const range = EXACT.includes(name) ? [limit, limit] : value > limit ? [null, limit] : [limit, null];
+  return {value, range, unit, factor, what: name};
 }
 
 function numberLine(finding) {
@@ -169,6 +174,7 @@ function histogram(measure, split) {
   const outside = [
     measure.below ? `${count(measure.below, "sample")} left of it, down to ${number(measure.low)}` : "",
     measure.above ? `${count(measure.above, "sample")} right of it, up to ${number(measure.high)}` : "",
+    measure.nonfinite ? `${count(measure.nonfinite, "sample")} with NaN or infinity instead, not drawn` : "",
   ].filter(Boolean).join("; ");
   const label = `Histogram of ${measure.label}: ${number(measure.low)} to ${withUnit(measure.high, measure.unit)}, ` +
     `median ${number(measure.p[1])}` + (measure.band ? `, allowed ${interval(measure.band, measure.unit)}` : "");
@@ -181,7 +187,7 @@ function histogram(measure, split) {
         axis(measure.edges[0], measure.edges.at(-1), measure.log, x, bottom, "", width));
     }),
     el("p", {class: "small soft"},
-      `1 %: ${number(measure.p[0])} · median: ${number(measure.p[1])} · 99 %: ${number(measure.p[2])}`,
+      `${measure.groups.length > 1 ? "all splits: " : ""}1 %: ${number(measure.p[0])} · median: ${number(measure.p[1])} · 99 %: ${number(measure.p[2])}`,
       measure.band ? ` · allowed: ${interval(measure.band, measure.unit)}` : "", measure.log ? " · log axis" : "",
       outside ? ` · ${outside}` : ""));
 }

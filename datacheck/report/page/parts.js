@@ -18,7 +18,7 @@ function verdictOf(run) {
       : `${unfit.toLocaleString("en")} of ${count(listed, "sample")} ${unfit === 1 ? "is" : "are"} not fit for training`;
   const lacking = [
     samples.unreadable ? `${count(samples.unreadable, "sample")} could not be read` : "", samples.skipped ? `${count(samples.skipped, "sample")} skipped` : "",
-    run.unchecked.length ? `${count(run.unchecked.length + (run.left_out.unchecked || 0), "thing")} not looked at` : "", run.crashes.length ? count(run.crashes.length, "crash", "crashes") : "",
+    run.unchecked.length ? `${count(run.unchecked.length + run.left_out.unchecked, "thing")} not looked at` : "", run.crashes.length ? count(run.crashes.length + run.left_out.crashes, "crash", "crashes") : "",
   ].filter(Boolean);
   const parts = [[valid, "good", "of-ok", "fit"], [Math.max(0, unfit - unseen), "unfit", "of-error", "not fit"],
     [unseen, "none", "of-none", "not read"]];
@@ -40,7 +40,7 @@ function verdictOf(run) {
       ["Findings", `${count(counts.error, "error")}, ${count(counts.warning, "warning")}` + (counts.info ? `, ${counts.info} for information` : "")],
       ["Complete", lacking.length ? el("a", {href: run.unchecked.length || run.crashes.length ? "#rules" : "#samples"}, `no: ${lacking.join(", ")}`) : "yes, everything was looked at"],
       ["Files", `${count(run.dataset.files, "file")}, ${bytes(run.dataset.bytes)}`],
-      ["Splits", Object.keys(splits).length ? Object.keys(splits).slice(0, 6).join(", ") : "none"],
+      ["Splits", Object.keys(splits).length ? `${Object.keys(splits).slice(0, 6).join(", ")}${Object.keys(splits).length > 6 ? " …" : ""}` : "none"],
       ["Scanned", `${run.run.started.replace("T", " ").replace("Z", " UTC")}, in ${number(run.run.seconds)}\u00a0s`],
       ["Digest of the data", el("code", {}, run.dataset.digest)],
     ], "facts"),
@@ -112,27 +112,29 @@ function card(finding, run, show) {
       ["Fix", finding.fix],
       ["Hides", hidden ? `${hidden}: not judged on these samples` : null],
     ], "pairs"),
-    el("div", {class: "foot small"}, copyable(`datacheck explain ${finding.rule}`), suppression(finding), numbersOf(finding)));
+    el("div", {class: "foot small"}, copyable(`datacheck explain ${finding.rule}`), suppression(finding, run.folder), numbersOf(finding)));
 }
 
 function causeOf(finding) {
   const {cause, failed, message} = finding;
   if (!cause || message.includes(cause.text)) return null;
-  const rescue = cause.explains !== null && failed && !cause.text.includes(" of ")
+  const rescue = cause.explains !== null && failed && !cause.text.includes(`${cause.explains.toLocaleString("en")} of`)
     ? ` (explains ${cause.explains.toLocaleString("en")} of ${failed.toLocaleString("en")})` : "";
   const others = cause.alternatives.length && !cause.alternatives.every((one) => cause.text.includes(one)) ? `; or ${cause.alternatives.join(" or ")}` : "";
   return el("p", {class: "cause"}, `Cause: ${cause.text}${rescue}${others}`);
 }
 
-function suppression(finding) {
+function suppression(finding, folder) {
+  if (finding.severity === "info") return null;
   const share = finding.of ? Math.min(100, Math.ceil((finding.failed / finding.of) * 1000) / 10) : 100;
   const keys = finding.examples.map((key) => JSON.stringify(key)).join(", ");
-  const lines = ["rules:", `  ${finding.rule}: {allow: ${share}%}   # so many samples may fail`];
-  if (keys) lines.push("# or, for single samples:", `#  ${finding.rule}: {ignore: [${keys}], reason: "who looked, when, why"}`);
+  const lines = ["rules:", finding.failed ? `  ${finding.rule}: {allow: ${share}%}   # so many samples may fail`
+    : `  ${finding.rule}: {severity: info}   # told, and nothing more`];
+  if (keys && finding.failed) lines.push("# or, for single samples:", `#  ${finding.rule}: {ignore: [${keys}], reason: "who looked, when, why"}`);
   return el("details", {}, el("summary", {}, "If this is meant"),
     el("p", {}, "A wider range in the schema is the first choice. Else, in the schema:"), el("pre", {tabindex: "0"}, lines.join("\n")),
     el("p", {}, "Or leave everything that is known now untold from here on (the samples stay unfit):"),
-    el("div", {class: "keys"}, copyable('datacheck baseline .datacheck/latest -o baseline.json --reason "why"')));
+    el("div", {class: "keys"}, copyable(`datacheck baseline ${folder} -o baseline.json --reason "why"`)));
 }
 
 function numbersOf(finding) {
@@ -147,6 +149,9 @@ function splitsOf(run) {
   const splits = Object.entries(run.dataset.splits);
   const leaks = run.findings.filter((finding) => LEAKS.includes(finding.rule));
   if (!splits.length && !leaks.length) return null;
+  const rules = run.rules.filter((rule) => LEAKS.includes(rule.code));
+  const passed = rules.filter((rule) => rule.status === "pass").map((rule) => `${rule.code} ${rule.name}`);
+  const others = rules.filter((rule) => !["pass", "fail"].includes(rule.status));
   const rows = splits.map(([name, {samples, valid}]) => [name, samples.toLocaleString("en"), valid.toLocaleString("en"), percent(valid, samples), shareBar(valid, samples, "good")]);
   const shared = leaks.map((finding) => {
     const {shared: many, of} = finding.measured, known = typeof many === "number" && typeof of === "number";
@@ -156,8 +161,10 @@ function splitsOf(run) {
   });
   return section("splits", "Splits and leaks", leaks.length ? "What two splits share makes an evaluation too good." : null,
     rows.length ? table("Splits", ["Split", "Samples", "Fit", "Share", ""], rows, [null, "number", "number", "number", "chart-cell"]) : null,
+    run.left_out.splits ? el("p", {class: "soft"}, `${count(run.left_out.splits, "more split")} did not fit into this page.`) : null,
     shared.length ? table("What is there twice", ["Rule", "What", "Samples", ""], shared, [null, "wide", "number", "chart-cell"])
-      : el("p", {class: "card"}, "No leak was found by the rules that ran."));
+      : el("p", {class: "card"}, passed.length ? `No leak was found by ${passed.join(", ")}.` : "Nothing is known of leaks."),
+    others.length ? el("p", {class: "soft"}, others.map((rule) => `${rule.code} ${rule.name}: ${rule.why || rule.status.replace("_", " ")}`).join(" · ")) : null);
 }
 
 function shareBar(part, whole, kind) {
@@ -174,7 +181,7 @@ function driftOf(run) {
   return section("drift", "Against the reference", "What is distributed otherwise than in the run named by --reference.",
     table("Rules of drift", ["Rule", "Verdict", "What it saw"], rules.map((rule) => [`${rule.code} ${rule.name}`, badge(rule.status, rule.status === "skip" ? "plain" : rule.status), rule.why || ""]), [null, null, "wide"]),
     found.length ? table("What differs", ["Field", "What", "Numbers"], found.map((one) => [one.fields.join(", ") || "dataset", one.message, numbers(one.measured)]), [null, "wide", "wide"])
-      : el("p", {class: "card"}, "Nothing differs by more than is allowed."));
+      : rules.every((rule) => rule.status === "pass") ? el("p", {class: "card"}, "Nothing differs by more than is allowed.") : null);
 }
 
 // ------------------------------------------------------------------------------------------------ fields
@@ -182,7 +189,7 @@ function driftOf(run) {
 function fieldsOf(run) {
   if (!run.fields.length) return null;
   const names = [...new Set(run.fields.flatMap((field) => field.measures.flatMap((measure) => measure.groups)))].filter(Boolean);
-  const body = el("tbody"), open = new Set();
+  const body = el("tbody"), open = new Set(), all = names.length > 1 ? ", all splits" : "";
   let split = "";
   const draw = () => body.replaceChildren(...run.fields.flatMap((field, n) => fieldRows(field, n, run, split, open)));
   draw();
@@ -194,7 +201,7 @@ function fieldsOf(run) {
     el("div", {class: "controls"}, names.length > 1 ? select.label : null,
       el("ul", {class: "legend"}, [["of-bar", "fit"], ["of-error", "not fit"], ["of-band", "allowed by the schema"]].map(([colour, word]) => el("li", {class: colour}, el("span", {}, word))))),
     el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Fields"}, el("table", {}, el("caption", {class: "hidden"}, "Fields"),
-      el("thead", {}, el("tr", {}, ["Field", "Role and shape", "Measure", "Missing", "1 % · median · 99 %", "Distribution"].map((head, n) => el("th", {scope: "col", class: kinds[n]}, head)))), body)),
+      el("thead", {}, el("tr", {}, ["Field", "Role and shape", "Measure", `Missing${all}`, `1 % · median · 99 %${all}`, "Distribution"].map((head, n) => el("th", {scope: "col", class: kinds[n]}, head)))), body)),
     left > 0 ? el("p", {class: "soft"}, `${count(left, "more field")} did not fit into this page.`) : null);
 }
 
@@ -237,9 +244,10 @@ function rulesOf(run) {
   const why = (rule) => [rule.why, ...(rule.unseen || []), skipped(rule) && `not judged on: ${skipped(rule)}`].filter(Boolean).join("; ");
   return section("rules", "What was looked at", groups.map(([, title, rules]) => `${rules.length} ${title.toLowerCase()}`).join(" · "),
     run.unchecked.length ? el("div", {class: "card"}, el("h3", {}, "Not looked at"), el("ul", {}, run.unchecked.map((text) => el("li", {}, `– ${text}`))),
-      run.left_out.unchecked ? el("p", {class: "soft"}, `and ${run.left_out.unchecked} more`) : null) : el("p", {class: "card"}, "Nothing was left out."),
+      run.left_out.unchecked ? el("p", {class: "soft"}, `and ${run.left_out.unchecked.toLocaleString("en")} more`) : null) : el("p", {class: "card"}, "Nothing was left out."),
     run.crashes.length ? el("div", {class: "card"}, el("h3", {}, "Crashed"), run.crashes.map((crash) =>
-      el("details", {}, el("summary", {}, `${crash.rule || "reader"} on ${crash.at}`), el("pre", {tabindex: "0"}, crash.traceback)))) : null,
+      el("details", {}, el("summary", {}, `${crash.rule || "reader"} on ${crash.at}`), el("pre", {tabindex: "0"}, crash.traceback))),
+      run.left_out.crashes ? el("p", {class: "soft"}, `and ${run.left_out.crashes.toLocaleString("en")} more`) : null) : null,
     groups.map(([status, title, rules]) => el("details", {open: status === "crash"}, el("summary", {}, `${title} (${rules.length})`),
       table(title, ["Rule", "Severity", "Judged", "Failed", "Why, and what it saw"], rules.map((rule) => [`${rule.code} ${rule.name}`, rule.severity,
         rule.checked === undefined ? "" : rule.checked.toLocaleString("en"), rule.failed === undefined ? "" : rule.failed.toLocaleString("en"), why(rule)]),
