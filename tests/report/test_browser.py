@@ -103,6 +103,28 @@ def test_findings_can_be_searched_and_chosen_by_severity(browser, made_run):
     assert [text.startswith("errorDC201") for text in texts(browser, "#findings article")] == [True]
 
 
+def test_what_a_baseline_knows_is_told_apart_with_its_reason(browser, made_run):
+    known = [
+        finding(failed=10, of=100, suppressed="the old rig <b>", message="<i>ten</i>"),
+        finding("DC801", name="split-overlap", fields=[], measured={"shared": 2, "of": 20}, suppressed="on purpose"),
+    ]
+    logged, _ = opened(browser, made_run(findings=[], suppressed=known, left_out={"suppressed": 3}))
+    assert logged == []
+    assert texts(browser, "#findings > p.card") == ["Nothing new was found."]
+    assert texts(browser, "#verdict dd")[2] == "0 errors, 0 warnings; 5 known to the baseline"
+    assert texts(browser, "#known summary") == ["Known to the baseline, not counted above (5)"]
+    assert texts(browser, "#splits tbody th")[2] == "errorknownDC801 split-overlap"
+    browser.execute_script("document.getElementById('known').open = true")
+    assert [texts(browser, f"#known tbody tr:first-child > :nth-child({n})")[0] for n in range(1, 6)] == [
+        "errorDC201 length-unit", "xyz", "<i>ten</i>", "10", "the old rig <b>",
+    ]  # fmt: skip
+    browser.execute_script("document.querySelector('#known button').click()")
+    assert len(texts(browser, "#samples tbody tr")) == 10
+    opened(browser, made_run())
+    assert texts(browser, "#known") == []
+    assert "new since" not in texts(browser, "#findings article")[0]
+
+
 def test_a_field_opens_its_measures_and_the_split_can_be_chosen(browser, made_run):
     opened(browser, made_run())
     browser.execute_script("document.querySelector('#fields tbody button').click()")

@@ -70,6 +70,14 @@ def test_a_rule_that_refuses_one_sample_and_warns_of_another_says_so_of_each(mad
     assert sum(sum(unfit) for unfit in drawn[1::2]) == 2
 
 
+def test_what_the_baseline_of_a_real_run_knows_is_in_its_page(runs):
+    run = run_of(Path(runs["baseline"].report.folder))
+    assert [(f["rule"], f["suppressed"]) for f in run["suppressed"]] == [
+        (f.code, f.suppressed) for f in runs["baseline"].report.suppressed
+    ]
+    assert run["suppressed"]
+
+
 def test_only_the_script_and_the_style_of_ours_may_run_and_nothing_is_asked_of_the_network(made_run):
     text, tree = parsed(made_run())
     (policy,) = (m.get("content") for m in tree.iter(f"{ROOT}meta") if m.get("http-equiv"))

@@ -12,7 +12,7 @@ function badge(word, kind) {
 function verdictOf(run) {
   const {samples, splits} = run.dataset, {status, valid, counts} = run.verdict;
   const listed = samples.listed, unfit = listed - valid;
-  const unseen = samples.unreadable + samples.skipped;
+  const unseen = samples.unreadable + samples.skipped, known = run.suppressed.length + run.left_out.suppressed;
   const sentence = unfit === 0 ? `All ${count(listed, "sample")} ${listed === 1 ? "is" : "are"} fit for training`
     : valid === 0 ? `None of ${count(listed, "sample")} is fit for training`
       : `${unfit.toLocaleString("en")} of ${count(listed, "sample")} ${unfit === 1 ? "is" : "are"} not fit for training`;
@@ -37,7 +37,8 @@ function verdictOf(run) {
       el("li", {class: colour}, el("span", {}, `${size.toLocaleString("en")} ${word} (${percent(size, listed)})`)))),
     facts([
       ["Dataset", run.dataset.root], ["Schema", run.schema.name],
-      ["Findings", `${count(counts.error, "error")}, ${count(counts.warning, "warning")}` + (counts.info ? `, ${counts.info} for information` : "")],
+      ["Findings", `${count(counts.error, "error")}, ${count(counts.warning, "warning")}` + (counts.info ? `, ${counts.info} for information` : "") +
+        (known ? `; ${known} known to the baseline` : "")],
       ["Complete", lacking.length ? el("a", {href: run.unchecked.length || run.crashes.length ? "#rules" : "#samples"}, `no: ${lacking.join(", ")}`) : "yes, everything was looked at"],
       ["Files", `${count(run.dataset.files, "file")}, ${bytes(run.dataset.bytes)}`],
       ["Splits", Object.keys(splits).length ? `${Object.keys(splits).slice(0, 6).join(", ")}${Object.keys(splits).length > 6 ? " …" : ""}` : "none"],
@@ -56,7 +57,7 @@ function section(id, title, about, ...children) {
 
 function findingsOf(run, show) {
   if (!run.findings.length) {
-    return section("findings", "Findings", null, el("p", {class: "card"}, "Nothing was found."));
+    return section("findings", "Findings", null, el("p", {class: "card"}, run.suppressed.length ? "Nothing new was found." : "Nothing was found."), knownOf(run, show));
   }
   const cards = run.findings.map((finding) => card(finding, run, show));
   const left = run.left_out.findings;
@@ -85,7 +86,22 @@ function findingsOf(run, show) {
   return section("findings", "Findings", "One card per cause, worst first. An error makes a sample unfit for training; a warning asks for a look.",
     el("div", {class: "controls"}, el("div", {class: "group", role: "group", "aria-label": "Severity"}, buttons),
       el("label", {}, "Search findings", search)),
-    cards, empty, left ? el("p", {class: "card"}, `${count(left, "more finding")} did not fit into this page.`) : null);
+    cards, empty, left ? el("p", {class: "card"}, `${count(left, "more finding")} did not fit into this page.`) : null, knownOf(run, show));
+}
+
+// What a baseline knows: it counts for nothing but what is fit.
+function knownOf(run, show) {
+  const known = run.suppressed, left = run.left_out.suppressed;
+  if (!known.length && !left) return null;
+  const rows = known.map((finding) => [el("span", {}, badge(finding.severity), `${finding.rule} ${finding.name}`), whereOf(finding).join(" · "), finding.message,
+    finding.failed ? el("button", {type: "button", class: "link", onclick: () => show(finding)}, finding.failed.toLocaleString("en")) : "dataset", finding.suppressed]);
+  return el("details", {id: "known"}, el("summary", {}, `Known to the baseline, not counted above (${(known.length + left).toLocaleString("en")})`),
+    table("Known to the baseline", ["Rule", "Field and split", "What", "Samples", "Reason"], rows, [null, null, "wide", "number", "wide"]),
+    el("p", {class: "soft"}, "A sample with a known error is still not fit for training.", left ? ` ${count(left, "more finding")} did not fit into this page.` : ""));
+}
+
+function whereOf(finding) {
+  return [finding.fields.map((name) => (name === "*" ? "fields not in the schema" : name)).join(", "), finding.split].filter(Boolean);
 }
 
 function textOf(finding) {
@@ -93,12 +109,12 @@ function textOf(finding) {
 }
 
 function card(finding, run, show) {
-  const where = [finding.fields.map((name) => (name === "*" ? "fields not in the schema" : name)).join(", "), finding.split].filter(Boolean);
+  const where = whereOf(finding);
   const extent = finding.failed ? `${finding.failed.toLocaleString("en")} of ${count(finding.of, "sample")} (${percent(finding.failed, finding.of)})`
     : "the dataset as a whole";
   const known = Object.entries(finding.hides || {});
   const hidden = known.map(([code, many]) => (many === finding.failed ? code : `${code} (${many.toLocaleString("en")})`)).join(", ");
-  const fresh = / --baseline[ =]/.test(run.run.command);
+  const fresh = run.suppressed.length > 0 || / --baseline[ =]/.test(run.run.command);
   return el("article", {class: `card finding ${finding.severity}`, "data-rule": finding.rule},
     el("div", {class: "top"},
       el("h3", {}, badge(finding.severity), `${finding.rule} ${finding.name}`, where.length ? el("span", {class: "soft"}, ` · ${where.join(" · ")}`) : null),
@@ -147,7 +163,7 @@ function numbersOf(finding) {
 
 function splitsOf(run) {
   const splits = Object.entries(run.dataset.splits);
-  const leaks = run.findings.filter((finding) => LEAKS.includes(finding.rule));
+  const leaks = [...run.findings, ...run.suppressed].filter((finding) => LEAKS.includes(finding.rule));
   if (!splits.length && !leaks.length) return null;
   const rules = run.rules.filter((rule) => LEAKS.includes(rule.code));
   const passed = rules.filter((rule) => rule.status === "pass").map((rule) => `${rule.code} ${rule.name}`);
@@ -155,7 +171,7 @@ function splitsOf(run) {
   const rows = splits.map(([name, {samples, valid}]) => [name, samples.toLocaleString("en"), valid.toLocaleString("en"), percent(valid, samples), shareBar(valid, samples, "good")]);
   const shared = leaks.map((finding) => {
     const {shared: many, of} = finding.measured, known = typeof many === "number" && typeof of === "number";
-    return [el("span", {}, badge(finding.severity), `${finding.rule} ${finding.name}`), finding.message,
+    return [el("span", {}, badge(finding.severity), finding.suppressed ? badge("known", "plain") : null, `${finding.rule} ${finding.name}`), finding.message,
       known ? `${many.toLocaleString("en")} of ${of.toLocaleString("en")} (${percent(many, of)})` : count(finding.failed, "sample"),
       known ? shareBar(many, of, "unfit") : ""];
   });
@@ -176,7 +192,7 @@ function shareBar(part, whole, kind) {
 function driftOf(run) {
   const rules = run.rules.filter((rule) => DRIFT.includes(rule.code) && !["not_applicable", "off"].includes(rule.status));
   if (!rules.length) return null;
-  const found = run.findings.filter((finding) => DRIFT.includes(finding.rule));
+  const found = [...run.findings, ...run.suppressed].filter((finding) => DRIFT.includes(finding.rule));
   const numbers = (said) => Object.entries(said).filter(([, value]) => typeof value === "number").map(([name, value]) => `${name} ${number(value)}`).join(" · ");
   return section("drift", "Against the reference", "What is distributed otherwise than in the run named by --reference.",
     table("Rules of drift", ["Rule", "Verdict", "What it saw"], rules.map((rule) => [`${rule.code} ${rule.name}`, badge(rule.status, rule.status === "skip" ? "plain" : rule.status), rule.why || ""]), [null, null, "wide"]),
