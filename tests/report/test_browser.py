@@ -80,10 +80,11 @@ def test_filters_and_pages_of_the_sample_table_work(browser, made_run):
     rows = "#samples tbody tr"
     assert len(texts(browser, rows)) == 50
     assert all("DC201" in row for row in texts(browser, rows)[:10])
+    assert texts(browser, "#samples [role=status]") == ["1 to 50 of 100 samples"]  # of which not all are fit
     typed(browser, "#samples input[type=search]", "a/90.npy")
     assert [row[:8] for row in texts(browser, rows)] == ["a/90.npy"]
     typed(browser, "#samples input[type=search]", "zzz")
-    assert texts(browser, rows) == ["No sample in this page fits this choice."]
+    assert texts(browser, rows) == ["This choice has no sample in this page."]
     opened(browser, made_run())
     browser.execute_script("document.querySelector('#findings button.link').click()")
     assert len(texts(browser, rows)) == 10

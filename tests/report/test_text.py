@@ -1,5 +1,6 @@
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,6 +62,12 @@ def test_the_first_lines_answer_whether_one_can_train_on_it():
     assert text(report(listed=1))[3] == "OK  the sample is fit for training: nothing found"
     alone = report(finding(failed=1, of=1), listed=1)
     assert text(alone)[3] == "FAIL  the sample is not fit for training: 1 error, 0 warnings"
+
+
+def test_what_a_baseline_knows_was_found_though_it_is_not_new():
+    lines = text(replace(report(valid=1163), suppressed=[finding(suppressed="known")]))
+    assert lines[3] == "OK  37 of 1,200 samples are not fit for training: nothing new found"
+    assert lines[-1] == "OK  nothing new found · exit 0"
 
 
 def test_a_cause_that_the_message_names_already_is_not_said_twice():

@@ -62,7 +62,7 @@ function findingsOf(run, show) {
   const cards = run.findings.map((finding) => card(finding, run, show));
   const left = run.left_out.findings;
   let chosen = "all", wanted = "";
-  const empty = el("p", {class: "card", hidden: true}, "No finding fits this choice.");
+  const empty = el("p", {class: "card", hidden: true}, "This choice has no finding.");
   const apply = () => {
     let count_ = 0;
     run.findings.forEach((finding, n) => {

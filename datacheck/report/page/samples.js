@@ -32,8 +32,8 @@ function samplesOf(run) {
     body.replaceChildren(...part.map((row) => el("tr", {}, el("th", {scope: "row", class: "wide"}, copyable(row[KEY]), row[REASON] ? el("div", {class: "small soft"}, row[REASON]) : null),
       el("td", {}, row[SPLIT]), el("td", {}, badge(row[STATUS], {fit: "pass", "not fit": "error", warned: "warning"}[row[STATUS]] || "plain")),
       el("td", {}, row[CODES]), measures.map((_, n) => el("td", {class: "number"}, number(row[MEASURES + n]))))));
-    if (!part.length) body.append(el("tr", {}, el("td", {colspan: heads.length}, "No sample in this page fits this choice.")));
-    said.textContent = found.length ? `${(from + 1).toLocaleString("en")} to ${(from + part.length).toLocaleString("en")} of ${count(found.length, "sample")} that fit` : "none fits";
+    if (!part.length) body.append(el("tr", {}, el("td", {colspan: heads.length}, "This choice has no sample in this page.")));
+    said.textContent = found.length ? `${(from + 1).toLocaleString("en")} to ${(from + part.length).toLocaleString("en")} of ${count(found.length, "sample")}` : "none";
     previous.disabled = state.page === 0;
     next.disabled = state.page >= pages - 1;
   };
