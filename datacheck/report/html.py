@@ -34,6 +34,10 @@ _ROOM = {
     "findings": 800_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 200_000, "crashes": 200_000,
     "fields": 500_000, "rows": 800_000, "schema": 100_000,
 }  # fmt: skip
+# in UTF-8: a tag's beginning, U+007F to U+009F, and the noncharacters, which HTML calls errors also within a script
+_NOT_HTML = re.compile(
+    rb"[<\x7f]|\xc2[\x80-\x9f]|\xef(?:\xb7[\x90-\xaf]|\xbf[\xbe\xbf])|[\xf0-\xf4][\x8f\x9f\xaf\xbf]\xbf[\xbe\xbf]"
+)
 _KEY = 500  # characters of a key, a reason or a split in the sample table
 _STATUS = ("not fit", "warned", "fit", "fit")
 _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
@@ -158,8 +162,13 @@ def _size(value: Any) -> int:
 
 
 def _json(value: Any) -> bytes:
-    """Return JSON in which no browser finds a tag, a comment or the end of the script."""
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).replace(b"<", b"\\u003c")
+    """Return JSON in which no browser finds a tag, a comment, the end of the script, or what HTML does not allow."""
+    return _NOT_HTML.sub(_escaped, orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    units = found[0].decode().encode("utf-16-be")
+    return b"".join(b"\\u%02x%02x" % (high, low) for high, low in zip(units[::2], units[1::2], strict=True))
 
 
 # ----------------------------------------------------------------------------------------------------- page

@@ -56,11 +56,11 @@ def result(rows, failed, findings, **more):
     return said | more
 
 
-def table(rows, failed, *, key="a/{}.npy", keys=None):
+def table(rows, failed, *, key="a/{}.npy", keys=None, splits=("train", "val")):
     """Rows of which the last `failed` are a thousand times too large; every fifth is of val."""
     size = np.random.default_rng(0).uniform(0.05, 0.3, rows)
     size[rows - failed :] *= 1000
-    split = Texts(["train", "val"], (np.arange(rows) % 5 == 4).astype(np.int32))
+    split = Texts([*splits], (np.arange(rows) % 5 == 4).astype(np.int32))
     whole = np.ones(rows, bool)
     made = Table(
         keys=keys or [key.format(n) for n in range(rows)], files=[""] * rows, inner=[""] * rows, splits=split,
@@ -78,12 +78,12 @@ def table(rows, failed, *, key="a/{}.npy", keys=None):
 def made_run(tmp_path):
     """Return a function that writes a run's files and returns their folder."""
 
-    def make(rows=100, failed=10, findings=None, schema=SCHEMA_TEXT, keys=None, **more):
+    def make(rows=100, failed=10, findings=None, schema=SCHEMA_TEXT, keys=None, splits=("train", "val"), **more):
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         said = result(rows, failed, [finding(failed=failed, of=rows)] if findings is None else findings, **more)
         (folder / RESULT).write_bytes(orjson.dumps(said))
-        made, failing = table(rows, failed, keys=keys)
+        made, failing = table(rows, failed, keys=keys, splits=splits)
         (folder / SAMPLES).write_bytes(table_bytes(made, failing))
         excluded = {key: ["DC201"] for key in made.keys[rows - failed :]}
         (folder / VALID).write_bytes(orjson.dumps({"excluded": excluded}))

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
-from datacheck.scan.store import result
+from datacheck.scan.store import RESULT, dump_json, result
+from tests.report.conftest import SCHEMA_TEXT
 
 HOSTILE = {
     "markup": "<script>alert(1)</script><img src=x onerror=alert(2)>",
@@ -42,6 +43,8 @@ HOSTILE = {
     "rich markup": "[bold red]x[/] [link=http://x]y[/link] :smile:",
     "long": "x" * 5000 + "<b>",
     "empty": "",
+    "json in a script": "</script><!--<script>\\u003c/script>\\u2028 {{policy}} {{run}} </style> javascript:alert(1)",
+    "hidden": "a\U000e0041\U000e0042b\u180ec\ue000d\ufff9e\u200d\U0001f467 \U0001f467\u200de",
     "spaces": "  \t \u00a0\u3000 ",
 }  # fmt: skip
 
@@ -104,3 +107,18 @@ def _put(value: Any, mark: str, evil: str) -> Any:
     if isinstance(value, dict):
         return {_put(name, mark, evil): _put(item, mark, evil) for name, item in value.items()}
     return [_put(item, mark, evil) for item in value] if isinstance(value, list) else value
+
+
+def evil_run(made_run: Any, evil: str) -> Any:
+    """The folder of a run with such a result, and keys, splits and a schema with the text: what a JSON file can hold.
+
+    Args:
+        made_run: the fixture.
+        evil: a text; of surrogates their spelling.
+    """
+    evil = evil.encode("utf-8", "backslashreplace").decode()
+    comment = "".join(c if c.isprintable() else "." for c in evil)
+    keys = [f"{n} {evil}" for n in range(100)]
+    folder = made_run(keys=keys, schema=f"{SCHEMA_TEXT}# {comment}\n", splits=(evil, "val"))
+    (folder / RESULT).write_bytes(dump_json(hostile_result(evil)))
+    return folder

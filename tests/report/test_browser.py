@@ -9,6 +9,7 @@ import pytest
 from datacheck.report.html import write_page
 from datacheck.schema.load import parse_schema
 from tests.report.conftest import SCHEMA_TEXT, finding
+from tests.report.hostile import HOSTILE, evil_run, leaks
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -197,12 +198,26 @@ def test_only_rules_that_ran_have_found_no_leak_and_no_drift(browser, made_run):
     assert "Nothing differs" not in texts(browser, "#drift")[0]
 
 
-def test_hostile_names_are_shown_as_they_are_and_what_hides_is_spelled_out(browser, made_run):
-    name = "<img src=x onerror=alert(1)>\u202egnp"
-    logged, _ = opened(browser, made_run(findings=[finding(message=name, examples=[name])]))
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_text_is_markup_or_acts_on_what_shows_it(browser, made_run, name):
+    opened(browser, evil_run(made_run, "x"))
+    count = "return document.querySelectorAll('script, style, img, iframe, a, form, object, link').length"
+    elements = browser.execute_script(count)
+    logged, asked = opened(browser, evil_run(made_run, HOSTILE[name]))
     assert logged == []
-    assert texts(browser, "#findings .said") == ["<img src=x onerror=alert(1)>\\u202egnp"]
-    assert browser.execute_script("return document.images.length") == 0
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert browser.execute_script(count) == elements
+    shown = "".join(texts(browser, "header, nav, main")) + browser.title
+    assert leaks(shown, allowed="\n\t") == set()
+    assert len(texts(browser, "main h2")) == 7
+
+
+def test_what_nobody_sees_is_spelled_out_and_an_emoji_of_several_is_not(browser, made_run):
+    emoji = "\U0001f469\u200d\U0001f467 \U0001f9d1\U0001f3fd\u200d\u2695\ufe0f"
+    name = f"<b>\u202egnp\u061c \ufffe\U000e0041 {emoji} a\u200db\u200d"
+    opened(browser, made_run(findings=[finding(message=name, examples=[name])]))
+    said = f"<b>\\u202egnp\\u061c \\ufffe\\U000e0041 {emoji} a\\u200db\\u200d"
+    assert texts(browser, "#findings .said") == [said]
 
 
 @pytest.mark.parametrize("width", [400, 1400])

@@ -14,12 +14,8 @@ from datacheck.report.html import MOST_ROWS, _rounded, run_of, write_page
 from datacheck.scan.store import VALID
 from datacheck.table import Measured
 from tests.report.conftest import SCHEMA_TEXT, finding, table
+from tests.report.hostile import HOSTILE, evil_run
 
-HOSTILE = [
-    "</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<!--", "]]>", "{{policy}}", "{{run}}",
-    "'\"`&lt;b&gt;", "\u202egnp.exe", "\u2028", "a\x00b", "javascript:alert(1)", "</style>", "\\u003c/script>",
-    "<svg onload=alert(1)>", "😀 名字", "\x1b[31m",
-]  # fmt: skip
 ROOT = "{http://www.w3.org/1999/xhtml}"
 
 
@@ -111,17 +107,16 @@ def test_the_scripts_never_parse_markup(repository):
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_nothing_of_the_users_is_parsed_as_markup(made_run, name):
-    plain, tree = parsed(made_run())
+    plain, tree = parsed(evil_run(made_run, "x"))
     tags = [node.tag for node in tree.iter()]
-    keys = [name.replace("\x00", "") + str(n) for n in range(100)]
-    said = finding(message=name, fields=[name], examples=[name], fix=name, split=name, measured={name: name}, kind=name)
-    schema = SCHEMA_TEXT + "# " + re.sub(r"[\x00-\x1f\u2028]", "", name) + "\n"
-    text, tree = parsed(made_run(findings=[said], unchecked=[name], keys=keys, schema=schema))
+    folder = evil_run(made_run, HOSTILE[name])
+    text, tree = parsed(folder)
     assert [node.tag for node in tree.iter()] == tags
-    run = data_of(tree)
-    assert (run["findings"][0]["message"], run["unchecked"]) == (name, [name])
-    assert run["samples"]["rows"][0][0] == keys[90]
     assert text.count("<script") == plain.count("<script")
+    run, said = data_of(tree), json.loads((folder / "result.json").read_text())
+    for part in ("findings", "suppressed", "unchecked", "crashes", "dataset"):
+        assert run[part] == said[part]
+    assert run["rules"] == [{"code": code} | rule for code, rule in said["rules"].items()]
 
 
 @pytest.mark.parametrize("kind", ["findings", "unchecked", "crashes"])

@@ -25,10 +25,17 @@ function svg(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-// What turns, hides or breaks a line of text is spelled out, so that a name cannot pass for another one.
+const EMOJI = String.raw`\p{Extended_Pictographic}`;
+const JOINER = String.raw`(?<!${EMOJI}\p{Emoji_Modifier}?\ufe0f?)\u200d|\u200d(?!${EMOJI})`;
+const UNSEEN = new RegExp(String.raw`${JOINER}|[\u2028\u2029]|(?!\u200d)[^\P{C}\t\n]`, "gu");
+
+// What nobody sees, or turns or breaks a line of text, is spelled out, so that a name cannot pass for another one; a
+// joiner between two emoji makes one of them and can be seen.
 function seen(text) {
-  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
-    (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  return text.replace(UNSEEN, (c) => {
+    const number = c.codePointAt(0).toString(16);
+    return number.length <= 4 ? "\\u" + number.padStart(4, "0") : "\\U" + number.padStart(8, "0");
+  });
 }
 
 function tell(text) {

@@ -11,7 +11,7 @@ function places(run, sections) {
 
 function start() {
   const run = JSON.parse(document.getElementById("run").textContent);
-  document.title = `${run.verdict.status.toUpperCase()} ${run.dataset.name} · datacheck`;
+  document.title = seen(`${run.verdict.status.toUpperCase()} ${run.dataset.name} · datacheck`);
   const samples = samplesOf(run);
   const sections = [findingsOf(run, samples.show), splitsOf(run), fieldsOf(run), driftOf(run), samples.made, rulesOf(run), provenanceOf(run)].filter(Boolean);
   document.getElementById("verdict").replaceChildren(...verdictOf(run));
