@@ -117,10 +117,10 @@ def _noted(message: str, error: BaseException) -> str:
 
 
 def _say(message: str, code: int) -> int:
-    from datacheck.report.words import clean
+    from datacheck.report.words import clean, inert
 
     with contextlib.suppress(OSError):
-        click.echo("\n".join(clean(line, spaces=True) for line in f"datacheck: {message}".split("\n")), err=True)
+        click.echo("\n".join(inert(clean(line, spaces=True)) for line in f"datacheck: {message}".split("\n")), err=True)
     return code
 
 

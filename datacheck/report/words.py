@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +36,18 @@ def clean(text: str, *, spaces: bool = False) -> str:
     if not spaces:
         text = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def inert(line: str) -> str:
+    """Return a line in which GitHub Actions finds no command: its runner reads the output of every step for them.
+
+    Notes:
+        Two colons count at the start of a line, also behind blanks, and ``##[`` anywhere. Elsewhere than in its steps
+        (``GITHUB_ACTIONS``) a line stays as it is.
+    """
+    if not os.environ.get("GITHUB_ACTIONS"):
+        return line
+    return re.sub(r"^(\s*)::", r"\1\\x3a:", line).replace("##[", r"\x23#[")
 
 
 def folder_said(folder: Path) -> str:
@@ -75,9 +89,12 @@ def last_line(traceback: str) -> str:
 
 
 def plain(line: Text, encoding: str) -> Text:
-    """Return a line that an output of this encoding can show; colours are left out where it is not UTF-8."""
-    if encoding.lower().replace("-", "") == "utf8":
+    """Return a line that an output of this encoding can show; colours are left out where it is changed; see `inert`."""
+    said = inert(line.plain)
+    if encoding.lower().replace("-", "") != "utf8":
+        said = said.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    elif said == line.plain:
         return line
     from rich.text import Text  # noqa: PLC0415  sizes are also said where nothing is printed
 
-    return Text(line.plain.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding))
+    return Text(said)

@@ -54,6 +54,12 @@ def test_every_exception_has_its_exit_code_and_no_traceback_is_shown(failing, ca
     assert len(shown.err.splitlines()) == 1
 
 
+def test_a_line_of_an_error_is_no_command_to_github(failing, capsys, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    failing(FormatError("x\n::error::owned ##[stop-commands]y"))
+    assert capsys.readouterr().err == "datacheck: x\n\\x3a:error::owned \\x23#[stop-commands]y\n"
+
+
 def test_a_name_that_no_result_can_hold_is_refused(capsys):
     assert cli.run(["scan", "d\udcff"]) == 2
     assert capsys.readouterr().err == ("datacheck: b'd\\xff': is not UTF-8. Rename it, or name it through a link.\n")

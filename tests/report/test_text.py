@@ -1,5 +1,6 @@
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from rich.console import Console
 from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
 from datacheck.report.json import result_bytes
 from datacheck.report.text import LINES, print_report, report_lines
+from tests.report.hostile import HOSTILE
 
 
 def finding(code="DC201", failed=37, of=1200, severity=Severity.ERROR, **options):
@@ -178,6 +180,34 @@ def test_the_data_have_no_say_in_the_markup_or_the_terminal():
     shown = out.getvalue()
     assert "\x1b" not in shown
     assert r"[bold red]x[/] \x1b[2J {x} %s" in shown
+
+
+def commands_in(output):
+    """The lines that are commands to the runner of GitHub Actions: its TryParseV2 and, behind it, TryParse."""
+    lines = output.splitlines()
+    return [
+        line for line in lines if re.match(r"\s*::[a-z-]+(?: .*?)?::", line) or re.search(r"##\[[a-z-]+.*?\]", line)
+    ]
+
+
+@pytest.mark.parametrize("evil", [HOSTILE["command"], HOSTILE["old command"], "::add-mask::a"])
+def test_no_name_is_a_command_to_github_wherever_a_line_is_broken(monkeypatch, evil):
+    def printed(word):
+        said = report(finding(message=word, examples=(word,), fix=word), unchecked=[word], root=word)
+        out = io.StringIO()
+        print_report(said, Console(file=out, width=100))
+        return out.getvalue()
+
+    words = [evil, *("x" * length + evil for length in range(80, 100)), "x" * 90 + f" {evil}"]
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    plain = [printed(word) for word in words]
+    assert any(commands_in(output) for output in plain)
+    assert evil in plain[0]  # no other log has names spelled
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    shown = [printed(word) for word in words]
+    assert [commands_in(output) for output in shown] == [[]] * len(words)
+    for before, after in zip(plain, shown, strict=True):
+        assert after.replace(r"\x3a", ":").replace(r"\x23", "#") == before
 
 
 def test_an_output_without_unicode_gets_plain_characters():
