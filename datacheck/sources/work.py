@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
 _PACKED = ".mds.zstd"
 _LEFT_BEHIND = ("~", ".tmp", ".part", ".crdownload", ".swp")
+# a zero-width joiner between two emoji (a variation selector or a skin tone may follow the first) makes one of them
+_EMOJI = "[\u2190-\u27ff\u2900-\u2bff\U0001f000-\U0001faff]"
+_JOINED = re.compile(f"(?<={_EMOJI})\ufe0f?\u200d(?={_EMOJI})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def _junk(listing: Listing) -> Iterator[Note]:
         name = path.rpartition("/")[2]
         if name in _CLUTTER or name.startswith("._") or name.endswith(_LEFT_BEHIND):
             yield Note(_JUNK, path, "left behind by another program")
-        elif any(unicodedata.category(c) in {"Cc", "Cf"} for c in path):
+        elif any(unicodedata.category(c) in {"Cc", "Cf"} for c in _JOINED.sub("", path)):
             yield Note(_JUNK, path, "has a character that nobody sees")
         elif any(part != part.strip() for part in path.split("/")):
             yield Note(_JUNK, path, "begins or ends with a space")

@@ -5,6 +5,7 @@ import re
 import sys
 
 import pytest
+from rich._emoji_codes import EMOJI  # a list of emoji that is not ours
 
 from datacheck.errors import SchemaError
 from datacheck.sources import list_files, matches, plan_work
@@ -349,6 +350,10 @@ def test_the_work_of_planning_grows_as_the_files_do(tmp_path):
         ("x.npy~", "left behind by another program"), ("x\u200b.npy", "has a character that nobody sees"),
         ("\u202egpj.npy", "has a character that nobody sees"), ("x\n.npy", "has a character that nobody sees"),
         ("x.npy ", "begins or ends with a space"), (" x.npy", "begins or ends with a space"),
+        ("a\u200db.npy", "has a character that nobody sees"), ("\u200d👧.npy", "has a character that nobody sees"),
+        ("👧\u200d.npy", "has a character that nobody sees"),
+        ("👩\u200d\u200d👧.npy", "has a character that nobody sees"),
+        ("👩\u200d👧\u200b.npy", "has a character that nobody sees"), ("帧👩\u200d👩\u200d👧.npy", ""),
         (".gitattributes", ""), ("\u00e9.npy", ""), ("a b.npy", ""), ("x.template", ""),
     ],
 )  # fmt: skip
@@ -359,3 +364,10 @@ def test_junk_is_told_by_its_name_and_what_others_wrote_is_no_sample(tmp_path, n
     read = [item.path for item in work.items]
     assert "d/good.npy" in read
     assert len(read) == 1 or not reason.startswith("left")
+
+
+def test_the_emoji_that_are_joined_of_several_are_no_junk(tmp_path):
+    joined = sorted({emoji for emoji in EMOJI.values() if "\u200d" in emoji})
+    assert len(joined) > 500
+    write(tmp_path, *(f"{n} {emoji}.npy" for n, emoji in enumerate(joined)))
+    assert plan(tmp_path, schema("*.npy")).notes == []

@@ -206,7 +206,8 @@ def junk_file(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         ``._*``, ``.DS_Store``, ``Thumbs.db``, ``desktop.ini``, ``*~``, ``*.tmp``, ``*.part``, ``*.crdownload`` and
-        ``*.swp``; names with control, direction or zero-width characters; names that begin or end with a space.
+        ``*.swp``; names with control, direction or zero-width characters, but for the joiner between two emoji;
+        names that begin or end with a space.
     Why it matters:
         ``Path.glob("*.npy")`` matches ``._scene.npy``, which is no array; a half download has the name of a whole one;
         a name with an invisible character is not the name in the list.
