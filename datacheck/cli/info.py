@@ -123,6 +123,13 @@ def _size(count: float) -> str:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    """Yield the rows with columns of so many cells of a terminal as the longest entry takes, which is made harmless."""
+    from rich.cells import cell_len
+
+    from datacheck.report.words import clean
+
+    cleaned = [[clean(entry, spaces=True) for entry in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(*cleaned, strict=True)]
+    for row in cleaned:
+        padded = (entry + " " * (width - cell_len(entry)) for entry, width in zip(row, widths, strict=True))
+        yield "  ".join(padded).rstrip()

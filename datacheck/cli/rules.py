@@ -90,13 +90,14 @@ def rules(family: str | None, role: str | None, schema: str | None, form: str) -
 
 def _lines(entry: Entry, width: int) -> list[str]:
     from datacheck.report.pages import first_sentence
+    from datacheck.report.wrapping import wrapped
 
     rule = entry.rule
     deep = "" if entry.depth == "numeric" else f" [{entry.depth}]"
     head = f"{rule.code}  {rule.severity.value:<7}  {rule.name:<26}  "
     what = textwrap.shorten(first_sentence(rule) + deep, max(20, width - len(head)), placeholder=" …")
-    runs = textwrap.wrap(entry.runs, width, initial_indent=" " * 16, subsequent_indent=" " * 18)
-    return [head + what, *runs]
+    runs = wrapped(entry.runs, width - 18) if entry.runs else []  # names of fields are in any language
+    return [head + what, *(" " * (16 if number == 0 else 18) + line for number, line in enumerate(runs))]
 
 
 def _json(found: Sequence[Entry]) -> str:

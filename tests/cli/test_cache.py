@@ -46,6 +46,24 @@ def test_info_says_what_a_cache_holds(cache, tmp_path, capsys):
     assert "[P, 3]" in said
 
 
+def test_columns_are_as_wide_as_what_a_terminal_shows_of_them(tmp_path, capsys):
+    specs = {name: ArraySpec("float32", ()) for name in ("x", "关节位置", "e\u0301", "\x1b[31m")}
+    assert run(["cache", "info", str(make_cache(tmp_path, specs, [dict.fromkeys(specs, 0)]))]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if " float32 " in line]
+    # "关节位置" takes 8 cells, "\x1b[31m" is told with 8 characters
+    assert sorted(row.partition("float32")[0] for row in rows) == sorted(
+        ["x" + " " * 9, "关节位置  ", "e\u0301" + " " * 9, "\\x1b[31m  "]
+    )
+
+
+def test_a_folder_in_a_list_is_no_command_to_the_terminal(cache, tmp_path, capsys):
+    (cache.parent / ".building" / "k\x1b[2J.1").mkdir(parents=True)
+    assert run(["cache", "ls", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "k\\x1b[2J" in out
+    assert all(sign.isprintable() for sign in out.replace("\n", ""))
+
+
 def test_info_says_how_fields_are_compressed(cache, tmp_path, capsys):
     packed = make_cache(tmp_path / "packed", SPECS, samples(5), k=2, codec=Codec("zstd", 5))
     for folder, said in ((cache, False), (packed, True)):

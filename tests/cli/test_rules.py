@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 
 from datacheck.rules import catalogue
 
@@ -40,6 +41,16 @@ def test_a_schema_says_what_it_makes_of_each_rule(here):
     assert rows["DC601"]["runs"] == "runs on handJoints3D"
     assert rows["DC702"]["runs"].startswith("not applicable: ")
     assert rows["DC101"]["runs"] == "runs on whole samples"
+
+
+def test_fields_with_chinese_names_stay_within_the_terminal(here, place, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    fields = "".join(f"  左手食指关节{n}: {{role: value, shape: [4]}}\n" for n in range(20))
+    (place / "zh.yaml").write_text(f'datacheck: 1\nname: zh\nsamples: {{files: "*.npz"}}\nfields:\n{fields}')
+    code, out, _ = here("rules", "--schema", "zh.yaml", "--family", "numbers")
+    assert code == 0
+    assert "左手食指关节19" in out
+    assert max(map(cell_len, out.splitlines())) <= 70
 
 
 @pytest.mark.parametrize("args", [["--family", "unitz"], ["--role", "pionts"], ["--schema", "ho3e"]])
