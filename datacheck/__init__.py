@@ -15,6 +15,7 @@ _HOME = {
     "Schema": "datacheck.schema",
     "load_schema": "datacheck.schema.load",
     "scan_dataset": "datacheck.scan:scan",  # datacheck.scan is a package
+    "write_page": "datacheck.report.html",
     "build_cache": "datacheck.pipeline:build",  # datacheck.build is a package
     "open_cache": "datacheck.cache",
     "verify": "datacheck.cache.verify",

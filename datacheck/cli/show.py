@@ -29,7 +29,7 @@ def show(run: ScanRun, form: str, badge: Path | None = None) -> None:
     try:
         if badge is not None:
             _write_badge(run, badge)
-        write_page(Path(run.report.folder), run.table)
+        write_page(run)
         page = True
     finally:
         _print(run, form, page=page)

@@ -144,7 +144,7 @@ def _scans(system: str, folder: Path) -> list[ScanRun]:
         for name in names
     ]
     for run in runs:
-        write_page(Path(run.report.folder), run.table)
+        write_page(run)
     return runs
 
 

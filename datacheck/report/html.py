@@ -18,10 +18,12 @@ import numpy as np
 import orjson
 
 from datacheck import fsops
+from datacheck.errors import UsageError
 from datacheck.report.aggregates import fields, order_of_rows
 from datacheck.report.words import folder_said
+from datacheck.scan.runner import ScanRun
 from datacheck.scan.samples import read_failing, read_table
-from datacheck.scan.store import PAGE, RESULT, SAMPLES, SCHEMA, VALID
+from datacheck.scan.store import PAGE, RESULT, SAMPLES, SCHEMA, VALID, run_in
 from datacheck.schema.load import load_schema
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
 
@@ -43,17 +45,25 @@ _STATUS = ("not fit", "warned", "fit", "fit")
 _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
 
 
-def write_page(folder: Path, table: Table | None = None) -> Path:
+def write_page(run: ScanRun | str | Path, table: Table | None = None) -> Path:
     """Write the report.html of a finished run beside its result.json; return its path.
 
     Args:
-        folder: what a scan has left behind.
-        table: the rows of its samples.parquet, where they are at hand.
+        run: what `scan_dataset` returned, or a folder that a scan has left behind (``.datacheck`` for the newest).
+        table: of a folder, the rows of its samples.parquet, where they are at hand.
 
     Raises:
+        UsageError: the folder is none of a finished run.
         OutOfSpaceError: the disk is full.
         StorageError: another refusal; nothing is half-written under the final name.
     """
+    if isinstance(run, ScanRun):
+        folder, table = Path(run.report.folder), run.table
+    elif (found := run_in(Path(run))) is not None:
+        folder = found
+    else:
+        msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
+        raise UsageError(msg)
     path = folder / PAGE
     fsops.write_file(path, page(run_of(folder, table)), mode=0o666)
     return path

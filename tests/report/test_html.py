@@ -10,6 +10,7 @@ import html5lib
 import numpy as np
 import pytest
 
+import datacheck
 from datacheck.report.html import MOST_ROWS, _rounded, run_of, write_page
 from datacheck.scan.store import VALID
 from datacheck.table import Measured
@@ -64,6 +65,17 @@ def test_a_rule_that_refuses_one_sample_and_warns_of_another_says_so_of_each(mad
     ]  # fmt: skip
     drawn = run["fields"][0]["measures"][0]["counts"]
     assert sum(sum(unfit) for unfit in drawn[1::2]) == 2
+
+
+def test_python_writes_the_page_of_a_scan_or_of_the_folder_that_it_left(runs, tmp_path):
+    run = runs["broken"]
+    path = datacheck.write_page(run)
+    assert path == Path(run.report.folder, "report.html")
+    assert data_of(parsed(path.parent)[1])["run"]["id"] == run.report.run["id"]
+    (tmp_path / "latest").symlink_to(path.parent)
+    assert datacheck.write_page(str(tmp_path)) == tmp_path / "latest/report.html"
+    with pytest.raises(datacheck.DatacheckError, match="is no finished run"):
+        datacheck.write_page(tmp_path / "nowhere")
 
 
 def test_what_the_baseline_of_a_real_run_knows_is_in_its_page(runs):
