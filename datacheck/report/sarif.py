@@ -37,6 +37,9 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
     codes = list(said["rules"])
     root = _Root(said["dataset"]["root"], here)
     found = [*said["findings"], *said.get("suppressed", [])]
+    ids = [_spelled(finding["id"]) for finding in found]
+    # of a finding that a baseline knows in part there are two results: what is new, and after it what is known
+    prints = [_fingerprints(name, ids[:number].count(name) + 1) for number, name in enumerate(ids)]
     run = {
         "tool": {
             "driver": {
@@ -48,7 +51,10 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
         "invocations": [_invocation(said)],
         "originalUriBaseIds": root.bases,
         "columnKind": "unicodeCodePoints",
-        "results": [_result(finding, codes, places, root) for finding in found],
+        "results": [
+            _result(finding, codes, places, root) | {"partialFingerprints": marks}
+            for finding, marks in zip(found, prints, strict=True)
+        ],
     }  # fmt: skip
     return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
@@ -116,7 +122,6 @@ def _result(
     finding: Mapping[str, Any], codes: Sequence[str], places: Mapping[str, Path], root: _Root
 ) -> dict[str, Any]:
     first, *others = list(_locations(finding, places, root))
-    fingerprint = _spelled(finding["id"])
     known = {"kind": "external", "status": "accepted", "justification": _text(finding.get("suppressed", ""))}
     return {
         "ruleId": finding["rule"],
@@ -125,10 +130,6 @@ def _result(
         "message": _message(_told(finding)),
         "locations": [first],
         **({"relatedLocations": [{"id": n, **other} for n, other in enumerate(others, 1)]} if others else {}),
-        # code scanning knows the first name alone; without it, it would make a fingerprint of the file's first line
-        "partialFingerprints": {
-            "primaryLocationLineHash": f"{digest_value(fingerprint)[:16]}:1", "datacheckFinding/v1": fingerprint,
-        },
         **({"suppressions": [known]} if "suppressed" in finding else {}),
         "properties": {
             "failed": finding["failed"], "of": finding["of"], "fields": [_spelled(name) for name in finding["fields"]],
@@ -137,9 +138,15 @@ def _result(
     }  # fmt: skip
 
 
+def _fingerprints(name: str, number: int) -> dict[str, str]:
+    """Return what makes the `number`-th result of a finding's id the same in every run."""
+    # code scanning knows the first name alone; without it, it would make a fingerprint of the file's first line
+    return {"primaryLocationLineHash": f"{digest_value(name)[:16]}:{number}", "datacheckFinding/v1": name}
+
+
 def _message(text: str) -> dict[str, str]:
     r"""Return a message in which ``[text](target)`` is no link: SARIF has it escaped as ``\[``."""
-    return {"text": _LINK.sub(r"\\[", _text(text, _TEXT - 64))}
+    return {"text": _text(_LINK.sub(r"\\[", clean(text)))}
 
 
 def _told(finding: Mapping[str, Any]) -> str:

@@ -83,6 +83,17 @@ def test_what_does_not_count_for_the_exit_code_is_told_and_no_failure():
     assert "warning DC902 x" in cases["DC902"].system_out
 
 
+def test_a_rule_whose_findings_did_not_fit_has_failed_all_the_same():
+    document = hostile_result("x")
+    document |= {"findings": [], "left_out": {"findings": 2}}
+    suite, cases = read(document)
+    assert states(cases)["DC902"] == "failed"
+    assert (suite.failures, cases["DC902"].result[0].type) == (1, "error")
+    assert "did not fit into result.json" in cases["DC902"].result[0].message
+    document["run"]["fail_on"] = "never"
+    assert states(read(document)[1])["DC902"] == "passed"
+
+
 def test_a_crash_is_an_error_with_its_traceback(runs):
     _, cases = read(said(runs["crash"]))
     (error,) = cases["own:raises"].result

@@ -85,8 +85,10 @@ def test_a_finding_is_one_result_with_its_rule_level_place_and_fingerprint(runs)
 def test_the_fingerprint_is_the_finding_and_not_its_numbers(runs):
     def prints(name):
         return {
-            r["ruleId"]: r["partialFingerprints"] for r in of(runs[name])[0]["runs"][0]["results"]
-        }  # fmt: skip
+            r["ruleId"]: r["partialFingerprints"]
+            for r in of(runs[name])[0]["runs"][0]["results"]
+            if "suppressions" not in r
+        }
 
     assert prints("broken")["DC224"] == prints("unreadable")["DC224"] == prints("partly")["DC224"]
     results = of(runs["faults"])[0]["runs"][0]["results"]
@@ -100,6 +102,23 @@ def test_what_a_baseline_knows_is_a_suppressed_result(runs):
     (suppression,) = known["suppressions"]
     assert suppression["justification"].endswith(": the old rig")
     assert (suppression["kind"], suppression["status"]) == ("external", "accepted")
+
+
+def test_what_is_new_and_what_is_known_of_one_finding_are_told_apart(runs):
+    new, known = [r for r in of(runs["partly"])[0]["runs"][0]["results"] if r["ruleId"] == "DC224"]
+    assert ("suppressions" in new, "suppressions" in known) == (False, True)
+    marks = [r["partialFingerprints"]["primaryLocationLineHash"] for r in (new, known)]
+    assert [mark.rpartition(":")[2] for mark in marks] == ["1", "2"]
+    assert marks[0].partition(":")[0] == marks[1].partition(":")[0]
+
+
+@pytest.mark.parametrize("text", ["[](x) " * 400, "[]\n(x) " * 400, "\x1b[](x)" * 400, "[a](" * 400])
+def test_a_message_of_links_is_cut_behind_their_escapes(text):
+    said = hostile_result("x")
+    said["findings"][0] |= {"message": text, "fix": text}
+    for result in sarif(said, {}, HERE)["runs"][0]["results"]:
+        assert units(result["message"]["text"]) <= 1024
+        assert not re.search(r"(?<!\\)\[[^\[\]]*\]\(", result["message"]["text"])
 
 
 def test_levels_are_those_of_the_findings(runs):
