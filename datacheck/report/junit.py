@@ -1,20 +1,13 @@
-"""``--format junit``: JUnit XML for CI servers; one test case for each rule.
-
-A rule has failed where one of its findings counts for the exit code, so that the server says what the exit code says.
-"""
+"""``--format junit``: JUnit XML for CI servers; one test case for each rule."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from datacheck.finding import Verdict
-from datacheck.report.words import clean, finding_lines, last_line
-
-_COUNTED = {"error": {"error"}, "warning": {"error", "warning"}, "never": set[str]()}
-_LEFT_OUT = "its findings did not fit into result.json; samples.parquet names the samples"
-_NOT_RUN = {Verdict.SKIP: "had nothing to look at", Verdict.NOT_APPLICABLE: "does not apply", Verdict.OFF: "is off"}
+from datacheck.report.outcomes import Outcome, outcomes
+from datacheck.report.words import clean
 
 
 def junit(said: Mapping[str, Any]) -> bytes:
@@ -29,13 +22,8 @@ def junit(said: Mapping[str, Any]) -> bytes:
     properties = ET.SubElement(suite, "properties")
     for name, value in _properties(said).items():
         ET.SubElement(properties, "property", {"name": name, "value": clean(str(value))})
-    for code, rule in said["rules"].items():
-        found = [finding for finding in said["findings"] if finding["rule"] == code]
-        crashes = [crash for crash in said["crashes"] if crash["rule"] == code]
-        _case(suite, said, f"{code} {rule['name']}", rule, found, crashes)
-    readers = [crash for crash in said["crashes"] if crash["rule"] not in said["rules"]]
-    if readers:
-        _case(suite, said, "reader", {"status": Verdict.CRASH}, [], readers)
+    for outcome in outcomes(said):
+        _case(suite, said, outcome)
     counts = {"tests": len(suite.findall("testcase"))}
     counts |= {f"{kind}s": len(suite.findall(f"testcase/{kind}")) for kind in ("failure", "error")}
     counts |= {"skipped": len(suite.findall("testcase/skipped"))}
@@ -59,41 +47,20 @@ def _properties(said: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _case(
-    suite: ET.Element, said: Mapping[str, Any], name: str, rule: Mapping[str, Any], found: Sequence[Mapping[str, Any]],
-    crashes: Sequence[Mapping[str, str]],
-) -> None:  # fmt: skip
-    case = ET.SubElement(suite, "testcase", {"name": clean(name), "classname": f"datacheck.{_class(said)}"})
-    counting = _COUNTED[said["run"]["fail_on"]]
-    counted = [f for f in found if f["severity"] in counting]
-    if crashes or rule["status"] == Verdict.CRASH:
-        last = "; ".join(last_line(crash["traceback"]) for crash in crashes)
-        error = ET.SubElement(case, "error", {"type": "crash", "message": clean(last) or "crashed"})
-        error.text = "\n".join(line for crash in crashes for line in _traceback(crash))
-    elif counted:
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        message = clean(counted[0]["message"]) + more
-        failure = ET.SubElement(case, "failure", {"type": counted[0]["severity"], "message": message})
-        failure.text = _blocks(found)
+def _case(suite: ET.Element, said: Mapping[str, Any], outcome: Outcome) -> None:
+    name = f"{outcome.code} {outcome.name}".strip()
+    case = ET.SubElement(suite, "testcase", {"name": name, "classname": f"datacheck.{_class(said)}"})
+    about = {"type": outcome.kind, "message": outcome.message}
+    if outcome.state == "failed":
+        ET.SubElement(case, "failure", about).text = outcome.text
         return
-    elif rule["status"] == Verdict.FAIL and not found and rule["severity"] in counting and "left_out" in said:
-        # result.json has the worst findings of a dataset with very many; those of this rule are not among them
-        ET.SubElement(case, "failure", {"type": rule["severity"], "message": _LEFT_OUT})
-    elif rule["status"] in _NOT_RUN:
-        why = clean(rule.get("why") or "; ".join(rule.get("unseen", [])))
-        ET.SubElement(case, "skipped", {"message": _NOT_RUN[rule["status"]] + (f": {why}" if why else "")})
-    if found:
-        ET.SubElement(case, "system-out").text = _blocks(found)
+    if outcome.state == "error":
+        ET.SubElement(case, "error", about).text = outcome.trace
+    elif outcome.state == "skipped":
+        ET.SubElement(case, "skipped", {"message": outcome.message})
+    if outcome.text:
+        ET.SubElement(case, "system-out").text = outcome.text
 
 
 def _class(said: Mapping[str, Any]) -> str:
     return clean(said["schema"]["name"]).replace(".", "_") or "-"
-
-
-def _traceback(crash: Mapping[str, str]) -> list[str]:
-    lines = crash["traceback"].strip().splitlines()
-    return [f"on {clean(crash['at'], spaces=True)}", *(clean(line, spaces=True) for line in lines)]
-
-
-def _blocks(found: Sequence[Mapping[str, Any]]) -> str:
-    return "\n\n".join("\n".join(finding_lines(finding)) for finding in found)

@@ -16,6 +16,7 @@ HEAVY = {
 FORBIDDEN = {
     "datacheck": HEAVY | {"numpy"},
     "datacheck.cli.main": HEAVY | {"numpy", "rich"},
+    "datacheck.pytest_plugin": HEAVY | {"numpy", "orjson", "click", "datacheck.report", "datacheck.cli"},
     "datacheck.cache": HEAVY,
     "datacheck.torch": HEAVY - {"torch"} | {"datacheck.schema", "datacheck.formats", "datacheck.rules"},
     "datacheck.torch.audit": HEAVY | {"datacheck.schema", "datacheck.formats", "datacheck.rules", "datacheck.parallel"},

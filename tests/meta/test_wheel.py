@@ -1,5 +1,6 @@
 """The wheel that users install holds everything: every module imports, every data file is found."""
 
+import os
 import subprocess
 import sys
 
@@ -47,3 +48,11 @@ def test_every_module_of_the_installed_wheel_imports_and_finds_its_data(installe
         for p in (repository / "datacheck").rglob("*.py")
     }
     assert set(run.stdout.split()) | {"datacheck"} == ours
+
+
+@pytest.mark.slow
+def test_pytest_finds_the_plugin_of_the_installed_wheel(installed, tmp_path):
+    command = [sys.executable, "-P", "-m", "pytest", "--datacheck", "nowhere", "-p", "no:cacheprovider"]
+    env = {**os.environ, "PYTHONPATH": str(installed)}
+    run = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (run.returncode, "nowhere: no such file or folder" in run.stderr) == (4, True), run.stdout + run.stderr

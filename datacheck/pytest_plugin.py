@@ -1,0 +1,158 @@
+"""A plugin of pytest: ``pytest --datacheck DATA`` adds one test for each rule; where nobody asks it adds options alone.
+
+The scan runs as a process of its own. So the process of the tests loads nothing for it, neither changes the other, and
+a user's filters of warnings, patches and coverage do not reach it. With pytest-xdist it runs once, before the workers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_SCAN = [sys.executable, "-P", "-c", "from datacheck.cli.main import main; main()", "scan", "--format=json"]
+_SAID = "datacheck_result"  # what a worker of pytest-xdist is given
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options; their like in the configuration file is for every run that names no tests of its own."""
+    group = parser.getgroup("datacheck", "scan of data, a test for each rule")
+    group.addoption("--datacheck", metavar="DATA", help="Scan DATA, a folder or a file, and add a test for each rule.")
+    group.addoption(
+        "--datacheck-schema",
+        metavar="NAME|FILE",
+        help="Built-in schema or YAML file. Default: the built-in one that fits.",
+    )
+    parser.addini("datacheck", "data to scan where no tests are named, relative to this file", default="")
+    parser.addini("datacheck_schema", "built-in schema, or YAML file relative to this file", default="")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what scans, where it was asked for."""
+    if hasattr(config, "workerinput"):
+        if _SAID in config.workerinput:
+            config.pluginmanager.register(_Scan(config, "", config.workerinput[_SAID]), "datacheck-scan")
+        return
+    data = config.option.datacheck
+    if data is None and config.getini("datacheck") and config.args_source is not pytest.Config.ArgsSource.ARGS:
+        data = _beside(config, config.getini("datacheck"))
+    if data is not None:
+        config.pluginmanager.register(_Scan(config, data), "datacheck-scan")
+    elif config.option.datacheck_schema is not None:
+        msg = "--datacheck-schema goes with --datacheck DATA"
+        raise pytest.UsageError(msg)
+
+
+def _beside(config: pytest.Config, name: str) -> str:
+    """Return a path of the configuration file, as seen from where pytest was called."""
+    folder = config.rootpath if config.inipath is None else config.inipath.parent
+    return os.path.relpath(folder / name, config.invocation_params.dir)
+
+
+class _Scan:
+    """Scans once, in the process that pytest was called as, and adds the tests."""
+
+    def __init__(self, config: pytest.Config, data: str, said: str | None = None) -> None:
+        self._config, self._data, self._said = config, data, said
+
+    @property
+    def said(self) -> str:
+        """The result.json of the scan, as text."""
+        if self._said is None:
+            self._said = _scanned(self._data, self._schema(), self._config.invocation_params.dir)
+        return self._said
+
+    def _schema(self) -> str | None:
+        given: str | None = self._config.option.datacheck_schema
+        name = self._config.getini("datacheck_schema")
+        if given is not None or not name:
+            return given
+        file = _beside(self._config, name)
+        return file if (self._config.invocation_params.dir / file).is_file() else str(name)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give a worker of pytest-xdist the result."""
+        node.workerinput[_SAID] = self.said
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        """Add the tests behind all others, before any are chosen (-k, -m, --lf)."""
+        rules = _Rules.from_parent(session, name="datacheck", nodeid="datacheck", said=json.loads(self.said))
+        report = session.ihook.pytest_make_collect_report(collector=rules)
+        session.ihook.pytest_collectreport(report=report)  # the terminal counts them
+        items.extend(report.result)
+
+
+def _scanned(data: str, schema: str | None, folder: Path) -> str:
+    """Return the result of a scan.
+
+    Raises:
+        pytest.UsageError: what the command line says where there is none.
+    """
+    options = [] if schema is None else [f"--schema={schema}"]
+    run = subprocess.run([*_SCAN, *options, "--", data], cwd=folder, capture_output=True, check=False)
+    if run.stdout:
+        return run.stdout.decode()
+    lines = run.stderr.decode(errors="replace").splitlines()
+    told = [line.removeprefix("datacheck: ") for line in lines if line.startswith("datacheck: ")] or lines[-1:]
+    msg = f"--datacheck {data}: {' '.join(told) or f'the scan ended with {run.returncode} and said nothing'}"
+    raise pytest.UsageError(msg)
+
+
+class _Rules(pytest.Collector):
+    """The rules of one scan."""
+
+    def __init__(self, *, said: dict[str, Any], **more: Any) -> None:
+        super().__init__(**more)
+        self._said = said
+
+    def collect(self) -> Iterable[pytest.Item]:
+        """Return the tests, of every rule one."""
+        return list(self._items())
+
+    def _items(self) -> Iterator[pytest.Item]:
+        from datacheck.report.outcomes import outcomes  # noqa: PLC0415  loaded only where it is asked for
+
+        for outcome in outcomes(self._said):  # no brackets in a name: pytest takes them for parameters
+            name = f"{outcome.code}-{outcome.name}" if outcome.name else outcome.code
+            yield _Rule.from_parent(self, name=name, outcome=outcome, root=self._said["dataset"]["root"])
+
+
+class _Rule(pytest.Item):
+    """One rule: what it found is told as the failure of a test."""
+
+    def __init__(self, *, outcome: Any, root: str, **more: Any) -> None:
+        super().__init__(**more)
+        self._outcome, self._root = outcome, root
+        if outcome.state == "skipped":
+            self.add_marker(pytest.mark.skip(reason=outcome.message))
+
+    def runtest(self) -> None:
+        """Fail where the rule has failed; keep what it found that does not count."""
+        if self._outcome.state in {"failed", "error"}:
+            raise _Found
+        if self._outcome.text:
+            self.add_report_section("call", "datacheck", self._outcome.text)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Return the findings as the command line has them, without a traceback of Python."""
+        if not isinstance(excinfo.value, _Found):
+            return super().repr_failure(excinfo, style)
+        told = self._outcome
+        first = f"{told.message}\n{told.trace}" if told.trace else "" if told.text else told.message
+        return "\n\n".join(part for part in (first, told.text) if part)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Return where the data are, and the rule."""
+        return self.config.invocation_params.dir / self._root, 0, f"datacheck {self.name}"
+
+
+class _Found(Exception):  # noqa: N818  nothing of ours went wrong
+    """A rule has failed."""

@@ -1,0 +1,193 @@
+"""``pytest --datacheck``: a test for each rule, and nothing at all where nobody asks."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from datacheck.report.words import finding_lines
+from tests.integrations.conftest import write_data
+
+pytest_plugins = "pytester"
+ASKED = ("--datacheck", "data", "--datacheck-schema", "plain.yaml")
+WARNS = "\nrules: {DC221: {severity: warning}}\n"
+RAISES = """
+def raises(sample):
+    return sample.fields["y"]
+"""
+
+
+@pytest.fixture
+def user(pytester, monkeypatch, repository):
+    """A user's repository with data and one test; what runs pytest there as a process of its own."""
+    write_data(pytester.path)
+    pytester.makepyfile(test_own="def test_own(): pass")
+    for name in ("PYTEST_ADDOPTS", "CI", "PYTHONWARNINGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # installed or not, it is there once
+    monkeypatch.setenv("PYTHONPATH", str(repository))
+    return lambda *options: pytester.runpytest_subprocess("-p", "datacheck.pytest_plugin", *options)
+
+
+def said(pytester):
+    return json.loads((pytester.path / ".datacheck/latest/result.json").read_text())
+
+
+def states(result):
+    """What each test came to, by the code of its rule, as -v prints it."""
+    found = [re.match(r"(?:\.\./)?datacheck::([\w:]+)-\S+ ([A-Z]+)", line) for line in result.outlines]
+    return {match[1]: match[2].lower() for match in found if match}
+
+
+def test_there_is_a_test_for_every_rule_in_its_state(user, pytester):
+    result = user("-v", *ASKED)
+    assert result.ret == 1
+    document = said(pytester)
+    shown = {"pass": "passed", "fail": "failed"}
+    found = states(result)
+    assert found == {code: shown.get(rule["status"], "skipped") for code, rule in document["rules"].items()}
+    tally = list(found.values())
+    result.assert_outcomes(
+        passed=tally.count("passed") + 1, failed=tally.count("failed"), skipped=tally.count("skipped")
+    )
+    assert tally.count("failed") == 1
+    result.stdout.fnmatch_lines([f"*collected {len(tally) + 1} items"])
+
+
+def test_a_failure_is_the_block_of_the_finding_and_no_traceback(user, pytester):
+    result = user(*ASKED)
+    (finding,) = said(pytester)["findings"]
+    block = "\n".join(finding_lines(finding))
+    assert re.search(rf"\n_+ datacheck DC221-non-finite _+\n{re.escape(block)}\n", str(result.stdout))
+    assert "Traceback" not in str(result.stdout) + str(result.stderr)
+    assert (pytester.path / ".datacheck/latest/report.html").is_file()
+
+
+def test_a_rule_that_does_not_apply_says_why(user):
+    result = user("-rs", *ASKED)
+    result.stdout.fnmatch_lines(["SKIPPED * data: does not apply: no --reference given"])
+
+
+def test_sound_data_pass(user, pytester):
+    np.save(pytester.path / "data/3.npy", np.zeros(4, np.float32) + 5)
+    assert user(*ASKED).ret == 0
+
+
+def test_a_warning_passes_and_is_told(user, pytester):
+    (pytester.path / "plain.yaml").write_text((pytester.path / "plain.yaml").read_text() + WARNS)
+    result = user("-rP", *ASKED)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*datacheck DC221-non-finite*", "warning DC221 non-finite*", "  3.npy"])
+
+
+def test_a_crash_of_a_users_rule_is_a_failure_with_its_traceback(user, pytester):
+    (pytester.path / "own.py").write_text(RAISES)
+    (pytester.path / "plain.yaml").write_text((pytester.path / "plain.yaml").read_text() + "checks: [own:raises]\n")
+    result = user("-v", *ASKED)
+    assert states(result)["own:raises"] == "failed"
+    result.stdout.fnmatch_lines(["KeyError: 'y'", "on the dataset", "Traceback*"])
+    assert "INTERNALERROR" not in str(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--datacheck", "nowhere"), "ERROR: --datacheck nowhere: nowhere: no such file or folder. Check the path."),
+        (("--datacheck=-x",), "ERROR: --datacheck -x: -x: no such file or folder. Check the path."),
+        (("--datacheck=data", "--datacheck-schema=nowhere.yaml"), "ERROR: --datacheck data: *nowhere.yaml*"),
+        (("--datacheck=data", "--datacheck-schema=ho3d"), "ERROR: --datacheck data: *none of its 10 files fits*"),
+        (("--datacheck-schema=plain.yaml",), "ERROR: --datacheck-schema goes with --datacheck DATA"),
+    ],
+)
+def test_a_wrong_request_is_a_usage_error(user, options, told):
+    for more in ((), ("-p", "xdist", "-n", "1")):
+        result = user(*options, *more)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines([told])
+        assert "Traceback" not in str(result.stdout) + str(result.stderr)
+        assert "INTERNALERROR" not in str(result.stdout) + str(result.stderr)
+
+
+def test_tests_are_chosen_like_any_others(user):
+    assert states(user("-v", *ASKED, "-k", "non-finite")) == {"DC221": "failed"}
+    assert len(states(user("-v", *ASKED, "-k", "datacheck"))) > 50
+    assert user(*ASKED, "--deselect", "datacheck::DC221-non-finite").ret == 0
+    assert states(user("-v", *ASKED, "--lf")) == {"DC221": "failed"}
+
+
+def test_junit_xml_of_pytest_has_the_rules(user, pytester):
+    import junitparser
+
+    user(*ASKED, "--junitxml", "out.xml")
+    (suite,) = junitparser.JUnitXml.fromfile(str(pytester.path / "out.xml"))
+    (failed,) = [case for case in suite if case.result and isinstance(case.result[0], junitparser.Failure)]
+    assert (failed.classname, failed.name) == ("datacheck", "DC221-non-finite")
+    assert "  3.npy" in failed.result[0].text.splitlines()
+
+
+def test_workers_share_one_scan(user, pytester):
+    user(*ASKED)  # the first scan has nothing to compare with
+    alone = states(user("-v", *ASKED))
+    before = len(list((pytester.path / ".datacheck").glob("*/result.json")))
+    result = user("-v", "-p", "xdist", "-n", "2", *ASKED)
+    assert len(list((pytester.path / ".datacheck").glob("*/result.json"))) - before <= 1
+    found = [re.match(r"\[gw\d\] .* ([A-Z]+) datacheck::([\w:]+)-\S+", line) for line in result.outlines]
+    assert {match[2]: match[1].lower() for match in found if match} == alone
+    assert "  3.npy" in result.outlines
+
+
+INI = """
+[tool.pytest.ini_options]
+datacheck = "data"
+datacheck_schema = "plain.yaml"
+"""
+
+
+def test_the_configuration_file_asks_for_runs_that_name_no_tests(user, pytester, monkeypatch):
+    (pytester.path / "pyproject.toml").write_text(INI)
+    assert states(user("-v"))["DC221"] == "failed"
+    user("-v", "test_own.py").assert_outcomes(passed=1)
+    user("-v", "-c", "pyproject.toml", "-p", "xdist", "-n", "1", "test_own.py").assert_outcomes(passed=1)
+    (pytester.path / "below").mkdir()
+    monkeypatch.chdir(pytester.path / "below")
+    assert states(user("-v"))["DC221"] == "failed"
+
+
+def test_the_command_line_goes_before_the_configuration_file(user, pytester):
+    (pytester.path / "pyproject.toml").write_text(INI.replace('"data"', '"nowhere"').replace("plain.yaml", "files"))
+    assert "DC221" in states(user("-v", *ASKED, "test_own.py"))
+    result = user()
+    result.stderr.fnmatch_lines(["ERROR: --datacheck nowhere: *"])
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_filters_of_warnings_do_not_reach_the_scan(user):
+    assert states(user("-v", *ASKED, "-W", "error"))["DC221"] == "failed"
+
+
+def test_names_of_files_stay_text(user, pytester):
+    evil = "a\x1b[31m\x9b1m\u202egpj\r.npy"
+    (pytester.path / "data/3.npy").rename(pytester.path / "data" / evil)
+    out = str(user("--color=no", *ASKED).stdout)
+    assert r"  a\x1b[31m\x9b1m\u202egpj\r.npy" in out
+    assert not set("\x1b\x9b\u202e") & set(out)
+
+
+PROBE = """
+import sys
+
+HEAVY = {"numpy", "click", "orjson", "datacheck.cli", "datacheck.report", "datacheck.scan"}
+
+def test_probe(pytestconfig):
+    assert HEAVY & set(sys.modules) == set()
+    assert not pytestconfig.pluginmanager.hasplugin("datacheck-scan")
+"""
+
+
+def test_where_nobody_asks_it_does_and_loads_nothing(user, pytester):
+    pytester.makepyfile(test_own=PROBE)
+    result = user("-v")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["*collected 1 item"])
+    assert not (pytester.path / ".datacheck").exists()
