@@ -137,3 +137,11 @@ def test_sigterm_ends_as_143():
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (143, "datacheck: interrupted.\n")
+
+
+def test_python_runs_the_command_line_as_a_module(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-m", "datacheck", "scan", tmp_path / "none"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 2
+    assert "none: no such file or folder" in run.stderr
