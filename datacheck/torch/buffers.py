@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from math import prod
 from typing import Any, TypeAlias
 
@@ -33,20 +34,24 @@ class _Memory:
 class _Lent:
     """Bytes that go home when nothing looks at them any more."""
 
-    def __init__(self, memory: _Memory, home: deque[_Memory]) -> None:
-        self._memory, self._home = memory, home
+    def __init__(self, memory: _Memory, home: deque[_Memory], spare: int) -> None:
+        self._memory, self._home, self._spare = memory, home, spare
         self.__array_interface__ = memory.interface
 
     def __del__(self) -> None:
-        self._home.append(self._memory)  # pushes the oldest out
+        home = self._home
+        home.append(self._memory)
+        with suppress(IndexError):  # another thread has just taken them
+            while len(home) > self._spare and sum(one.size for one in tuple(home)) > _KEPT:
+                home.popleft()
 
 
 class Buffers:
     """Memory for tensors, by field.
 
     Args:
-        spare: of how many batches memory is kept for each field while nothing refers to it; of small ones of more, as
-            many as 32 MiB hold.
+        spare: of how many batches memory is kept for each field while nothing refers to it; of more where all of them
+            have 32 MiB at most.
 
     Notes:
         A tensor is the caller's for as long as it, a view of it or an array of it is referred to. Threads may share
@@ -62,13 +67,11 @@ class Buffers:
         wanted = prod(shape) * np.dtype(dtype).itemsize
         if wanted < _LEAST:
             return torch.from_numpy(np.empty(shape, dtype))
-        home = self._free.get(name)
-        if home is None:
-            home = self._free.setdefault(name, deque(maxlen=max(self._spare, _KEPT // wanted)))
+        home = self._free.setdefault(name, deque())
         memory = _taken(home, wanted)
         if memory is None:
             memory = _Memory(int(wanted * _ROOM))
-        lent: Array = np.asarray(_Lent(memory, home))
+        lent: Array = np.asarray(_Lent(memory, home, self._spare))
         return torch.from_numpy(np.ndarray(shape, dtype, lent))
 
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
-from time import perf_counter
 from typing import Any
 
 import numpy.ma  # noqa: F401  np.unique loads it late; of a thread that does, a worker forked meanwhile waits for ever
@@ -18,6 +14,7 @@ from torch.utils.data import default_collate
 
 from datacheck.cpus import usable_cpus
 from datacheck.errors import UsageError
+from datacheck.torch.ahead import Make, made_ahead
 from datacheck.torch.buffers import Buffers, Memory, pinned
 from datacheck.torch.dataset import CachedDataset
 from datacheck.torch.epoch import tell_epoch
@@ -25,24 +22,6 @@ from datacheck.torch.order import whole_number
 from datacheck.torch.sampler import Sampler
 
 Collate = Callable[[Any], Any]
-Make = Callable[[Sequence[int]], Any]
-
-QUICK = 2e-4  # seconds; to hand a batch to a thread and back takes as long
-_TOGETHER = 16  # quick batches that a thread is given at once
-_REMEMBERED = 20  # quick batches that must follow a slow one, at least
-
-
-class _Pace:
-    """How many batches a thread is given at once: more than one where they are made sooner than handed over."""
-
-    def __init__(self) -> None:
-        self.together = 1
-        self._owed = 0.0
-
-    def took(self, seconds: float, batches: int) -> None:
-        """Learn how long so many batches took a thread."""
-        self._owed = min(_REMEMBERED * QUICK, max(0.0, self._owed + seconds - batches * QUICK))
-        self.together = 1 if self._owed else min(_TOGETHER, 2 * self.together)
 
 
 @dataclass(eq=False)
@@ -104,7 +83,7 @@ class CachedLoader:
         batch_sampler: instead of these: any iterable of lists of indices.
         collate_fn: makes a batch of samples, in the thread; as a DataLoader's.
         threads: how many gather at once; None: as many as processors, 4 at most.
-        ahead: batches that are made before they are asked for, 1 or more; of quick ones up to 16.
+        ahead: batches that are made before they are asked for, 1 or more.
         device: where batches go: "cuda" or "cuda:1"; None or "cpu": they stay in main memory.
 
     Raises:
@@ -115,7 +94,8 @@ class CachedLoader:
         With a device, memory is pinned and the next batch is copied on a stream of its own while the loop computes.
         Each ``iter()`` begins a pass; ``break``, an exception, `close` and the collector end its threads. A transform
         runs in several threads at once. An error of a batch is raised in its place, after the batches before it.
-        Batches that are made sooner than handed from thread to thread are made several at once, by one thread.
+        Where batches are made sooner than handed from thread to thread, and their order is a `Sampler`'s or a list, one
+        thread makes up to 16 (`ahead`, where that is more) while the loop has as many.
     """
 
     prefetch_factor = None  # Trainer makes a DataLoader of the attributes, to go on within an epoch
@@ -141,7 +121,6 @@ class CachedLoader:
         self._buffers = Buffers(spare=self._ahead + 2)
         self._pass = _Pass(self._begun())
         self._passes: weakref.WeakSet[_Batches] = weakref.WeakSet()
-        self._pace = _Pace()
 
     def __len__(self) -> int:
         length: int = len(self.batch_sampler)  # type: ignore[arg-type]  # TypeError where it has none, as a DataLoader's
@@ -154,7 +133,10 @@ class CachedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass; batches come in the order of the sampler."""
-        batches = self._gathered(iter(self.batch_sampler))
+        pure = isinstance(self.batch_sampler, Sampler | list | tuple)  # others may look at what the loop has had
+        batches = made_ahead(
+            self._maker(), iter(self.batch_sampler), threads=self._threads, ahead=self._ahead, together=pure
+        )
         self._pass = _Pass(self._begun())
         counted = _Batches(batches if self._device is None else _on_device(batches, self._device), self._pass)
         self._passes.add(counted)
@@ -173,7 +155,11 @@ class CachedLoader:
             May be called by another thread or the handler of a signal: a pass that waits for a batch ends when that is
             made.
         """
-        for one in list(self._passes):
+        while True:
+            with suppress(RuntimeError):  # another thread has just begun a pass
+                passes = list(self._passes)
+                break
+        for one in passes:
             one.close()
 
     def set_epoch(self, epoch: int) -> None:
@@ -216,37 +202,6 @@ class CachedLoader:
 
     # ------------------------------------------------------------------------------------------ a pass
 
-    def _gathered(self, indices: Iterator[Sequence[int]]) -> Generator[Any]:
-        """Yield collated batches in order, each made by one of the threads."""
-        make, pace = self._maker(), self._pace
-        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="datacheck-loader")
-        waiting: deque[Future[_Made]] = deque()
-
-        def ask(most: int) -> None:
-            while len(waiting) < most and (asked := list(islice(indices, pace.together))):
-                waiting.append(pool.submit(_made, make, asked))
-
-        try:
-            while True:
-                ask(self._ahead + 1 if pace.together == 1 else 1)
-                if not waiting:
-                    return
-                at_once = min(self._threads, len(waiting))  # quick ones wait for one another, for the interpreter
-                made = waiting.popleft().result()
-                pace.took(made.seconds / at_once, len(made.batches))
-                if pace.together > 1:  # the next, by one thread, while the loop works on these
-                    ask(1)
-                while made.batches:
-                    yield made.batches.popleft()
-                if made.error is not None:
-                    try:
-                        raise made.error
-                    finally:
-                        del made  # it would hold the error, whose traceback holds this
-        finally:
-            waiting.clear()
-            pool.shutdown(cancel_futures=True)
-
     def _maker(self) -> Make:
         dataset, collate = self.dataset, self.collate_fn
         if type(dataset) is CachedDataset and not dataset.transforms:
@@ -256,26 +211,6 @@ class CachedLoader:
         if callable(together := getattr(dataset, "__getitems__", None)):
             return lambda asked: collate(together(asked))
         return lambda asked: collate([dataset[index] for index in asked])
-
-
-@dataclass(frozen=True, slots=True)
-class _Made:
-    """What a thread has made of what it was given: batches, the error that ended it, how long it took."""
-
-    batches: deque[Any]
-    error: BaseException | None
-    seconds: float
-
-
-def _made(make: Make, asked: list[Sequence[int]]) -> _Made:
-    begun, batches, error = perf_counter(), deque[Any](), None
-    for one in asked:
-        try:
-            batches.append(make(one))
-        except BaseException as raised:  # noqa: BLE001  raised in its place, by the loop
-            error = raised
-            break
-    return _Made(batches, error, perf_counter() - begun)
 
 
 def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:

@@ -148,7 +148,7 @@ def measured(size, given, folder):
         own: (blocks), the mean over the steps of each
     """
     loader, found = loader_of(size), defaultdict(list)
-    plain = Training(loader, *parts())
+    plain = Training(loader_of(size), *parts())  # the sampler of the other is watched
     plain.steps(given.every)
     begun = time.perf_counter()
     model, optimizer = parts()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from datacheck.cache.codec import Codec
 from datacheck.errors import CorruptionError, UsageError
 from datacheck.sample import ArraySpec
 from datacheck.torch import CachedDataset, CachedLoader, buffers, collate_pad, collate_ragged
-from datacheck.torch import loader as module
+from datacheck.torch import ahead as module
 from datacheck.torch.buffers import Buffers
 from tests.cache.make import make_cache
 
@@ -72,37 +73,128 @@ def test_batches_are_those_of_a_data_loader_in_order_twice(folder, workers, veri
     assert not threads()
 
 
-def test_of_quick_batches_a_thread_is_given_several_of_slow_ones_one(folder, pace, monkeypatch):
-    asked, waits = [], []
+class Asked(list):
+    """Batches that note how many were asked for."""
 
-    def indices():
-        for batch in BATCHES * 20:
-            asked.append(batch)
+    def __init__(self, batches):
+        super().__init__(batches)
+        self.count = 0
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            self.count += 1
             yield batch
 
-    had = 0
-    for batch in CachedLoader(CachedDataset(folder), batch_sampler=indices(), collate_fn=collate_ragged, ahead=3):
-        had += 1
-        waits.append(len(asked) - had)
-        assert batch["id"].tolist() == asked[had - 1]
-        if pace == "quick" and had == 60:
-            monkeypatch.setattr(module, "QUICK", 1e-9)
-    assert had == 100
-    most = max(waits)
+
+def had(loader, asked, batches):
+    """Return how many batches were asked for beyond that which the loop has, at each."""
+    beyond = []
+    for batch in loader:
+        assert batch["id"].tolist() == batches[len(beyond)]
+        beyond.append(asked() - len(beyond) - 1)
+    assert len(beyond) == len(batches)
+    return beyond
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 40])
+def test_of_quick_batches_a_thread_is_given_several_of_slow_ones_one(folder, pace, ahead):
+    asked = Asked(BATCHES * 40)
+    data = CachedDataset(folder, fields=["id"])
+    beyond = had(CachedLoader(data, batch_sampler=asked, ahead=ahead), lambda: asked.count, BATCHES * 40)
     if pace == "slow":
-        assert most == 3
-    else:
-        assert 16 <= most < 32  # 16 are made while the loop has 16
-        assert waits[-10:] == [3] * 7 + [2, 1, 0]
+        assert max(beyond) == ahead
+    else:  # so many are made while the loop has as many
+        assert max(16, ahead) <= max(beyond) < 2 * max(16, ahead)
+
+
+def test_a_sampler_that_may_follow_the_loop_is_never_asked_for_more(folder):
+    asked = Asked(BATCHES * 20)
+    data = CachedDataset(folder, fields=["id"])
+    loader = CachedLoader(data, batch_sampler=(batch for batch in asked), ahead=2)
+    assert max(had(loader, lambda: asked.count, BATCHES * 20)) == 2
+
+
+def test_where_several_turn_out_slow_other_threads_make_the_rest(monkeypatch):
+    monkeypatch.setattr(module, "QUICK", 0.01)
+    makers = {}
+
+    class Data:
+        def __getitem__(self, index):
+            if index >= 31:  # 16 in one go from there on
+                time.sleep(0.3)
+            makers[index] = threading.current_thread().name
+            return index
+
+    found = list(CachedLoader(Data(), batch_sampler=[[i] for i in range(47)], threads=4, ahead=4))
+    assert [batch.item() for batch in found] == list(range(47))
+    assert len({makers[i] for i in range(47)}) > 1
+    assert len({makers[i] for i in range(32, 47)}) == 4
+
+
+def test_an_error_of_the_sampler_comes_behind_the_batches_before_it(folder, pace):
+    class Failing(Asked):
+        def __iter__(self):
+            yield from list.__iter__(self)
+            raise KeyError("no more")
+
+    found = []
+    loader = CachedLoader(CachedDataset(folder, fields=["id"]), batch_sampler=Failing(BATCHES * 20))
+    with pytest.raises(KeyError, match="no more"):
+        found.extend(index for batch in loader for index in batch["id"].tolist())
+    assert found == [index for batch in BATCHES * 20 for index in batch]
+
+
+def test_an_error_of_a_batch_holds_nothing_in_a_cycle(folder):
+    class Thing:
+        pass
+
+    held = []
+
+    class Data:
+        def __getitem__(self, index):
+            thing = Thing()
+            held.append(weakref.ref(thing))
+            if index == 5:
+                raise ValueError("five")
+            return index
+
+    gc.disable()
+    try:
+        had = []
+        try:
+            had.extend(batch.item() for batch in CachedLoader(Data(), batch_sampler=[[i] for i in range(8)]))
+        except ValueError:
+            had.append("five")
+        alive = [thing() for thing in held]
+    finally:
+        gc.enable()
+    assert had == [0, 1, 2, 3, 4, "five"]
+    assert alive == [None] * len(alive)
+
+
+def test_kept_memory_is_bounded_whatever_is_asked_for_first():
+    buffers = Buffers(spare=3)
+    for _ in range(40):
+        for rows in (300_000, 16_000_000):
+            some = [buffers.empty("a", (rows,), "uint8") for _ in range(2)]
+            del some
+    sizes = [memory.size for memory in buffers._free["a"]]
+    assert len(sizes) <= 3 or sum(sizes) <= 32 << 20
+    small = Buffers(spare=3)
+    some = [small.empty("a", (1 << 20,), "uint8") for _ in range(60)]
+    places = {tensor.data_ptr() for tensor in some}
+    del some
+    again = [small.empty("a", (1 << 20,), "uint8") for _ in range(20)]
+    assert {tensor.data_ptr() for tensor in again} <= places
 
 
 def test_one_slow_batch_among_quick_ones_is_remembered(monkeypatch):
     monkeypatch.setattr(module, "QUICK", 0.25)
-    pace, found = module._Pace(), []
+    pace, found = module._Pace(16), []
     for seconds in [0.0] * 6 + [90.0] + [module.QUICK / 2] * 80:
         pace.took(seconds * pace.together, pace.together)
         found.append(pace.together)
-    assert found[:7] == [2, 4, 8, 16, 16, 16, 1]
+    assert found[:7] == [2, 4, 8, 16, 16, 16, 1]  # a slow one
     slow = found[6:].index(2)
     assert found[6 : 6 + slow] == [1] * slow
     assert slow == 40  # 20 times what is quick is owed, and each gives back the half of it

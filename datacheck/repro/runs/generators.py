@@ -39,6 +39,7 @@ class RandomStates:
 
         Notes:
             A number of a normal distribution is kept beside its words, for the next call: while one is, it is asked.
+            Unseen is only a state that is set, with such a number, to the words that it has.
         """
         generator = np.random.get_bit_generator()  # type: ignore[attr-defined]  # its stubs leave it out
         if type(generator) is not np.random.MT19937:  # somebody has set another

@@ -1,0 +1,148 @@
+"""Batches made ahead of the loop by threads, in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+Make = Callable[[Sequence[int]], Any]
+
+QUICK = 2e-4  # seconds; to hand a batch to a thread and back takes as long
+_TOGETHER = 16  # quick batches that a thread is given at once
+_REMEMBERED = 20  # quick batches that must follow slow ones, at least
+
+
+class _Pace:
+    """How many batches a thread is given at once: more than one where they are made sooner than handed over.
+
+    Args:
+        most: how many at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.together = 1
+        self._most = most
+        self._owed = 0.0
+
+    def took(self, seconds: float, batches: int) -> None:
+        """Learn how long so many batches took a thread."""
+        over = seconds - batches * QUICK
+        if over > 0 and batches > 1:  # beside other threads they seemed quick
+            over = _REMEMBERED * QUICK
+        self._owed = min(_REMEMBERED * QUICK, max(0.0, self._owed + over))
+        self.together = 1 if self._owed else min(self._most, 2 * self.together)
+
+
+class _Line:
+    """The indices of a pass: some can be put back in front, and an error of theirs waits for its turn."""
+
+    def __init__(self, indices: Iterator[Sequence[int]]) -> None:
+        self._indices = indices
+        self._front: deque[Sequence[int]] = deque()
+        self._over = False
+        self.error: Exception | None = None
+
+    def draw(self, count: int) -> list[Sequence[int]]:
+        """Return those of the next so many batches; fewer at the end."""
+        asked: list[Sequence[int]] = []
+        while len(asked) < count:
+            if self._front:
+                asked.append(self._front.popleft())
+                continue
+            if self._over:
+                break
+            try:
+                asked.append(next(self._indices))
+            except StopIteration:
+                self._over = True
+            except Exception as error:  # noqa: BLE001  raised behind the batches that were drawn before
+                self._over, self.error = True, error
+        return asked
+
+    def put_back(self, asked: Sequence[Sequence[int]]) -> None:
+        """Take back the last of what was drawn."""
+        self._front.extendleft(reversed(asked))
+
+
+@dataclass(slots=True)
+class _Made:
+    """What a thread has made of what it was given: batches, the error that ended it, how long it took, what is left."""
+
+    batches: deque[Any]
+    error: BaseException | None
+    seconds: float
+    left: Sequence[Sequence[int]]
+
+    @property
+    def count(self) -> int:
+        """How many it tried."""
+        return len(self.batches) + (self.error is not None)
+
+
+def _made(make: Make, asked: Sequence[Sequence[int]]) -> _Made:
+    """Make batches; where they turn out to be slow, others shall make the rest."""
+    begun, batches, error, seconds = perf_counter(), deque[Any](), None, 0.0
+    try:
+        for one in asked:
+            if seconds > len(asked) * QUICK:
+                break
+            batches.append(make(one))
+            seconds = perf_counter() - begun
+    except BaseException as raised:  # noqa: BLE001  raised in its place, by the loop
+        error = raised
+    try:
+        return _Made(batches, error, perf_counter() - begun, asked[len(batches) :] if error is None else ())
+    finally:
+        del error
+
+
+def made_ahead(
+    make: Make, indices: Iterator[Sequence[int]], *, threads: int, ahead: int, together: bool
+) -> Generator[Any]:
+    """Yield batches in the order of their indices, each made by one of the threads.
+
+    Args:
+        make: makes a batch; is called by several threads at once.
+        indices: of each batch.
+        threads: how many; they end with the generator.
+        ahead: how many batches are asked for beyond the one that the loop has.
+        together: whether more may be asked for, so that one thread makes several that are quick.
+
+    Raises:
+        Exception: that of a batch, or of the indices, behind the batches before it.
+    """
+    line, waiting = _Line(indices), deque[Future[_Made]]()
+    pace = _Pace(max(_TOGETHER, ahead) if together else 1)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="datacheck-loader")
+
+    def ask(most: int) -> None:
+        while len(waiting) < (most if pace.together == 1 else 1) and (asked := line.draw(pace.together)):
+            waiting.append(pool.submit(_made, make, asked))
+
+    try:
+        while True:
+            ask(ahead + 1)
+            if not waiting:
+                break
+            at_once = min(threads, len(waiting))  # quick ones wait for one another, for the interpreter
+            made = waiting.popleft().result()
+            pace.took(made.seconds / at_once, made.count)
+            line.put_back(made.left)  # of several: then nothing else is waiting
+            ask(ahead)
+            while made.batches:
+                yield made.batches.popleft()
+            if made.error is not None:
+                error, made.error = made.error, None  # its traceback holds what holds it
+                try:
+                    raise error
+                finally:
+                    del error
+        if line.error is not None:
+            raise line.error
+    finally:
+        waiting.clear()
+        pool.shutdown(cancel_futures=True)
