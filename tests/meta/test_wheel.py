@@ -22,7 +22,8 @@ assert {folder!r} in str(shipped("schemas")) and list(shipped("pipelines").glob(
 from datacheck.report.chinese import chinese
 from datacheck.rules import catalogue
 assert all(map(chinese, catalogue().values()))
-assert importlib.resources.files("datacheck").joinpath("result.schema.json").is_file()
+exec({example!r})  # of docs/outputs.md: the schema of result.json
+assert schema["$schema"] and {folder!r} in str(importlib.resources.files("datacheck"))
 """
 
 
@@ -40,7 +41,9 @@ def installed(tmp_path_factory, repository):
 
 @pytest.mark.slow
 def test_every_module_of_the_installed_wheel_imports_and_finds_its_data(installed, repository):
-    script = f"import sys\nsys.path.insert(0, {str(installed)!r})\n" + PROBE.format(folder=str(installed))
+    example = (repository / "docs/outputs.md").read_text().split("```python\n")[1].partition("```")[0]
+    probe = PROBE.format(folder=str(installed), example=example)
+    script = f"import sys\nsys.path.insert(0, {str(installed)!r})\n{probe}"
     run = subprocess.run([sys.executable, "-c", script], cwd=installed, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     ours = {
