@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 import shlex
@@ -64,6 +65,12 @@ class Runner:
         sys.modules.setdefault("page", type(sys)("page"))
         exec(compile("\n" * (block.line - 1) + code, block.page, "exec"), self.names)
 
+    def _typed(self, line: str, block: Block) -> str:
+        (code,) = self._filled(line)
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile(code, block.place, "single"), self.names)
+        return said.getvalue()
+
     def _alone(self, block: Block) -> None:
         (code,) = self._filled(block.text)
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -72,7 +79,7 @@ class Runner:
     def _commands(self, block: Block) -> None:
         for line, shown in commands(block.text):
             if line.startswith(">>> "):
-                self._python(line[4:], block)
+                compare(shown or "...", self._typed(line[4:], block), block.place)
             elif line != "python":
                 said = self._printed(line)
                 if shown:

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from datacheck import CachedDataset, build_cache
 from datacheck.cache import objects
+from datacheck.demo import course
 from datacheck.testing import faults, synth
 from tests.conftest import REPOSITORY
 from tests.docs.pages import blocks
@@ -174,6 +175,12 @@ def _cache_format(request: Any) -> tuple[Words, Names]:
     return {"cache/ho3d": "cache/clouds"}, {}
 
 
+@of("docs/ci.md")
+def _ci(request: Any) -> tuple[Words, Names]:
+    cached("ho3d", hands("data"), split="train")
+    return {}, {}
+
+
 @of("docs/export.md")
 def _export(request: Any) -> tuple[Words, Names]:
     formats = tuple(f"{name} --as {name}" for name in ("robomimic", "webdataset", "npz"))
@@ -286,3 +293,20 @@ def _verify(request: Any) -> tuple[Words, Names]:
     path = cached("ho3d", hands())
     other = cached("ho3d", hands("second", ("nan-joint",)), "second-cache")
     return {"PATH": path, "PIPELINE|SCHEMA": "ho3d", "DATA": "hands", "FIRST": path, "SECOND": other}, {}
+
+
+@of("docs/quickstart/README.md")
+def _quickstarts(request: Any) -> tuple[Words, Names]:
+    synth.write("ho3d", Path("demo/ho3d/data"))
+    faults.plant("ho3d", Path("demo/ho3d/data"))
+    return {}, {}
+
+
+@of("docs/quickstart/grasps.md")
+@of("docs/quickstart/hands.md")
+@of("docs/quickstart/language.md")
+@of("docs/quickstart/robots.md")
+@of("docs/quickstart/scenes.md")
+def _quickstart(request: Any) -> tuple[Words, Names]:
+    request.getfixturevalue("monkeypatch").setattr(course, "STEPS", 30)  # of the demo's training, in place of 300
+    return {}, {}
