@@ -6,7 +6,7 @@ A block is run where nothing else is said. What is said stands in a comment of t
     <!-- not run: needs a GPU -->                    nothing does, and why
     <!-- alone -->                                   run, in a process of its own: it changes the process that runs it
     <!-- file: my.yaml -->                           written into the working folder, for what comes behind
-    <!-- shown by: datacheck diff A B -->            what this command prints; `cat FILE` is a file
+    <!-- shown by: datacheck diff A B -->            what this command prints (`cat FILE`: a file); `(exit 7)` behind
     <!-- page run by ... -->, <!-- page not run: ... -->    at the top: of every block that says nothing itself
 """
 

@@ -291,6 +291,11 @@ def _training(request: Any) -> tuple[Words, Names]:
 @of("docs/verify.md")
 def _verify(request: Any) -> tuple[Words, Names]:
     path = cached("ho3d", hands())
+    (shard,) = Path(cached("ho3d", Path("hands"), "damaged")).glob("fields/handJoints3D/c.*")
+    flipped = bytearray(shard.read_bytes())
+    flipped[1000] ^= 1
+    shard.chmod(0o644)
+    shard.write_bytes(flipped)
     other = cached("ho3d", hands("second", ("nan-joint",)), "second-cache")
     return {"PATH": path, "PIPELINE|SCHEMA": "ho3d", "DATA": "hands", "FIRST": path, "SECOND": other}, {}
 
