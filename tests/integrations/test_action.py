@@ -213,7 +213,7 @@ def test_a_version_that_is_none_is_refused(step, place, evil):
 
 def test_the_page_uses_what_there_is(action, repository):
     page = (repository / "docs/ci.md").read_text()
-    hook, workflow = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
+    hook, workflow, *_ = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL))
     (ours,) = [step for step in workflow["jobs"]["data"]["steps"] if "/datacheck@" in step["uses"]]
     assert set(ours["with"]) <= set(action["inputs"])
     assert set(re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE)) == set(action["inputs"])

@@ -64,6 +64,19 @@ def test_a_failure_is_the_block_of_the_finding_and_no_traceback(user, pytester):
     assert (pytester.path / ".datacheck/latest/report.html").is_file()
 
 
+def test_the_page_asks_in_a_way_that_works_and_shows_what_is_printed(user, pytester, repository):
+    page = (repository / "docs/ci.md").read_text()
+    (command,) = re.findall(r"^    pytest (.*)$", page, re.MULTILINE)
+    (shown,), (asks,) = (re.findall(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("text", "toml"))
+    (pytester.path / "plain.yaml").rename(pytester.path / "my.yaml")
+    by_command = user(*command.replace("DATA", "data").split())
+    pytester.makefile(".toml", pyproject=asks)
+    for result in (by_command, user()):
+        title, *block = shown.splitlines()
+        assert "\n".join(block) in str(result.stdout)
+        assert title.strip("_") in str(result.stdout)
+
+
 def test_a_rule_that_does_not_apply_says_why(user):
     result = user("-rs", *ASKED)
     result.stdout.fnmatch_lines(["SKIPPED * data: does not apply: no --reference given"])
