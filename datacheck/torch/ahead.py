@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -100,6 +101,13 @@ def _made(make: Make, asked: Sequence[Sequence[int]]) -> _Made:
         del error
 
 
+_OF_A_POOL = threading.local()
+
+
+def _begin() -> None:
+    _OF_A_POOL.yes = True
+
+
 def made_ahead(
     make: Make, indices: Iterator[Sequence[int]], *, threads: int, ahead: int, together: bool
 ) -> Generator[Any]:
@@ -117,7 +125,7 @@ def made_ahead(
     """
     line, waiting = _Line(indices), deque[Future[_Made]]()
     pace = _Pace(max(_TOGETHER, ahead) if together else 1)
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="datacheck-loader")
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="datacheck-loader", initializer=_begin)
 
     def ask(most: int) -> None:
         while len(waiting) < (most if pace.together == 1 else 1) and (asked := line.draw(pace.together)):
@@ -135,14 +143,20 @@ def made_ahead(
             ask(ahead)
             while made.batches:
                 yield made.batches.popleft()
-            if made.error is not None:
-                error, made.error = made.error, None  # its traceback holds what holds it
-                try:
-                    raise error
-                finally:
-                    del error
-        if line.error is not None:
-            raise line.error
+            _raised(made)
+        _raised(line)
     finally:
         waiting.clear()
-        pool.shutdown(cancel_futures=True)
+        line.error = None
+        # the collector may end a pass in one of its threads, which cannot wait for itself
+        pool.shutdown(wait=not hasattr(_OF_A_POOL, "yes"), cancel_futures=True)
+
+
+def _raised(of: _Made | _Line) -> None:
+    """Raise the error of a batch or of the indices, if there is one, and forget it: its traceback holds `of`."""
+    error, of.error = of.error, None
+    try:
+        if error is not None:
+            raise error
+    finally:
+        del error

@@ -41,7 +41,7 @@ class _Lent:
     def __del__(self) -> None:
         home = self._home
         home.append(self._memory)
-        with suppress(IndexError):  # another thread has just taken them
+        with suppress(IndexError, RuntimeError):  # another thread has just taken or brought some
             while len(home) > self._spare and sum(one.size for one in tuple(home)) > _KEPT:
                 home.popleft()
 

@@ -42,8 +42,8 @@ class _Pass:
 class _Batches:
     """The iterator of a pass; it counts what the loop has had."""
 
-    def __init__(self, batches: Generator[Any], of: _Pass) -> None:
-        self._batches, self._of = batches, of
+    def __init__(self, batches: Generator[Any], of: _Pass, goes_on: Callable[[Any], None] | None) -> None:
+        self._batches, self._of, self._goes_on = batches, of, goes_on
 
     def __iter__(self) -> _Batches:
         return self
@@ -60,6 +60,8 @@ class _Batches:
         if self._over():
             raise StopIteration
         self._of.had += 1
+        if self._goes_on is not None:
+            self._goes_on(self._of.begun)
         return batch
 
     def _over(self) -> bool:
@@ -83,7 +85,7 @@ class CachedLoader:
         batch_sampler: instead of these: any iterable of lists of indices.
         collate_fn: makes a batch of samples, in the thread; as a DataLoader's.
         threads: how many gather at once; None: as many as processors, 4 at most.
-        ahead: batches that are made before they are asked for, 1 or more.
+        ahead: batches that are made before they are asked for, 1 or more; of quick ones more (see Notes).
         device: where batches go: "cuda" or "cuda:1"; None or "cpu": they stay in main memory.
 
     Raises:
@@ -133,12 +135,15 @@ class CachedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass; batches come in the order of the sampler."""
-        pure = isinstance(self.batch_sampler, Sampler | list | tuple)  # others may look at what the loop has had
+        sampler = self.batch_sampler
+        pure = type(sampler) is Sampler or isinstance(sampler, list | tuple)  # others may look at what the loop has had
         batches = made_ahead(
             self._maker(), iter(self.batch_sampler), threads=self._threads, ahead=self._ahead, together=pure
         )
         self._pass = _Pass(self._begun())
-        counted = _Batches(batches if self._device is None else _on_device(batches, self._device), self._pass)
+        if self._device is not None:
+            batches = _on_device(batches, self._device)
+        counted = _Batches(batches, self._pass, getattr(self.batch_sampler, "goes_on", None))
         self._passes.add(counted)
         return counted
 

@@ -138,6 +138,11 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         """What stands for the pass that was begun last, by `iter`, `set_epoch` or `load_state_dict`."""
         return self._next or self._pass
 
+    def goes_on(self, begun: object) -> None:
+        """Hear that the loop takes batches of a pass that was begun: if its own epoch was set meanwhile, that is it."""
+        if begun is self._pass and self._next is not None and self._next.epoch == self._pass.epoch:
+            self._next = None
+
     def set_epoch(self, epoch: int) -> None:
         """Let the next pass be of `epoch`; where a state of that epoch was just loaded, the rest of it.
 
@@ -174,8 +179,7 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
             indices = pack(of.epoch, items) if self._packed else items
             for batch in indices.reshape(-1, size).tolist():
                 of.batches += 1
-                if self._next is not None and self._next.epoch == of.epoch:
-                    self._next = None  # what goes on is of the epoch that was set
+                self.goes_on(of)
                 yield batch
 
     @property

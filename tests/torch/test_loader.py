@@ -144,7 +144,8 @@ def test_an_error_of_the_sampler_comes_behind_the_batches_before_it(folder, pace
     assert found == [index for batch in BATCHES * 20 for index in batch]
 
 
-def test_an_error_of_a_batch_holds_nothing_in_a_cycle(folder):
+@pytest.mark.parametrize("of", ["batch", "indices"])
+def test_an_error_holds_nothing_in_a_cycle(of):
     class Thing:
         pass
 
@@ -154,22 +155,85 @@ def test_an_error_of_a_batch_holds_nothing_in_a_cycle(folder):
         def __getitem__(self, index):
             thing = Thing()
             held.append(weakref.ref(thing))
-            if index == 5:
+            if (of, index) == ("batch", 5):
                 raise ValueError("five")
             return index
+
+    class Batches(list):
+        def __iter__(self):
+            thing = Thing()
+            held.append(weakref.ref(thing))
+            yield from ([i] for i in range(5 if of == "indices" else 8))
+            raise ValueError("five")
 
     gc.disable()
     try:
         had = []
+        data = Data()
+        held.append(weakref.ref(data))
         try:
-            had.extend(batch.item() for batch in CachedLoader(Data(), batch_sampler=[[i] for i in range(8)]))
+            had.extend(batch.item() for batch in CachedLoader(data, batch_sampler=Batches()))
         except ValueError:
             had.append("five")
+        del data
         alive = [thing() for thing in held]
     finally:
         gc.enable()
     assert had == [0, 1, 2, 3, 4, "five"]
     assert alive == [None] * len(alive)
+
+
+def test_a_pass_that_the_collector_ends_in_a_thread_of_its_own_hangs_nothing(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+
+    class Data:
+        def __getitem__(self, index):
+            if index >= 3:
+                while not left:
+                    time.sleep(0.001)
+                gc.collect()
+            return index
+
+    def leave():
+        loop = [iter(CachedLoader(Data(), batch_sampler=[[i] for i in range(8)], threads=2))]
+        loop.append(loop)  # only the collector ends it
+        assert [next(loop[0]).item() for _ in range(3)] == [0, 1, 2]
+
+    left = []
+    gc.disable()
+    try:
+        leave()
+        left.append(True)
+        until = time.monotonic() + 60
+        while threads() and time.monotonic() < until:
+            time.sleep(0.01)
+    finally:
+        gc.enable()
+    assert not threads()
+    assert told == []
+
+
+def test_a_state_after_the_running_epoch_was_set_again_is_of_this_pass(folder):
+    data = CachedDataset(folder, fields=["id"])
+    loader = CachedLoader(data, batch_size=1, shuffle=True, seed=3)
+    consumed, seen = [], []
+    for number, batch in enumerate(loader):
+        if number == 4:
+            loader.set_epoch(0)
+            seen.append(loader.state_dict()["consumed"])  # nothing came since: the next pass begins the epoch anew
+        seen += batch["id"].tolist() if number > 4 else []
+        consumed.append(loader.state_dict()["consumed"])
+        if number == 20:
+            break
+    assert consumed == [1, 2, 3, 4, 0, *range(6, 22)]
+    other = CachedLoader(data, batch_size=1, shuffle=True, seed=3)
+    other.load_state_dict(loader.state_dict())
+    rest = [index for batch in other for index in batch["id"].tolist()]
+    loader.set_epoch(0)
+    whole = [index for batch in loader for index in batch["id"].tolist()]
+    assert rest == whole[21:]
+    assert seen[1:] == whole[5:21]
 
 
 def test_kept_memory_is_bounded_whatever_is_asked_for_first():
