@@ -113,8 +113,8 @@ class Ours:
         gc.collect()
 
 
-class Turn:
-    """The batch sampler of a loader that is used for all passes, as a training loop uses one."""
+class Turn(list):
+    """The batch sampler of a loader that is used for all passes, as a training loop uses one: a list, known before."""
 
     def serves(self, batches: Iterable[Asked], loader: Iterable[Any]) -> Iterable[Any]:
         """Return a loader that will serve these batches."""
