@@ -72,6 +72,22 @@ class Tokenizer:
         found = self._encoder.encode_batch(list(texts), add_special_tokens=around)
         return [np.array(one.ids, dtype=np.int64) for one in found]
 
+    def placed(self, text: str) -> tuple[Array, Array]:
+        """Return the ids of a text that its template or nothing stands around, and where each lies in it.
+
+        Returns:
+            ids: int64 (tokens).
+            places: int64 (tokens, 2) [first character, last + 1].
+        """
+        found = self._encoder.encode(text, add_special_tokens=False)
+        return np.array(found.ids, dtype=np.int64), np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
+
+    def decode(self, ids: Array) -> str:
+        """Return the text of ids; those that the tokenizer does not know are left out."""
+        known = ids[(ids >= 0) & (ids < self.size)]
+        text: str = self._encoder.decode(known.tolist(), skip_special_tokens=False)
+        return text
+
     @cached_property
     def template(self) -> Any:
         """The compiled chat template.

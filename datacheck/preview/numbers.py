@@ -1,0 +1,78 @@
+"""What all previews do with numbers: choose some of many, shorten, put into JSON."""
+
+from __future__ import annotations
+
+import base64
+import math
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class UnfitError(Exception):
+    """There is nothing to draw; the message says why, as the end of a sentence about the field."""
+
+
+def numeric(value: object) -> Array:
+    """Return an array of numbers as it is.
+
+    Raises:
+        UnfitError: it is none.
+    """
+    if not isinstance(value, np.ndarray):
+        msg = f"holds {type(value).__name__}, no array of numbers"
+        raise UnfitError(msg)
+    if value.dtype.kind not in "biuf":
+        msg = f"holds values of type {value.dtype}, no plain numbers"
+        raise UnfitError(msg)
+    return value
+
+
+def floats(values: Array) -> Array:
+    """Return the values as float64; what does not fit becomes infinite."""
+    with np.errstate(all="ignore"):
+        return np.asarray(values, dtype=np.float64)
+
+
+def thinned(count: int, most: int) -> Array:
+    """Return at most `most` of `count` places: int64, rising, the same each time.
+
+    Notes:
+        One of each of `most` equal parts, at a place within it that looks random: an even step would draw stripes where
+        points lie in rows.
+    """
+    if count <= most:
+        return np.arange(count, dtype=np.int64)
+    number = np.arange(most + 1, dtype=np.int64)
+    edges = number * count // most
+    sizes = np.diff(edges)
+    mixed = ((number[:-1].astype(np.uint64) + np.uint64(1)) * _MIX) >> np.uint64(33)  # the product wraps around
+    return edges[:-1] + mixed.astype(np.int64) % sizes
+
+
+def short(value: float) -> float | None:
+    """Return a number with five significant digits, None for one that JSON cannot hold."""
+    if not math.isfinite(value):
+        return None
+    near = float(f"{value:.5g}")
+    return near if math.isfinite(near) else float(value)  # the largest ones are rounded up to infinity
+
+
+def base64_of(values: Array) -> str:
+    """Return the bytes of an array, little-endian, row by row."""
+    return base64.b64encode(np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<")).tobytes()).decode()
+
+
+def shown(value: float) -> str:
+    """Return a number as a person writes it."""
+    return f"{value:.4g}"
+
+
+def spelled(text: str, most: int) -> tuple[str, int]:
+    """Return the beginning of a text that JSON can hold, and how many characters were left out."""
+    kept = text[:most].encode("utf-8", "backslashreplace").decode()
+    return kept[:most], max(0, len(text) - most)

@@ -1,0 +1,243 @@
+"""Which fields of a sample become which pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from datacheck.preview.cloud import MOST, Colour, cloud
+from datacheck.preview.numbers import Array, UnfitError, floats, shown, spelled, thinned
+from datacheck.preview.picture import film, image
+from datacheck.preview.placed import beside
+from datacheck.preview.skeleton import skeleton
+from datacheck.preview.text import chat, plain, tokenized, tokens
+from datacheck.preview.timeline import timeline
+from datacheck.schema.model import FieldSpec, Schema
+from datacheck.tokens import Tokenizer
+
+_LABELS = ("segment", "class", "instance", "mask")
+_KINDS = ("cloud", "skeleton", "film", "image", "text", "timeline", "note")  # in which order they are shown
+_NOTE_VALUES, _NOTE_LETTERS = 12, 300
+_CLOUD_POINTS = 32  # an undeclared table of three columns is taken for points from so many rows on
+
+
+@dataclass(frozen=True)
+class Sitter:
+    """A sample that is to be drawn.
+
+    Args:
+        fields: values by name.
+        schema: as it is for the sample's split.
+        first: names of fields that are of interest; their pictures come first, and labels among them give the colours.
+        tokenizer: of the schema, None where there is none.
+        points: of a cloud, at most.
+    """
+
+    fields: Mapping[str, Any]
+    schema: Schema
+    first: Sequence[str] = ()
+    tokenizer: Tokenizer | None = None
+    points: int = MOST
+
+    @cached_property
+    def wanted(self) -> set[str]:
+        """The fields of interest and those that they are parts of."""
+        return {*self.first, *(name.rpartition(".")[0] for name in self.first)} - {""}
+
+    @property
+    def fps(self) -> float | None:
+        """Steps a second, where the schema says it."""
+        return None if self.schema.episode is None else self.schema.episode.fps
+
+
+def previews(sitter: Sitter) -> list[dict[str, Any]]:
+    """Return the pictures of a sample as JSON values, those of fields of interest first.
+
+    Notes:
+        A field that cannot be drawn gives a note that says why; nothing that a value holds raises.
+    """
+    made = [one for name in sorted(sitter.fields) for one in _of_field(sitter, name)]
+    rank = {kind: place for place, kind in enumerate(_KINDS)}
+    return sorted(made, key=lambda one: (one["field"] not in sitter.wanted, rank[one["kind"]], one["field"]))
+
+
+def _of_field(sitter: Sitter, name: str) -> Iterator[dict[str, Any]]:
+    spec, value = sitter.schema.spec(name), sitter.fields[name]
+    yield {"field": name} | _drawn(name, value, lambda: _picture(sitter, name, spec, value))
+    for part, (start, stop) in sitter.schema.parts(name).items():
+        inner = f"{name}.{part}"
+        if sitter.schema.spec(inner).role in {"position", "points"} and stop - start == 3 and _many(value, spec):
+            yield {"field": inner} | _drawn(inner, value, partial(_places, sitter, inner, value[:, start:stop]))
+
+
+def _places(sitter: Sitter, name: str, places: Array) -> dict[str, Any]:
+    """Return the cloud of places, with the object that they are to be near to, where its shape is known."""
+    spec = sitter.schema.spec(name)
+    found = beside(spec, sitter.fields, sitter.schema)
+    if found is None:
+        return _cloud(sitter, spec, places)
+    other, points = found
+    points = points[thinned(len(points), max(sitter.points - len(places), sitter.points // 2))]
+    labels = np.repeat([0, 1], [len(places), len(points)])
+    both = np.concatenate([floats(places), points])
+    return cloud(both, spec.unit or "", spec.up, Colour(name, labels, names=(name, other)), sitter.points)
+
+
+def _drawn(name: str, value: Any, draw: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        with np.errstate(all="ignore"):  # of values that are far too large
+            return draw()
+    except UnfitError as error:
+        return _note(f"{spelled(name, 200)[0]} {error}: no picture.")
+    except (ValueError, TypeError, OverflowError, IndexError, KeyError, RecursionError) as error:
+        return _note(f"{spelled(name, 200)[0]} ({_kind_of(value)}) could not be drawn: {spelled(str(error), 200)[0]}.")
+
+
+def _picture(sitter: Sitter, name: str, spec: FieldSpec, value: Any) -> dict[str, Any]:
+    """Return the picture of a field by its role; without one by what its values look like."""
+    if not isinstance(value, np.ndarray):
+        return _words(sitter, spec, value)
+    role = spec.role or _role_of(value, spec) or ""
+    draw = _BY_ROLE.get(role, _series)
+    return draw(sitter, name, spec, value)
+
+
+def _points(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+    del name
+    return _cloud(sitter, spec, value[len(value) // 2] if value.ndim == 3 and len(value) else value)
+
+
+def _joints(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+    del sitter, name
+    return skeleton(value, spec.skeleton, spec.unit or "")
+
+
+def _pixels(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+    if value.ndim < 2:  # of a video the times are read, and no picture
+        return _series(sitter, name, spec, value)
+    flip = spec.origin == "bottom_left"
+    films = value.ndim == 4 or (value.ndim == 3 and _timed(spec))
+    return film(value, flip=flip, fps=sitter.fps) if films else image(value, flip=flip)
+
+
+def _position(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+    if _many(value, spec) and value.shape[1:] == (3,):
+        return _places(sitter, name, value)
+    return _series(sitter, name, spec, value)
+
+
+def _series(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+    if _timed(spec) and value.ndim and value.dtype.kind in "biuf":
+        return timeline(value, _names(sitter.schema, name), spec.unit or "", sitter.fps)
+    return _note(_numbers(value))
+
+
+def _role_of(value: Array, spec: FieldSpec) -> str | None:
+    """Return what an array that nobody declared looks like."""
+    if spec.shape is not None or value.dtype.kind not in "biuf":
+        return None
+    if value.dtype == np.uint8 and value.ndim in {3, 4} and value.shape[-1] in {1, 3, 4}:
+        return "image"
+    if value.ndim == 2 and value.shape[1] == 3 and value.dtype.kind == "f" and len(value) >= _CLOUD_POINTS:
+        return "points"
+    return None
+
+
+def _many(value: Any, spec: FieldSpec) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 2 and len(value) > 1 and not _timed(spec)
+
+
+def _timed(spec: FieldSpec) -> bool:
+    return (spec.ragged or "").startswith("T")
+
+
+def _cloud(sitter: Sitter, spec: FieldSpec, points: Array) -> dict[str, Any]:
+    return cloud(points, spec.unit or "", spec.up, _colour(sitter, len(points)), sitter.points)
+
+
+def _colour(sitter: Sitter, points: int) -> Colour | None:
+    """Return what colours points: a label of interest, the colours, another label."""
+
+    def rank(name: str) -> tuple[bool, int]:
+        role = sitter.schema.spec(name).role
+        return name not in sitter.wanted, 0 if role == "color" else 1 + _LABELS.index(role or "")
+
+    known = [
+        name
+        for name in sorted(sitter.fields)
+        if sitter.schema.spec(name).role in {"color", *_LABELS}
+        and isinstance(sitter.fields[name], np.ndarray)
+        and sitter.fields[name].ndim
+        and len(sitter.fields[name]) == points
+    ]
+    if not known:
+        return None
+    name = min(known, key=rank)
+    return Colour(name, sitter.fields[name], sitter.schema.spec(name).ignore)
+
+
+def _names(schema: Schema, name: str) -> list[str]:
+    """Return the names of a field's dimensions, where its columns have some."""
+    names: list[str] = []
+    for part, (start, stop) in sorted(schema.parts(name).items(), key=lambda pair: pair[1]):
+        names += [str(n) for n in range(len(names), start)]
+        names += [part] if stop - start == 1 else [f"{part} {n}" for n in range(stop - start)]
+    return names
+
+
+def _words(sitter: Sitter, spec: FieldSpec, value: Any) -> dict[str, Any]:
+    how = sitter.schema.tokenizer
+    if spec.role == "chat":
+        return chat(value, spec, how, sitter.tokenizer)
+    if isinstance(value, str):
+        trained = spec.role == "text" and spec.min_trained_tokens is not None
+        if trained and how is not None and sitter.tokenizer is not None:
+            return tokenized(value, how, sitter.tokenizer)
+        return plain(value)
+    return _note(f"JSON: {spelled(repr(value), _NOTE_LETTERS)[0]}")
+
+
+def _tokens(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
+    del spec
+    labels = next((n for n, told in sitter.schema.of_role("labels") if told.label_of in {name, None}), "")
+    told, known = sitter.schema.spec(labels), sitter.tokenizer
+    return tokens(
+        value, sitter.fields.get(labels), ignored=told.ignore, shift=told.shift or 0,
+        pad=None if known is None else known.id_of("pad_token"), decode=None if known is None else known.decode,
+    )  # fmt: skip
+
+
+_BY_ROLE: Mapping[str, Callable[[Sitter, str, FieldSpec, Array], dict[str, Any]]] = {
+    "points": _points, "joints": _joints, "image": _pixels, "depth": _pixels, "video": _pixels, "tokens": _tokens,
+    "position": _position,
+}  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------------------- notes
+
+
+def _note(text: str) -> dict[str, Any]:
+    return {"kind": "note", "about": text}
+
+
+def _kind_of(value: Any) -> str:
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _numbers(value: Array) -> str:
+    """Say what small arrays hold, and how far large ones reach."""
+    flat = value.reshape(-1)
+    if value.dtype.kind not in "biuf":
+        return f"{_kind_of(value)}: {spelled(str(flat[:_NOTE_VALUES].tolist()), _NOTE_LETTERS)[0]}"
+    if flat.size <= _NOTE_VALUES:
+        return f"{_kind_of(value)}: {' '.join(shown(float(v)) for v in flat)}".rstrip()
+    finite = flat[np.isfinite(flat)]
+    if not finite.size:
+        return f"{_kind_of(value)}: no finite value"
+    bad = flat.size - finite.size
+    said = f"{_kind_of(value)}: {shown(float(finite.min()))} to {shown(float(finite.max()))}"
+    return said + (f", {bad:,} not finite" if bad else "")

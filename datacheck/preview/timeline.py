@@ -1,0 +1,77 @@
+"""Numbers over the steps of an episode: each dimension as at most 200 points, among them its lowest and highest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from datacheck.preview.numbers import Array, UnfitError, floats, numeric, short
+
+POINTS = 200
+DIMENSIONS = 24
+
+
+def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: float | None = None) -> dict[str, Any]:
+    """Return the preview of a series.
+
+    Shapes:
+        value: number (T) or (T, ...)
+
+    Args:
+        names: of the dimensions, as far as they are known.
+        unit: of the values, "" where it is not known.
+        fps: steps a second, None where it is not known.
+
+    Raises:
+        UnfitError: it has no step or no dimension.
+    """
+    values = numeric(value)
+    if not values.ndim or not values.size:
+        msg = f"has shape {list(values.shape)}: no step to draw"
+        raise UnfitError(msg)
+    flat = values.reshape(len(values), prod(values.shape[1:]))
+    dims = [_dimension(flat[:, n], _name(names, n)) for n in range(min(flat.shape[1], DIMENSIONS))]
+    unfinite = sum(dim["unfinite"] for dim in dims)
+    said = [f"{len(flat):,} {'step' if len(flat) == 1 else 'steps'}", f"{flat.shape[1]:,} dimensions"]
+    if flat.shape[1] > DIMENSIONS:
+        said.append(f"the first {DIMENSIONS} are drawn")
+    if unfinite:
+        said.append(f"{unfinite:,} values not finite and not drawn")
+    return {
+        "kind": "timeline", "steps": len(flat), "fps": fps, "unit": unit, "dims": dims, "all_dims": flat.shape[1],
+        "about": f"Timeline: {'; '.join(said)}.",
+    }  # fmt: skip
+
+
+def _name(names: Sequence[str], number: int) -> str:
+    return names[number] if number < len(names) else str(number)
+
+
+def _dimension(values: Array, name: str) -> dict[str, Any]:
+    kept = floats(values)
+    finite = np.isfinite(kept)
+    places = _places(kept, finite)
+    return {
+        "name": name, "at": places.tolist(), "values": [short(v) for v in kept[places]],
+        "low": short(kept[finite].min()) if finite.any() else None,
+        "high": short(kept[finite].max()) if finite.any() else None, "unfinite": int((~finite).sum()),
+    }  # fmt: skip
+
+
+def _places(values: Array, finite: Array) -> Array:
+    """Return which steps to draw: of each of 100 equal parts the lowest and the highest value, in their order.
+
+    Notes:
+        A step that is not finite stands for its part where no other one does: the line has a gap there.
+    """
+    if len(values) <= POINTS:
+        return np.arange(len(values))
+    edges = np.arange(POINTS // 2 + 1) * len(values) // (POINTS // 2)
+    low, high = np.where(finite, values, np.inf), np.where(finite, values, -np.inf)
+    found = set()
+    for start, stop in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        found.update({start + int(low[start:stop].argmin()), start + int(high[start:stop].argmax())})
+    return np.array(sorted(found))

@@ -1,0 +1,107 @@
+"""Pictures of texts: segments that say what is trained on, as the training code has it."""
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from datacheck.preview.numbers import UnfitError
+from datacheck.preview.text import LETTERS, SEGMENTS, chat, plain, tokenized, tokens
+from datacheck.sample import Column
+from datacheck.schema.model import FieldSpec, TokenizerSpec
+from datacheck.testing import synth
+from datacheck.tokens import Tokenizer
+from datacheck.transforms.base import InvalidSample
+from datacheck.transforms.tokenize import Tokenize
+
+TALK = [
+    {"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is a valley?"},
+    {"role": "assistant", "content": "A low place."}, {"role": "user", "content": "And a hill?"},
+    {"role": "assistant", "content": "A high one."},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("talk")
+    synth.write("minimind", place, seed=0)
+    return place / "model"
+
+
+def kinds(made):
+    return [segment["is"] for segment in made["segments"]]
+
+
+def test_a_chat_is_cut_where_its_template_its_mask_and_its_labels_change(folder):
+    made = chat(TALK, FieldSpec(role="chat"), TokenizerSpec(), Tokenizer(folder))
+    joined = "".join(segment["text"] for segment in made["segments"])
+    assert joined == Tokenizer(folder).chat(TALK)
+    trained = [segment["text"] for segment in made["segments"] if segment["is"] == "supervised"]
+    assert trained == ["A low place.<|im_end|>\n", "A high one.<|im_end|>\n"]
+    masked = [segment["text"] for segment in made["segments"] if segment["is"] == "masked"]
+    assert masked == ["Be brief.", "What is a valley?", "And a hill?"]
+    assert set(kinds(made)) == {"template", "masked", "supervised"}
+
+
+@pytest.mark.parametrize("most", [None, 12, 30])
+def test_as_many_tokens_are_trained_on_as_the_transform_labels(folder, most):
+    made = chat(TALK, FieldSpec(role="chat"), TokenizerSpec(max_length=most), Tokenizer(folder))
+    counted = sum(segment["tokens"] for segment in made["segments"] if segment["is"] == "supervised")
+    step = Tokenize(field="c", tokenizer=str(folder), max_length=most)
+    column = Column.of([TALK])
+    ids = step._encoder.encode(step._texts(column))[0]
+    try:
+        labels = step._made(ids, chat=True)["labels"]
+    except InvalidSample:  # nothing is left to train on
+        labels = np.array([-100])
+    assert counted == int((labels != -100).sum())
+    assert ("cut" in kinds(made)) == (most is not None and most < len(ids))
+
+
+def test_without_a_tokenizer_the_speaker_says_what_is_trained_on():
+    made = chat(TALK, FieldSpec(role="chat", train_on="assistant"), None, None)
+    assert kinds(made) == ["masked", "masked", "supervised", "masked", "supervised"]
+    assert [segment["who"] for segment in made["segments"]] == [message["role"] for message in TALK]
+    assert kinds(chat(TALK, FieldSpec(role="chat"), None, None)) == ["plain"] * 5
+    with pytest.raises(UnfitError, match="without a message"):
+        chat([], FieldSpec(role="chat"), None, None)
+
+
+def test_a_text_is_trained_on_up_to_the_length_of_the_model(folder):
+    text = "one two three " * 100
+    made = tokenized(text, TokenizerSpec(max_length=20), Tokenizer(folder))
+    assert kinds(made) == ["supervised", "cut"]
+    assert made["segments"][0]["tokens"] == 20
+    assert text.startswith(made["segments"][0]["text"])
+    assert len(made["segments"][1]["text"]) == LETTERS
+    assert sum(len(s["text"]) + s["left_out"] for s in made["segments"]) == len(text)
+
+
+def test_tokens_tell_labels_and_padding_apart():
+    ids, labels = np.array([5, 6, 7, 8, 0, 0]), np.array([-100, -100, 7, 8, -100, -100])
+    made = tokens(ids, labels, pad=0)
+    assert [(s["is"], s["text"]) for s in made["segments"]] == [
+        ("masked", "5 6"), ("supervised", "7 8"), ("padding", "0 0"),
+    ]  # fmt: skip
+    assert "6 tokens, 2 of them trained on, 2 padding" in made["about"]
+    shifted = tokens(ids, np.array([-100, 7, 8, -100, -100, -100]), shift=1)
+    assert [s["text"] for s in shifted["segments"] if s["is"] == "supervised"] == ["7 8"]
+    assert kinds(tokens(ids)) == ["plain"]
+    many = tokens(np.arange(1000), np.where(np.arange(1000) % 2, 1, -100))
+    assert (len(many["segments"]), many["more"]) == (SEGMENTS, 1000 - SEGMENTS)
+    for bad in (np.zeros((2, 2), int), np.zeros(3), np.zeros(0, int)):
+        with pytest.raises(UnfitError):
+            tokens(bad)
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=1000))
+def test_any_text_becomes_json_of_at_most_300_characters_a_segment(text):
+    try:
+        made = plain(text)
+    except UnfitError:
+        assert text == ""
+        return
+    assert orjson.loads(orjson.dumps(made)) == made
+    assert all(len(segment["text"]) <= LETTERS for segment in made["segments"])
+    assert made["segments"][0]["left_out"] == max(0, len(text) - LETTERS)
