@@ -87,6 +87,7 @@ class Finding:
         rows: int64 positions in the run's table; empty for a statement about the dataset as a whole.
         of: how many rows were judged.
         examples: up to three keys, worst first.
+        worst: up to twelve of `rows`, worst first; empty where no order was kept.
         hides: how many of these samples each later rule (by code) did not judge because of this finding.
         split: the split that was judged, "" for a dataset without splits or a rule over all of them.
         suppressed: why it is not told again, "" where it is told.
@@ -109,6 +110,7 @@ class Finding:
     hides: dict[str, int] = field(default_factory=dict)
     split: str = ""
     suppressed: str = ""
+    worst: tuple[int, ...] = ()
 
     @property
     def id(self) -> str:

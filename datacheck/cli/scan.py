@@ -21,6 +21,7 @@ Leaves .datacheck/latest/ behind:
   result.json      every rule with its verdict, every finding
   samples.parquet  one row per sample with everything that was measured
   valid.json       which samples not to train on, and why
+  previews.json    pictures of the worst samples of each finding
   report.html      all of it as one page for the browser
 """
 
@@ -150,8 +151,14 @@ baseline_option = click.option(
 )
 @baseline_option
 @click.option("--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged.")
+@click.option(
+    "--previews/--no-previews",
+    default=True,
+    show_default=True,
+    help="Read the worst samples once more and draw them in report.html.",
+)
 @click.pass_context
-def scan(ctx: click.Context, /, form: str, badge: Path | None, **options: Any) -> None:
+def scan(ctx: click.Context, /, form: str, badge: Path | None, previews: bool, **options: Any) -> None:  # noqa: FBT001
     """Scan, print, and exit with the report's code."""
     from datacheck.cli.show import show
     from datacheck.report.progress import progress_bar
@@ -159,7 +166,7 @@ def scan(ctx: click.Context, /, form: str, badge: Path | None, **options: Any) -
     command = shlex.join(["datacheck", *sys.argv[1:]])
     with progress_bar() as progress:
         run = _run(command=command, progress=progress, **options)
-    show(run, form, badge)
+    show(run, form, badge, previews=previews and options["loader"] is None)
     ctx.exit(run.report.exit_code)
 
 

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from datacheck.scan import ScanRun
 
 
-def show(run: ScanRun, form: str, badge: Path | None = None) -> None:
+def show(run: ScanRun, form: str, badge: Path | None = None, *, previews: bool = False) -> None:
     """Write the page of a finished run, and its badge; print what it says, also where the page cannot be written.
 
     Args:
         run: what was found.
         form: text, json, sarif, junit or github; of the last the job's summary is written too, where there is a job.
         badge: file for the badge, None for none.
+        previews: read the worst samples again and draw them.
 
     Raises:
         OutOfSpaceError: the page, the badge or the summary does not fit on the disk.
@@ -29,6 +30,10 @@ def show(run: ScanRun, form: str, badge: Path | None = None) -> None:
     try:
         if badge is not None:
             _write_badge(run, badge)
+        if previews:
+            from datacheck.preview.run import write_previews
+
+            write_previews(run)
         write_page(run)
         page = True
     finally:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from datacheck.cache.verify import verify
 from datacheck.finding import Finding, Severity, Verdict
 from datacheck.pipeline import build
+from datacheck.preview.run import write_previews
 from datacheck.registry import require
 from datacheck.report.html import write_page
 from datacheck.scan import Request, ScanRun, run_scan, schema_for
@@ -144,6 +145,7 @@ def _scans(system: str, folder: Path) -> list[ScanRun]:
         for name in names
     ]
     for run in runs:
+        write_previews(run)
         write_page(run)
     return runs
 

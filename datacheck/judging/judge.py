@@ -23,6 +23,7 @@ from datacheck.table import CHECKED, Note, Table, Texts
 Array = np.ndarray[Any, Any]
 
 _EXAMPLES = 3
+_WORST = 12  # that are drawn
 _WORST_FIRST = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 
@@ -371,4 +372,5 @@ def _finding(
         rule.code, rule.name, severity, rule.level, fields, failure.message, rows, len(index),
         tuple(table.keys[int(i)] for i in worst[:_EXAMPLES]), failure.measured, failure.expected,
         failure.cause, failure.fix, failure.kind, split=split,
+        worst=() if order is None else tuple(worst[:_WORST].tolist()),
     )  # fmt: skip

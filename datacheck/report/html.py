@@ -1,4 +1,4 @@
-"""report.html: one file that says of a run what result.json and samples.parquet hold; nothing of the data is opened.
+"""report.html: one file that says what result.json, samples.parquet and previews.json of a run hold; no data is opened.
 
 Text of the user's goes into the page as JSON only, and from there into text nodes; it is never parsed as markup.
 """
@@ -20,6 +20,7 @@ import orjson
 from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.report.aggregates import fields, order_of_rows
+from datacheck.report.pictures import pictures
 from datacheck.report.words import folder_said
 from datacheck.scan.runner import ScanRun
 from datacheck.scan.samples import read_failing, read_table
@@ -33,13 +34,14 @@ MOST_ROWS = 5_000
 _SCRIPTS = ("dom.js", "charts.js", "parts.js", "samples.js", "page.js")
 _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 _ROOM = {
-    "findings": 800_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 200_000, "crashes": 200_000,
-    "fields": 500_000, "rows": 800_000, "schema": 100_000,
+    "findings": 750_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 150_000, "crashes": 150_000,
+    "fields": 450_000, "rows": 600_000, "schema": 100_000,
 }  # fmt: skip
 # in UTF-8: a tag's beginning, U+007F to U+009F, and the noncharacters, which HTML calls errors also within a script
 _NOT_HTML = re.compile(
     rb"[<\x7f]|\xc2[\x80-\x9f]|\xef(?:\xb7[\x90-\xaf]|\xbf[\xbe\xbf])|[\xf0-\xf4][\x8f\x9f\xaf\xbf]\xbf[\xbe\xbf]"
 )
+_PICTURES, _ALL = 1_500_000, 2_800_000  # pictures take what the others leave of all: always some hundred kB
 _KEY = 500  # characters of a key, a reason or a split in the sample table
 _STATUS = ("not fit", "warned", "fit", "fit")
 _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
@@ -77,13 +79,14 @@ def run_of(folder: Path, table: Table | None = None) -> dict[str, Any]:
     unfit = _unfit(folder, table, failing)
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
     of_fields = list(fields(table, schema, unfit))
-    return _bounded(result) | {
+    run = _bounded(result) | {
         "folder": shlex.quote(folder_said(folder)),
         "schema_text": text if _size(text) <= _ROOM["schema"] else _cut(text, _ROOM["schema"] // 6),
         "fields": _within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
         "samples": _samples(table, failing, ranks, of_fields),
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }  # fmt: skip
+    return run | {"previews": pictures(folder, min(_PICTURES, _ALL - _size(run)), _size)}
 
 
 def _unfit(folder: Path, table: Table, failing: Texts) -> Array:

@@ -139,7 +139,9 @@ def _parted(
 
 
 def _only(finding: Finding, keys: Sequence[str], mask: Array) -> Finding:
-    return replace(finding, rows=finding.rows[mask], examples=tuple(compress(keys, mask))[:3])
+    rows = finding.rows[mask]
+    worst = tuple(row for row in finding.worst if row in rows)
+    return replace(finding, rows=rows, examples=tuple(compress(keys, mask))[:3], worst=worst)
 
 
 def _quiet(verdict: RuleVerdict, hidden: int, failing: bool) -> RuleVerdict:  # noqa: FBT001  private

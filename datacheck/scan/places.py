@@ -15,7 +15,7 @@ from datacheck import fsops
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.scan.state import Past, Slot, Slots
-from datacheck.scan.store import NAMES, PAGE, RESULT
+from datacheck.scan.store import NAMES, PAGE, PREVIEWS, RESULT
 from datacheck.schema.model import Schema
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
@@ -109,7 +109,9 @@ def _check_output(output: Path, root: Path) -> None:
         how = "holds the data" if data.is_relative_to(here) else "lies in the data, and the next scan would read it"
         msg = f"{output}: {how}. --output names a folder of its own for the results."
         raise UsageError(msg)
-    strange = sorted(p.name for p in output.iterdir() if p.name not in {*NAMES, PAGE}) if output.is_dir() else []
+    strange = (
+        sorted(p.name for p in output.iterdir() if p.name not in {*NAMES, PAGE, PREVIEWS}) if output.is_dir() else []
+    )
     if strange:
         msg = (
             f"{output}: holds {strange[0]!r}, which no scan has written, and --output replaces what is there. "

@@ -17,6 +17,8 @@ from datacheck.table import Table
 RESULT, SAMPLES, VALID, LISTING = "result.json", "samples.parquet", "valid.json", "listing.npz"
 SCHEMA = "schema.yaml"
 PAGE = "report.html"  # of `report/`, which writes it into the finished folder
+PREVIEWS = "previews.json"  # of `preview/`, which writes it there, too
+PREVIEWS_FORMAT = "datacheck.previews/1"
 NAMES = (RESULT, SAMPLES, VALID, LISTING, SCHEMA)
 
 

@@ -231,3 +231,17 @@ def test_an_output_that_is_not_utf8_gets_what_it_can_show(command, place):
     assert (code, err) == (1, "")
     assert out.isascii()
     assert r"\u6570.npy" in out
+
+
+PATIENT = "from datacheck.preview import run; run._SECONDS = 300.0; from datacheck.cli.main import main; main()"
+
+
+def test_pictures_of_the_worst_samples_are_kept_unless_they_are_not_wanted(place, command):
+    np.save(place / "data/3.npy", np.full(4, 1e6, np.float32))
+    patient = [sys.executable, "-c", PATIENT]
+    assert command("scan", "data", "--schema", "plain.yaml", "--output", "with", program=patient)[0] == 1
+    said = json.loads((place / "with/previews.json").read_text())
+    assert [sample["key"] for sample in said["samples"]] == ["3.npy"]
+    assert command("scan", "data", "--schema", "plain.yaml", "--output", "without", "--no-previews")[0] == 1
+    assert not (place / "without/previews.json").exists()
+    assert (place / "without/report.html").is_file()

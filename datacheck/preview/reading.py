@@ -1,0 +1,94 @@
+"""What runs in the expendable child: read samples again and draw them; only small JSON values come back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from datacheck.errors import DatacheckError
+from datacheck.preview.sample import Sitter, previews
+from datacheck.sample import Sample
+from datacheck.schema.model import Schema
+from datacheck.sources import open_source
+from datacheck.sources.base import Item, Source, Unread
+from datacheck.tokens import Tokenizer
+
+
+def ready(task: dict[str, Any], beat: Callable[[int], None]) -> None:
+    """Do nothing: whoever asks knows then that the child has started and imported all of this."""
+    del task, beat
+
+
+def draw_items(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
+    """Read samples and draw them (see `parallel.run_task`).
+
+    Args:
+        task: schema (`Schema.as_dict`), root, roots, points (of a cloud), most (bytes of one sample's pictures), items:
+            each an item (`Item.as_dict` with keys) and first (of each key the fields of interest).
+        beat: called with an item's place before its file is touched.
+
+    Returns:
+        Of each sample key, split, fields (`previews`), left_out (fields that found no room), why ("" or a reason).
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return [one for place, asked in enumerate(task["items"]) for one in _drawn(task, asked, place, beat)]
+
+
+def _drawn(
+    task: Mapping[str, Any], asked: Mapping[str, Any], place: int, beat: Callable[[int], None]
+) -> list[dict[str, Any]]:
+    beat(place)
+    item = Item.from_dict(asked["item"])
+    what = orjson.dumps([task["schema"], task["root"], task["roots"]])
+    made = {}
+    for got in _source(what).read_all([item], lambda _: beat(place)):
+        beat(place)
+        if isinstance(got, Unread):
+            made[got.key] = {"fields": [], "left_out": [], "why": got.reason}
+            continue
+        for sample in got:
+            schema, tokenizer = _schema(what, item.split)
+            first = tuple(asked["first"].get(sample.key, ()))
+            made[sample.key] = _fitting(sample, schema, tokenizer, first, task) | {"why": ""}
+    return [{"key": key, "split": item.split} | one for key, one in made.items()]
+
+
+def _fitting(
+    sample: Sample, schema: Schema, tokenizer: Tokenizer | None, first: tuple[str, ...], task: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return as many pictures of a sample as there is room for, one at least."""
+    kept: list[dict[str, Any]] = []
+    left: list[str] = []
+    room = task["most"]
+    for one in previews(Sitter(sample.fields, schema, first, tokenizer, task["points"])):
+        size = len(orjson.dumps(one))
+        if kept and size > room:
+            left.append(one["field"])
+            continue
+        room -= size
+        kept.append(one)
+    return {"fields": kept, "left_out": left}
+
+
+@lru_cache(maxsize=1)
+def _source(what: bytes) -> Source:
+    schema, root, roots = orjson.loads(what)
+    return open_source(Schema.model_validate(schema), Path(root), {name: Path(path) for name, path in roots.items()})
+
+
+@lru_cache(maxsize=16)
+def _schema(what: bytes, split: str) -> tuple[Schema, Tokenizer | None]:
+    """Return the schema of a split, and its tokenizer where there is one that can be loaded."""
+    schema = Schema.model_validate(orjson.loads(what)[0]).for_split(split)
+    if schema.tokenizer is None or schema.tokenizer.path is None:
+        return schema, None
+    try:
+        return schema, Tokenizer(Path(schema.tokenizer.path))
+    except DatacheckError:  # the text says that it is not tokenized
+        return schema, None

@@ -1,0 +1,42 @@
+"""The pictures of a run in its page: as many of previews.json as there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from datacheck.rules.base import counted
+from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
+
+
+def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, Any] | None:
+    """Return the pictures of a run's worst samples; None where it has none.
+
+    Args:
+        folder: of the run.
+        room: bytes that they may take in the page.
+        size: bytes that a value takes there.
+
+    Notes:
+        The worst samples come first in the file, so what finds no room is what is missed least.
+    """
+    try:
+        found = orjson.loads((folder / PREVIEWS).read_bytes())
+    except (OSError, ValueError):  # none were made, or somebody wrote into the file
+        return None
+    if not isinstance(found, dict) or found.get("format") != PREVIEWS_FORMAT:
+        return None
+    kept: list[Any] = []
+    room -= size([found["findings"], found["left_out"]]) + 200
+    for sample in found["samples"]:
+        room -= size(sample) + 1
+        if room < 0:
+            break
+        kept.append(sample)
+    left = len(found["samples"]) - len(kept)
+    said = [f"{counted(left, 'sample')} not drawn: the page has no more room"] if left else []
+    places = {name: [at for at in mine if at < len(kept)] for name, mine in found["findings"].items()}
+    return {"samples": kept, "findings": places, "left_out": [*found["left_out"], *said]}

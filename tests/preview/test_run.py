@@ -1,0 +1,139 @@
+"""Pictures of a run: the worst samples of each finding, bounded, and never more harm than a sample without one."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import orjson
+import pytest
+
+from datacheck.preview import run as pictures
+from datacheck.scan import scan
+from datacheck.scan.store import PREVIEWS
+from datacheck.schema.load import parse_schema
+from datacheck.table import CHECKED, UNREADABLE
+
+CLOUDS = """
+datacheck: 1
+name: clouds
+samples: {files: "*.npy"}
+fields: {xyz: {role: points, shape: [P, 3], unit: m, size: 0.1..10}}
+"""
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """Ten clouds of a metre, six of them 100 to 105 times too large; files to die of are named so."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    names = ["a", "b", "c", "d", "e_large", "f_large", "kill_large", "hang_large", "bug_large", "g_large"]
+    for number, name in enumerate(names):
+        points = np.random.default_rng(number).uniform(0, 1, (50, 3))
+        np.save(folder / f"{name}.npy", points * (100 + number if "large" in name else 1))
+    return folder
+
+
+def scanned(data):
+    return scan(data, parse_schema(CLOUDS), output=data.parent / "run")
+
+
+def by_key(made):
+    return {sample["key"]: sample for sample in made["samples"]}
+
+
+def test_the_worst_samples_of_a_finding_are_drawn_the_worst_first(data):
+    run = scanned(data)
+    path = pictures.write_previews(run, PATIENCE)
+    made = orjson.loads(path.read_bytes())
+    assert path == Path(run.report.folder) / PREVIEWS
+    (finding,) = (f for f in run.report.findings if f.code == "DC201")
+    keys = [made["samples"][at]["key"] for at in made["findings"][finding.id]]
+    assert sorted(keys) == sorted(p.name for p in data.glob("*large*"))
+    worst = [run.table.keys[row] for row in finding.worst]
+    assert keys[: len(worst)] == worst
+    assert all(sample["fields"][0]["kind"] == "cloud" for sample in made["samples"])
+    assert made["left_out"] == []
+
+
+def test_a_sample_that_kills_hangs_or_crashes_its_reader_costs_its_own_picture_only(data, monkeypatch):
+    run = scanned(data)
+    monkeypatch.setattr(pictures, "_DRAW", "tests.preview.misbehaving:draw_items")
+    patient = pictures.read_samples
+    monkeypatch.setattr(pictures, "read_samples", lambda child, task, asked, _: patient(child, task, asked, 5.0))
+    made = by_key(pictures.previews_of(run, PATIENCE))
+    assert "SIGSEGV" in made["kill_large.npy"]["why"]
+    assert "still busy" in made["hang_large.npy"]["why"]
+    assert "RuntimeError: bug" in made["bug_large.npy"]["why"]
+    assert {key for key, one in made.items() if one["fields"]} == {"e_large.npy", "f_large.npy", "g_large.npy"}
+
+
+def test_where_no_time_is_left_it_is_said(data, monkeypatch):
+    run = scanned(data)
+    monkeypatch.setattr(pictures, "_READ_SECONDS", 0.0)
+    made = pictures.previews_of(run, 0.0)
+    assert made["left_out"] == ["6 samples not drawn: reading again may take 0 s in all"]
+    assert all("no time left" in sample["why"] for sample in made["samples"])
+
+
+def test_pictures_stay_within_their_room(data, monkeypatch):
+    run = scanned(data)
+    monkeypatch.setattr(pictures, "BYTES", 2600)
+    made = pictures.previews_of(run, PATIENCE)
+    drawn = [sample for sample in made["samples"] if sample["fields"]]
+    assert 0 < len(drawn) < 6
+    assert sum(len(orjson.dumps(sample)) for sample in drawn) <= 2600
+    assert made["left_out"] == [f"{6 - len(drawn)} samples not drawn: pictures may take 0.0026 MB in all"]
+
+
+def test_data_that_changed_is_not_drawn_and_data_that_is_gone_leaves_no_file(data):
+    run = scanned(data)
+    np.save(data / "e_large.npy", np.zeros((3, 3)))
+    made = by_key(pictures.previews_of(run, PATIENCE))
+    assert "changed after it was listed" in made["e_large.npy"]["why"]
+    assert made["f_large.npy"]["fields"]
+    shutil.rmtree(data)
+    assert pictures.write_previews(run, PATIENCE) is None
+    assert not (Path(run.report.folder) / PREVIEWS).exists()
+
+
+def test_an_unreadable_sample_says_what_the_scan_said(data):
+    (data / "a.npy").write_bytes(b"no array")
+    made = by_key(pictures.previews_of(scanned(data), PATIENCE))
+    assert made["a.npy"]["why"].startswith("DC101 not an .npy file")
+
+
+def made_of(rows, worst=()):
+    return SimpleNamespace(id=f"f{rows[0]}", rows=np.array(rows), worst=tuple(worst), fields=("xyz",))
+
+
+def table(count):
+    status = np.full(count, CHECKED)
+    status[0] = UNREADABLE
+    names = [f"{n}.npy" for n in range(count)]
+    return SimpleNamespace(keys=names, splits=[""] * count, files=names, status=status, reasons=["torn"] * count)
+
+
+def test_each_finding_has_its_turn_and_none_more_than_twelve():
+    findings = [made_of(range(n * 100, n * 100 + 90)) for n in range(10)]
+    chosen, places, said = pictures.choose(findings, table(1000))
+    assert len(chosen) == 60
+    assert [len(mine) for mine in places.values()] == [6] * 10
+    assert said == ["60 samples not drawn: at most 60 are"]
+    few, places, said = pictures.choose(findings[:2], table(1000))
+    assert (len(few), [len(mine) for mine in places.values()], said) == (24, [12, 12], [])
+    assert (few[0].key, few[0].why) == ("0.npy", "torn")
+
+
+def test_the_worst_come_before_those_that_are_spread_over_the_finding():
+    assert pictures.worst_of(made_of(range(120), [77, 5])) == [77, 5, 0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert pictures.worst_of(made_of([3, 4])) == [3, 4]
+
+
+def test_a_sample_of_two_findings_is_drawn_once_with_the_fields_of_both():
+    one, two = made_of([5]), made_of([5])
+    two.id, two.fields = "g", ("rgb",)
+    chosen, places, _ = pictures.choose([one, two], table(10))
+    assert (len(chosen), places, chosen[0].first) == (1, {"f5": [0], "g": [0]}, ["xyz", "rgb"])

@@ -1,0 +1,43 @@
+"""What of previews.json comes into the page: as much as there is room for, and nothing where there is none."""
+
+import orjson
+import pytest
+
+from datacheck.report.html import run_of, write_page
+from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
+
+
+def previews(samples=3, size=100):
+    fields = [{"field": "xyz", "kind": "note", "about": "x" * size}]
+    return {
+        "format": PREVIEWS_FORMAT, "findings": {"DC201:xyz": list(range(samples))}, "left_out": ["2 samples not drawn"],
+        "samples": [
+            {"key": f"{n}.npy", "split": "", "fields": fields, "left_out": [], "why": ""} for n in range(samples)
+        ],
+    }  # fmt: skip
+
+
+def test_the_pictures_of_a_run_are_in_its_page(made_run):
+    folder = made_run()
+    assert run_of(folder)["previews"] is None
+    (folder / PREVIEWS).write_bytes(orjson.dumps(previews()))
+    found = run_of(folder)["previews"]
+    assert [sample["key"] for sample in found["samples"]] == ["0.npy", "1.npy", "2.npy"]
+    assert found["findings"] == {"DC201:xyz": [0, 1, 2]}
+
+
+def test_pictures_that_find_no_room_are_counted_and_the_page_stays_small(made_run):
+    folder = made_run()
+    (folder / PREVIEWS).write_bytes(orjson.dumps(previews(60, 100_000)))
+    found = run_of(folder)["previews"]
+    assert len(found["samples"]) == 14  # of 100 kB each in 1.5 MB
+    assert found["findings"] == {"DC201:xyz": list(range(14))}
+    assert found["left_out"][-1] == "46 samples not drawn: the page has no more room"
+    assert write_page(folder).stat().st_size < 3_000_000
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"format": "datacheck.previews/9"}'])
+def test_a_file_that_is_no_previews_is_left_out(made_run, text):
+    folder = made_run()
+    (folder / PREVIEWS).write_bytes(text)
+    assert run_of(folder)["previews"] is None
