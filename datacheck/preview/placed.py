@@ -35,7 +35,7 @@ def beside(spec: FieldSpec, fields: Mapping[str, Any], schema: Schema) -> tuple[
             return name, floats(points)
         if told.posed_by == pose:
             motion = _motion(pose, fields.get(pose), schema)
-            if motion is not None:
+            if motion is not None and np.isfinite(motion[0]).all():
                 turn, place = motion
                 return name, np.einsum("ij,pj->pi", turn, floats(points) * (told.scale or 1.0)) + place
     return None

@@ -55,7 +55,8 @@ def _drawn(
         for sample in got:
             schema, tokenizer = _schema(what, item.split)
             first = tuple(asked["first"].get(sample.key, ()))
-            made[sample.key] = _fitting(sample, schema, tokenizer, first, task) | {"why": ""}
+            drawn = _fitting(sample, schema, tokenizer, first, task)
+            made[sample.key] = drawn | {"why": "" if drawn["fields"] else "it has none of the fields"}
     return [{"key": key, "split": item.split} | one for key, one in made.items()]
 
 

@@ -22,6 +22,7 @@ from datacheck.tokens import Tokenizer
 _LABELS = ("segment", "class", "instance", "mask")
 _KINDS = ("cloud", "skeleton", "film", "image", "text", "timeline", "note")  # in which order they are shown
 _NOTE_VALUES, _NOTE_LETTERS = 12, 300
+_UP = {"camera_opengl": "y", "camera_opencv": "-y"}  # of frames that say which way is up
 _CLOUD_POINTS = 32  # an undeclared table of three columns is taken for points from so many rows on
 
 
@@ -113,7 +114,7 @@ def _points(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[st
 
 def _joints(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
     del sitter, name
-    return skeleton(value, spec.skeleton, spec.unit or "")
+    return skeleton(value, spec.skeleton, spec.unit or "", _up(spec))
 
 
 def _pixels(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
@@ -156,7 +157,11 @@ def _timed(spec: FieldSpec) -> bool:
 
 
 def _cloud(sitter: Sitter, spec: FieldSpec, points: Array) -> dict[str, Any]:
-    return cloud(points, spec.unit or "", spec.up, _colour(sitter, len(points)), sitter.points)
+    return cloud(points, spec.unit or "", _up(spec), _colour(sitter, len(points)), sitter.points)
+
+
+def _up(spec: FieldSpec) -> str | None:
+    return spec.up or _UP.get(spec.frame or "")
 
 
 def _colour(sitter: Sitter, points: int) -> Colour | None:

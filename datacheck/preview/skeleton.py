@@ -13,7 +13,7 @@ _HAND = 21
 _MOST = 512
 
 
-def skeleton(value: object, name: str | None = None, unit: str = "") -> dict[str, Any]:
+def skeleton(value: object, name: str | None = None, unit: str = "", up: str | None = None) -> dict[str, Any]:
     """Return the preview of the joints of one moment; of several that of the middle one.
 
     Shapes:
@@ -22,6 +22,7 @@ def skeleton(value: object, name: str | None = None, unit: str = "") -> dict[str
     Args:
         name: of the skeleton that the schema declares, or None.
         unit: of the coordinates, "" where it is not known.
+        up: the axis that points up; None: z.
 
     Raises:
         UnfitError: it has no finite joint, or is of another shape.
@@ -34,7 +35,7 @@ def skeleton(value: object, name: str | None = None, unit: str = "") -> dict[str
     found, guessed = _bones(joints, finite, name)
     low, high = joints[finite].min(axis=0), joints[finite].max(axis=0)
     made = {
-        "kind": "skeleton", "unit": unit, "box": [[short(v) for v in low], [short(v) for v in high]],
+        "kind": "skeleton", "unit": unit, "up": up or "z", "box": [[short(v) for v in low], [short(v) for v in high]],
         "joints": [[short(v) for v in joint] if fine else None for joint, fine in zip(joints, finite, strict=True)],
         "chains": [] if found is None else [[finger, list(chain)] for finger, chain in found.chains.items()],
         "skeleton": "" if found is None else found.name, "guessed": guessed, "unfinite": int((~finite).sum()),

@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ Array = np.ndarray[Any, Any]
 
 MOST_ROWS = 5_000
 _SCRIPTS = ("dom.js", "charts.js", "parts.js", "samples.js", "page.js")
+_WITH_PICTURES = ("dom.js", "charts.js", "twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js", *_SCRIPTS[2:])
 _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 _ROOM = {
     "findings": 750_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 150_000, "crashes": 150_000,
@@ -189,9 +190,13 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 
 def page(run: Mapping[str, Any]) -> bytes:
     """Return the bytes of the page of a run."""
+    drawn = run.get("previews") is not None
+    return _joined(run, _WITH_PICTURES if drawn else _SCRIPTS, ("page.css", "pictures.css") if drawn else ("page.css",))
+
+
+def _joined(run: Mapping[str, Any], scripts: Sequence[str], styles: Sequence[str]) -> bytes:
     own = Path(__file__).with_name("page")
-    style = (own / "page.css").read_bytes()
-    script = b"\n".join((own / name).read_bytes() for name in _SCRIPTS)
+    style, script = (b"\n".join((own / name).read_bytes() for name in names) for names in (styles, scripts))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"

@@ -24,6 +24,9 @@ from datacheck.rules import catalogue
 assert all(map(chinese, catalogue().values()))
 exec({example!r})  # of docs/outputs.md: the schema of result.json
 assert schema["$schema"] and {folder!r} in str(importlib.resources.files("datacheck"))
+page = importlib.resources.files("datacheck.report").joinpath("page")
+notice = page.joinpath("twgl.LICENSE.md").read_text()
+assert "Gregg Tavares" in notice and notice.strip() in page.joinpath("twgl.js").read_text()
 """
 
 

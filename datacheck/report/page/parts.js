@@ -86,7 +86,7 @@ function findingsOf(run, show) {
   return section("findings", "Findings", "One card per cause, worst first. An error makes a sample unfit for training; a warning asks for a look.",
     el("div", {class: "controls"}, el("div", {class: "group", role: "group", "aria-label": "Severity"}, buttons),
       el("label", {}, "Search findings", search)),
-    cards, empty, left ? el("p", {class: "card"}, `${count(left, "more finding")} did not fit into this page.`) : null, knownOf(run, show));
+    run.previews ? undrawnOf(run) : null, cards, empty, left ? el("p", {class: "card"}, `${count(left, "more finding")} did not fit into this page.`) : null, knownOf(run, show));
 }
 
 // What a baseline knows: it counts for nothing but what is fit.
@@ -120,7 +120,7 @@ function card(finding, run, show) {
       el("h3", {}, badge(finding.severity), `${finding.rule} ${finding.name}`, where.length ? el("span", {class: "soft"}, ` · ${where.join(" · ")}`) : null),
       el("span", {class: "soft small"}, fresh ? badge("new since the baseline", "plain") : null, extent)),
     el("p", {class: "said"}, finding.message),
-    causeOf(finding), numberLine(finding),
+    causeOf(finding), numberLine(finding), run.previews ? picturesOf(finding, run) : null,
     facts([
       ["Examples", finding.examples.length ? el("div", {class: "keys"}, finding.examples.map(copyable),
         finding.failed ? el("button", {type: "button", class: "link", onclick: () => show(finding)},

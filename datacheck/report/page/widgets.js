@@ -1,0 +1,103 @@
+"use strict";
+// Pictures that lie in a plane: images, films, timelines, texts. Each has a small form and a large one.
+
+const SAFE_IMAGE = /^data:image\/(png|jpeg);base64,[A-Za-z0-9+/=]*$/;
+
+function imageOf(url, width, height, text, kind) {
+  if (!SAFE_IMAGE.test(url)) return el("span", {class: kind}, text);
+  return el("img", {src: url, width, height, alt: text, class: kind, draggable: "false"});
+}
+
+// How large an image is drawn: whole multiples of small ones, so that their pixels can be seen.
+function blown(width, height, most) {
+  const by = Math.max(width, height) * 2 <= most ? Math.floor(most / Math.max(width, height)) : most / Math.max(width, height);
+  return [Math.round(width * by), Math.round(height * by)];
+}
+
+function moment(at, fps) {
+  return `step ${at.toLocaleString("en")}` + (fps ? `, ${number(at / fps)} s` : "");
+}
+
+function filmOf(picture) {
+  const [width, height] = blown(picture.width, picture.height, 160);
+  return el("ul", {class: "strip"}, picture.frames.map(({at, url}) => el("li", {},
+    imageOf(url, width, height, `Frame at ${moment(at, picture.fps)}`, "frame"), el("span", {class: "small soft"}, moment(at, picture.fps)))));
+}
+
+// ------------------------------------------------------------------------------------------------ timelines
+
+function pathOf(dim, x, y) {
+  let path = "", pen = false;
+  dim.at.forEach((at, n) => {
+    const value = dim.values[n];
+    if (value === null) { pen = false; return; }
+    path += `${pen ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`;
+    pen = true;
+  });
+  return path;
+}
+
+function span(dim) {
+  return dim.low === null ? [0, 1] : dim.low === dim.high ? [dim.low - 1, dim.high + 1] : [dim.low, dim.high];
+}
+
+// Gaps: steps whose value is not finite.
+function gapsOf(dim, x, top, bottom) {
+  return dim.at.filter((_, n) => dim.values[n] === null).map((at) => svg("line", {class: "gap", x1: x(at), x2: x(at), y1: top, y2: bottom}));
+}
+
+function timelineOf(picture, marks) {
+  const ROW = 46, LEFT = 96, last = Math.max(1, picture.steps - 1);
+  const draw = (width) => {
+    const right = width - 84, x = scale(0, last, false, LEFT, right), bottom = picture.dims.length * ROW + 4;
+    const rows = picture.dims.map((dim, n) => {
+      const [low, high] = span(dim), top = n * ROW + 6, y = scale(low, high, false, top + ROW - 14, top);
+      return [svg("rect", {class: "track", x: LEFT, y: top - 2, width: Math.max(1, right - LEFT), height: ROW - 10}),
+        gapsOf(dim, x, top - 2, top + ROW - 12), svg("path", {class: "series", d: pathOf(dim, x, y)}),
+        svg("text", {x: 0, y: top + 18, class: "strong"}, shortened(dim.name, 14)),
+        svg("text", {x: right + 6, y: top + 8}, dim.low === null ? "not finite" : number(dim.high)),
+        svg("text", {x: right + 6, y: top + ROW - 14}, dim.low === null ? "" : number(dim.low))];
+    });
+    const lines = marks.map((at) => svg("line", {class: "mark", x1: x(at), x2: x(at), y1: 0, y2: bottom}));
+    const under = axis(0, picture.fps ? last / picture.fps : last, false, scale(0, picture.fps ? last / picture.fps : last, false, LEFT, right), bottom + 2, picture.fps ? "s" : "", width);
+    return svg("svg", {viewBox: `0 0 ${width} ${bottom + 26}`, width, height: bottom + 26, role: "img", "aria-label": told(picture)}, rows, lines, under);
+  };
+  return el("div", {}, drawing(draw),
+    picture.unit ? el("p", {class: "small soft"}, `Values in ${picture.unit}; steps ${picture.fps ? "in seconds" : "by number"}.`) : null,
+    marks.length ? el("p", {class: "small soft"}, "Dotted lines: the frames of the film above.") : null);
+}
+
+function told(picture) {
+  return `${picture.about} ${picture.dims.map((dim) => `${dim.name}: ${dim.low === null ? "nothing finite" : `${number(dim.low)} to ${number(dim.high)}`}`).join("; ")}`;
+}
+
+function shortened(text, most) {
+  return text.length > most ? `${text.slice(0, most - 1)}…` : text;
+}
+
+// The dimensions that a finding is about, where it names some: actions.gripper, of actions.
+function sparklines(picture, fields, width, height) {
+  const parts = fields.filter((name) => name.startsWith(`${picture.field}.`)).map((name) => name.slice(picture.field.length + 1));
+  const meant = picture.dims.filter((dim) => parts.some((part) => dim.name === part || dim.name.startsWith(`${part} `)));
+  const dims = (meant.length ? meant : picture.dims).slice(0, 6), row = height / dims.length;
+  return svg("svg", {viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true"}, dims.map((dim, n) => {
+    const [low, high] = span(dim), top = n * row + 2, x = scale(0, Math.max(1, picture.steps - 1), false, 3, width - 3);
+    return [gapsOf(dim, x, top, top + row - 4), svg("path", {class: "series", d: pathOf(dim, x, scale(low, high, false, top + row - 4, top))})];
+  }));
+}
+
+// ---------------------------------------------------------------------------------------------------- texts
+
+const SEGMENTS = {supervised: "trained on", masked: "masked: read, not trained on", template: "chat template", padding: "padding",
+  cut: "cut off: behind the model's length", plain: "not known what is trained on"};
+
+function textOfSegments(picture) {
+  const kinds = [...new Set(picture.segments.map((one) => one.is))].filter((kind) => SEGMENTS[kind]);
+  return el("div", {class: "text"},
+    el("ul", {class: "legend marks"}, kinds.map((kind) => el("li", {}, el("span", {class: `segment ${kind}`}, kind), ` ${SEGMENTS[kind]}`))),
+    el("div", {class: "segments", tabindex: "0", role: "region", "aria-label": picture.about}, picture.segments.map((one) => [
+      one.who ? el("b", {class: "who"}, one.who) : null,
+      el("span", {class: `segment ${SEGMENTS[one.is] ? one.is : "plain"}`}, el("span", {class: "hidden"}, `${one.is}: `), one.text,
+        one.left_out ? el("i", {class: "soft"}, ` … ${count(one.left_out, "more character")}`) : null), one.who ? el("br") : null])),
+    picture.more ? el("p", {class: "small soft"}, `${count(picture.more, "more segment")} not shown.`) : null);
+}

@@ -1,0 +1,46 @@
+"""A made run with one sample of every kind of picture."""
+
+import numpy as np
+import orjson
+
+from datacheck.preview.cloud import Colour, cloud
+from datacheck.preview.picture import film, image
+from datacheck.preview.skeleton import skeleton
+from datacheck.preview.text import chat, tokens
+from datacheck.preview.timeline import timeline
+from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
+from datacheck.schema.model import FieldSpec
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\u202e"
+
+
+def pictures():
+    rng = np.random.default_rng(0)
+    points, frames = rng.uniform(-1, 1, (500, 3)), rng.integers(0, 256, (20, 9, 9, 3), np.uint8)
+    talk = [{"role": "user", "content": HOSTILE}, {"role": "assistant", "content": "A hill."}]
+    ids = np.arange(9)
+    return {
+        "cloud": cloud(points, "m", None, Colour(HOSTILE, np.arange(500) % 3)),
+        "rgb": cloud(points, "m", "y", Colour("rgb", rng.integers(0, 256, (500, 3)))),
+        "one place": cloud(np.zeros((4, 3)), "m"),
+        "skeleton": skeleton(rng.normal(size=(21, 3)), "mano21", "m"),
+        "image": image(frames[0]), "film": film(frames, fps=20),
+        "timeline": timeline(np.where(rng.uniform(size=(300, 3)) < 0.01, np.nan, 1.0), [HOSTILE, "grip"], "rad", 20),
+        "text": chat(talk, FieldSpec(role="chat", train_on="assistant"), None, None),
+        "tokens": tokens(ids, np.where(ids > 4, ids, -100), pad=8),
+        "note": {"kind": "note", "about": f"float64 [7]: {HOSTILE}"},
+    }  # fmt: skip
+
+
+def put(folder, finding="DC201:xyz"):
+    """Write the previews of a run; a sample of each kind, and one with all of them."""
+    made = [{"field": name, **one} for name, one in pictures().items()]
+    samples = [
+        {"key": one["field"], "split": "", "fields": [one], "left_out": [], "why": ""} for one in made
+    ] + [
+        {"key": HOSTILE, "split": HOSTILE, "fields": made, "left_out": [HOSTILE], "why": ""},
+        {"key": "torn", "split": "", "fields": [], "left_out": [], "why": HOSTILE},
+    ]  # fmt: skip
+    said = {"format": PREVIEWS_FORMAT, "samples": samples, "left_out": ["2 samples not drawn: no time"]}
+    (folder / PREVIEWS).write_bytes(orjson.dumps(said | {"findings": {finding: list(range(len(samples)))}}))
+    return folder

@@ -1,0 +1,207 @@
+"""Pictures of samples in headless Chromium: every widget is drawn, keys work, nothing is logged, nothing is markup."""
+
+import pytest
+
+from tests.report.conftest import finding
+from tests.report.pictured import HOSTILE, pictures, put
+from tests.report.test_browser import browser, opened, pytestmark, texts
+
+__all__ = ["browser", "pytestmark"]
+SPELLED = HOSTILE.replace("\u202e", "\\u202e")
+WITH_WEBGL = (  # software WebGL is refused by the page and good enough for a test
+    "const own = HTMLCanvasElement.prototype.getContext; HTMLCanvasElement.prototype.getContext = function (kind, "
+    "how) { return own.call(this, kind, kind === 'webgl' ? {...how, failIfMajorPerformanceCaveat: false} : how); };"
+)
+WITHOUT_WEBGL = WITH_WEBGL.replace("own.call(this, kind,", "kind === 'webgl' ? null : own.call(this, kind,")
+
+
+@pytest.fixture
+def page(browser, made_run):
+    """Open a page with pictures; returns (browser, what was logged)."""
+    return browser, opened(browser, put(made_run()))
+
+
+def settle(browser):
+    browser.execute_async_script(
+        "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50)))"
+    )
+
+
+def show(browser, name):
+    """Open the dialog of a sample by its key."""
+    browser.execute_script(
+        "[...document.querySelectorAll('.thumb')].find((b) => b.title === arguments[0]).click()", name
+    )
+    settle(browser)
+
+
+def press(browser, *keys):
+    browser.switch_to.active_element.send_keys(*keys)
+    settle(browser)
+
+
+PAINTED = """
+const [selector, done] = arguments, canvas = document.querySelector(selector), stage = canvas.closest('.stage');
+if (stage) stage.drawn();
+requestAnimationFrame(() => {  // in the frame in which it was drawn: WebGL keeps nothing after that
+  const copy = document.createElement('canvas');
+  [copy.width, copy.height] = [canvas.width, canvas.height];
+  const pen = copy.getContext('2d');
+  pen.drawImage(canvas, 0, 0);
+  done(new Set(new Uint32Array(pen.getImageData(0, 0, copy.width, copy.height).data.buffer)).size);
+});
+"""
+
+
+def painted(browser, selector):
+    """How many different colours a canvas has."""
+    return browser.execute_async_script(PAINTED, selector)
+
+
+def logged_by_us(browser):
+    """What was logged, but for what Chromium says of its own software WebGL."""
+    return [line for line in browser.get_log("browser") if line["source"] != "rendering"]
+
+
+def test_a_finding_has_a_row_of_pictures_without_an_error_or_a_request(page):
+    browser, (logged, asked) = page
+    assert logged == []
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert len(texts(browser, "#findings .thumb")) == len(pictures()) + 1
+    assert texts(browser, "#findings .undrawn .shot") == [f"Not drawn: {SPELLED}"]
+    assert texts(browser, "#findings > .small") == ["Pictures: 2 samples not drawn: no time."]
+    browser.execute_script("document.querySelector('.thumbs').scrollIntoView()")
+    settle(browser)
+    assert painted(browser, ".thumb canvas") > 10
+    labels = browser.execute_script("return [...document.querySelectorAll('.thumb')].map((b) => b.ariaLabel)")
+    assert any(label.startswith("cloud, cloud. Point cloud: 500 points") for label in labels)
+
+
+def test_a_finding_about_a_part_shows_the_dimensions_of_that_part(browser, made_run):
+    said = finding(fields=["timeline.grip"], id="DC201:xyz")
+    opened(browser, put(made_run(findings=[said])))
+    browser.execute_script("document.querySelector('.thumbs').scrollIntoView()")
+    settle(browser)
+    lines = "return document.querySelectorAll('.thumb[title=timeline] path.series').length"
+    assert browser.execute_script(lines) == 1
+
+
+def test_nothing_of_the_users_is_markup_and_no_image_is_anything_but_data(page):
+    browser, _ = page
+    show(browser, HOSTILE)
+    assert browser.execute_script("return [...document.images].every((i) => i.src.startsWith('data:image/'))")
+    assert browser.execute_script("return document.querySelectorAll('img[onerror], dialog script').length") == 0
+    assert SPELLED in texts(browser, "dialog h2")[0]
+    assert f"Not drawn, for want of room: {SPELLED}" in texts(browser, "dialog .inside > .small")[0]
+
+
+@pytest.mark.parametrize("name", list(pictures()))
+def test_every_widget_is_drawn_and_has_words(page, name):
+    browser, _ = page
+    show(browser, name)
+    wanted = {
+        "cloud": ".stage canvas", "rgb": ".stage canvas", "one place": ".stage canvas", "skeleton": ".stage canvas",
+        "image": "img.picture", "film": ".strip img", "timeline": "svg path.series", "text": ".segment.supervised",
+        "tokens": ".segment.padding", "note": ".notes dd",
+    }[name]  # fmt: skip
+    if name != "note":
+        assert texts(browser, "dialog .shown h4") == [name]
+        about = pictures()[name]["about"].replace(HOSTILE, SPELLED)
+        assert texts(browser, "dialog .shown > .small")[0] == about
+    assert browser.execute_script("return document.querySelectorAll('dialog ' + arguments[0]).length", wanted) > 0
+    if wanted == ".stage canvas":
+        assert painted(browser, "dialog .stage canvas:last-child") > 5
+    if wanted.endswith(("img", "img.picture")):
+        assert browser.execute_script(
+            "return [...document.querySelectorAll('dialog img')].every((i) => i.complete && i.naturalWidth && i.alt)"
+        )
+    assert logged_by_us(browser) == []
+
+
+@pytest.mark.parametrize(("script", "drawn"), [(WITH_WEBGL, "webgl"), (WITHOUT_WEBGL, "canvas")])
+def test_a_cloud_is_turned_by_keys_whether_there_is_webgl_or_not(page, script, drawn):
+    from selenium.webdriver.common.keys import Keys
+
+    browser, _ = page
+    browser.execute_script(script)
+    show(browser, "cloud")
+    state = "return [document.querySelector('.stage').dataset.drawn, document.querySelector('.stage').dataset.view]"
+    how, first = browser.execute_script(state)
+    if how != drawn:
+        pytest.skip("this Chromium has no WebGL at all")
+    browser.execute_script("document.querySelector('.stage').focus()")
+    seen = {first}
+    for key in (Keys.ARROW_LEFT, Keys.ARROW_UP, "+", Keys.ARROW_RIGHT, "-"):
+        press(browser, key)
+        seen.add(browser.execute_script(state)[1])
+    assert len(seen) == 6
+    press(browser, Keys.HOME)
+    assert browser.execute_script(state)[1] == first
+    if drawn == "webgl":
+        assert painted(browser, ".stage canvas:first-child") > 5
+    elif drawn == "canvas":
+        assert browser.execute_script("return document.querySelectorAll('.stage canvas').length") == 1
+
+
+def test_a_cloud_is_turned_by_pointer_and_wheel(page):
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
+
+    browser, _ = page
+    show(browser, "skeleton")
+    stage = browser.find_element("css selector", ".stage")
+    first = stage.get_attribute("data-view")
+    ActionChains(browser).click_and_hold(stage).move_by_offset(40, 10).release().perform()
+    settle(browser)
+    turned = stage.get_attribute("data-view")
+    ActionChains(browser).scroll_from_origin(ScrollOrigin.from_element(stage), 0, -200).perform()
+    settle(browser)
+    assert first.split()[2] == turned.split()[2] == "1.000"
+    assert first.split()[:2] != turned.split()[:2]
+    assert float(stage.get_attribute("data-view").split()[2]) > 1
+
+
+def test_enter_opens_the_dialog_escape_closes_it_and_the_focus_comes_back(page):
+    from selenium.webdriver.common.keys import Keys
+
+    browser, _ = page
+    browser.execute_script("document.querySelectorAll('.thumb')[1].focus()")
+    press(browser, Keys.ENTER)
+    assert browser.switch_to.active_element.text == "Close"
+    assert texts(browser, "dialog h2")[0] == "rgb"
+    browser.execute_script(
+        "[...document.querySelectorAll('dialog button')].find((b) => b.textContent === 'Next').click()"
+    )
+    assert texts(browser, "dialog h2")[0] == "one place"
+    assert texts(browser, "dialog [role=status]") == ["3 of 11"]
+    press(browser, Keys.ESCAPE)
+    assert texts(browser, "dialog") == []
+    assert browser.switch_to.active_element.get_attribute("title") == "rgb"
+
+
+def test_what_is_trained_on_is_marked_by_more_than_colour_and_has_a_legend(page):
+    browser, _ = page
+    show(browser, "tokens")
+    style = "return getComputedStyle(document.querySelector('.segments .segment.' + arguments[0]))[arguments[1]]"
+    assert browser.execute_script(style, "supervised", "textDecorationLine") == "underline"
+    assert browser.execute_script(style, "masked", "textDecorationLine") == "none"
+    assert "gradient" in browser.execute_script(style, "padding", "backgroundImage")
+    assert [text.split(" ")[0] for text in texts(browser, "dialog .marks li")] == ["masked", "supervised", "padding"]
+    assert texts(browser, ".segments .hidden") == ["masked: ", "supervised: ", "padding: "]
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_the_dialog_is_no_wider_than_its_window(page, width):
+    browser, _ = page
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    show(browser, HOSTILE)
+    inner = "return ['dialog', '.inside', 'html'].map((s) => document.querySelector(s)).every((e) => e.scrollWidth <= "
+    assert browser.execute_script(inner + "Math.max(e.clientWidth, 1) + 1)")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_page_without_pictures_has_no_trace_of_them(browser, made_run):
+    opened(browser, made_run())
+    assert browser.execute_script("return typeof twgl") == "undefined"
+    assert texts(browser, ".thumbs") == []
