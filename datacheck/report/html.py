@@ -191,19 +191,25 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 def page(run: Mapping[str, Any]) -> bytes:
     """Return the bytes of the page of a run."""
     drawn = run.get("previews") is not None
-    return _joined(run, _WITH_PICTURES if drawn else _SCRIPTS, ("page.css", "pictures.css") if drawn else ("page.css",))
+    styles = ("page.css", "pictures.css") if drawn else ("page.css",)
+    return joined(run, "page.html", _WITH_PICTURES if drawn else _SCRIPTS, styles)
 
 
-def _joined(run: Mapping[str, Any], scripts: Sequence[str], styles: Sequence[str]) -> bytes:
+def joined(said: Mapping[str, Any], template: str, scripts: Sequence[str], styles: Sequence[str]) -> bytes:
+    """Return a page: a template with its data, its scripts and styles, and a policy that lets nothing else run.
+
+    Args:
+        said: JSON values; strings of anybody's.
+        template, scripts, styles: files of ours beside this module, in the folder ``page``.
+    """
     own = Path(__file__).with_name("page")
     style, script = (b"\n".join((own / name).read_bytes() for name in names) for names in (styles, scripts))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    parts = {b"policy": policy.encode(), b"style": style, b"script": script, b"run": _json(run)}
-    template = (own / "page.html").read_bytes()
-    return re.sub(rb"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+    parts = {b"policy": policy.encode(), b"style": style, b"script": script, b"run": _json(said)}
+    return re.sub(rb"\{\{(\w+)\}\}", lambda found: parts[found[1]], (own / template).read_bytes())
 
 
 def _hash(text: bytes) -> str:

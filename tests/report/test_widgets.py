@@ -205,3 +205,22 @@ def test_a_page_without_pictures_has_no_trace_of_them(browser, made_run):
     opened(browser, made_run())
     assert browser.execute_script("return typeof twgl") == "undefined"
     assert texts(browser, ".thumbs") == []
+
+
+def test_the_page_of_one_sample_has_the_same_widgets(browser, tmp_path):
+    from datacheck.report.view import write_view
+
+    fields = [{"field": name, **one} for name, one in pictures().items()]
+    found = {"rule": "DC201", "name": HOSTILE, "severity": "error", "fields": ["film"], "message": HOSTILE, "fix": "x"}
+    sample = {"key": HOSTILE, "split": "", "fields": fields, "left_out": [], "why": ""}
+    said = {"key": HOSTILE, "split": "", "file": "f", "root": "r", "schema": "s", "run": "R", "codes": ["DC201"]}
+    write_view(tmp_path / "view.html", said | {"findings": [found], "sample": sample})
+    browser.get_log("browser")
+    browser.get((tmp_path / "view.html").as_uri())
+    settle(browser)
+    assert logged_by_us(browser) == []
+    assert texts(browser, "h1") == [SPELLED]
+    assert texts(browser, "h4")[0] == "film"
+    assert len(texts(browser, "section.shown")) == len(fields)
+    assert browser.execute_script("return [...document.images].every((i) => i.src.startsWith('data:image/'))")
+    assert painted(browser, ".stage canvas:last-child") > 5

@@ -2,6 +2,7 @@
 // Points and bones in space: how a picture's numbers become a scene, and how a scene is drawn on a plain canvas.
 
 const FULL = 65535;
+const FIT = 0.52;  // of the shorter side: what a ball around all points has for a radius
 const PALETTE = [[59, 130, 246], [234, 138, 24], [22, 163, 98], [219, 60, 70], [139, 92, 246], [14, 165, 190],
   [214, 90, 180], [132, 120, 20], [100, 180, 60], [170, 100, 60], [90, 110, 210], [138, 145, 158]];
 const HEIGHTS = [[68, 60, 160], [44, 118, 168], [31, 158, 137], [122, 196, 80], [238, 214, 60]];
@@ -89,7 +90,7 @@ function css(name) {
 function drawScene(canvas, scene, view, size, {points = true, axes = true, dot = 2.2} = {}) {
   canvas.width = Math.round(size.width * size.ratio);
   canvas.height = Math.round(size.height * size.ratio);
-  const pen = canvas.getContext("2d"), rows = turned(view), k = Math.min(size.width, size.height) * 0.44 * view.zoom;
+  const pen = canvas.getContext("2d"), rows = turned(view), k = Math.min(size.width, size.height) * FIT * view.zoom;
   pen.setTransform(size.ratio, 0, 0, size.ratio, (size.width / 2) * size.ratio, (size.height / 2) * size.ratio);
   const seenAt = (x, y, z) => rows.map(([a, b, c], n) => (a * x + b * y + c * z) * (n === 1 ? -k : n === 0 ? k : 1));
   if (axes && scene.wide) drawBox(pen, scene, seenAt);

@@ -19,7 +19,7 @@ function pointsOn(canvas, scene) {
     const draw = (view, size) => {
       canvas.width = Math.round(size.width * size.ratio);
       canvas.height = Math.round(size.height * size.ratio);
-      const [a, b, c] = turned(view), least = Math.min(size.width, size.height), k = 0.88 * view.zoom * least;
+      const [a, b, c] = turned(view), least = Math.min(size.width, size.height), k = 2 * FIT * view.zoom * least;
       gl.viewport(0, 0, canvas.width, canvas.height);
       gl.clearColor(0, 0, 0, 0);
       gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);

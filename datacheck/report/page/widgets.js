@@ -52,7 +52,7 @@ function timelineOf(picture, marks) {
     const right = width - 84, x = scale(0, last, false, LEFT, right), bottom = picture.dims.length * ROW + 4;
     const rows = picture.dims.map((dim, n) => {
       const [low, high] = span(dim), top = n * ROW + 6, y = scale(low, high, false, top + ROW - 14, top);
-      return [svg("rect", {class: "track", x: LEFT, y: top - 2, width: Math.max(1, right - LEFT), height: ROW - 10}),
+      return [svg("rect", {class: "lane", x: LEFT, y: top - 2, width: Math.max(1, right - LEFT), height: ROW - 10}),
         gapsOf(dim, x, top - 2, top + ROW - 12), svg("path", {class: "series", d: pathOf(dim, x, y)}),
         svg("text", {x: 0, y: top + 18, class: "strong"}, shortened(dim.name, 14)),
         svg("text", {x: right + 6, y: top + 8}, dim.low === null ? "not finite" : number(dim.high)),

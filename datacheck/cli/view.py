@@ -1,0 +1,84 @@
+"""``datacheck view``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from datacheck.cli.scan import root_option
+from datacheck.errors import UsageError
+
+_HELP = """Show one sample: all of its fields as pictures, and what was found.
+
+KEY is the sample's name as a scan prints it, or the end of it where no other one ends so. The page holds all that it
+shows and loads nothing.
+
+\b
+  datacheck view train/0007.npy                       of the newest scan
+  datacheck view train/0007.npy --run .datacheck/RUN  of another one
+  datacheck view train/0007.npy --data DATA           of data that were not scanned
+"""
+_PAGE = Path(".datacheck") / "view.html"
+
+
+@click.command("view", help=_HELP)
+@click.argument("key")
+@click.option(
+    "--run",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="A finished scan. Default: .datacheck/latest.",
+)
+@click.option("--data", type=click.Path(path_type=Path), metavar="DATA", help="Data, in the place of a scan.")
+@click.option("--schema", metavar="NAME|FILE", help="With --data: the schema. Default: the built-in one that fits.")
+@root_option
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"Where the page goes. Default: {_PAGE}. With --rerun: a recording, in the place of the viewer.",
+)
+@click.option("--open/--no-open", "show", default=True, show_default=True, help="Open the page in a browser.")
+@click.option("--rerun", is_flag=True, default=False, help="Log to the Rerun viewer instead (pip install rerun-sdk).")
+def view(
+    key: str, run: Path | None, data: Path | None, schema: str | None, roots: dict[str, Path], out: Path | None,
+    show: bool, rerun: bool,  # noqa: FBT001
+) -> None:  # fmt: skip
+    """Read the sample, write its page, open it."""
+    from datacheck.report.view import record, write_view
+
+    said = _said(key, run, data, schema, roots)
+    if rerun:
+        record(said, out)
+        click.echo(str(out) if out else "shown in Rerun")
+        return
+    path = out or _PAGE
+    write_view(path, said)
+    click.echo(str(path))
+    if show:
+        _open(path)
+
+
+def _said(
+    key: str, run: Path | None, data: Path | None, schema: str | None, roots: dict[str, Path]
+) -> dict[str, object]:
+    from datacheck.preview.one import of_data, of_run
+    from datacheck.scan import schema_for
+
+    if data is None and (schema is not None or roots):
+        msg = "--schema and --root go with --data; a scan knows its own"
+        raise UsageError(msg)
+    if data is not None and run is not None:
+        msg = "name a scan (--run) or data (--data), not both"
+        raise UsageError(msg)
+    if data is None:
+        return of_run(run or Path(".datacheck"), key)
+    return of_data(data, key, schema_for(data, schema), roots)
+
+
+def _open(path: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(path.resolve().as_uri()):
+        click.echo("no browser could be opened: open the file yourself", err=True)

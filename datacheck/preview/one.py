@@ -1,0 +1,150 @@
+"""One sample, found by its key in a finished run or in data that nobody has scanned, and drawn whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from datacheck.child import PARSER, Child, Limits
+from datacheck.errors import UsageError
+from datacheck.preview.cloud import MOST
+from datacheck.preview.run import Chosen, Reader, read_samples
+from datacheck.scan.runner import listed
+from datacheck.scan.samples import read_failing
+from datacheck.scan.state import read_state
+from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, run_in
+from datacheck.schema.model import Schema
+from datacheck.sources import plan_work, with_rate
+from datacheck.sources.listing import target
+from datacheck.table import CHECKED, Table
+
+_BYTES = 20_000_000  # of all pictures of the sample
+_SECONDS = 120.0
+_CANDIDATES = 8  # files that a key may lie in
+_NEAR = 2000  # keys among which one is looked for that was meant
+
+
+def of_run(run: Path, key: str) -> dict[str, Any]:
+    """Return what a page shows of a sample of a finished run: its pictures, and what was found.
+
+    Args:
+        run: its folder, or the folder of all runs for the newest.
+        key: the sample's, or the end of it where no other one ends so.
+
+    Raises:
+        UsageError: there is no such run or sample, or the run is of a loader.
+    """
+    from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
+
+    place = run_in(run)
+    if place is None:
+        msg = f"{run}: is no finished run. Scan the data first, or name them: datacheck view KEY --data DATA"
+        raise UsageError(msg)
+    try:
+        said, past, schema = orjson.loads((place / RESULT).read_bytes()), read_state(place), load_schema(place / SCHEMA)
+        failing = read_failing(place / SAMPLES)
+    except Exception as error:
+        msg = f"{run}: this run cannot be read ({str(error)[:200]}). Scan the data again."
+        raise UsageError(msg) from error
+    if not past.measured:
+        msg = f"{run}: is of a loader, whose samples are in no file. Name the data: datacheck view KEY --data DATA"
+        raise UsageError(msg)
+    row = row_of(past.table, key, run)
+    listing, table = past.listing, past.table
+    codes = failing[row].split()
+    findings = list(_about(said["findings"], codes, table.splits[row]))
+    first = list(dict.fromkeys(name for finding in findings for name in finding["fields"]))
+    why = "" if table.status[row] == CHECKED else table.reasons[row]
+    chosen = Chosen(table.keys[row], table.splits[row], table.files[row], why, first)
+    placed = with_rate(schema.placed(listing.roots, listing.root), listing)
+    # without the listing: the file may have changed since, and who looks wants to see it as it is
+    sample = (
+        {"fields": [], "why": why, "left_out": []}
+        if why
+        else _read(Reader(placed, listing.root, listing.roots), [chosen])
+    )
+    return _said(chosen, sample, schema, listing.root) | {
+        "run": said["run"]["id"],
+        "codes": codes,
+        "findings": findings,
+    }
+
+
+def _about(findings: Sequence[Mapping[str, Any]], codes: Sequence[str], split: str) -> Iterator[dict[str, Any]]:
+    """Yield the findings of the rules that a sample fails, of its split or of all."""
+    for finding in findings:
+        if finding["rule"] in codes and finding["split"] in {"", split}:
+            yield {name: finding[name] for name in ("rule", "name", "severity", "fields", "message", "fix")}
+
+
+def of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> dict[str, Any]:
+    """Return what a page shows of a sample of data that nobody has scanned: its pictures.
+
+    Args:
+        data: folder or file.
+        key: the sample's, as a scan names it: the file relative to `data`, and behind ":" the place in it.
+        schema: of the data.
+        roots: extra folders by name.
+
+    Raises:
+        UsageError: the data are missing, or hold no such sample.
+    """
+    root, _ = target(data)
+    listing = listed(data, roots)
+    placed = with_rate(schema.placed(roots, root), listing)
+    items = plan_work(placed, listing).items
+    within = sorted((item for item in items if key.startswith(item.path)), key=lambda item: -len(item.path))
+    why = ""
+    for item in within[:_CANDIDATES]:
+        chosen = Chosen(key, item.split, item.path)
+        sample = _read(Reader(placed, root, listing.roots, listing), [chosen])
+        if sample["fields"]:
+            return _said(chosen, sample, schema, root) | {"run": "", "codes": [], "findings": []}
+        why = sample["why"]
+    hint = _meant(key, [item.path for item in items[:_NEAR]])
+    msg = f"{data}: no sample {key!r}{f' ({why})' if why else ''}. {hint}"
+    raise UsageError(msg)
+
+
+def row_of(table: Table, key: str, run: Path) -> int:
+    """Return the row of a key, or of the only one that ends so.
+
+    Raises:
+        UsageError: there is none, or several end so.
+    """
+    found = [row for row, known in enumerate(table.keys) if known.endswith(key)] if key else []
+    exact = [row for row in found if table.keys[row] == key]
+    if exact or len(found) == 1:
+        return (exact or found)[0]
+    if found:
+        some = ", ".join(table.keys[row] for row in found[:3])
+        msg = f"{run}: {len(found):,} samples end with {key!r}: {some} ... Write more of the key."
+        raise UsageError(msg)
+    hint = _meant(key, [table.keys[row] for row in range(min(len(table), _NEAR))])
+    msg = f"{run}: no sample {key!r}. {hint}"
+    raise UsageError(msg)
+
+
+def _meant(key: str, known: Sequence[str]) -> str:
+    near = get_close_matches(key, known, n=1)
+    return f"Did you mean {near[0]}?" if near else f"Keys look like {known[0]}" if known else "The data hold no sample."
+
+
+def _read(reader: Reader, asked: Sequence[Chosen]) -> dict[str, Any]:
+    """Return the pictures of one sample, or why there are none."""
+    limits = Limits(item_s=_SECONDS)
+    with closing(Child(limits, replace(PARSER))) as child:
+        task = reader.task(asked[0].file, asked, MOST, _BYTES)
+        (sample,) = list(read_samples(child, task, asked, _SECONDS))[:1]
+    return sample
+
+
+def _said(chosen: Chosen, sample: Mapping[str, Any], schema: Schema, root: Path) -> dict[str, Any]:
+    place = {"key": chosen.key, "split": chosen.split, "file": chosen.file, "root": str(root), "schema": schema.name}
+    return place | {"sample": {"key": chosen.key, "split": chosen.split, **sample}}

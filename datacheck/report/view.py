@@ -1,0 +1,135 @@
+"""The page of one sample, and its recording for Rerun."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datacheck import fsops
+from datacheck.errors import MissingDependencyError, UsageError
+from datacheck.registry import require
+from datacheck.report.html import joined
+
+Array = np.ndarray[Any, Any]
+
+_MARK = b'<meta name="generator" content="datacheck view">'
+_HEAD = 4096
+_SCRIPTS = ("dom.js", "charts.js", "twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js", "view.js")
+
+
+def write_view(path: Path, said: Mapping[str, Any]) -> None:
+    """Write the page of one sample.
+
+    Args:
+        path: of the page; an older page of a sample is replaced.
+        said: of `preview.one`.
+
+    Raises:
+        UsageError: there is something else already.
+        StorageError: it cannot be written.
+    """
+    if path.exists() and not _is_view(path):
+        msg = f"{path}: exists and is no page of a sample, and is not overwritten. Name another file: --out FILE"
+        raise UsageError(msg)
+    fsops.make_directory(path.parent)
+    fsops.write_file(path, joined(said, "view.html", _SCRIPTS, ("page.css", "pictures.css")), mode=0o666)
+
+
+def _is_view(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return _MARK in file.read(_HEAD)
+
+
+# ------------------------------------------------------------------------------------------------- Rerun
+
+
+def record(said: Mapping[str, Any], out: Path | None) -> None:
+    """Log the pictures of one sample to Rerun: to its viewer, or into a file.
+
+    Args:
+        said: of `preview.one`.
+        out: an .rrd file; None starts the viewer.
+
+    Raises:
+        MissingDependencyError: rerun-sdk is not installed.
+        UsageError: the file exists.
+    """
+    try:
+        rr = require("rerun", "rerun")
+    except MissingDependencyError:
+        msg = "--rerun needs the Rerun viewer: pip install 'rerun-sdk>=0.23'. Without --rerun a page is written."
+        raise MissingDependencyError(msg) from None
+    if out is not None and out.exists():
+        msg = f"{out}: exists, and is not overwritten. Name another file: --out FILE.rrd"
+        raise UsageError(msg)
+    stream = rr.RecordingStream("datacheck")
+    stream.save(str(out)) if out is not None else stream.spawn()
+    for picture in said["sample"]["fields"]:
+        _log(rr, stream, picture)
+    stream.flush()
+
+
+def _log(rr: Any, stream: Any, picture: Mapping[str, Any]) -> None:
+    logs = {"cloud": _log_cloud, "skeleton": _log_skeleton, "film": _log_film, "timeline": _log_timeline}
+    name, kind = picture["field"].split("/"), picture["kind"]  # parts of a path: Rerun escapes what is in them
+    if kind in logs:
+        logs[kind](rr, stream, name, picture)
+    elif kind == "image":
+        stream.log(name, _image(rr, picture["url"]))
+    else:
+        text = "\n".join(f"[{s['is']}] {s['text']}" for s in picture.get("segments", [])) or picture["about"]
+        stream.log(name, rr.TextDocument(text))
+
+
+def _log_cloud(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
+    stream.log(name, rr.Points3D(points_of(picture), colors=_colours(picture)))
+
+
+def _log_skeleton(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
+    joints = picture["joints"]
+    stream.log(name, rr.Points3D([joint for joint in joints if joint is not None]))
+    bones = [[joints[j] for j in chain if joints[j] is not None] for _, chain in picture["chains"]]
+    stream.log([*name, "bones"], rr.LineStrips3D([bone for bone in bones if len(bone) > 1]))
+
+
+def _log_film(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
+    for frame in picture["frames"]:
+        stream.set_time("step", sequence=frame["at"])
+        stream.log(name, _image(rr, frame["url"]))
+
+
+def _log_timeline(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
+    for dim in picture["dims"]:
+        for at, value in zip(dim["at"], dim["values"], strict=True):
+            if value is not None:
+                stream.set_time("step", sequence=at)
+                stream.log([*name, dim["name"]], rr.Scalars(value))
+
+
+def points_of(picture: Mapping[str, Any]) -> Array:
+    """Return the drawn points of a cloud: float64 (points, 3)."""
+    low, high = (np.array(corner, np.float64) for corner in picture["box"])
+    shares = np.frombuffer(base64.b64decode(picture["xyz"]), "<u2").reshape(-1, 3) / 65535
+    points: Array = low * (1 - shares) + high * shares
+    return points
+
+
+def _colours(picture: Mapping[str, Any]) -> Array | None:
+    colour = picture["colour"]
+    if colour["by"] == "rgb":
+        return np.frombuffer(base64.b64decode(colour["rgb"]), np.uint8).reshape(-1, 3)
+    if colour["by"] == "label":
+        labels = np.frombuffer(base64.b64decode(colour["label"]), np.uint8).astype(np.int64)
+        return np.stack([labels * 67 % 200 + 40, labels * 101 % 200 + 40, labels * 151 % 200 + 40], axis=1)
+    return None
+
+
+def _image(rr: Any, url: str) -> Any:
+    head, _, data = url.partition(",")
+    return rr.EncodedImage(contents=base64.b64decode(data), media_type=head.removeprefix("data:").partition(";")[0])

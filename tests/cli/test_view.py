@@ -1,0 +1,156 @@
+"""``datacheck view``: one sample of a scan or of data, as a page or for Rerun."""
+
+import json
+import re
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from datacheck.preview.one import row_of
+from datacheck.report.view import points_of, record
+from tests.report.pictured import pictures
+
+CLOUDS = """
+datacheck: 1
+name: clouds
+samples: {files: "{split}/{name}.npy"}
+fields: {xyz: {role: points, shape: [P, 3], unit: m, size: 0.1..10}}
+"""
+
+
+@pytest.fixture
+def clouds(place):
+    """Three clouds of which one is a thousand times too large, and their schema."""
+    (place / "clouds/train").mkdir(parents=True)
+    for number, name in enumerate(["a", "b", "large"]):
+        points = np.random.default_rng(number).uniform(0, 1, (50, 3))
+        np.save(place / f"clouds/train/{name}.npy", points * (1000 if name == "large" else 1))
+    (place / "clouds.yaml").write_text(CLOUDS)
+    return place
+
+
+def said(path):
+    """What a page holds."""
+    return json.loads(re.search(r'id="run">(.*?)</script>', path.read_text(), re.DOTALL)[1])
+
+
+def test_a_sample_of_the_newest_scan_is_shown_with_its_findings(clouds, here):
+    here("scan", "clouds", "--schema", "clouds.yaml", "--no-previews")
+    code, out, err = here("view", "train/large.npy", "--no-open")
+    assert (code, out, err) == (0, ".datacheck/view.html\n", "")
+    found = said(clouds / ".datacheck/view.html")
+    assert (found["key"], found["split"], found["schema"]) == ("train/large.npy", "train", "clouds")
+    assert "DC201" in found["codes"]
+    assert "DC201" in [finding["rule"] for finding in found["findings"]]
+    assert [(one["field"], one["kind"]) for one in found["sample"]["fields"]] == [("xyz", "cloud")]
+    here("view", "b.npy", "--no-open", "--out", "b.html")
+    assert (said(clouds / "b.html")["key"], said(clouds / "b.html")["findings"]) == ("train/b.npy", [])
+
+
+def test_a_sample_of_data_that_nobody_scanned_is_shown(clouds, here):
+    data = ("--data", "clouds", "--schema", "clouds.yaml", "--no-open", "--out", "page.html")
+    assert here("view", "train/a.npy", *data)[0] == 0
+    assert said(clouds / "page.html")["sample"]["fields"][0]["points"] == 50
+    code, _, err = here("view", "train/c.npy", *data)
+    assert (code, "Did you mean train/a.npy?" in err or "Did you mean train/b.npy?" in err) == (2, True)
+
+
+def test_a_file_that_changed_since_is_shown_as_it_is_and_a_damaged_one_says_why(clouds, here):
+    np.save(clouds / "clouds/train/b.npy", b := np.ones((7, 3)))
+    here("scan", "clouds", "--schema", "clouds.yaml", "--no-previews")
+    np.save(clouds / "clouds/train/b.npy", b[:5])
+    here("view", "train/b.npy", "--no-open")
+    assert said(clouds / ".datacheck/view.html")["sample"]["fields"][0]["points"] == 5
+    (clouds / "clouds/train/b.npy").write_bytes(b"no array")
+    assert here("view", "train/b.npy", "--no-open")[0] == 0
+    assert "not an .npy file" in said(clouds / ".datacheck/view.html")["sample"]["why"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["train/a.npy"], "is no finished run. Scan the data first, or name them"),
+        (["train/a.npy", "--schema", "clouds.yaml"], "--schema and --root go with --data"),
+        (["train/a.npy", "--data", "clouds", "--run", "x"], "not both"),
+        (["train/a.npy", "--data", "nowhere", "--schema", "clouds.yaml"], "nowhere"),
+    ],
+)
+def test_a_request_that_cannot_be_met_says_what_to_do(clouds, here, args, words):
+    code, _, err = here("view", *args, "--no-open")
+    assert (code, words in err, "Traceback" in err) == (2, True, False), err
+
+
+def test_a_file_that_is_no_page_of_ours_is_not_overwritten(clouds, here):
+    data = ("--data", "clouds", "--schema", "clouds.yaml", "--no-open")
+    code, _, err = here("view", "train/a.npy", *data, "--out", "clouds.yaml")
+    assert (code, "is not overwritten" in err, (clouds / "clouds.yaml").read_text()) == (2, True, CLOUDS)
+
+
+def test_the_page_is_opened_unless_it_is_not_wanted(clouds, here, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or len(opened) > 1)
+    data = ("--data", "clouds", "--schema", "clouds.yaml", "--out", "page.html")
+    assert "no browser could be opened" in here("view", "train/a.npy", *data)[2]
+    assert here("view", "train/a.npy", *data)[2] == ""
+    assert opened == [(clouds / "page.html").as_uri()] * 2
+
+
+def test_the_end_of_a_key_is_enough_where_only_one_ends_so(tmp_path):
+    table = SimpleNamespace(keys=["a/1", "b/1", "b/2", "1"])
+    table_of = SimpleNamespace(keys=["a/1", "b/1", "b/2"])
+    assert (row_of(table, "2", tmp_path), row_of(table, "1", tmp_path)) == (2, 3)
+    with pytest.raises(Exception, match="2 samples end with '1'"):
+        row_of(table_of, "1", tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------- Rerun
+
+
+def test_without_rerun_it_is_said_how_to_get_it(clouds, here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rerun", None)
+    data = ("--data", "clouds", "--schema", "clouds.yaml")
+    code, _, err = here("view", "train/a.npy", *data, "--rerun")
+    assert (code, "pip install 'rerun-sdk" in err) == (3, True)
+
+
+def test_every_picture_is_logged_to_rerun(monkeypatch, tmp_path):
+    logged = []
+
+    class Stream:
+        def __init__(self, name):
+            assert name == "datacheck"
+
+        def log(self, path, value):
+            logged.append(("/".join(path), value[0]))
+
+        def save(self, path):
+            logged.append(("saved", path))
+
+        def set_time(self, name, sequence):
+            assert (name, type(sequence)) == ("step", int)
+
+        def flush(self):
+            logged.append(("flushed", ""))
+
+    kinds = ("Points3D", "LineStrips3D", "EncodedImage", "Scalars", "TextDocument")
+    fake = SimpleNamespace(RecordingStream=Stream, **{k: lambda *a, _k=k, **b: (_k, a, b) for k in kinds})
+    monkeypatch.setitem(sys.modules, "rerun", fake)
+    fields = [{"field": f"a/{name}", **one} for name, one in pictures().items()]
+    record({"sample": {"fields": fields}}, tmp_path / "x.rrd")
+    kinds_of = dict(logged)
+    assert logged[0] == ("saved", str(tmp_path / "x.rrd"))
+    assert logged[-1] == ("flushed", "")
+    assert kinds_of["a/cloud"] == kinds_of["a/skeleton"] == "Points3D"
+    assert (kinds_of["a/skeleton/bones"], kinds_of["a/film"], kinds_of["a/note"]) == (
+        "LineStrips3D", "EncodedImage", "TextDocument",
+    )  # fmt: skip
+    assert kinds_of["a/timeline/grip"] == "Scalars"
+    assert len([path for path, _ in logged if path == "a/film"]) == 6
+
+
+def test_the_points_of_a_cloud_come_back_from_its_picture():
+    made = pictures()["cloud"]
+    points = np.random.default_rng(0).uniform(-1, 1, (500, 3))
+    np.testing.assert_allclose(points_of(made), points, atol=1e-4)
