@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +26,14 @@ class Colour:
         name: of the field.
         ignored: labels that training leaves out.
         names: of labels that count from 0 on, where they have names.
+        declared: which labels the schema knows, where it does; the others come first.
     """
 
     name: str
     values: Array
     ignored: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    declared: Callable[[Array], Array] | None = None
 
 
 def cloud(
@@ -91,17 +94,25 @@ def _coloured(colour: Colour | None, points: int, chosen: Array) -> dict[str, An
     if values.ndim != 1:
         return {"by": "height"}
     labels, counts = np.unique(values, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
+    odd = _odd(labels, colour)
+    order = np.lexsort((-counts, ~odd))  # a label that should not be there is what is looked for
     kept = order if len(labels) <= _LABELS else order[: _LABELS - 1]
     number = np.full(len(labels), len(kept), np.uint8)
     number[kept] = np.arange(len(kept))
-    names = [_label(labels[i], colour) for i in kept.tolist()]
+    names = [_label(labels[i], colour) + (" (no class)" if odd[i] else "") for i in kept.tolist()]
     others = [f"{len(labels) - len(kept):,} others"] if len(kept) < len(labels) else []
     many = counts[kept].tolist() + ([int(counts.sum() - counts[kept].sum())] if others else [])
     return {
         "by": "label", "name": colour.name, "names": names + others, "counts": many,
         "label": base64_of(number[np.searchsorted(labels, values[chosen])]),
     }  # fmt: skip
+
+
+def _odd(labels: Array, colour: Colour) -> Array:
+    """Return which labels the schema does not know: bool (labels)."""
+    if colour.declared is None:
+        return np.zeros(len(labels), bool)
+    return ~(colour.declared(labels) | np.isin(labels, list(colour.ignored)))
 
 
 def _label(value: Any, colour: Colour) -> str:

@@ -85,7 +85,7 @@ def _places(sitter: Sitter, name: str, places: Array) -> dict[str, Any]:
     points = points[thinned(len(points), max(sitter.points - len(places), sitter.points // 2))]
     labels = np.repeat([0, 1], [len(places), len(points)])
     both = np.concatenate([floats(places), points])
-    return cloud(both, spec.unit or "", spec.up, Colour(name, labels, names=(name, other)), sitter.points)
+    return cloud(both, spec.unit or "", spec.up, Colour("field", labels, names=(name, other)), sitter.points)
 
 
 def _drawn(name: str, value: Any, draw: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -182,7 +182,20 @@ def _colour(sitter: Sitter, points: int) -> Colour | None:
     if not known:
         return None
     name = min(known, key=rank)
-    return Colour(name, sitter.fields[name], sitter.schema.spec(name).ignore)
+    spec = sitter.schema.spec(name)
+    return Colour(name, sitter.fields[name], spec.ignore, declared=_declared(spec))
+
+
+def _declared(spec: FieldSpec) -> Callable[[Array], Array] | None:
+    """Return what tells the classes of a field from other numbers, where the schema lists them."""
+    said = spec.classes
+    if said is None or spec.role == "color":
+        return None
+    if isinstance(said, tuple):
+        return lambda labels: np.isin(labels, said)
+    low, high = (0, said - 1) if isinstance(said, int) else (said.low, said.high)
+    least, most = -np.inf if low is None else low, np.inf if high is None else high
+    return lambda labels: (labels >= least) & (labels <= most)
 
 
 def _names(schema: Schema, name: str) -> list[str]:

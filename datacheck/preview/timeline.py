@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.preview.numbers import Array, UnfitError, floats, numeric, short
+from datacheck.rules.base import counted
 
 POINTS = 200
 DIMENSIONS = 24
@@ -35,7 +36,7 @@ def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: floa
     flat = values.reshape(len(values), prod(values.shape[1:]))
     dims = [_dimension(flat[:, n], _name(names, n)) for n in range(min(flat.shape[1], DIMENSIONS))]
     unfinite = sum(dim["unfinite"] for dim in dims)
-    said = [f"{len(flat):,} {'step' if len(flat) == 1 else 'steps'}", f"{flat.shape[1]:,} dimensions"]
+    said = [counted(len(flat), "step"), counted(flat.shape[1], "dimension")]
     if flat.shape[1] > DIMENSIONS:
         said.append(f"the first {DIMENSIONS} are drawn")
     if unfinite:

@@ -107,8 +107,9 @@ def main():
         if given.run is None:
             made(folder, given.rows, given.failed, given.fields)
         else:
-            for name in ("result.json", "samples.parquet", "schema.yaml"):
-                shutil.copyfile(given.run / name, folder / name)
+            for name in ("result.json", "samples.parquet", "schema.yaml", "previews.json"):
+                if name != "previews.json" or (given.run / name).exists():
+                    shutil.copyfile(given.run / name, folder / name)
         scan = orjson.loads((folder / "result.json").read_bytes())["run"]["seconds"]
         write_page(folder)  # imports
         cold, took = timed(folder, None), timed(folder, read_table(folder / "samples.parquet"))

@@ -59,6 +59,16 @@ def test_fields_of_interest_come_first_and_labels_among_them_colour_the_points()
     assert made[0]["colour"]["names"] == ["-1 (ignored)", "0", "1"]
 
 
+@pytest.mark.parametrize(
+    ("classes", "odd"), [("0..1", ["2"]), ("2", ["2"]), ("[0, 2]", ["1"]), ("0..9", [])]
+)  # fmt: skip
+def test_labels_outside_the_declared_classes_are_named(classes, odd):
+    schema = parse_schema(SCHEMA.replace("ignore: [-1]", f"ignore: [-1], classes: {classes}"))
+    fields = sample() | {"semantic": np.arange(40) % 4 - 1}
+    made = previews(Sitter(fields, schema, ["semantic", "xyz"]))[0]["colour"]["names"]
+    assert [name for name in made if "no class" in name] == [f"{name} (no class)" for name in odd]
+
+
 def test_an_undeclared_array_is_drawn_as_what_it_looks_like():
     fields = {"a": np.zeros((50, 3), np.float32), "b": np.zeros((9, 9, 3), np.uint8), "c": np.zeros((4, 2))}
     schema = parse_schema('datacheck: 1\nname: any\nsamples: {files: "*.npy"}\n')

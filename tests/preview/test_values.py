@@ -95,6 +95,16 @@ def test_colours_of_both_ranges_come_out_as_bytes_and_labels_as_the_commonest():
     assert (len(many["colour"]["names"]), sum(many["colour"]["counts"])) == (12, 100)
 
 
+def test_labels_that_are_no_class_come_first_however_rare_they_are():
+    points, labels = np.random.default_rng(0).normal(size=(200, 3)), np.repeat(np.arange(20), 10)
+    labels[:2] = 150
+    known = Colour("semantic", labels, (19,), declared=lambda values: values < 19)
+    made = cloud(points, colour=known)["colour"]
+    assert (made["names"][0], made["counts"][0]) == ("150 (no class)", 2)
+    assert not any("no class" in name for name in made["names"][1:])
+    assert (len(made["names"]), made["names"][-1]) == (12, "10 others")
+
+
 @pytest.mark.parametrize(
     ("value", "why"),
     [

@@ -5,6 +5,7 @@ import pytest
 
 from datacheck.report.html import run_of, write_page
 from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
+from tests.report.conftest import finding
 
 
 def previews(samples=3, size=100):
@@ -34,6 +35,16 @@ def test_pictures_that_find_no_room_are_counted_and_the_page_stays_small(made_ru
     assert found["findings"] == {"DC201:xyz": list(range(14))}
     assert found["left_out"][-1] == "46 samples not drawn: the page has no more room"
     assert write_page(folder).stat().st_size < 3_000_000
+
+
+@pytest.mark.parametrize("word", ["<", "x", "名"])
+def test_some_pictures_find_room_beside_whatever_else_is_said(made_run, word):
+    findings = [finding(message=word * 1000, examples=[word * 4000], fix=word * 1000, kind=str(n)) for n in range(300)]
+    keys = [f"{n:06d}{word * 900}" for n in range(6000)]
+    folder = made_run(rows=6000, failed=3000, findings=findings, unchecked=[word * 4000] * 50, keys=keys)
+    (folder / PREVIEWS).write_bytes(orjson.dumps(previews(60, 25_000)))
+    assert write_page(folder).stat().st_size < 3_000_000
+    assert len(run_of(folder)["previews"]["samples"]) >= 8
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"format": "datacheck.previews/9"}'])

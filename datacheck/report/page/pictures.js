@@ -58,9 +58,9 @@ function large(picture, marks) {
 // ------------------------------------------------------------------------------------------- small pictures
 
 function shortKey(key) {
-  if (key.length <= 36) return key;
-  const last = key.slice(key.lastIndexOf("/") + 1);
-  return last.length <= 30 ? `…/${last}` : `${last.slice(0, 15)}…${last.slice(-14)}`;
+  if (key.length <= 24) return key;
+  const cut = key.indexOf("/", key.length - 24), last = key.slice(key.lastIndexOf("/") + 1);
+  return cut >= 0 ? `…${key.slice(cut)}` : `${last.slice(0, 14)}…${last.slice(-14)}`;
 }
 
 function thumb(sample, finding, open) {

@@ -64,7 +64,7 @@ function timelineOf(picture, marks) {
   };
   return el("div", {}, drawing(draw),
     picture.unit ? el("p", {class: "small soft"}, `Values in ${picture.unit}; steps ${picture.fps ? "in seconds" : "by number"}.`) : null,
-    marks.length ? el("p", {class: "small soft"}, "Dotted lines: the frames of the film above.") : null);
+    marks.length ? el("p", {class: "small soft"}, "Dotted lines: the frames of the film.") : null);
 }
 
 function told(picture) {
@@ -94,7 +94,7 @@ const SEGMENTS = {supervised: "trained on", masked: "masked: read, not trained o
 function textOfSegments(picture) {
   const kinds = [...new Set(picture.segments.map((one) => one.is))].filter((kind) => SEGMENTS[kind]);
   return el("div", {class: "text"},
-    el("ul", {class: "legend marks"}, kinds.map((kind) => el("li", {}, el("span", {class: `segment ${kind}`}, kind), ` ${SEGMENTS[kind]}`))),
+    kinds.length === 1 && kinds[0] === "plain" ? null : el("ul", {class: "legend marks"}, kinds.map((kind) => el("li", {}, el("span", {class: `segment ${kind}`}, kind), ` ${SEGMENTS[kind]}`))),
     el("div", {class: "segments", tabindex: "0", role: "region", "aria-label": picture.about}, picture.segments.map((one) => [
       one.who ? el("b", {class: "who"}, one.who) : null,
       el("span", {class: `segment ${SEGMENTS[one.is] ? one.is : "plain"}`}, el("span", {class: "hidden"}, `${one.is}: `), one.text,
