@@ -148,6 +148,7 @@ def _readme(request: Any) -> tuple[Words, Names]:
     words: Words = {
         "DATA": "hands", "CODE": "DC201",
         "--to DIR --as robomimic|webdataset|npz": ("--to a --as npz", "--to b --as webdataset"),
+        "view KEY": "view evaluation/AP10/meta/0000.pkl --no-open",
         "DIR": "fixed", "FILE": "new.json", "RUN": ".datacheck/latest", "A B": "hands later", "KEY": "seq",
         "[--workers N | --scheduler ADDRESS]": "--workers 2", "--workers 8": "--workers 2", "PIPELINE|SCHEMA": "ho3d",
         "PIPELINE": "mine.yaml", "PATH": cached("ho3d", Path("hands"), "other", split="train"),
