@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from datacheck.cache import layout, open_cache
 from datacheck.cache.documents import parsed
 from datacheck.cache.place import Place
 from datacheck.cache.store import open_store
+
+Codes = tuple[str, ...]
+Files = Mapping[str, tuple[Any, ...]]
 
 _SHOWN = 3
 _NOTHING = "absent"
@@ -49,20 +53,57 @@ def explain(
     Raises:
         CorruptionError: what tells is damaged.
     """
+
+    def judged() -> dict[str, Codes]:
+        return {key: tuple(sorted(codes)) for key, codes in zip(samples.keys, samples.codes, strict=True)}
+
+    return _explained(_named(said), lambda: sources, judged, cache)
+
+
+def between(cache: Path | str, before: Path | str) -> list[Difference]:
+    """Return what tells the inputs of a finished cache from those of another one, as `explain` does.
+
+    Args:
+        cache: the folder or URL of a cache.
+        before: the one that it is held against.
+
+    Raises:
+        CorruptionError: what tells is damaged.
+    """
+    return _explained(_inputs(cache), partial(_sources, cache), partial(_verdicts, cache), before)
+
+
+def _explained(
+    said: Mapping[str, Any], sources: Callable[[], Files], judged: Callable[[], dict[str, Codes]], cache: Path | str
+) -> list[Difference]:
+    """Hold inputs against those of a cache; what is large is asked for only where it differs."""
+    found = list(differences(said, _inputs(cache)))
+    if any(d.where == "sources" for d in found):
+        found = [d for d in found if d.where != "sources"] + [_files(_sources(cache), sources())]
+    if any(d.where.startswith("samples") for d in found):
+        found = [d for d in found if not d.where.startswith("samples")] + [_samples(_verdicts(cache), judged())]
+    return sorted(found, key=lambda d: d.where)
+
+
+def _inputs(cache: Path | str) -> dict[str, Any]:
+    """Return what the key of a cache is a digest of, as `_named`."""
     place = Place.of_files(open_store(cache))
     with place.sound(layout.INPUTS):
-        before = _named(parsed(place.read(layout.INPUTS))["said"])
-    found = list(differences(_named(said), before))
-    if any(d.where == "sources" for d in found):
-        with place.sound(layout.SOURCES):
-            old = {path: tuple(entry) for path, entry in parsed(place.read(layout.SOURCES))["files"].items()}
-        found = [d for d in found if d.where != "sources"] + [_files(old, dict(sources))]
-    if any(d.where.startswith("samples") for d in found):
-        opened = open_cache(cache, verify="manifest")
-        names = opened.keys(np.arange(len(opened)))
-        verdicts = dict.fromkeys(names, ()) | {key: tuple(codes) for key, codes in opened.findings().items()}
-        found = [d for d in found if not d.where.startswith("samples")] + [_samples(verdicts, samples)]
-    return sorted(found, key=lambda d: d.where)
+        return _named(parsed(place.read(layout.INPUTS))["said"])
+
+
+def _sources(cache: Path | str) -> Files:
+    place = Place.of_files(open_store(cache))
+    with place.sound(layout.SOURCES):
+        return {path: tuple(entry) for path, entry in parsed(place.read(layout.SOURCES))["files"].items()}
+
+
+def _verdicts(cache: Path | str) -> dict[str, Codes]:
+    """Return of each sample the codes that the scan gave it."""
+    opened = open_cache(cache, verify="manifest")
+    names = opened.keys(np.arange(len(opened)))
+    codes = {key: tuple(sorted(set(codes) - {NOT_MADE})) for key, codes in opened.findings().items()}
+    return dict.fromkeys(names, ()) | codes
 
 
 def _named(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,14 +138,13 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _files(before: Mapping[str, tuple[Any, ...]], now: Mapping[str, tuple[Any, ...]]) -> Difference:
+def _files(before: Files, now: Files) -> Difference:
     changed = [path for path in now if path in before and tuple(before[path]) != tuple(now[path])]
     return _sets("sources", "file", before, now, {"changed": changed})
 
 
-def _samples(before: Mapping[str, tuple[str, ...]], samples: Samples) -> Difference:
-    now = {key: tuple(sorted(codes)) for key, codes in zip(samples.keys, samples.codes, strict=True)}
-    judged = [key for key in now if key in before and set(before[key]) - {NOT_MADE} != set(now[key])]
+def _samples(before: Mapping[str, Codes], now: Mapping[str, Codes]) -> Difference:
+    judged = [key for key in now if key in before and set(before[key]) != set(now[key])]
     return _sets("samples", "sample", before, now, {"judged otherwise": judged})
 
 

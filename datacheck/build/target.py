@@ -17,8 +17,8 @@ from datacheck import fsops
 from datacheck.build import publish, staging
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.alongside import alongside
-from datacheck.cache.bucket import ATTEMPT, Bucket, commit_of
-from datacheck.cache.find import find_caches, newest_caches
+from datacheck.cache.bucket import ATTEMPT, Bucket, commit_of, newest_buckets
+from datacheck.cache.find import newest_caches
 from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.cache.objects import Objects, parse_url
 from datacheck.cache.store import is_url
@@ -166,11 +166,7 @@ class InBucket:
 
     def newest(self) -> str | None:
         """See `Target`."""
-        found = [str(path) for path in find_caches(self.path.rpartition("/")[0], 1)]
-        prefixes = [parse_url(path)[1] for path in found]
-        said = self._objects.attributes([f"{prefix}/{layout.COMMIT}" for prefix in prefixes])
-        times = [one["modified"] if one is not None else "" for one in said]
-        return max(zip(times, found, strict=True), default=("", None))[1]
+        return next(iter(newest_buckets(self.path.rpartition("/")[0])), None)
 
     def earlier(self) -> list[Path]:
         """See `Target`; shards are not fetched to be linked."""

@@ -214,6 +214,15 @@ def find_buckets(url: str, depth: int = _DEPTH) -> Iterator[str]:
     yield from _found(Objects(place), prefix, depth)
 
 
+def newest_buckets(url: str) -> list[str]:
+    """Return the URLs of the finished caches directly below a URL, the newest first; copies without commit last."""
+    found = list(find_buckets(url, 1))
+    commits = [f"{parse_url(path)[1]}/{layout.COMMIT}" for path in found]
+    said = Objects(parse_url(url)[0]).attributes(commits)
+    times = [one["modified"] if one is not None else "" for one in said]
+    return [path for _, path in sorted(zip(times, found, strict=True), reverse=True)]
+
+
 def _found(objects: Objects, prefix: str, depth: int) -> Iterator[str]:
     folders, names = objects.below(prefix)
     if {layout.COMMIT, layout.MANIFEST} & set(names):

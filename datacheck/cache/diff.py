@@ -63,6 +63,8 @@ class Diff:
         changed: by key and field, the content of samples that both have.
         verdicts: by key, the codes of the findings that made the sample invalid, in the first and in the second; none
             where it is valid.
+        unread: how many samples that both have were not looked at, because of `most`; where both have the same fields
+            each of these is a changed one.
     """
 
     fields: dict[str, tuple[str, str]]
@@ -70,18 +72,20 @@ class Diff:
     removed: list[str]
     changed: dict[str, dict[str, Change]]
     verdicts: dict[str, tuple[Codes, Codes]]
+    unread: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.fields or self.added or self.removed or self.changed or self.verdicts)
+        return bool(self.fields or self.added or self.removed or self.changed or self.verdicts or self.unread)
 
 
-def diff(a: Cache, b: Cache, fields: Collection[str] | None = None) -> Diff:
+def diff(a: Cache, b: Cache, fields: Collection[str] | None = None, most: int | None = None) -> Diff:
     """Return what differs between two caches, however each is cut into shards and chunks.
 
     Args:
         a: the first.
         b: the second.
         fields: the fields to compare; None: all.
+        most: bytes of values that may be read of each: the samples behind are counted and not looked at; None: all.
 
     Raises:
         UsageError: neither has such a field.
@@ -99,9 +103,12 @@ def diff(a: Cache, b: Cache, fields: Collection[str] | None = None) -> Diff:
     both = [key for key in numbers[0] if key in numbers[1]]
     of_a, of_b = (np.array([number[key] for key in both], dtype=np.int64) for number in numbers)
     other = np.ones(len(both), dtype=bool)
-    if _alike(a) == _alike(b):
+    if alike(a, b):
         other = a.digests(of_a) != b.digests(of_b)
     places = np.flatnonzero(other)
+    sizes = _sizes(a, b, compared, of_a[places], of_b[places])
+    read = len(places) if most is None else int(np.searchsorted(np.cumsum(sizes), most, side="right"))
+    unread, places = len(places) - read, places[:read]
     pairs = _changed(a, b, compared, of_a[places], of_b[places])
     changed = {both[place]: found for place, found in zip(places.tolist(), pairs, strict=True) if found}
     return Diff(
@@ -110,12 +117,20 @@ def diff(a: Cache, b: Cache, fields: Collection[str] | None = None) -> Diff:
         [key for key in numbers[0] if key not in numbers[1]],
         changed,
         _verdicts(a, b, both),
+        unread,
     )
 
 
-def _alike(cache: Cache) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return what a sample's digest depends on besides its values."""
-    return {name: (spec.dtype, spec.item) for name, spec in cache.fields.items()}
+def alike(a: Cache, b: Cache) -> bool:
+    """Tell whether samples of equal values have equal digests in two caches: whether both have the same fields."""
+    one, other = ({name: (spec.dtype, spec.item) for name, spec in cache.fields.items()} for cache in (a, b))
+    return one == other
+
+
+def _sizes(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Array:
+    """Return int64 (pairs): the bytes of these fields of the larger one of two samples, decoded."""
+    sizes: Array = np.maximum(sample_bytes(a, names, of_a), sample_bytes(b, names, of_b))
+    return sizes
 
 
 def _fields(a: Cache, b: Cache, fields: Collection[str] | None) -> dict[str, tuple[str, str]]:
@@ -145,8 +160,7 @@ def _verdicts(a: Cache, b: Cache, keys: list[str]) -> dict[str, tuple[Codes, Cod
 
 def _changed(a: Cache, b: Cache, names: list[str], of_a: Array, of_b: Array) -> Iterator[dict[str, Change]]:
     """Yield what differs in each pair of samples, in blocks that fit into memory."""
-    sizes = np.maximum(sample_bytes(a, names, of_a), sample_bytes(b, names, of_b))
-    for block in blocks(sizes):
+    for block in blocks(_sizes(a, b, names, of_a, of_b)):
         pair = (a, of_a[block]), (b, of_b[block])
         found: list[dict[str, Change]] = [{} for _ in range(len(pair[0][1]))]
         for name in names:

@@ -131,6 +131,27 @@ def newest_caches(place: Path) -> list[Path]:
     return newest_first(find_caches(place, 1))
 
 
+def beside(cache: Path | str) -> tuple[list[Path | str], list[Path | str]]:
+    """Return the finished caches in the folder of one: those built before it, and those built later, the newest first.
+
+    Args:
+        cache: the folder or URL of a finished cache.
+
+    Raises:
+        StorageError: a server refuses.
+    """
+    every: list[Path | str]
+    if isinstance(cache, str):
+        from datacheck.cache.bucket import newest_buckets  # noqa: PLC0415  who reads folders need not load it
+
+        every = [*newest_buckets(cache.rpartition("/")[0])]
+    else:
+        cache = cache.resolve()
+        every = [*newest_caches(cache.parent)]
+    place = every.index(cache) if cache in every else len(every)
+    return every[place + 1 :], every[:place]
+
+
 def newest_first(folders: Iterable[Path]) -> list[Path]:
     """Return folders, the newest first; those that are gone meanwhile are left out."""
     times = []
@@ -143,6 +164,20 @@ def newest_first(folders: Iterable[Path]) -> list[Path]:
 def find_builds(folder: Path) -> Iterator[Path]:
     """Yield the unfinished builds below a folder, sorted."""
     yield from _inside(folder, layout.BUILDING, _DEPTH)
+
+
+def unfinished_at(where: Path | str) -> list[str]:
+    """Return the unfinished builds at or below a folder or URL, sorted.
+
+    Raises:
+        StorageError: a server refuses.
+    """
+    if isinstance(where, str):
+        from datacheck.cache.bucket import find_attempts  # noqa: PLC0415  see there
+
+        return list(find_attempts(where))
+    own = [str(where)] if where.is_dir() and where.resolve().parent.name == layout.BUILDING else []
+    return own or [str(path) for path in find_builds(where)]
 
 
 def find_trash(folder: Path) -> Iterator[Path]:

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from datacheck.build.explain import Difference, differences
+from datacheck.build.explain import Difference, between, differences
 from datacheck.errors import CorruptionError
 from datacheck.pipeline import build, explain
 from tests.build.make import schema_of
@@ -78,6 +78,21 @@ def test_a_sample_that_is_judged_otherwise_is_named(data):
     assert found["samples"] == (
         "6 samples", "6 samples: 6 judged otherwise (0.npy, 1.npy, 2.npy, and 3 more)"
     )  # fmt: skip
+
+
+def test_two_caches_are_told_apart_as_a_build_is_from_a_cache(data):
+    (first,) = build(schema(), data, "out")
+    (data / "1.npy").unlink()
+    shutil.copy(data / "2.npy", data / "9.npy")
+    np.save(data / "3.npy", np.full((40, 3), 99, np.float32))
+    wanted = schema(size="0.1..5")
+    said, _ = told(data, wanted)
+    assert set(said) == {"sources", "samples", "schema.fields.points.size"}
+    (second,) = build(wanted, data, "out")
+    assert {d.where: (d.before, d.now) for d in between(second.path, first.path)} == said
+    assert between(first.path, first.path) == []
+    (there,) = [d for d in between(first.path, second.path) if d.where == "schema.fields.points.size"]
+    assert (there.before, there.now) == ("0.1..5", "absent")
 
 
 def test_the_newest_cache_is_the_one_to_compare_with(data):

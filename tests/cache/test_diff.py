@@ -180,3 +180,18 @@ def test_samples_of_one_digest_are_not_read(tmp_path):
     shard.write_bytes(bytes([shard.read_bytes()[0] ^ 1]) + shard.read_bytes()[1:])
     with pytest.raises(CorruptionError, match=r"c\.3\.0"):
         diff(a, open_cache(b.path))
+
+
+@pytest.mark.parametrize(("most", "read"), [(None, 4), (0, 0), (8, 0), (9, 1), (26, 2), (27, 3), (1000, 4)])
+def test_no_more_than_so_many_bytes_are_compared_and_the_rest_is_counted(tmp_path, most, read):
+    """A sample has two float32 and a bool: 9 bytes. One of five is equal."""
+    specs = {name: SPECS[name] for name in ("x", "on")}
+    data = [
+        {f"k{i}": ({"x": np.array([i, n], "<f4"), "on": np.bool_(True)}, "valid") for i in range(5)} for n in (0, 1)
+    ]
+    data[1]["k2"] = data[0]["k2"]
+    a, b = (stored(tmp_path / str(n), one, 2, specs) for n, one in enumerate(data))
+    found = diff(a, b, most=most)
+    assert list(found.changed) == ["k0", "k1", "k3", "k4"][:read]
+    assert found.unread == 4 - read
+    assert found
