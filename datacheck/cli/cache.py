@@ -10,6 +10,7 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "build": ("build", "Scan DATA and build a checksummed cache of each split."),
     "explain-key": ("explain_key", "Say why a build would not find the newest cache."),
     "info": ("info", "Show what a cache holds."),
+    "report": ("cache_report", "Write a page that shows what a cache holds."),
     "verify": ("verify", "Check that finished caches are what was written."),
     "repair": ("repair", "Make anew what is damaged of a cache."),
     "diff": ("cache_diff", "Show which samples and fields differ between two caches."),

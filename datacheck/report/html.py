@@ -82,8 +82,8 @@ def run_of(folder: Path, table: Table | None = None) -> dict[str, Any]:
     of_fields = list(fields(table, schema, unfit))
     run = _bounded(result) | {
         "folder": shlex.quote(folder_said(folder)),
-        "schema_text": text if _size(text) <= _ROOM["schema"] else _cut(text, _ROOM["schema"] // 6),
-        "fields": _within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
+        "schema_text": text if _size(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),
+        "fields": within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
         "samples": _samples(table, failing, ranks, of_fields),
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }  # fmt: skip
@@ -122,7 +122,7 @@ def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
         "rules": [{"code": code} | rule for code, rule in result["rules"].items()],
         "unchecked": result["unchecked"], "crashes": result["crashes"],
     }  # fmt: skip
-    kept = {name: _within(items, _ROOM[name]) for name, items in lists.items()}
+    kept = {name: within(items, _ROOM[name]) for name, items in lists.items()}
     before = result.get("left_out", {})
     left_out = {name: before.get(name, 0) + len(items) - len(kept[name]) for name, items in lists.items()}
     return said | kept | {"left_out": before | left_out}
@@ -135,15 +135,15 @@ def _samples(table: Table, failing: Texts, ranks: Array, of_fields: Iterable[Map
     order = order_of_rows(failing, ranks, MOST_ROWS)
     places = order.tolist()
     columns = [
-        [_cut(table.keys[row], _KEY) for row in places],
-        [_cut(table.splits[row], _KEY) for row in places],
+        [cut(table.keys[row], _KEY) for row in places],
+        [cut(table.splits[row], _KEY) for row in places],
         [_UNREAD.get(table.status[row]) or _STATUS[ranks[row]] for row in places],
         [failing[row] for row in places],
-        [_cut(table.reasons[row], _KEY) for row in places],
+        [cut(table.reasons[row], _KEY) for row in places],
         *(_rounded(table.columns[measure["column"]], order) for _, measure in measures),
     ]
     titles = [{"field": name, "label": m["label"], "unit": m["unit"]} for name, m in measures]
-    return {"rows": _within(zip(*columns, strict=True), _ROOM["rows"]), "measures": titles}
+    return {"rows": within(zip(*columns, strict=True), _ROOM["rows"]), "measures": titles}
 
 
 def _rounded(column: Measured, order: Array) -> list[float | None]:
@@ -156,7 +156,7 @@ def _rounded(column: Measured, order: Array) -> list[float | None]:
 # --------------------------------------------------------------------------------------------------- bounds
 
 
-def _within(items: Iterable[Any], room: int) -> list[Any]:
+def within(items: Iterable[Any], room: int) -> list[Any]:
     """Return the first items that fit into so many bytes of the page."""
     kept = []
     for item in items:
@@ -167,7 +167,9 @@ def _within(items: Iterable[Any], room: int) -> list[Any]:
     return kept
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
+    """Return the first `most` characters of a text, of which UTF-8 can hold each, with a sign where it had more."""
+    text = text.encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= most else f"{text[: most - 2]} …"
 
 

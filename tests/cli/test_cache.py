@@ -272,7 +272,7 @@ def test_reading_commands_import_no_builder(cache):
     assert not loaded & {"zarr", "dask", "torch", "pydantic", "datacheck.build"}
 
 
-@pytest.mark.parametrize("command", ["build", "info", "verify", "repair", "diff", "export", "gc", "ls"])
+@pytest.mark.parametrize("command", ["build", "info", "report", "verify", "repair", "diff", "export", "gc", "ls"])
 def test_every_command_in_the_list_is_there(command, capsys):
     assert run(["cache", "--help"]) == 0
     assert f"\n  {command} " in capsys.readouterr().out

@@ -125,3 +125,11 @@ function choice(label, options, chosen) {
     options.map(([value, text]) => el("option", {value}, text)));
   return {label: el("label", {}, label, select), select};
 }
+
+// The sections in the bar, each with how many there are of what is in it, where that is known.
+function places(sections, numbers) {
+  document.querySelector("#places ul").append(...sections.map((one) => {
+    const many = numbers[one.id];
+    return el("li", {}, el("a", {href: `#${one.id}`}, one.querySelector("h2").textContent, many === undefined ? null : el("span", {}, many.toLocaleString("en"))));
+  }));
+}

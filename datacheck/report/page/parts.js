@@ -22,19 +22,11 @@ function verdictOf(run) {
   ].filter(Boolean);
   const parts = [[valid, "good", "of-ok", "fit"], [Math.max(0, unfit - unseen), "unfit", "of-error", "not fit"],
     [unseen, "none", "of-none", "not read"]];
-  let from = 0;
-  const drawn = parts.map(([size, kind]) => {
-    const rect = svg("rect", {class: kind, x: from, width: listed ? (size / listed) * 1000 : 0, height: 14});
-    from += listed ? (size / listed) * 1000 : 0;
-    return rect;
-  });
   return [
     el("div", {class: "verdict"},
       el("span", {class: `word ${status}`}, {pass: "OK", fail: "FAIL", crash: "CRASH"}[status] || status),
       el("h1", {}, sentence)),
-    el("div", {class: "shares"}, svg("svg", {viewBox: "0 0 1000 14", preserveAspectRatio: "none", "aria-hidden": "true"}, drawn)),
-    el("ul", {class: "legend"}, parts.filter(([size]) => size).map(([size, , colour, word]) =>
-      el("li", {class: colour}, el("span", {}, `${size.toLocaleString("en")} ${word} (${percent(size, listed)})`)))),
+    sharesOf(parts, listed),
     facts([
       ["Dataset", run.dataset.root], ["Schema", run.schema.name],
       ["Findings", `${count(counts.error, "error")}, ${count(counts.warning, "warning")}` + (counts.info ? `, ${counts.info} for information` : "") +
@@ -46,6 +38,19 @@ function verdictOf(run) {
       ["Digest of the data", el("code", {}, run.dataset.digest)],
     ], "facts"),
   ];
+}
+
+// A bar of what makes up a whole, and in words: [size, kind of the drawing, colour of the legend, word].
+function sharesOf(parts, whole) {
+  let from = 0;
+  const drawn = parts.map(([size, kind]) => {
+    const rect = svg("rect", {class: kind, x: from, width: whole ? (size / whole) * 1000 : 0, height: 14});
+    from += whole ? (size / whole) * 1000 : 0;
+    return rect;
+  });
+  return [el("div", {class: "shares"}, svg("svg", {viewBox: "0 0 1000 14", preserveAspectRatio: "none", "aria-hidden": "true"}, drawn)),
+    el("ul", {class: "legend"}, parts.filter(([size]) => size).map(([size, , colour, word]) =>
+      el("li", {class: colour}, el("span", {}, `${size.toLocaleString("en")} ${word} (${percent(size, whole)})`))))];
 }
 
 function section(id, title, about, ...children) {

@@ -1,0 +1,85 @@
+"""``datacheck cache report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from datacheck.cli.info import path_argument, split_option
+
+if TYPE_CHECKING:
+    from datacheck.cache.verify import Depth
+
+
+@click.command()
+@path_argument
+@click.option(
+    "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), default=Path("cache-report.html"),
+    show_default=True, help="Where to.",
+)  # fmt: skip
+@click.option("--full", "depth", flag_value="full", help="Also read every byte, as cache verify does.")
+@click.option("--quick", "depth", flag_value="quick", default=True, help="The names and sizes of files (the default).")
+@split_option
+@click.pass_context
+def report(ctx: click.Context, path: Path | str, file: Path, depth: Depth, split: str | None) -> None:
+    """Write a page that shows what a cache holds; the exit code is 7 where it is not what was written."""
+    from datacheck import fsops
+    from datacheck.report.caches import cache_page, cache_said
+    from datacheck.report.words import bytes_said, clean
+
+    place = _chosen(path, split)
+    _check_outside(file, place)
+    said = cache_said(place, depth)
+    page = cache_page(said)
+    fsops.write_file(file, page, mode=0o666)
+    problems = said["checked"]["all_problems"]
+    whole = "intact (every byte)" if depth == "full" else "intact (manifest, files and sizes)"
+    wrong = f"{problems:,} problem{'' if problems == 1 else 's'}" if problems else whole
+    click.echo(clean(f"{place}: {wrong}", spaces=True))
+    click.echo(clean(f"{file}: {bytes_said(len(page))}; open it in a browser", spaces=True))
+    if problems:
+        ctx.exit(7)
+
+
+def _chosen(path: Path | str, split: str | None) -> Path | str:
+    """Return the only finished cache there.
+
+    Raises:
+        UsageError: there is none, or there are several; it says what is there.
+        CorruptionError: one has lost its manifest.
+    """
+    from datacheck.cache.find import choose_cache, find_caches, find_headless, unfinished_at
+    from datacheck.errors import CorruptionError, UsageError
+
+    try:
+        return choose_cache(path, split)
+    except UsageError:
+        if any(find_caches(path)):
+            raise
+        headless = next(find_headless(path), None) if isinstance(path, Path) else None
+        if headless is not None:
+            msg = (
+                f"{headless}: its manifest is gone, though it lies where a finished cache does. Run datacheck cache "
+                "repair with the words of the build that made it."
+            )
+            raise CorruptionError(msg) from None
+        builds = unfinished_at(path)
+        if builds:
+            others = f", and {len(builds) - 1:,} more" if len(builds) > 1 else ""
+            msg = (
+                f"{path}: no finished cache; an unfinished build lies in {builds[0]}{others}. Run the same datacheck "
+                "cache build again: it goes on from there."
+            )
+            raise UsageError(msg) from None
+        raise
+
+
+def _check_outside(file: Path, place: Path | str) -> None:
+    """Raise where the page would lie in the cache: any other file in there is damage."""
+    from datacheck.errors import UsageError
+
+    if isinstance(place, Path) and file.resolve().is_relative_to(place.resolve()):
+        msg = f"{file}: lies in the cache, which holds no other files. Name another place with -o."
+        raise UsageError(msg)
