@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -52,6 +54,22 @@ def built(tmp_path_factory):
         (place / "data/029.npz").unlink()
         second = build_cache(rebuild.job(place / "data", invalid=INVALID | {"012.npz": ("DC221",)}), place / "out")
     return first, second
+
+
+def test_only_the_script_and_the_style_of_ours_may_run_and_nothing_is_asked_of_the_network(built):
+    text = cache_page(cache_said(built[1].path)).decode()
+    tree = html5lib.parse(text)
+    (policy,) = (m.get("content") for m in tree.iter(f"{ROOT}meta") if m.get("http-equiv"))
+    rules = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    (script,) = (s for s in tree.iter(f"{ROOT}script") if s.get("type") is None)
+    (style,) = tree.iter(f"{ROOT}style")
+    digests = [base64.b64encode(hashlib.sha256(node.text.encode()).digest()).decode() for node in (script, style)]
+    assert rules == {
+        "default-src": "'none'", "script-src": f"'sha256-{digests[0]}'", "style-src": f"'sha256-{digests[1]}'",
+        "img-src": "data:", "base-uri": "'none'", "form-action": "'none'",
+    }  # fmt: skip
+    assert not re.search(r"(?:https?:)?//[a-z]", text.replace("http://www.w3.org/2000/svg", ""))
+    assert not any(name.startswith("on") or name in {"src", "style"} for node in tree.iter() for name in node.attrib)
 
 
 def test_sizes_and_shapes_are_those_of_zarr_and_of_the_files(built):
