@@ -127,7 +127,9 @@ def test_a_wrong_request_is_one_message_and_exit_2(here, place, args, said):
     assert "Traceback" not in err
 
 
-def test_a_full_disk_is_exit_5_and_nothing_is_half_written(command, place):
+def test_a_full_disk_is_exit_5_and_nothing_is_half_written(command, place, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # cut off in a fresh clone, it fails all later starts
+
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 
