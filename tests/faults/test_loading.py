@@ -22,15 +22,15 @@ def test_every_way_of_loading_serves_the_same(repository, tmp_path):
     asked = ["--workers", "0", "2", "--starts", "fork", "--worlds", "1", "2", "--folder", str(tmp_path)]
     kinds = ["shuffled, random crops", "windows", "two caches mixed"]
     said = run(repository, "loading", *asked, "--kinds", *kinds)
-    assert len(re.findall(r"\b[0-9a-f]{16}\b", said)) == 10  # in process, 1 and 3 threads, 2 workers twice; 2 worlds
+    assert len(re.findall(r"\b[0-9a-f]{16}\b", said)) == 14  # in process, threads 4 times, 2 workers twice; 2 worlds
     assert len(set(re.findall(r"\b[0-9a-f]{16}\b", said))) == 1
     told = dict(re.findall(r"^control: (.*): differs in (\d of \d)", said, re.M))
     assert told == {
-        "global random numbers": "5 of 5",
-        "an epoch of its own": "1 of 5",
-        "bad samples left out": "5 of 5",
+        "global random numbers": "7 of 7",
+        "an epoch of its own": "1 of 7",
+        "bad samples left out": "7 of 7",
     }
-    assert "30 cells: of each kind one digest, the expected one" in said
+    assert "42 cells: of each kind one digest, the expected one" in said
 
 
 def test_loading_that_ends_in_any_way_ends(repository, tmp_path):
