@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -101,11 +102,20 @@ def _made(make: Make, asked: Sequence[Sequence[int]]) -> _Made:
         del error
 
 
-_OF_A_POOL = threading.local()
+class _Collecting(threading.local):
+    """Whether the collector is at work in this thread."""
+
+    now = False
 
 
-def _begin() -> None:
-    _OF_A_POOL.yes = True
+_COLLECTING = _Collecting()
+
+
+def _collects(phase: str, _: object) -> None:
+    _COLLECTING.now = phase == "start"
+
+
+gc.callbacks.append(_collects)
 
 
 def made_ahead(
@@ -122,10 +132,14 @@ def made_ahead(
 
     Raises:
         Exception: that of a batch, or of the indices, behind the batches before it.
+
+    Notes:
+        Who closes or drops it waits for the threads, which finish what they are making. The collector does not: it
+        works in any thread at any time, also in one of these, or where a lock is held that one of these wants.
     """
     line, waiting = _Line(indices), deque[Future[_Made]]()
-    pace = _Pace(max(_TOGETHER, ahead) if together else 1)
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="datacheck-loader", initializer=_begin)
+    pace = _Pace(_TOGETHER if together else 1)
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="datacheck-loader")
 
     def ask(most: int) -> None:
         while len(waiting) < (most if pace.together == 1 else 1) and (asked := line.draw(pace.together)):
@@ -148,8 +162,7 @@ def made_ahead(
     finally:
         waiting.clear()
         line.error = None
-        # the collector may end a pass in one of its threads, which cannot wait for itself
-        pool.shutdown(wait=not hasattr(_OF_A_POOL, "yes"), cancel_futures=True)
+        pool.shutdown(wait=not _COLLECTING.now, cancel_futures=True)
 
 
 def _raised(of: _Made | _Line) -> None:

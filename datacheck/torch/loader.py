@@ -42,8 +42,8 @@ class _Pass:
 class _Batches:
     """The iterator of a pass; it counts what the loop has had."""
 
-    def __init__(self, batches: Generator[Any], of: _Pass, goes_on: Callable[[Any], None] | None) -> None:
-        self._batches, self._of, self._goes_on = batches, of, goes_on
+    def __init__(self, batches: Generator[Any], of: _Pass, tell: Callable[[], None]) -> None:
+        self._batches, self._of, self._tell = batches, of, tell
 
     def __iter__(self) -> _Batches:
         return self
@@ -60,8 +60,7 @@ class _Batches:
         if self._over():
             raise StopIteration
         self._of.had += 1
-        if self._goes_on is not None:
-            self._goes_on(self._of.begun)
+        self._tell()
         return batch
 
     def _over(self) -> bool:
@@ -85,7 +84,7 @@ class CachedLoader:
         batch_sampler: instead of these: any iterable of lists of indices.
         collate_fn: makes a batch of samples, in the thread; as a DataLoader's.
         threads: how many gather at once; None: as many as processors, 4 at most.
-        ahead: batches that are made before they are asked for, 1 or more; of quick ones more (see Notes).
+        ahead: batches that are made before they are asked for, 1 or more; None: 2, and of quick ones more (see Notes).
         device: where batches go: "cuda" or "cuda:1"; None or "cpu": they stay in main memory.
 
     Raises:
@@ -97,7 +96,7 @@ class CachedLoader:
         Each ``iter()`` begins a pass; ``break``, an exception, `close` and the collector end its threads. A transform
         runs in several threads at once. An error of a batch is raised in its place, after the batches before it.
         Where batches are made sooner than handed from thread to thread, and their order is a `Sampler`'s or a list, one
-        thread makes up to 16 (`ahead`, where that is more) while the loop has as many.
+        thread makes up to 16 while the loop has as many; not so where `ahead` says how many.
     """
 
     prefetch_factor = None  # Trainer makes a DataLoader of the attributes, to go on within an epoch
@@ -105,7 +104,7 @@ class CachedLoader:
     def __init__(
         self, dataset: Any, batch_size: int | None = None, *, shuffle: bool | None = None, seed: int | None = None,
         drop_last: bool | None = None, batch_sampler: Iterable[Sequence[int]] | None = None,
-        collate_fn: Collate | None = None, threads: int | None = None, ahead: int = 2,
+        collate_fn: Collate | None = None, threads: int | None = None, ahead: int | None = None,
         device: str | torch.device | None = None,
     ) -> None:  # fmt: skip
         said = {"batch_size": batch_size, "shuffle": shuffle, "seed": seed, "drop_last": drop_last}
@@ -118,7 +117,8 @@ class CachedLoader:
         self.collate_fn: Collate = collate_fn or default_collate
         threads = min(4, usable_cpus()) if threads is None else threads
         self._threads = whole_number("threads", threads, 1, 1024)
-        self._ahead = whole_number("ahead", ahead, 1, 1024)
+        self._several = ahead is None
+        self._ahead = whole_number("ahead", 2 if ahead is None else ahead, 1, 1024)
         self._device = _device(device)
         self._buffers = Buffers(spare=self._ahead + 2)
         self._pass = _Pass(self._begun())
@@ -136,14 +136,13 @@ class CachedLoader:
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass; batches come in the order of the sampler."""
         sampler = self.batch_sampler
-        pure = type(sampler) is Sampler or isinstance(sampler, list | tuple)  # others may look at what the loop has had
-        batches = made_ahead(
-            self._maker(), iter(self.batch_sampler), threads=self._threads, ahead=self._ahead, together=pure
-        )
+        several = self._several and type(sampler) in (Sampler, list, tuple)  # others may look at what the loop has had
+        batches = made_ahead(self._maker(), iter(sampler), threads=self._threads, ahead=self._ahead, together=several)
+        tell = sampler.followed() if isinstance(sampler, Sampler) else _nobody
         self._pass = _Pass(self._begun())
         if self._device is not None:
             batches = _on_device(batches, self._device)
-        counted = _Batches(batches, self._pass, getattr(self.batch_sampler, "goes_on", None))
+        counted = _Batches(batches, self._pass, tell)
         self._passes.add(counted)
         return counted
 
@@ -216,6 +215,10 @@ class CachedLoader:
         if callable(together := getattr(dataset, "__getitems__", None)):
             return lambda asked: collate(together(asked))
         return lambda asked: collate([dataset[index] for index in asked])
+
+
+def _nobody() -> None:
+    """Tell nobody that the loop has a batch."""
 
 
 def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:

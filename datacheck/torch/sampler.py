@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -27,11 +27,13 @@ class _Pass:
         epoch: which.
         start: positions that were consumed before it.
         batches: global batches handed out.
+        followed: whether who takes them says which of them the loop has had.
     """
 
     epoch: int
     start: int
     batches: int = 0
+    followed: bool = False
 
 
 class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untyped here
@@ -138,9 +140,15 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
         """What stands for the pass that was begun last, by `iter`, `set_epoch` or `load_state_dict`."""
         return self._next or self._pass
 
-    def goes_on(self, begun: object) -> None:
-        """Hear that the loop takes batches of a pass that was begun: if its own epoch was set meanwhile, that is it."""
-        if begun is self._pass and self._next is not None and self._next.epoch == self._pass.epoch:
+    def followed(self) -> Callable[[], None]:
+        """Return what to call for each batch of the pass just begun that the loop has, where they are taken ahead."""
+        of = self._pass
+        of.followed = True
+        return lambda: self._goes_on(of)
+
+    def _goes_on(self, of: _Pass) -> None:
+        """Forget that the epoch of a pass was set meanwhile, as the loop takes more of its batches."""
+        if of is self._pass and self._next is not None and self._next.epoch == of.epoch:
             self._next = None
 
     def set_epoch(self, epoch: int) -> None:
@@ -148,6 +156,11 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
 
         Raises:
             UsageError: it is no whole number of 0 or more.
+
+        Notes:
+            The epoch of the pass that is under way, set behind its ``iter()``, means that pass where the loop takes
+            more of it. Of a DataLoader with workers nobody can tell once they have been given its last batch: then the
+            next pass is of that epoch, too. Set it before ``iter()``.
         """
         epoch = whole_number("epoch", epoch)
         if self._pass.batches:
@@ -179,7 +192,8 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
             indices = pack(of.epoch, items) if self._packed else items
             for batch in indices.reshape(-1, size).tolist():
                 of.batches += 1
-                self.goes_on(of)
+                if not of.followed:
+                    self._goes_on(of)
                 yield batch
 
     @property

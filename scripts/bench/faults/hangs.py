@@ -99,7 +99,7 @@ class Run:
         if processes is None:
             processes = self.rng.random() < 0.7
         if not processes:
-            some = {"threads": self.rng.randint(1, 4), "ahead": self.rng.randint(1, 4)}
+            some = {"threads": self.rng.randint(1, 4), "ahead": self.rng.choice((None, 1, 4))}
             return CachedLoader(data, **how, **some, collate_fn=collate_ragged)
         return DataLoader(
             data, **how, collate_fn=collate_ragged, num_workers=self.rng.randint(1, 3),
