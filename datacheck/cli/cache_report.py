@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ def report(ctx: click.Context, path: Path | str, file: Path, depth: Depth, split
     from datacheck.report.words import bytes_said, clean
 
     place = _chosen(path, split)
-    _check_outside(file, place)
+    _check_place(file, place)
     said = cache_said(place, depth)
     page = cache_page(said)
     fsops.write_file(file, page, mode=0o666)
@@ -76,10 +77,19 @@ def _chosen(path: Path | str, split: str | None) -> Path | str:
         raise
 
 
-def _check_outside(file: Path, place: Path | str) -> None:
-    """Raise where the page would lie in the cache: any other file in there is damage."""
-    from datacheck.errors import UsageError
+def _check_place(file: Path, place: Path | str) -> None:
+    """Raise where the page cannot go, before hours of checking: any other file in the cache would be damage."""
+    from datacheck.errors import StorageError, UsageError
 
     if isinstance(place, Path) and file.resolve().is_relative_to(place.resolve()):
         msg = f"{file}: lies in the cache, which holds no other files. Name another place with -o."
         raise UsageError(msg)
+    if file.exists() and not file.is_file():
+        msg = f"{file}: is no plain file, and is not replaced. Name another place with -o."
+        raise UsageError(msg)
+    if not file.parent.is_dir():
+        msg = f"{file}: no such file or folder. Make the folder {file.parent}, or name another place with -o."
+        raise StorageError(msg)
+    if not os.access(file.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        msg = f"{file}: nothing may be written into {file.parent}. Name another place with -o."
+        raise StorageError(msg)

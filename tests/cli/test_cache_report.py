@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -120,3 +122,21 @@ def test_a_name_is_no_command_to_the_terminal(tmp_path, capsys, monkeypatch):
     assert code == 0
     assert "\x1b" not in said.out
     assert "b\\x1b[2J.html" in said.out
+
+
+@pytest.mark.parametrize(("place", "code"), [("nowhere/page.html", 3), ("pipe", 2), ("closed/page.html", 3)])
+def test_a_place_where_no_page_can_go_is_told_before_anything_is_read(
+    cache, tmp_path, capsys, monkeypatch, place, code
+):
+    def read(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("datacheck.report.caches.cache_said", read)
+    (tmp_path / "closed").mkdir(mode=0o555)
+    os.mkfifo(tmp_path / "pipe")
+    with unprivileged():
+        found, said = report(capsys, "cache", "-o", place)
+    assert found == code
+    assert said.err.startswith(f"datacheck: {place}: ")
+    assert "another place with -o" in said.err
+    assert (tmp_path / "pipe").is_fifo()
