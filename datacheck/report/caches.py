@@ -20,13 +20,16 @@ from datacheck.cache.problem import Problem
 from datacheck.cache.verify import Depth, verify
 from datacheck.errors import CorruptionError
 from datacheck.report.changes import Earlier, changes, earlier_of
-from datacheck.report.html import cut, joined, within
+from datacheck.report.html import Kind, cut, joined, within
 from datacheck.report.served import codes
 from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
 
-_SCRIPTS = ("dom.js", "parts.js", "cache.js")
+_OF_CACHE = Kind(
+    "datacheck cache report", "Verdict", "contents",
+    "datacheck cache info, verify and diff print much of it.", ("parts.js", "cache.js"),
+)  # fmt: skip
 _ROOM = {"fields": 350_000, "shards": 500_000, "problems": 200_000, "steps": 100_000}
 _STRIP = 200  # cells of the drawing of all shards
 _ROWS = 5_000  # shards in the table
@@ -40,7 +43,7 @@ def cache_page(cache: Mapping[str, Any]) -> bytes:
     Args:
         cache: as `cache_said` gives it.
     """
-    return joined(cache, "cache.html", _SCRIPTS, ("page.css",))
+    return joined(_OF_CACHE, cache, pictured=False)
 
 
 def cache_said(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:

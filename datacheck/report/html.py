@@ -10,7 +10,8 @@ import hashlib
 import math
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
 Array = np.ndarray[Any, Any]
 
 MOST_ROWS = 5_000
-_SCRIPTS = ("dom.js", "charts.js", "parts.js", "samples.js", "page.js")
-_WITH_PICTURES = ("dom.js", "charts.js", "twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js", *_SCRIPTS[2:])
+_SCRIPTS, _DRAWING = ("dom.js", "charts.js"), ("twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js")
+_STYLES = ("page.css", "pictures.css")
 _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 _ROOM = {
     "findings": 750_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 150_000, "crashes": 150_000,
@@ -82,12 +83,12 @@ def run_of(folder: Path, table: Table | None = None) -> dict[str, Any]:
     of_fields = list(fields(table, schema, unfit))
     run = _bounded(result) | {
         "folder": shlex.quote(folder_said(folder)),
-        "schema_text": text if _size(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),
+        "schema_text": text if size_of(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),
         "fields": within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
         "samples": _samples(table, failing, ranks, of_fields),
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }  # fmt: skip
-    return run | {"previews": pictures(folder, min(_PICTURES, _ALL - _size(run)), _size)}
+    return run | {"previews": pictures(folder, min(_PICTURES, _ALL - size_of(run)), size_of)}
 
 
 def _unfit(folder: Path, table: Table, failing: Texts) -> Array:
@@ -160,7 +161,7 @@ def within(items: Iterable[Any], room: int) -> list[Any]:
     """Return the first items that fit into so many bytes of the page."""
     kept = []
     for item in items:
-        room -= _size(item) + 1
+        room -= size_of(item) + 1
         if room < 0:
             break
         kept.append(item)
@@ -173,7 +174,8 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 2]} …"
 
 
-def _size(value: Any) -> int:
+def size_of(value: Any) -> int:
+    """Return how many bytes of the page a value takes."""
     return len(_json(value))
 
 
@@ -190,28 +192,54 @@ def _escaped(found: re.Match[bytes]) -> bytes:
 # ----------------------------------------------------------------------------------------------------- page
 
 
-def page(run: Mapping[str, Any]) -> bytes:
-    """Return the bytes of the page of a run."""
-    drawn = run.get("previews") is not None
-    styles = ("page.css", "pictures.css") if drawn else ("page.css",)
-    return joined(run, "page.html", _WITH_PICTURES if drawn else _SCRIPTS, styles)
-
-
-def joined(said: Mapping[str, Any], template: str, scripts: Sequence[str], styles: Sequence[str]) -> bytes:
-    """Return a page: a template with its data, its scripts and styles, and a policy that lets nothing else run.
+@dataclass(frozen=True)
+class Kind:
+    """What the pages of one kind have in common beside the template.
 
     Args:
+        command: that writes them; their title until the script gives them one.
+        top, contents, without: words of the template: what stands at the top, what is below it, and where the same is
+            said to who has no scripts.
+        scripts: behind those that all have.
+    """
+
+    command: str
+    top: str
+    contents: str
+    without: str
+    scripts: tuple[str, ...]
+
+
+_OF_RUN = Kind(
+    "datacheck scan", "Verdict", "findings",
+    "The same is in result.json and samples.parquet beside it.", ("parts.js", "samples.js", "page.js"),
+)  # fmt: skip
+
+
+def page(run: Mapping[str, Any]) -> bytes:
+    """Return the bytes of the page of a run."""
+    return joined(_OF_RUN, run, pictured=run.get("previews") is not None)
+
+
+def joined(kind: Kind, said: Mapping[str, Any], *, pictured: bool) -> bytes:
+    """Return a page: the template with data, scripts and styles, and a policy that lets nothing else run.
+
+    Args:
+        kind: of the page.
         said: JSON values; strings of anybody's.
-        template, scripts, styles: files of ours beside this module, in the folder ``page``.
+        pictured: whether it shows pictures of samples.
     """
     own = Path(__file__).with_name("page")
+    scripts, styles = (*_SCRIPTS, *(_DRAWING if pictured else ()), *kind.scripts), _STYLES[: 1 + pictured]
     style, script = (b"\n".join((own / name).read_bytes() for name in names) for names in (styles, scripts))
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    parts = {b"policy": policy.encode(), b"style": style, b"script": script, b"run": _json(said)}
-    return re.sub(rb"\{\{(\w+)\}\}", lambda found: parts[found[1]], (own / template).read_bytes())
+    words = {"policy": policy} | {name: getattr(kind, name) for name in ("command", "top", "contents", "without")}
+    parts = {name: word.encode() for name, word in words.items()} | {"style": style, "script": script}
+    parts["run"] = _json(said)
+    return re.sub(rb"\{\{(\w+)\}\}", lambda found: parts[found[1].decode()], (own / "page.html").read_bytes())
 
 
 def _hash(text: bytes) -> str:

@@ -12,13 +12,13 @@ import numpy as np
 from datacheck import fsops
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.registry import require
-from datacheck.report.html import joined
+from datacheck.report.html import Kind, joined
 
 Array = np.ndarray[Any, Any]
 
-_MARK = b'<meta name="generator" content="datacheck view">'
+_OF_SAMPLE = Kind("datacheck view", "Sample", "pictures", "", ("view.js",))
+_MARK = f'<meta name="generator" content="{_OF_SAMPLE.command}">'.encode()
 _HEAD = 4096
-_SCRIPTS = ("dom.js", "charts.js", "twgl.js", "scene.js", "space.js", "widgets.js", "pictures.js", "view.js")
 
 
 def write_view(path: Path, said: Mapping[str, Any]) -> None:
@@ -36,7 +36,7 @@ def write_view(path: Path, said: Mapping[str, Any]) -> None:
         msg = f"{path}: exists and is no page of a sample, and is not overwritten. Name another file: --out FILE"
         raise UsageError(msg)
     fsops.make_directory(path.parent)
-    fsops.write_file(path, joined(said, "view.html", _SCRIPTS, ("page.css", "pictures.css")), mode=0o666)
+    fsops.write_file(path, joined(_OF_SAMPLE, said, pictured=True), mode=0o666)
 
 
 def _is_view(path: Path) -> bool:

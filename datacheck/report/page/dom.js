@@ -128,6 +128,7 @@ function choice(label, options, chosen) {
 
 // The sections in the bar, each with how many there are of what is in it, where that is known.
 function places(sections, numbers) {
+  document.getElementById("places").hidden = false;
   document.querySelector("#places ul").append(...sections.map((one) => {
     const many = numbers[one.id];
     return el("li", {}, el("a", {href: `#${one.id}`}, one.querySelector("h2").textContent, many === undefined ? null : el("span", {}, many.toLocaleString("en"))));
