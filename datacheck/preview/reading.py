@@ -12,7 +12,6 @@ import orjson
 
 from datacheck.errors import DatacheckError
 from datacheck.preview.sample import Sitter, previews
-from datacheck.sample import Sample
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
@@ -55,19 +54,16 @@ def _drawn(
         for sample in got:
             schema, tokenizer = _schema(what, item.split)
             first = tuple(asked["first"].get(sample.key, ()))
-            drawn = _fitting(sample, schema, tokenizer, first, task)
+            drawn = fitting(Sitter(sample.fields, schema, first, tokenizer, task["points"]), task["most"])
             made[sample.key] = drawn | {"why": "" if drawn["fields"] else "it has none of the fields"}
     return [{"key": key, "split": item.split} | one for key, one in made.items()]
 
 
-def _fitting(
-    sample: Sample, schema: Schema, tokenizer: Tokenizer | None, first: tuple[str, ...], task: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return as many pictures of a sample as there is room for, one at least."""
+def fitting(sitter: Sitter, room: int) -> dict[str, Any]:
+    """Return as many pictures of a sample as fit into so many bytes, one at least, and which fields found no room."""
     kept: list[dict[str, Any]] = []
     left: list[str] = []
-    room = task["most"]
-    for one in previews(Sitter(sample.fields, schema, first, tokenizer, task["points"])):
+    for one in previews(sitter):
         size = len(orjson.dumps(one))
         if kept and size > room:
             left.append(one["field"])

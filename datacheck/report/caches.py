@@ -19,8 +19,11 @@ from datacheck.cache.about import About, about
 from datacheck.cache.problem import Problem
 from datacheck.cache.verify import Depth, verify
 from datacheck.errors import CorruptionError
+from datacheck.preview.cached import of_cache
+from datacheck.preview.numbers import thinned
 from datacheck.report.changes import Earlier, changes, earlier_of
-from datacheck.report.html import Kind, cut, joined, within
+from datacheck.report.html import Kind, cut, joined, size_of, within
+from datacheck.report.pictures import kept_within
 from datacheck.report.served import codes
 from datacheck.sample import ArraySpec
 
@@ -30,6 +33,8 @@ _OF_CACHE = Kind(
     "datacheck cache report", "Verdict", "contents",
     "datacheck cache info, verify and diff print much of it.", ("parts.js", "cache.js"),
 )  # fmt: skip
+_PICTURED = 6  # valid samples, and as many that stand in for others
+_PICTURES, _ALL = 600_000, 2_800_000  # bytes of the page
 _ROOM = {"fields": 350_000, "shards": 500_000, "problems": 200_000, "steps": 100_000}
 _STRIP = 200  # cells of the drawing of all shards
 _ROWS = 5_000  # shards in the table
@@ -43,7 +48,7 @@ def cache_page(cache: Mapping[str, Any]) -> bytes:
     Args:
         cache: as `cache_said` gives it.
     """
-    return joined(_OF_CACHE, cache, pictured=False)
+    return joined(_OF_CACHE, cache, pictured=cache.get("previews") is not None)
 
 
 def cache_said(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
@@ -63,7 +68,11 @@ def cache_said(place: Path | str, depth: Depth = "quick") -> dict[str, Any]:
     problems = verify(place, depth)
     said: dict[str, Any] = {}
     try:
-        said = _said(open_cache(place))
+        cache = open_cache(place)
+        known = about(cache)
+        said = _said(cache, known)
+        said["previews"], damage = _previews(cache, known, said["unserved"], min(_PICTURES, _ALL - size_of(said)))
+        problems = problems or [Problem("", str(error)) for error in damage]
     except CorruptionError as error:
         problems = problems or [Problem("", str(error))]
     shown = within(map(_problem, problems), _ROOM["problems"])
@@ -87,13 +96,13 @@ def _problem(problem: Problem) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _said(cache: Cache) -> dict[str, Any]:
+def _said(cache: Cache, known: About) -> dict[str, Any]:
     """Return what an opened cache says.
 
     Raises:
         CorruptionError: a part that is asked for is damaged.
     """
-    known, before, root = about(cache), earlier_of(cache), cache.root
+    before, root = earlier_of(cache), cache.root
     all_fields = [_field(cache, name, known) for name in cache.fields]
     shards = _shards(cache, before)
     texts = {name: cut(getattr(root, name), _TEXT) for name in ("pipeline", "schema", "split", "key")}
@@ -197,6 +206,26 @@ def _strip(shards: list[list[Any]]) -> Iterator[list[Any]]:
         samples = sum(stop - start for _, start, stop, *_ in some)
         unfit = samples - sum(row[3] for row in some)
         yield [first, first + len(some) - 1, unfit / samples, sum(row[5] is True for row in some)]
+
+
+# ---------------------------------------------------------------------------------------- pictures
+
+
+def _previews(
+    cache: Cache, known: About, unserved: Mapping[str, Any], room: int
+) -> tuple[dict[str, Any] | None, list[CorruptionError]]:
+    """Return pictures of some samples that are served, and what of them is damaged; None where none is served."""
+    usable = np.flatnonzero(cache.usable)
+    valid = usable[thinned(len(usable), _PICTURED)].tolist()
+    others = [row[5][0] for group in unserved["codes"] for row in group["rows"] if row[5] is not None]
+    instead = list(dict.fromkeys(others))[:_PICTURED]
+    numbers = list(dict.fromkeys([*valid, *instead]))
+    if not numbers:
+        return None, []
+    samples, said, damage = of_cache(cache, known.said.get("schema"), numbers)
+    at = {number: place for place, number in enumerate(numbers)}
+    rows = {"valid": [at[number] for number in valid], "instead": [at[number] for number in instead]}
+    return kept_within({"samples": samples, "findings": rows, "left_out": said}, room, size_of), damage
 
 
 # -------------------------------------------------------------------------------------- provenance

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,16 @@ def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, A
         return None
     if not isinstance(found, dict) or found.get("format") != PREVIEWS_FORMAT:
         return None
+    return kept_within(found, room, size)
+
+
+def kept_within(found: Mapping[str, Any], room: int, size: Callable[[Any], int]) -> dict[str, Any]:
+    """Return the first pictures that fit into so many bytes of a page, and what is left out.
+
+    Args:
+        found: samples, of each row of pictures (findings) the places of its own among them, and what was left out.
+        room, size: as above.
+    """
     kept: list[Any] = []
     room -= size([found["findings"], found["left_out"]]) + 200
     for sample in found["samples"]:

@@ -44,7 +44,7 @@ def test_every_section_is_drawn_without_an_error_or_a_request(browser, opened, b
         f"Finished, every byte is as it was written; {second.valid} of {second.samples} samples are served"
     ]
     assert texts(browser, "main h2") == [
-        "Samples that are not served", "Fields", "Shards", "Since the last build", "How this was made",
+        "Samples that are not served", "Fields", "Pictures", "Shards", "Since the last build", "How this was made",
     ]  # fmt: skip
     assert len(texts(browser, "#shards tbody tr")) == second.shards
     assert texts(browser, "#shards tbody .badge").count("unchanged") == second.reuse.linked
@@ -53,7 +53,7 @@ def test_every_section_is_drawn_without_an_error_or_a_request(browser, opened, b
     asked = [text for text in texts(browser, "#unserved .foot .key") if text.startswith("datacheck explain")]
     assert sorted(asked) == [f"datacheck explain {code}" for code in ("DC101", "DC201", "DC221", "DC301")]
     assert opened(first.path) == ([], [])
-    assert texts(browser, "main h2")[3] == "In the later build"
+    assert texts(browser, "main h2")[4] == "In the later build"
     assert texts(browser, "h1")[0].startswith("Finished, no file is missing or cut short; ")
     assert f"datacheck cache verify {first.path}" in texts(browser, "#verdict .key")
 
@@ -69,6 +69,26 @@ def test_the_page_of_a_damaged_cache_says_what_was_found_and_what_to_do(browser,
     ]  # fmt: skip
     assert "datacheck cache repair" in "".join(texts(browser, "#problems .card"))
     assert texts(browser, "#problems .key") == [shlex.join(["datacheck", "cache", "verify", str(folder)])]
+
+
+def test_pictures_of_samples_can_be_opened_one_after_the_other(browser, opened, tmp_path):
+    specs = {"xyz": ArraySpec("float32", (3,), "P", attrs={"role": "points", "unit": "m"})}
+    data = [{"xyz": np.random.default_rng(n).random((80, 3))} for n in range(9)]
+    assert opened(make_cache(tmp_path, specs, data, valid=[n != 4 for n in range(9)])) == ([], [])
+    assert texts(browser, "#previews h3") == ["Valid samples", "Served in the place of others"]
+    captions = texts(browser, "#previews ul:first-of-type .caption")
+    assert len(captions) == 6
+    assert "sample/000004" not in captions
+    assert texts(browser, "#previews ul:last-of-type .caption")[-1] == texts(browser, "#unserved td .key")[0]
+    browser.execute_script("document.querySelector('#previews .thumb').scrollIntoView()")
+    browser.execute_script("document.querySelector('#previews .thumb').click()")
+    assert texts(browser, "dialog .top .key") == captions[:1]
+    assert texts(browser, "dialog .said") == ["Valid samples: spread over all that are served"]
+    assert texts(browser, "dialog h4") == ["xyz"]
+    browser.execute_script(
+        "[...document.querySelectorAll('dialog button')].find((b) => b.textContent === 'Next').click()"
+    )
+    assert texts(browser, "dialog .top .key") == captions[1:2]
 
 
 def test_many_shards_are_shown_fifty_at_a_time(browser, opened, tmp_path):
@@ -93,7 +113,7 @@ def test_no_text_is_markup_or_acts_on_what_shows_it(browser, opened, tmp_path, n
     assert opened(evil_cache(tmp_path / "evil", HOSTILE[name])) == ([], [])
     assert browser.execute_script(ELEMENTS) == elements
     assert leaks("".join(texts(browser, "header, nav, main")) + browser.title, allowed="\n\t") == set()
-    assert len(texts(browser, "main h2")) == 4
+    assert len(texts(browser, "main h2")) == 5
 
 
 @pytest.mark.parametrize("width", [400, 1400])

@@ -126,9 +126,16 @@ function unservedOf({unserved}) {
       rule ? el("p", {class: "foot small"}, copyable(`datacheck explain ${code}`)) : null)), more(all - codes.length, "code"));
 }
 
-// Pictures of samples belong here: a section drawn from `said.previews`, as soon as something puts that there.
-function previewsOf() {
-  return null;
+function previewsOf(said) {
+  const {previews} = said;
+  if (!previews) return null;
+  const rows = [
+    {id: "valid", rule: "Valid", name: "samples", message: "spread over all that are served", title: "Valid samples", fields: []},
+    {id: "instead", rule: "Served", name: "in the place of others", message: "those of the table of what is not served", title: "Served in the place of others", fields: []},
+  ].map((row) => [row.title, picturesOf(row, said)]).filter(([, made]) => made);
+  const why = previews.samples.map((one) => one.why).find(Boolean);
+  return section("previews", "Pictures", "What a training is given, so after the transforms of the build.",
+    rows.length ? rows.map(([title, made]) => [el("h3", {}, title), made]) : el("p", {class: "card"}, `Nothing could be drawn${why ? `: ${why}` : ""}.`), undrawnOf(said));
 }
 
 // --------------------------------------------------------------------------------------- changes, provenance

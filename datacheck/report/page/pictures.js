@@ -78,7 +78,7 @@ function picturesOf(finding, run) {
   const places = run.previews.findings[finding.id] || [], samples = places.map((at) => run.previews.samples[at]).filter(Boolean);
   const drawn = samples.filter((sample) => sample.fields.length);
   if (!drawn.length) return null;  // the finding itself says what cannot be read
-  const row = el("ul", {class: "thumbs", "aria-label": `The worst samples of ${finding.rule}`}, samples.map((sample) =>
+  const row = el("ul", {class: "thumbs", "aria-label": finding.title || `The worst samples of ${finding.rule}`}, samples.map((sample) =>
     thumb(sample, finding, () => showSample(drawn, drawn.indexOf(sample), finding))));
   const media = window.matchMedia ? window.matchMedia("(prefers-color-scheme: dark)") : null;
   if (media) media.addEventListener("change", () => row.querySelectorAll(".shot").forEach((shot) => { if (shot.shown && shot.firstChild) shot.shown(); }));
