@@ -23,8 +23,9 @@ from datacheck.schema.model import Schema
 
 Array = np.ndarray[Any, Any]
 
-_SECONDS = 10.0  # for all samples; one that has begun is drawn
+_SECONDS = 10.0  # for all samples; a field that has begun is read: of 100,000 shards each takes some seconds to open
 _READ = 64_000_000  # bytes of values of one sample
+_LATE = "there was no more time"
 _CARRIED = ("role", "unit", "frame", "columns", "order", "skeleton")  # what the fields of a cache say of themselves
 
 
@@ -37,7 +38,7 @@ def of_cache(
         cache: whose.
         declared: the schema that its data were read with, as `about` gives it.
         numbers: of samples that are served.
-        seconds: after which no further sample is begun.
+        seconds: after which no further field is read.
 
     Returns:
         Of each sample what previews.json has of one; what is to be said of those without pictures; what is damaged.
@@ -47,10 +48,10 @@ def of_cache(
     for number, key in zip(numbers, cache.keys(numbers), strict=True):
         fields, why = [], ""
         if time.monotonic() > end:
-            late, why = late + 1, "there was no more time"
+            late, why = late + 1, _LATE
         else:
             try:
-                fields = _drawn(cache, number, schema)
+                fields = _drawn(cache, number, schema, end)
             except DatacheckError as error:
                 why = f"it could not be read: {error}"
                 damage += [error] if isinstance(error, CorruptionError) else []
@@ -90,19 +91,19 @@ def _declared(spec: ArraySpec, before: Mapping[str, Any]) -> dict[str, Any]:
     return kept | own | {"shape": [*([] if named is None else [named]), *spec.item]}
 
 
-def _drawn(cache: Cache, number: int, schema: Schema) -> list[dict[str, Any]]:
+def _drawn(cache: Cache, number: int, schema: Schema, end: float) -> list[dict[str, Any]]:
     """Return the pictures of one sample, and of fields without one why.
 
     Raises:
         DatacheckError: it cannot be read.
     """
-    values, notes = _values(cache, number)
+    values, notes = _values(cache, number, end)
     made = fitting(Sitter(values, schema, points=POINTS), SAMPLE_BYTES)
     notes |= dict.fromkeys(made["left_out"], "no room for its picture in this page")
     return [*made["fields"], *({"field": name, "kind": "note", "about": about} for name, about in notes.items())]
 
 
-def _values(cache: Cache, number: int) -> tuple[dict[str, Any], dict[str, str]]:
+def _values(cache: Cache, number: int, end: float) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the values of a sample by field, and notes: of long axes the first rows are read, equally many of all."""
     values: dict[str, Any] = {}
     notes: dict[str, str] = {}
@@ -112,6 +113,9 @@ def _values(cache: Cache, number: int) -> tuple[dict[str, Any], dict[str, str]]:
         axes[spec.dim] += spec.item_bytes
     room = _READ // max(1, len(axes))
     for name, spec in cache.fields.items():
+        if time.monotonic() > end:
+            notes[name] = _LATE
+            continue
         present = cache.present(name, one)
         if present is not None and not present[0]:
             continue

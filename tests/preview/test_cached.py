@@ -116,6 +116,15 @@ def test_whatever_there_is_no_time_for_is_told(folder):
     assert said == ["2 samples not drawn: reading may take -1 s in all"]
 
 
+def test_fields_behind_those_that_took_all_the_time_are_told(folder, monkeypatch):
+    clock = iter(range(100))  # one second each time that somebody looks: at the start, the sample, its fields
+    monkeypatch.setattr(cached.time, "monotonic", lambda: next(clock))
+    (first, second), said, _ = drawn(folder, [0, 1], seconds=3)
+    late = [one["field"] for one in first["fields"] if one["about"] == "there was no more time"]
+    assert late == ["more", "said", "xyz"]  # in the order of their names behind joints and label
+    assert (second["fields"], len(said)) == ([], 1)
+
+
 def test_a_sample_that_is_damaged_is_never_drawn(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy" / folder.name, copy_function=shutil.copyfile)
     file = copy / "fields/xyz/c.1.0"
