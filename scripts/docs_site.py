@@ -42,6 +42,9 @@ WIDTH = 100  # of what the commands print, so of code on a page
 CSS = ".md-grid { max-width: 78rem } .md-typeset pre > code { font-size: .62rem }\n"
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)\s]+)\)")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+SHAPES = re.compile(r'<details class="(?:shapes|class-attributes)".*?</details>', re.DOTALL)
+SHAPE = re.compile(r"\n(?=[\w&;, ]+: )")
+TOGETHER = re.compile(r"(<code>\w+, [\w, ]+</code>(?:(?!</tr>).)*?)<em>required</em>", re.DOTALL)
 EXTENDING = (
     "datacheck.sample.Sample", "datacheck.sample.Block", "datacheck.rules.base.rule", "datacheck.rules.base.Rule",
     "datacheck.transforms.base.Transform", "datacheck.testing.synth.write", "datacheck.testing.faults.plant",
@@ -73,7 +76,7 @@ def pages() -> Iterator[tuple[str, str]]:
     for place, where in PLACES.items():
         if place != ZH:
             yield where, (ROOT / place).read_text(encoding="utf-8")
-    for path in sorted((ROOT / ZH).glob("*.md")):
+    for path in sorted((ROOT / ZH).glob("DC*.md")):
         yield f"rules/zh/{path.name}", path.read_text(encoding="utf-8")
     rows = "".join(f"| [{c}]({c}.md) | {r.name} | {chinese(r).first} |\n" for c, r in catalogue().items())
     yield PLACES[ZH], f"# 规则\n\n| 代码 | 名称 | 问题 |\n| --- | --- | --- |\n{rows}"
@@ -120,8 +123,15 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
-    """Show `<name>_is_pad` of a docstring as it is written: to Markdown it is a tag."""
-    return html.replace("<name>", "&lt;name&gt;") if page.file.src_uri.startswith("api/") else html
+    """Show docstrings as they are written: to Markdown `<name>_is_pad` is a tag, and lines of shapes are one text.
+
+    Parameters that a docstring names together ("rank, world_size: ...") are called required, whatever they are; what
+    each one's default is says the signature.
+    """
+    if not page.file.src_uri.startswith("api/"):
+        return html
+    html = SHAPES.sub(lambda found: SHAPE.sub("<br>\n", found[0]), html.replace("<name>", "&lt;name&gt;"))
+    return TOGETHER.sub(r"\1", html)
 
 
 def turned(link: re.Match[str], here: str, site: str) -> str:

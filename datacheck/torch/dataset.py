@@ -36,8 +36,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc]  # torch is untyped her
     """Samples of a cache as dicts of tensors, for a plain ``DataLoader``.
 
     Shapes:
-        a fixed field: (*item); a ragged one: (rows, *item); in window mode its steps: (steps, *item), or that of the
-        item: (*item)
+        a fixed field: (*item)
+        a ragged one: (rows, *item); in window mode its steps: (steps, *item), or only that of the item: (*item)
         <name>_is_pad: bool (steps), in window mode: the steps that are not the episode's
         <name>_is_present: bool (), of an optional field; text is "" and a value NaN or 0 where it is absent
 

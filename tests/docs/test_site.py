@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import subprocess
@@ -31,6 +32,7 @@ def site(repository, tmp_path_factory):
     run = subprocess.run(command, cwd=repository, env=env, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert "WARNING" not in run.stderr
+    assert "Deprecat" not in run.stderr  # of two files for one page
     return folder
 
 
@@ -64,6 +66,21 @@ def test_every_page_every_rule_and_every_public_name_is_in_the_site(site, reposi
         assert name in api
     assert "&lt;name&gt;_is_pad" in api
     assert "datacheck cache export" in (site / "commands.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_class_shows_how_it_is_called_and_parameters_what_they_are(site):
+    text = (site / "api/torch.html").read_text(encoding="utf-8")
+    plain = html.unescape(re.sub(r"<[^>]+>", "", text))
+    assert re.search(r"EvalSampler\(\s*dataset,\s*\*,\s*rank=None,\s*world_size=None", plain)
+    assert "lengths: int64 (episodes) [steps]<br>\nreturns: int64 (episodes)" in text
+    rows = re.findall(r'<tr class="doc-section-item">.*?</tr>', text, re.DOTALL)
+    together = [row for row in rows if re.search(r"<code>\w+, ", row)]
+    assert len(together) >= 4
+    assert not any("required" in row for row in together)
+    assert sum("required" in row for row in rows) > 20
+    extending = re.sub(r"<[^>]+>", "", (site / "api/extending.html").read_text(encoding="utf-8"))
+    assert re.search(r"Sample\(\s*key,\s*fields,\s*origin\s*\)", extending)
 
 
 @pytest.mark.slow
