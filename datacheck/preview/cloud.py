@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.preview.numbers import Array, UnfitError, base64_of, floats, numeric, short, shown, thinned
+from datacheck.preview.numbers import Array, UnfitError, base64_of, floats, numeric, shown, thinned
 
 MOST = 2048
 _LABELS = 12  # colours that can be told apart; the rarest labels share the last one
@@ -71,7 +71,7 @@ def cloud(
     kept = quantised(floats(points[chosen]), low, high)
     made = {
         "kind": "cloud", "points": len(points), "shown": len(chosen), "unfinite": len(points) - len(places),
-        "box": [[short(v) for v in low], [short(v) for v in high]], "unit": unit, "up": up or "z",
+        "box": [low.tolist(), high.tolist()], "unit": unit, "up": up or "z",
         "xyz": base64_of(kept), "colour": _coloured(colour, len(points), chosen),
     }  # fmt: skip
     return made | {"about": _about(made, low, high)}
@@ -118,7 +118,8 @@ def _odd(labels: Array, colour: Colour) -> Array:
 def _label(value: Any, colour: Colour) -> str:
     if colour.names:
         return colour.names[int(value)]
-    return f"{value:g}" + (" (ignored)" if value in colour.ignored else "")
+    text = str(int(value)) if float(value).is_integer() else f"{value:g}"
+    return text + (" (ignored)" if value in colour.ignored else "")
 
 
 def _bytes(values: Array, chosen: Array) -> Array:

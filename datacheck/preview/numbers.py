@@ -54,11 +54,18 @@ def thinned(count: int, most: int) -> Array:
     return edges[:-1] + mixed.astype(np.int64) % sizes
 
 
-def short(value: float) -> float | None:
-    """Return a number with five significant digits, None for one that JSON cannot hold."""
+def short(value: float, span: float = 0.0) -> float | None:
+    """Return a number with five significant digits, None for one that JSON cannot hold.
+
+    Args:
+        span: what it is drawn over; a number far larger gets more digits, so that this has its five.
+    """
     if not math.isfinite(value):
         return None
-    near = float(f"{value:.5g}")
+    digits = 5
+    if 0 < span < abs(value):  # a place far from the origin, a time of day
+        digits = min(17, digits + math.ceil(math.log10(abs(value)) - math.log10(span)))
+    near = float(f"{value:.{digits}g}")
     return near if math.isfinite(near) else float(value)  # the largest ones are rounded up to infinity
 
 

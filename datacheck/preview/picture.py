@@ -119,15 +119,14 @@ def _range(values: Array, said: list[str]) -> tuple[float, float]:
 
 def _shrunk(values: Array) -> Array:
     """Return the means of blocks, so that no side is longer than 160."""
-    for axis in (0, 1):
+    longest = max(values.shape[:2])
+    for axis in (0, 1) if longest > SIDE else ():
         size = values.shape[axis]
-        longest = max(values.shape[:2])
-        new = max(1, round(size * SIDE / longest)) if longest > SIDE else size
+        new = max(1, round(size * SIDE / longest))
         edges = np.arange(new + 1) * size // new
-        if new < size:
-            sums = np.add.reduceat(values, edges[:-1], axis=axis)
-            counts = np.diff(edges).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
-            values = sums / counts
+        sums = np.add.reduceat(values, edges[:-1], axis=axis)
+        counts = np.diff(edges).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
+        values = sums / counts
     return values
 
 

@@ -34,9 +34,12 @@ def skeleton(value: object, name: str | None = None, unit: str = "", up: str | N
         raise UnfitError(msg)
     found, guessed = _bones(joints, finite, name)
     low, high = joints[finite].min(axis=0), joints[finite].max(axis=0)
+    with np.errstate(over="ignore"):
+        span = float((high - low).max())
+    kept = [[short(v, span) for v in joint] if fine else None for joint, fine in zip(joints, finite, strict=True)]
     made = {
-        "kind": "skeleton", "unit": unit, "up": up or "z", "box": [[short(v) for v in low], [short(v) for v in high]],
-        "joints": [[short(v) for v in joint] if fine else None for joint, fine in zip(joints, finite, strict=True)],
+        "kind": "skeleton", "unit": unit, "up": up or "z", "box": [low.tolist(), high.tolist()],
+        "joints": kept,
         "chains": [] if found is None else [[finger, list(chain)] for finger, chain in found.chains.items()],
         "skeleton": "" if found is None else found.name, "guessed": guessed, "unfinite": int((~finite).sum()),
     }  # fmt: skip

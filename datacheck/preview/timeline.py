@@ -40,7 +40,7 @@ def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: floa
     if flat.shape[1] > DIMENSIONS:
         said.append(f"the first {DIMENSIONS} are drawn")
     if unfinite:
-        said.append(f"{unfinite:,} values not finite and not drawn")
+        said.append(f"{counted(unfinite, 'value')} not finite and not drawn")
     return {
         "kind": "timeline", "steps": len(flat), "fps": fps, "unit": unit, "dims": dims, "all_dims": flat.shape[1],
         "about": f"Timeline: {'; '.join(said)}.",
@@ -55,10 +55,12 @@ def _dimension(values: Array, name: str) -> dict[str, Any]:
     kept = floats(values)
     finite = np.isfinite(kept)
     places = _places(kept, finite)
+    low, high = (kept[finite].min(), kept[finite].max()) if finite.any() else (np.nan, np.nan)
+    with np.errstate(over="ignore"):
+        span = float(high - low)
     return {
-        "name": name, "at": places.tolist(), "values": [short(v) for v in kept[places]],
-        "low": short(kept[finite].min()) if finite.any() else None,
-        "high": short(kept[finite].max()) if finite.any() else None, "unfinite": int((~finite).sum()),
+        "name": name, "at": places.tolist(), "values": [short(v, span) for v in kept[places]],
+        "low": short(low, span), "high": short(high, span), "unfinite": int((~finite).sum()),
     }  # fmt: skip
 
 

@@ -55,11 +55,12 @@ def test_thinning_does_not_walk_along_the_columns_of_a_grid():
 
 def test_a_small_cloud_comes_back_to_a_65535th_of_its_box():
     points = np.random.default_rng(0).normal(size=(500, 3)) * [1, 10, 0.1]
-    made = cloud(points, "m")
-    assert (made["points"], made["shown"], made["unfinite"]) == (500, 500, 0)
-    assert made["colour"] == {"by": "height"}
-    step = (points.max(axis=0) - points.min(axis=0)) / 65535
-    assert (np.abs(points_of(made) - points) <= step + 1e-4 * np.abs(points).max(axis=0)).all()
+    for place in (0, 5e6):  # coordinates of a map lie far from the origin
+        made = cloud(points + place, "m")
+        assert (made["points"], made["shown"], made["unfinite"]) == (500, 500, 0)
+        assert made["colour"] == {"by": "height"}
+        step = (points.max(axis=0) - points.min(axis=0)) / 65535
+        assert (np.abs(points_of(made) - place - points) <= step + 1e-8).all()
 
 
 def test_a_large_cloud_is_thinned_and_its_box_is_that_of_all_points():
@@ -90,6 +91,10 @@ def test_colours_of_both_ranges_come_out_as_bytes_and_labels_as_the_commonest():
     made = cloud(points, colour=Colour("semantic", labels, (-100,)))["colour"]
     assert (made["names"], made["counts"]) == (["7", "-100 (ignored)"], [3, 1])
     assert base64.b64decode(made["label"]) == bytes([0, 1, 0, 0])
+    near = cloud(points, colour=Colour("instance", np.array([1000003, 1000004, 1000004, 0])))["colour"]
+    assert near["names"] == ["1000004", "0", "1000003"]
+    for values, names in (([True] * 3 + [False], ["1", "0"]), ([1e6 + 3, 0.5, 0.5, 0.5], ["0.5", "1000003"])):
+        assert cloud(points, colour=Colour("mask", np.array(values)))["colour"]["names"] == names
     many = cloud(np.random.default_rng(0).normal(size=(100, 3)), colour=Colour("instance", np.arange(100) // 2))
     assert many["colour"]["names"][-1] == "39 others"
     assert (len(many["colour"]["names"]), sum(many["colour"]["counts"])) == (12, 100)
@@ -151,6 +156,13 @@ def test_joints_without_known_bones_and_single_joints_are_points():
     assert "step 2 of 5" in skeleton(film_)["about"]
 
 
+def test_joints_far_from_the_origin_keep_their_distances():
+    joints = hand("mano21") + np.array([5e5, 5e6, 0])
+    made = skeleton(joints, "mano21", "m")
+    assert np.abs(np.array(made["joints"]) - joints).max() <= 1e-4 * np.ptp(joints, axis=0).max()
+    assert made["box"] == [joints.min(axis=0).tolist(), joints.max(axis=0).tolist()]
+
+
 def test_a_joint_that_is_not_finite_is_left_out():
     joints = hand("mano21")
     joints[4] = np.nan
@@ -180,6 +192,11 @@ def test_a_small_image_is_kept_and_a_large_one_is_made_of_means():
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
     assert (pixels_of(image(pixels)["url"]) == pixels).all()
     assert (pixels_of(image(pixels, flip=True)["url"]) == pixels[::-1]).all()
+    for height, width in ((320, 240), (240, 320), (400, 100), (161, 2), (20_000, 10)):
+        made = image(np.zeros((height, width), np.uint8))
+        most = max(height, width)
+        shape = tuple(max(1, round(size * SIDE / most)) for size in (width, height))
+        assert (made["width"], made["height"]) == shape == pixels_of(made["url"]).shape[1::-1]
     blocks = np.kron(np.arange(160 * 80).reshape(80, 160) % 7 * 30, np.ones((4, 4))).astype(np.uint8)
     made = image(blocks)
     assert (made["width"], made["height"]) == (160, 80)
@@ -212,10 +229,17 @@ def test_a_thinned_dimension_keeps_its_lowest_and_highest_value(values):
     (dim,) = timeline(values)["dims"]
     assert len(dim["at"]) <= POINTS
     assert dim["at"] == sorted(set(dim["at"]))
-    low, high = float(f"{values.min():.5g}"), float(f"{values.max():.5g}")
-    assert (dim["low"], dim["high"]) == (low, high)
-    assert {low, high} <= set(dim["values"])
-    assert dim["values"] == [float(f"{values[at]:.5g}") for at in dim["at"]]
+    near = 1e-4 * (np.ptp(values) or np.abs(values).max())  # five digits of what the line is drawn over
+    assert np.abs([dim["low"] - values.min(), dim["high"] - values.max()]).max() <= near
+    assert {dim["low"], dim["high"]} <= set(dim["values"])
+    assert np.abs(np.array(dim["values"]) - values[dim["at"]]).max() <= near
+
+
+def test_a_dimension_far_from_zero_keeps_its_shape():
+    times = 1.7e9 + np.arange(100) / 20  # seconds since 1970
+    (dim,) = timeline(times)["dims"]
+    assert np.abs(np.array(dim["values"]) - times).max() <= 1e-3
+    assert dim["high"] - dim["low"] == pytest.approx(4.95, abs=1e-3)
 
 
 def test_a_timeline_counts_what_is_not_finite_and_what_it_leaves_out():
