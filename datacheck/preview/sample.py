@@ -14,7 +14,7 @@ from datacheck.preview.numbers import Array, UnfitError, floats, shown, spelled,
 from datacheck.preview.picture import film, image
 from datacheck.preview.placed import beside
 from datacheck.preview.skeleton import skeleton
-from datacheck.preview.text import chat, plain, tokenized, tokens
+from datacheck.preview.text import chat, decoded, plain, tokenized, tokens
 from datacheck.preview.timeline import timeline
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.tokens import Tokenizer
@@ -225,7 +225,8 @@ def _tokens(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[st
     told, known = sitter.schema.spec(labels), sitter.tokenizer
     return tokens(
         value, sitter.fields.get(labels), ignored=told.ignore, shift=told.shift or 0,
-        pad=None if known is None else known.id_of("pad_token"), decode=None if known is None else known.decode,
+        pad=None if known is None else known.id_of("pad_token"),
+        decode=None if known is None else partial(decoded, known),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.errors import UsageError
 from datacheck.preview.numbers import Array, UnfitError, numeric, spelled
 from datacheck.schema.model import FieldSpec, TokenizerSpec
 from datacheck.tokens import Tokenizer, messages_of, spans
@@ -63,9 +64,9 @@ def chat(value: object, spec: FieldSpec, how: TokenizerSpec | None, tokenizer: T
     if tokenizer is not None and how is not None:
         try:
             return _rendered(messages, how, tokenizer)
-        except ValueError as error:
+        except (ValueError, UsageError) as error:  # it refuses the chat, or there is none
             made = _untokenized(messages, spec)
-            return made | {"about": f"{made['about']} The chat template refuses it: {spelled(str(error), 200)[0]}"}
+            return made | {"about": f"{made['about']} No chat template renders it: {spelled(str(error), 200)[0]}"}
     return _untokenized(messages, spec)
 
 
@@ -159,14 +160,27 @@ def tokens(
         said += f", {int(kept.sum()):,} of them trained on"
     if pad is not None and len(values):
         behind = len(values) if (values == pad).all() else int((values[::-1] != pad).argmax())
-        kinds[len(values) - behind :] = "padding"
+        trained = kinds[len(values) - behind :] == "supervised"  # stays so: it is what is looked for
+        kinds[len(values) - behind :][~trained] = "padding"
         said += f", {behind:,} padding" if behind else ""
-    show = decode or (lambda part: " ".join(map(str, part[:LETTERS].tolist())))
-    segments = [
-        _segment(str(kinds[first]), show(values[first : min(stop, first + 4 * LETTERS)]), tokens=stop - first)
-        for first, stop in _runs(kinds)[: SEGMENTS + 1]
-    ]
-    return _made(segments, said, len(_runs(kinds)))
+        said += f" ({int(trained.sum()):,} of it trained on)" if trained.any() else ""
+    show = decode or (lambda part: " ".join(map(str, part.tolist())))
+    runs = _runs(kinds)
+    segments = []
+    for first, stop in runs[:SEGMENTS]:
+        end = min(stop, first + 4 * LETTERS)
+        segment = _segment(str(kinds[first]), show(values[first:end]), tokens=stop - first)
+        segments.append(segment | {"left_out": segment["left_out"] + stop - end})  # at least a letter a token
+    return _made(segments, said, len(runs))
+
+
+def decoded(tokenizer: Tokenizer, ids: Array) -> str:
+    """Return the text of ids; those that are of no token are named."""
+    known = (ids >= 0) & (ids < tokenizer.size)
+    return "".join(
+        tokenizer.decode(ids[a:b]) if known[a] else "".join(f"[no token {number}]" for number in ids[a:b].tolist())
+        for a, b in _runs(known)
+    )
 
 
 def _runs(kinds: Array) -> list[tuple[int, int]]:

@@ -1,5 +1,9 @@
 """Pictures of texts: segments that say what is trained on, as the training code has it."""
 
+import json
+import shutil
+from functools import partial
+
 import numpy as np
 import orjson
 import pytest
@@ -7,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.preview.numbers import UnfitError
-from datacheck.preview.text import LETTERS, SEGMENTS, chat, plain, tokenized, tokens
+from datacheck.preview.text import LETTERS, SEGMENTS, chat, decoded, plain, tokenized, tokens
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec, TokenizerSpec
 from datacheck.testing import synth
@@ -85,6 +89,11 @@ def test_tokens_tell_labels_and_padding_apart():
         ("masked", "5 6"), ("supervised", "7 8"), ("padding", "0 0"),
     ]  # fmt: skip
     assert "6 tokens, 2 of them trained on, 2 padding" in made["about"]
+    kept = tokens(ids, np.array([-100, -100, 7, 8, 0, -100]), pad=0)  # a fault that padding must not hide
+    assert [(s["is"], s["text"]) for s in kept["segments"]][1:] == [("supervised", "7 8 0"), ("padding", "0")]
+    assert "3 of them trained on, 2 padding (1 of it trained on)" in kept["about"]
+    long = tokens(np.full(5000, 7))["segments"][0]
+    assert (long["tokens"], long["left_out"] > 4900) == (5000, True)
     shifted = tokens(ids, np.array([-100, 7, 8, -100, -100, -100]), shift=1)
     assert [s["text"] for s in shifted["segments"] if s["is"] == "supervised"] == ["7 8"]
     assert kinds(tokens(ids)) == ["plain"]
@@ -93,6 +102,22 @@ def test_tokens_tell_labels_and_padding_apart():
     for bad in (np.zeros((2, 2), int), np.zeros(3), np.zeros(0, int)):
         with pytest.raises(UnfitError):
             tokens(bad)
+
+
+def test_ids_that_are_of_no_token_are_named(folder):
+    tokenizer = Tokenizer(folder)
+    ids = np.concatenate([tokenizer.encode(["hello"])[0], [tokenizer.size, -3], tokenizer.encode(["you"])[0]])
+    assert decoded(tokenizer, ids) == f"hello[no token {tokenizer.size}][no token -3]you"
+    assert tokens(np.array([-3]), decode=partial(decoded, tokenizer))["segments"][0]["text"] == "[no token -3]"
+
+
+def test_without_a_chat_template_the_messages_are_shown_as_they_are(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "model")
+    config = tmp_path / "model/tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": None}))
+    made = chat(TALK, FieldSpec(role="chat", train_on="assistant"), TokenizerSpec(), Tokenizer(tmp_path / "model"))
+    assert kinds(made) == ["masked", "masked", "supervised", "masked", "supervised"]
+    assert "the tokenizer has no chat template" in made["about"]
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=1000))

@@ -27,7 +27,7 @@ def pictures():
         "image": image(frames[0]), "film": film(frames, fps=20),
         "timeline": timeline(np.where(rng.uniform(size=(300, 3)) < 0.01, np.nan, 1.0), [HOSTILE, "grip"], "rad", 20),
         "text": chat(talk, FieldSpec(role="chat", train_on="assistant"), None, None),
-        "tokens": tokens(ids, np.where(ids > 4, ids, -100), pad=8),
+        "tokens": tokens(ids, np.where((ids > 4) & (ids < 8), ids, -100), pad=8),
         "note": {"kind": "note", "about": f"float64 [7]: {HOSTILE}"},
     }  # fmt: skip
 
