@@ -70,6 +70,8 @@ def test_every_section_is_drawn_without_an_error_or_a_request(browser, made_run)
         "How this was made",
     ]  # fmt: skip
     assert texts(browser, "h1") == ["10 of 100 samples are not fit for training"]
+    assert texts(browser, "#verdict .legend li") == ["90 fit (90 %)", "10 not fit (10 %)"]
+    assert "[object" not in texts(browser, "body")[0]
     assert browser.title == "FAIL made · datacheck"
     assert len(texts(browser, "#findings article")) == 2
     assert browser.execute_script("return document.querySelectorAll('#findings svg circle.measured').length") == 1
