@@ -107,6 +107,9 @@ def of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> 
         if sample["fields"]:
             return _said(chosen, sample, schema, root) | {"run": "", "codes": [], "findings": []}
         why = sample["why"]
+    if within and within[0].path == key:
+        msg = f"{data}: nothing can be shown of {key!r}: {why}"
+        raise UsageError(msg)
     hint = _meant(key, [item.path for item in items[:_NEAR]])
     msg = f"{data}: no sample {key!r}{f' ({why})' if why else ''}. {hint}"
     raise UsageError(msg)

@@ -154,7 +154,7 @@ def _finished(folder: Path) -> tuple[Past, dict[str, Any], Schema]:
         msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan the data again."
         raise UsageError(msg) from error
     if not past.measured:
-        loader = f"--loader {past.listing.root}"
+        loader = f"--loader {said['dataset']['root']}"
         msg = f"{folder}: is of a loader, whose samples must be read to be judged. Scan it again: {loader}"
         raise UsageError(msg)
     return past, said, schema

@@ -55,6 +55,13 @@ def test_a_sample_of_data_that_nobody_scanned_is_shown(clouds, here):
     assert said(clouds / "page.html")["sample"]["fields"][0]["points"] == 50
     code, _, err = here("view", "train/c.npy", *data)
     assert (code, "Did you mean train/a.npy?" in err or "Did you mean train/b.npy?" in err) == (2, True)
+    (clouds / "clouds/train/b.npy").write_bytes(b"no array")
+    code, _, err = here("view", "train/b.npy", *data)
+    assert (code, "nothing can be shown of 'train/b.npy': not an .npy file" in err, "Did you" in err) == (
+        2,
+        True,
+        False,
+    )
 
 
 def test_a_file_that_changed_since_is_shown_as_it_is_and_a_damaged_one_says_why(clouds, here):
