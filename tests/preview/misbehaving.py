@@ -1,20 +1,11 @@
-"""What the drawing child runs in tests of death: some files kill it, hang it, or meet a fault of ours."""
-
-import os
-import signal
-import time
+"""What the drawing child runs in tests of death; the files misbehave as in those of a scan."""
 
 from datacheck.preview import reading
+from tests.scan.misbehaving import misbehave
 
 
 def draw_items(task, beat):
     for place, asked in enumerate(task["items"]):
         beat(place)
-        kind = asked["item"]["path"].partition("_")[0]
-        if kind == "kill":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if kind == "hang":
-            time.sleep(600)
-        if kind == "bug":
-            raise RuntimeError(kind)
+        misbehave(asked["item"]["path"])
     return reading.draw_items(task, beat)

@@ -7,16 +7,20 @@ import time
 from datacheck.scan import worker
 
 
+def misbehave(path):
+    kind = path.partition("_")[0]
+    if kind == "kill":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "hang":
+        time.sleep(60)
+    if kind == "bug":
+        raise RuntimeError(kind)
+
+
 def measure_items(task, beat):
     for place, item in enumerate(task["items"]):
         beat(place)
-        kind = item["path"].partition("_")[0]
-        if kind == "kill":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if kind == "hang":
-            time.sleep(60)
-        if kind == "bug":
-            raise RuntimeError(kind)
+        misbehave(item["path"])
     return worker.measure_items(task, beat)
 
 
