@@ -1,7 +1,11 @@
 """Pictures of samples in headless Chromium: every widget is drawn, keys work, nothing is logged, nothing is markup."""
 
+import numpy as np
+import orjson
 import pytest
 
+from datacheck.preview.timeline import timeline
+from datacheck.scan.store import PREVIEWS
 from tests.report.conftest import finding
 from tests.report.pictured import HOSTILE, pictures, put
 from tests.report.test_browser import browser, opened, pytestmark, texts
@@ -30,7 +34,8 @@ def settle(browser):
 def show(browser, name):
     """Open the dialog of a sample by its key."""
     browser.execute_script(
-        "[...document.querySelectorAll('.thumb')].find((b) => b.title === arguments[0]).click()", name
+        "[...document.querySelectorAll('.thumb')].find((b) => b.title === arguments[0]).click()",
+        name.replace("\u202e", "\\u202e"),
     )
     settle(browser)
 
@@ -91,6 +96,8 @@ def test_nothing_of_the_users_is_markup_and_no_image_is_anything_but_data(page):
     show(browser, HOSTILE)
     assert browser.execute_script("return [...document.images].every((i) => i.src.startsWith('data:image/'))")
     assert browser.execute_script("return document.querySelectorAll('img[onerror], dialog script').length") == 0
+    said = "return [...document.querySelectorAll('*')].flatMap((e) => [e.title, e.ariaLabel, e.alt]).join('')"
+    assert "\u202e" not in browser.execute_script(said)
     assert SPELLED in texts(browser, "dialog h2")[0]
     assert f"Not drawn, for want of room: {SPELLED}" in texts(browser, "dialog .inside > .small")[0]
 
@@ -151,10 +158,18 @@ def test_a_cloud_is_turned_by_pointer_and_wheel(page):
     show(browser, "skeleton")
     stage = browser.find_element("css selector", ".stage")
     first = stage.get_attribute("data-view")
+
+    def wheel():
+        ActionChains(browser).scroll_from_origin(ScrollOrigin.from_element(stage), 0, -200).perform()
+
+    wheel()
+    settle(browser)
+    assert stage.get_attribute("data-view") == first  # who has not clicked into it scrolls past it
     ActionChains(browser).click_and_hold(stage).move_by_offset(40, 10).release().perform()
     settle(browser)
     turned = stage.get_attribute("data-view")
-    ActionChains(browser).scroll_from_origin(ScrollOrigin.from_element(stage), 0, -200).perform()
+    assert browser.switch_to.active_element == stage
+    wheel()
     settle(browser)
     assert first.split()[2] == turned.split()[2] == "1.000"
     assert first.split()[:2] != turned.split()[:2]
@@ -196,8 +211,10 @@ def test_the_dialog_is_no_wider_than_its_window(page, width):
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     show(browser, HOSTILE)
-    inner = "return ['dialog', '.inside', 'html'].map((s) => document.querySelector(s)).every((e) => e.scrollWidth <= "
-    assert browser.execute_script(inner + "Math.max(e.clientWidth, 1) + 1)")
+    inner = "return ['dialog', 'dialog .inside', '.strip', 'html'].map((s) => document.querySelector(s)).every("
+    assert browser.execute_script(inner + "(e) => e.scrollWidth <= e.clientWidth + 1)")
+    high = "const e = document.querySelector('dialog'); return e.scrollHeight <= e.clientHeight + 1"
+    assert browser.execute_script(high)  # what is inside scrolls, not the dialog with its title
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
@@ -224,3 +241,32 @@ def test_the_page_of_one_sample_has_the_same_widgets(browser, tmp_path):
     assert len(texts(browser, "section.shown")) == len(fields)
     assert browser.execute_script("return [...document.images].every((i) => i.src.startsWith('data:image/'))")
     assert painted(browser, ".stage canvas:last-child") > 5
+
+
+def test_a_step_between_gaps_is_a_dot_and_so_is_an_episode_of_one_step(browser, made_run):
+    folder = put(made_run())
+    made = orjson.loads((folder / PREVIEWS).read_bytes())
+    lone = [timeline(np.array(values)) for values in ([5.0], [np.nan, 1.0, np.nan])]
+    fields = [{"field": str(n), **one} for n, one in enumerate(lone)]
+    made["samples"] = [{"key": "lone", "split": "", "fields": fields, "left_out": [], "why": ""}]
+    (folder / PREVIEWS).write_bytes(orjson.dumps(made | {"findings": {"DC201:xyz": [0]}}))
+    opened(browser, folder)
+    show(browser, "lone")
+    assert len(texts(browser, "dialog svg")) == len(texts(browser, "dialog svg circle.lone")) == 2
+
+
+def test_the_lengths_of_a_scene_lie_within_a_narrow_window(browser, made_run):
+    metrics = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    opened(browser, put(made_run()))
+    browser.execute_script(
+        "window.drawn = []; const own = CanvasRenderingContext2D.prototype.fillText; "
+        "CanvasRenderingContext2D.prototype.fillText = function (text, x, y) { "
+        "drawn.push([text, this.textAlign === 'center' ? Math.abs(x) + this.measureText(text).width / 2 : 0, "
+        "this.canvas.clientWidth / 2]); return own.call(this, text, x, y); }"
+    )
+    show(browser, "skeleton")
+    found = browser.execute_script("return drawn")
+    assert {text[0] for text, _, _ in found} >= {"x", "y", "z"}
+    assert all(reach <= half for _, reach, half in found)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

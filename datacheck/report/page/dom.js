@@ -3,11 +3,13 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
+const SAID = new Set(["title", "alt", "aria-label"]);  // attributes that are shown or read out
+
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (value === true) node.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, SAID.has(name) ? seen(String(value)) : value);
   }
   for (const child of children.flat(Infinity)) {
     if (child !== null && child !== undefined && child !== "") {

@@ -93,7 +93,7 @@ function drawScene(canvas, scene, view, size, {points = true, axes = true, dot =
   const pen = canvas.getContext("2d"), rows = turned(view), k = Math.min(size.width, size.height) * FIT * view.zoom;
   pen.setTransform(size.ratio, 0, 0, size.ratio, (size.width / 2) * size.ratio, (size.height / 2) * size.ratio);
   const seenAt = (x, y, z) => rows.map(([a, b, c], n) => (a * x + b * y + c * z) * (n === 1 ? -k : n === 0 ? k : 1));
-  if (axes && scene.wide) drawBox(pen, scene, seenAt);
+  if (axes && scene.wide) drawBox(pen, scene, seenAt, size);
   const places = Array.from({length: scene.at.length / 3}, (_, n) => seenAt(scene.at[3 * n], scene.at[3 * n + 1], scene.at[3 * n + 2]));
   pen.lineWidth = Math.max(2, dot);
   pen.lineCap = "round";
@@ -119,7 +119,7 @@ function drawScene(canvas, scene, view, size, {points = true, axes = true, dot =
 }
 
 // The edges of the box that all points lie in, with the length of three of them.
-function drawBox(pen, scene, seenAt) {
+function drawBox(pen, scene, seenAt, size) {
   const [x, y, z] = scene.extent, corner = (n) => seenAt(n & 1 ? x : -x, n & 2 ? y : -y, n & 4 ? z : -z);
   pen.lineWidth = 1;
   pen.strokeStyle = css("--line");
@@ -143,6 +143,7 @@ function drawBox(pen, scene, seenAt) {
     const from = bit === 4 ? left : nearest, [ax, ay] = corner(from), [bx, by] = corner(from ^ bit), axis = scene.axes[place][0];
     const text = `${"xyz"[axis]} ${withUnit(scene.high[axis] - scene.low[axis], scene.unit)}`;
     const mx = (ax + bx) / 2, my = (ay + by) / 2, far = Math.hypot(mx, my) || 1;
+    const most = size.width / 2 - pen.measureText(text).width / 2 - 4, tx = Math.max(-most, Math.min(most, mx + (mx / far) * 22)), ty = my + (my / far) * 14;
     pen.strokeStyle = css("--soft");
     pen.beginPath();
     pen.moveTo(ax, ay);
@@ -150,10 +151,10 @@ function drawBox(pen, scene, seenAt) {
     pen.stroke();
     pen.lineWidth = 3;
     pen.strokeStyle = css("--code");
-    pen.strokeText(text, mx + (mx / far) * 22, my + (my / far) * 14);
+    pen.strokeText(text, tx, ty);
     pen.lineWidth = 1;
     pen.fillStyle = css("--ink");
-    pen.fillText(text, mx + (mx / far) * 22, my + (my / far) * 14);
+    pen.fillText(text, tx, ty);
   });
 }
 

@@ -68,7 +68,11 @@ function spaceOf(picture) {
     const act = event.ctrlKey || event.metaKey || event.altKey ? null : keys[event.key];
     if (act) { act(); event.preventDefault(); }
   });
-  stage.addEventListener("wheel", (event) => { zoom(Math.exp(-event.deltaY * 0.0015)); event.preventDefault(); }, {passive: false});
+  stage.addEventListener("wheel", (event) => {
+    if (document.activeElement !== stage) return;  // whoever scrolls past it wants to scroll
+    zoom(Math.exp(-event.deltaY * 0.0015));
+    event.preventDefault();
+  }, {passive: false});
   stage.addEventListener("pointerdown", (event) => { stage.setPointerCapture(event.pointerId); stage.dataset.held = "yes"; });
   stage.addEventListener("pointermove", (event) => { if (stage.dataset.held) turn(event.movementX * -0.01, event.movementY * 0.01); });
   for (const name of ["pointerup", "pointercancel"]) stage.addEventListener(name, () => { delete stage.dataset.held; });
@@ -79,7 +83,8 @@ function spaceOf(picture) {
   const made = el("div", {class: "space"}, stage,
     el("div", {class: "controls"}, el("div", {class: "group", role: "group", "aria-label": "View"},
       button("Front", () => look(0, 0)), button("Side", () => look(Math.PI / 2, 0)), button("Top", () => look(0, Math.PI / 2)),
-      button("Larger", () => zoom(1.25)), button("Smaller", () => zoom(0.8)), button("Set back", () => { view = camera(); redraw(); }))),
+      button("Larger", () => zoom(1.25)), button("Smaller", () => zoom(0.8)), button("Set back", () => { view = camera(); redraw(); })),
+      el("span", {class: "soft small"}, "Drag to turn, click and scroll to zoom; or arrow keys, plus and minus.")),
     swatches(scene.legend));
   const media = window.matchMedia ? window.matchMedia("(prefers-color-scheme: dark)") : null;
   if (media) media.addEventListener("change", redraw);

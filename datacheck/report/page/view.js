@@ -3,7 +3,7 @@
 
 function startView() {
   const said = JSON.parse(document.getElementById("run").textContent);
-  document.title = `${said.key} · datacheck`;
+  document.title = seen(`${said.key} · datacheck`);
   document.getElementById("verdict").replaceChildren(
     el("div", {class: "verdict"}, el("h1", {}, said.key)),
     facts([["Data", said.root], ["File", said.file], ["Split", said.split], ["Schema", said.schema], ["Run", said.run]], "facts"));

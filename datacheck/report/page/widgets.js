@@ -26,6 +26,14 @@ function filmOf(picture) {
 
 // ------------------------------------------------------------------------------------------------ timelines
 
+// A line, and a dot for a step that has no neighbour to draw one to.
+function lineOf(dim, x, y) {
+  const known = (n) => dim.values[n] !== null && dim.values[n] !== undefined;
+  const lone = dim.at.filter((_, n) => known(n) && !known(n - 1) && !known(n + 1));
+  return [svg("path", {class: "series", d: pathOf(dim, x, y)}),
+    lone.map((at) => svg("circle", {class: "lone", cx: x(at), cy: y(dim.values[dim.at.indexOf(at)]), r: 2}))];
+}
+
 function pathOf(dim, x, y) {
   let path = "", pen = false;
   dim.at.forEach((at, n) => {
@@ -53,7 +61,7 @@ function timelineOf(picture, marks) {
     const rows = picture.dims.map((dim, n) => {
       const [low, high] = span(dim), top = n * ROW + 6, y = scale(low, high, false, top + ROW - 14, top);
       return [svg("rect", {class: "lane", x: LEFT, y: top - 2, width: Math.max(1, right - LEFT), height: ROW - 10}),
-        gapsOf(dim, x, top - 2, top + ROW - 12), svg("path", {class: "series", d: pathOf(dim, x, y)}),
+        gapsOf(dim, x, top - 2, top + ROW - 12), lineOf(dim, x, y),
         svg("text", {x: 0, y: top + 18, class: "strong"}, shortened(dim.name, 14)),
         svg("text", {x: right + 6, y: top + 8}, dim.low === null ? "not finite" : number(dim.high)),
         svg("text", {x: right + 6, y: top + ROW - 14}, dim.low === null ? "" : number(dim.low))];
@@ -82,7 +90,7 @@ function sparklines(picture, fields, width, height) {
   const dims = (meant.length ? meant : picture.dims).slice(0, 6), row = height / dims.length;
   return svg("svg", {viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true"}, dims.map((dim, n) => {
     const [low, high] = span(dim), top = n * row + 2, x = scale(0, Math.max(1, picture.steps - 1), false, 3, width - 3);
-    return [gapsOf(dim, x, top, top + row - 4), svg("path", {class: "series", d: pathOf(dim, x, scale(low, high, false, top + row - 4, top))})];
+    return [gapsOf(dim, x, top, top + row - 4), lineOf(dim, x, scale(low, high, false, top + row - 4, top))];
   }));
 }
 
@@ -98,6 +106,6 @@ function textOfSegments(picture) {
     el("div", {class: "segments", tabindex: "0", role: "region", "aria-label": picture.about}, picture.segments.map((one) => [
       one.who ? el("b", {class: "who"}, one.who) : null,
       el("span", {class: `segment ${SEGMENTS[one.is] ? one.is : "plain"}`}, el("span", {class: "hidden"}, `${one.is}: `), one.text,
-        one.left_out ? el("i", {class: "soft"}, ` … ${count(one.left_out, "more character")}`) : null), one.who ? el("br") : null])),
+        one.left_out ? el("i", {class: "soft"}, one.tokens === null ? ` … ${count(one.left_out, "more character")}` : ` … ${count(one.tokens, "token")} in all`) : null), one.who ? el("br") : null])),
     picture.more ? el("p", {class: "small soft"}, `${count(picture.more, "more segment")} not shown.`) : null);
 }
