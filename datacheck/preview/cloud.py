@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.preview.numbers import Array, UnfitError, base64_of, floats, numeric, shown, thinned
+from datacheck.rules.base import counted
 
 MOST = 2048
 _LABELS = 12  # colours that can be told apart; the rarest labels share the last one
@@ -136,7 +137,7 @@ def _about(made: dict[str, Any], low: Array, high: Array) -> str:
     with np.errstate(over="ignore"):
         edges = " x ".join(shown(float(edge)) for edge in high - low)
     corner = ", ".join(f"{axis} from {shown(float(at))}" for axis, at in zip(_AXES, low, strict=True))
-    parts = [f"{made['points']:,} points", f"{edges} {made['unit'] or '(no unit declared)'} ({corner})"]
+    parts = [counted(made["points"], "point"), f"{edges} {made['unit'] or '(no unit declared)'} ({corner})"]
     if made["shown"] < made["points"] - made["unfinite"]:
         parts.insert(1, f"{made['shown']:,} drawn")
     if made["unfinite"]:

@@ -70,6 +70,7 @@ def test_a_large_cloud_is_thinned_and_its_box_is_that_of_all_points():
     assert (made["points"], made["shown"]) == (50_000, MOST)
     assert made["box"][1] == [5, 6, 7]
     assert "50,000 points; 2,048 drawn" in made["about"]
+    assert cloud(points[:1])["about"].startswith("Point cloud: 1 point; ")
 
 
 def test_points_that_are_not_finite_are_counted_and_not_drawn():
