@@ -14,6 +14,7 @@ from datacheck.scan.runner import FailOn, Request, ScanRun, listed, run_scan
 from datacheck.schema.complaints import Complaint
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
+from datacheck.sources.listing import Listing
 
 __all__ = ["FailOn", "Progress", "Request", "ScanRun", "run_scan", "scan", "scan_loader", "schema_for"]
 
@@ -107,7 +108,13 @@ def schema_for(data: Path, name: str | Path | None) -> Schema:
     if name is not None:
         return load_schema(name, _rule_complaints)
     listing = listed(data)
-    return choose_schema(lambda schema: matches(schema, listing))
+    return choose_schema(lambda schema: matches(schema, listing), lambda: _advice(data, listing))
+
+
+def _advice(data: Path, listing: Listing) -> str:
+    from datacheck.scan.misfit import advice  # noqa: PLC0415  it reads all built-in schemas
+
+    return advice(data, listing)
 
 
 def _rule_complaints(schema: Schema) -> list[Complaint]:

@@ -187,17 +187,20 @@ def listed(data: Path, roots: Mapping[str, Path] | None = None) -> Listing:
 def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
     work = plan_work(schema, listing)
     if not work.items and not any(note.missing for note in work.notes):
-        patterns = ", ".join(schema.samples.files)
-        hint = "Choose another schema; --schema files takes any folder."
-        if schema.name == "files":
-            hint = f"No format reads them; known are {', '.join(sorted(formats()))}."
-        count = len(listing.entries)
-        msg = (
-            f"{data}: none of its {count:,} files fits schema {schema.name} (samples.files: {patterns}); "
-            f"the first is {listing.entries[0].path}. {hint}"
-        )
-        raise UsageError(msg)
+        raise UsageError(_misfit(schema, listing, data))
     return with_indexes(work, schema, listing)
+
+
+def _misfit(schema: Schema, listing: Listing, data: Path) -> str:
+    count = len(listing.entries)
+    none = f"none of its {count:,} files fits" if count > 1 else "its only file does not fit"
+    patterns, first = ", ".join(schema.samples.files), listing.entries[0].path
+    said = f"{data}: {none} schema {schema.name} (samples.files: {patterns}); the first is {first}."
+    if schema.name == "files":
+        return f"{said} No format reads them; known are {', '.join(sorted(formats()))}."
+    from datacheck.scan.misfit import advice  # noqa: PLC0415  it reads all built-in schemas
+
+    return f"{said} Choose another schema; --schema files takes any folder{advice(data, listing, schema)}"
 
 
 def publish(

@@ -84,11 +84,12 @@ def parse_schema(text: str, origin: str = "<schema>", also: Also = lambda schema
     return schema
 
 
-def choose_schema(matches: Callable[[Schema], int]) -> Schema:
+def choose_schema(matches: Callable[[Schema], int], advice: Callable[[], str] = str) -> Schema:
     """Return the built-in schema whose file patterns fit a folder.
 
     Args:
         matches: how many files of the folder a schema's patterns claim.
+        advice: what else to say where none fits.
 
     Raises:
         UsageError: none fits, or several do; the message lists the candidates and says what to type.
@@ -100,7 +101,7 @@ def choose_schema(matches: Callable[[Schema], int]) -> Schema:
     if not fitting:
         msg = (
             "no built-in schema fits the files found here. Say what they are: --schema NAME|FILE "
-            f"(built in are {', '.join(builtin())}); --schema {FILES} checks any folder"
+            f"(built in are {', '.join(builtin())}); --schema {FILES} checks any folder{advice()}"
         )
         raise UsageError(msg)
     listed = ", ".join(f"{name} ({count} file{'s' if count > 1 else ''})" for count, name, _ in fitting)

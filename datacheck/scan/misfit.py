@@ -1,0 +1,98 @@
+"""What to type where no file of a folder fits: the folder above or below that does, another schema, one of your own."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from datacheck.formats.base import format_of
+from datacheck.schema.load import FILES, builtin, load_schema
+from datacheck.schema.model import Schema
+from datacheck.sources import matches
+from datacheck.sources.base import file_templates
+from datacheck.sources.listing import Listing, target
+
+_PATHS = 5_000  # of a folder, by which it is judged
+_LEVELS = 3  # folders looked at above, and below
+_ANYWHERE = "**/"
+
+
+def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> str:
+    """Return lines that say what to type, each on a line of its own and indented; they start with a line break.
+
+    Args:
+        data: folder or file, as it was named.
+        listing: its files.
+        wanted: the schema that fits none of them; None: no built-in one does.
+
+    Notes:
+        Only names are looked at. Of a large folder some of them decide.
+    """
+    known = {name: load_schema(name) for name in builtin() if name != FILES}
+    if wanted is None:
+        lines = [*_elsewhere(data, listing, known), *_other_names(listing, known)]
+    else:
+        here = {name: count for name, schema in known.items() if (count := matches(schema, listing))}
+        mine = {wanted.name: wanted} if known.get(wanted.name) == wanted else {}
+        lines = [f"schema {name} fits {count:,} of them: --schema {name}" for name, count in here.items()]
+        lines += [*_elsewhere(data, listing, mine), *_other_names(listing, mine)]
+    drafts = f"datacheck init {shlex.quote(str(data))} drafts a schema from what is in them"
+    return "".join(f"\n    {line}" for line in [*lines, drafts])
+
+
+def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
+    """Yield which schema fits a folder above or below: the wrong level is the usual mistake."""
+    paths = [path for path in listing.entries.paths if not path.startswith("@")]
+    paths = paths[:: max(1, len(paths) // _PATHS)]
+    root, _ = target(data)
+    for name, schema in schemas.items():
+        folder = _above(schema, root, paths) or _below(schema, root, paths)
+        if folder is not None:
+            yield f"schema {name} fits the folder {folder}: datacheck scan {shlex.quote(str(folder))} --schema {name}"
+
+
+def _above(schema: Schema, root: Path, paths: list[str]) -> Path | None:
+    folders = root.absolute().parts[1:]
+    for level in range(1, min(_LEVELS, len(folders) - 1) + 1):
+        within = "/".join(folders[-level:])
+        if any(_fits(schema, f"{within}/{path}") for path in paths):
+            return _shown(root.absolute().parents[level - 1])
+    return None
+
+
+def _below(schema: Schema, root: Path, paths: list[str]) -> Path | None:
+    for level in range(1, _LEVELS + 1):
+        split = [path.split("/", level) for path in paths if path.count("/") >= level]
+        counted = Counter(tuple(folders) for *folders, path in split if _fits(schema, path))
+        if counted:
+            return root.joinpath(*max(counted, key=lambda folder: counted[folder]))
+    return None
+
+
+def _shown(folder: Path) -> Path:
+    here = Path.cwd()
+    return folder.relative_to(here) if folder.is_relative_to(here) else folder
+
+
+def _fits(schema: Schema, path: str) -> bool:
+    return any(template.tail and template.match(path) is not None for template in file_templates(schema))
+
+
+def _other_names(listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
+    """Yield how a schema of one line takes the fields of a built-in one for files of other names."""
+    held: Counter[str] = Counter()  # bytes by ending: what the data are, notes beside them are not
+    for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
+        if format_of(path) is not None:
+            held[PurePosixPath(path).suffix] += nbytes
+    ending = max(held, key=lambda one: held[one]) if held else ""
+    alike = [
+        name
+        for name, schema in schemas.items()
+        if ending and all(t.text.startswith(_ANYWHERE) and t.tail.endswith(ending) for t in file_templates(schema))
+    ]
+    if alike:
+        name, which = (alike[0], "") if len(alike) == 1 else ("NAME", f" (NAME is {' or '.join(alike)})")
+        own = f'{{datacheck: 1, name: mine, extends: {name}, samples: {{files: "**/*{ending}"}}}}'
+        yield f"the same layout, other file names: --schema mine.yaml with the line {own}{which}"
