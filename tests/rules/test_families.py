@@ -159,6 +159,20 @@ def test_a_declared_attribute_that_is_missing_is_a_missing_field():
     assert (finding.code, finding.message) == ("DC121", "1 sample lacks attribute n.")
 
 
+@pytest.mark.parametrize(("there", "foreign"), [("a", True), ("ab", True), ("abc", False)])
+def test_data_without_half_of_the_promised_fields_are_said_to_be_of_another_layout(there, foreign):
+    schema = "fields: {a: {shape: [T]}, b: {shape: [T]}, c: {shape: [T]}, d: {shape: [T]}}"
+    samples = [dict.fromkeys(there, np.arange(9.0)) for _ in range(3)]
+    (finding,) = (f for f in findings(schema, pieces(*samples)) if f.code == "DC121")
+    assert ("--schema" in finding.fix) is foreign
+    assert (finding.cause is not None) is foreign
+    if foreign:
+        assert finding.cause.text.startswith(f"{4 - len(there)} of 4 fields are in no sample")
+    whole = dict.fromkeys("abcd", np.arange(9.0))
+    (finding,) = (f for f in findings(schema, pieces(*samples, whole)) if f.code == "DC121")
+    assert finding.cause is None
+
+
 # ------------------------------------------------------------------------------------------ numbers
 
 
@@ -390,6 +404,10 @@ def test_copies_across_splits_are_leaks_and_within_a_split_duplicates():
     schema = "fields: {x: {role: value, shape: [T, 2]}}\nsplits: {key: file, disjoint: [train, val]}"
     found = {f.code: (f.rows.tolist(), f.severity) for f in findings(schema, samples)}
     assert found == {"DC801": ([4], "error"), "DC803": ([2, 6], "warning")}
+    (copies,) = (f for f in findings(schema, samples) if f.code == "DC803")
+    assert copies.message == "2 samples repeat earlier ones, s002 that of s001."
+    (single,) = (f for f in findings(schema, samples[:3]) if f.code == "DC803")
+    assert single.message == "1 sample repeats an earlier one, s001."
     loud = {f.code: f.severity for f in findings(schema + "\nduplicates: {exact: error}", samples)}
     assert loud["DC803"] == "error"
     assert {f.code for f in findings(schema + "\nduplicates: {exact: 'off'}", samples)} == {"DC801"}

@@ -224,11 +224,17 @@ def exact_duplicate(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     _, rank = ranks(rows, case.schema)
     place = rank * len(rows) + np.arange(len(rows))
-    copy = known & (_repeats(rows["content"], known, place) < place)
+    first = _repeats(rows["content"], known, place)
+    copy = known & (first < place)
     if copy.sum() > float(case.options["share"]) * int(known.sum()):
+        one = int(np.flatnonzero(copy)[0])
+        original = rows.keys[int(first[one] % len(rows))]
+        again = (
+            f"an earlier one, {original}" if copy.sum() == 1 else f"earlier ones, {rows.keys[one]} that of {original}"
+        )
         yield Failure(
             copy,
-            f"{those(copy, 'repeat')} what an earlier one holds.",
+            f"{those(copy, 'repeat')} {again}.",
             measured={"copies": int(copy.sum())},
             severity=Severity(severity),
             fix="Drop the later copies, or say duplicates: {exact: off} where they are meant.",

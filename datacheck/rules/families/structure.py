@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.finding import Failure, Level, Severity
+from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, different, listed, measure, rule, those, where_text
 from datacheck.rules.measures import form
 from datacheck.sample import Block
@@ -64,17 +64,22 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         robomimic replaces a missing key by zeros of shape (T, 1).
     """
-    del case
     if "missing" not in rows:
         return
     lacks = rows["missing"]
+    promised = sum(not spec.optional and not spec.absent for spec in case.schema.stored.values())
     for names in different(lacks):
         if names:
             fields = [name for name in names.split(", ") if not name.startswith("attribute ")]
+            foreign = bool((lacks == names).all()) and 2 <= promised <= 2 * len(fields)
+            why = f"{len(fields)} of {promised} fields are in no sample: probably data of another layout"
             yield Failure(
                 lacks == names,
                 f"{those(lacks == names, 'lack')} {names}.",
-                fix="Export them again, name the field in the file with at:, or declare it optional: true.",
+                cause=Cause(why, "other-layout") if foreign else None,
+                fix="Choose the schema of these data (--schema), or draft one: datacheck init DATA."
+                if foreign
+                else "Export them again, name the field in the file with at:, or declare it optional: true.",
                 kind=names,
                 extra=tuple(fields),
             )
