@@ -85,7 +85,7 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("points", r"point|xyz|cloud|^pc|_pc|coord|vert|scan", lambda s: bool(s.item) and _width(s) == 3),
     ("timestamp", r"time|stamp", lambda s: _flat(s) and s.rising and not _flags(s)),
     ("reward", r"reward", _flat),
-    ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s)),
+    ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s) and s.ends in ([], [1, 1])),
     ("mask", r"mask", _flags),
     ("flag", r"^is_|error|valid|flag|success", lambda s: _flags(s) and not s.lengths),
     ("instance", r"inst", _whole),

@@ -42,6 +42,7 @@ class Seen:
         norms: smallest and largest length of the rows along the last axis, for 3 and 4 numbers.
         sizes: smallest and largest diagonal of the bounding box, for rows of 3.
         rising: each sample's values never fall.
+        ends: fewest and most steps at the end of a sample that are not 0.
         keys: the keys of JSON objects, of the first element of lists.
         longest: bytes of the longest text.
     """
@@ -59,6 +60,7 @@ class Seen:
     norms: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
     rising: bool = True
+    ends: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     longest: int = 0
 
@@ -182,7 +184,10 @@ def _add_numbers(seen: Seen, column: Column) -> None:
         every = sorted({*seen.distinct, *np.unique(numbers[:100_000]).astype(np.int64).tolist()})
         seen.distinct = every if len(every) <= _DISTINCT else []
     if values.ndim == 1 and column.lengths is not None:
-        seen.rising &= all(bool((np.diff(column[i]) >= 0).all()) for i in range(min(len(column), 50)))
+        series = [np.asarray(column[i]) for i in range(min(len(column), 50))]
+        seen.rising &= all(bool((np.diff(steps) >= 0).all()) for steps in series)
+        ends = [int(np.cumprod(steps[::-1] != 0).sum()) for steps in series]
+        seen.ends = [min([*seen.ends, *ends]), max([*seen.ends, *ends])]
     width = values.shape[-1] if values.ndim > 1 else int(column.uniform or 0)
     if width in {3, 4}:
         norms = np.sqrt((values.reshape(-1, width) ** 2).sum(axis=1))

@@ -76,6 +76,21 @@ def test_groups_inside_files_are_episodes_whose_fields_share_time(tmp_path):
     assert schema.fields["obs/joint_pos"].unit == "rad"
 
 
+@pytest.mark.parametrize(("steps", "role"), [(1, "done"), (5, None), (0, None)])
+def test_marks_that_stay_set_after_success_are_no_ends_of_episodes(tmp_path, monkeypatch, steps, role):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    with h5py.File(tmp_path / "d/low.h5", "w") as file:
+        for d in range(4):
+            group = file.create_group(f"data/demo_{d}")
+            group["actions"] = np.random.default_rng(d).uniform(-1, 1, (30 + d, 7))
+            group["dones"] = (np.arange(30 + d) >= 30 + d - steps).astype(np.int64)
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert schema.fields["dones"].role == role
+    report = run_scan(schema, Request(tmp_path / "d")).report
+    assert "DC512" not in [f.rule for f in report.findings]
+
+
 @pytest.mark.parametrize("make", [clouds, demos])
 def test_the_draft_raises_no_error_on_its_own_data(tmp_path, monkeypatch, make):
     monkeypatch.chdir(tmp_path)
