@@ -684,6 +684,16 @@ def test_documents_that_cannot_be_read_are_told(tmp_path, name, text):
     assert any(name in line for line in found.warnings["B"])
 
 
+def test_a_folder_of_runs_is_no_run_and_names_those_in_it(tmp_path):
+    first = make_run(tmp_path / "runs/20260101-000000-abcdef")
+    with pytest.raises(UsageError, match=r"runs: no recorded run.* In it are .*/runs/20260101-000000-abcdef: name one"):
+        diff_runs(first, tmp_path / "runs")
+    later = [make_run(tmp_path / f"runs/{name}") for name in ("b1", "b2", "b3", "b4", "b5")]
+    with pytest.raises(UsageError) as caught:
+        diff_runs(first, tmp_path / "runs")
+    assert f"In it are {', '.join(map(str, later))}, ...: name one of them." in str(caught.value)
+
+
 def test_what_is_no_run_is_a_message(tmp_path):
     run = make_run(tmp_path / "a")
     (tmp_path / "empty").mkdir()

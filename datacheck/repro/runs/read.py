@@ -20,6 +20,7 @@ VERSION = 1
 ENVIRONMENT = "env.json"
 CONFIG = "config.json"
 _TRACE = re.compile(r"trace-(\d{5,})\.jsonl")
+_SHOWN = 5  # runs that a message names, the newest
 _LINE = 16 << 20  # bytes; the line of a start names every tensor of a model
 _FILE = 256 << 20
 
@@ -175,7 +176,10 @@ def read_run(path: Path) -> Run:
         msg = f"{path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote is wanted."
         raise UsageError(msg) from error
     if not found:
-        msg = f"{path}: no recorded run, there is no {trace_name(0)}. A folder that a Recorder wrote is wanted."
+        runs = sorted(place.parent for place in path.glob(f"*/{trace_name(0)}"))
+        some = ", ".join(map(str, runs[-_SHOWN:])) + (", ..." if len(runs) > _SHOWN else "")
+        hint = f"In it are {some}: name one of them." if runs else "A folder that a Recorder wrote is wanted."
+        msg = f"{path}: no recorded run, there is no {trace_name(0)}. {hint}"
         raise UsageError(msg)
     notes: list[str] = []
     config = _document(path / CONFIG, notes)
