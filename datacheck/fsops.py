@@ -233,13 +233,13 @@ def sync_directory(path: Path) -> None:
 # ---------------------------------------------------------------------------------------------- folders
 
 
-def check_writable(path: Path) -> None:
-    """Raise `StorageError` where `path` could not be made or written into; changes nothing."""
+def check_writable(path: Path, instead: str = "") -> None:
+    """Raise `StorageError` where `path` could not be made or written into; `instead` ends "another folder"."""
     place = next(p for p in (path, *path.absolute().parents) if p.exists())
     if not place.is_dir():
         raise refused(NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), place)
     if not os.access(place, os.W_OK | os.X_OK):
-        msg = f"{place}: nothing can be written there. Choose another folder, or change its permissions."
+        msg = f"{place}: nothing can be written there. Choose another folder{instead}, or change its permissions."
         raise StorageError(msg)
 
 

@@ -26,6 +26,9 @@ Leaves .datacheck/latest/ behind:
 """
 
 
+_FEW = 10  # where less than a tenth of the files fit, the choice of the schema is doubtful
+
+
 def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, Path]:
     """Return the folders of ``--root NAME=DIR``."""
     del ctx, param
@@ -171,8 +174,8 @@ def scan(ctx: click.Context, /, form: str, badge: Path | None, previews: bool, *
 
 
 def _run(data: Path | None, schema: str | None, loader: str | None, **options: Any) -> ScanRun:
+    from datacheck.scan import fitting, scan_loader
     from datacheck.scan import scan as scan_files
-    from datacheck.scan import scan_loader, schema_for
 
     of_loader = {name: options.pop(name) for name in ("files_schema", "split", "compare")}
     if loader is not None:
@@ -187,6 +190,7 @@ def _run(data: Path | None, schema: str | None, loader: str | None, **options: A
         raise UsageError(msg)
     if schema is not None:
         return scan_files(data, schema, **options)
-    fits = schema_for(data, None)
-    click.echo(f"schema {fits.name} (its file patterns fit; choose another with --schema)", err=True)
+    fits, count, files = fitting(data)
+    few = f" {count:,} of {files:,} files" if count * _FEW < files else ""
+    click.echo(f"schema {fits.name} (its file patterns fit{few}; choose another with --schema)", err=True)
     return scan_files(data, fits, **options)

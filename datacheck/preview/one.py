@@ -55,7 +55,7 @@ def of_run(run: Path, key: str) -> dict[str, Any]:
     if not past.measured:
         msg = f"{run}: is of a loader, whose samples are in no file. Name the data: datacheck view KEY --data DATA"
         raise UsageError(msg)
-    row = row_of(past.table, key, run)
+    row = row_of(past.table, key, f"{run}, a scan of {said['dataset']['root']}")
     listing, table = past.listing, past.table
     codes = failing[row].split()
     findings = list(_about(said["findings"], codes, table.splits[row]))
@@ -115,8 +115,13 @@ def of_data(data: Path, key: str, schema: Schema, roots: Mapping[str, Path]) -> 
     raise UsageError(msg)
 
 
-def row_of(table: Table, key: str, run: Path) -> int:
+def row_of(table: Table, key: str, run: str) -> int:
     """Return the row of a key, or of the only one that ends so.
+
+    Args:
+        table: of a run.
+        key: whole, or its end.
+        run: what the table is of, for messages.
 
     Raises:
         UsageError: there is none, or several end so.
@@ -130,7 +135,7 @@ def row_of(table: Table, key: str, run: Path) -> int:
         msg = f"{run}: {len(found):,} samples end with {key!r}: {some} ... Write more of the key."
         raise UsageError(msg)
     hint = _meant(key, [table.keys[row] for row in range(min(len(table), _NEAR))])
-    msg = f"{run}: no sample {key!r}. {hint}"
+    msg = f"{run}: no sample {key!r}. {hint} Of another scan: --run DIR; of other data: --data DATA."
     raise UsageError(msg)
 
 

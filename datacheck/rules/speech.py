@@ -35,7 +35,7 @@ def _speech(path: str | None) -> Tokenizer | str:
     except MissingDependencyError as error:
         return str(error)
     except UsageError as error:  # without it bytes decide
-        return f"{path}: no tokenizer with a chat template can be read there ({error})"
+        return f"{path}: no tokenizer with a chat template can be read there; say tokenizer: {{path: FOLDER}} ({error})"
 
 
 def _known(schema: Schema) -> Any:

@@ -16,7 +16,7 @@ from datacheck.schema.model import Schema
 from datacheck.sources import matches
 from datacheck.sources.listing import Listing
 
-__all__ = ["FailOn", "Progress", "Request", "ScanRun", "run_scan", "scan", "scan_loader", "schema_for"]
+__all__ = ["FailOn", "Progress", "Request", "ScanRun", "fitting", "run_scan", "scan", "scan_loader", "schema_for"]
 
 
 def scan(
@@ -103,12 +103,22 @@ def schema_for(data: Path, name: str | Path | None) -> Schema:
     Raises:
         UsageError: there is no such schema; the data are missing or empty, or none or several fit.
     """
-    from datacheck.schema.load import choose_schema, load_schema  # noqa: PLC0415  YAML is not needed with a Schema
+    from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
-    if name is not None:
-        return load_schema(name, _rule_complaints)
+    return fitting(data)[0] if name is None else load_schema(name, _rule_complaints)
+
+
+def fitting(data: Path) -> tuple[Schema, int, int]:
+    """Return the built-in schema whose file patterns fit the data, how many files they fit, and how many there are.
+
+    Raises:
+        UsageError: the data are missing or empty, or none or several fit.
+    """
+    from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
+
     listing = listed(data)
-    return choose_schema(lambda schema: matches(schema, listing), lambda: _advice(data, listing))
+    schema = choose_schema(lambda schema: matches(schema, listing), lambda: _advice(data, listing))
+    return schema, matches(schema, listing), len(listing.entries)
 
 
 def _advice(data: Path, listing: Listing) -> str:

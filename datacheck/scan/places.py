@@ -134,6 +134,7 @@ class Journal:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Hold the folder for one process; a second scan of the same data works in a folder of its own."""
+        fsops.check_writable(self.folder, " to work in (a scan also takes --output DIR)")
         fsops.make_directory(self.folder)
         lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:

@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from datacheck import fsops
 from datacheck.errors import OutOfSpaceError
 from tests.cli.conftest import COMMAND, SLOWLY
 
@@ -89,6 +90,16 @@ def test_the_schema_that_was_chosen_is_said(here, place):
     assert code in {0, 1}
     assert err.startswith("schema minimind_sft (its file patterns fit")
     assert "schema minimind_sft" in out.splitlines()[0]
+    for i in range(10):
+        (place / f"text/notes_{i}.txt").write_text("a")
+    assert "(its file patterns fit 1 of 11 files; choose another with --schema)\n" in here("scan", "text")[2]
+
+
+def test_a_working_folder_that_takes_nothing_names_the_option_for_another(here, monkeypatch):
+    monkeypatch.setattr(fsops.os, "access", lambda path, mode: not mode & os.W_OK)  # as read-only
+    code, out, err = here("scan", "data", "--schema", "plain.yaml")
+    assert (code, out) == (3, "")
+    assert "nothing can be written there. Choose another folder to work in (a scan also takes --output DIR)" in err
 
 
 # --------------------------------------------------------------------------------------------- bad input

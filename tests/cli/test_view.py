@@ -45,6 +45,10 @@ def test_a_sample_of_the_newest_scan_is_shown_with_its_findings(clouds, here):
     assert "DC201" in found["codes"]
     assert "DC201" in [finding["rule"] for finding in found["findings"]]
     assert [(one["field"], one["kind"]) for one in found["sample"]["fields"]] == [("xyz", "cloud")]
+    code, _, err = here("view", "0007.pkl", "--no-open")  # of other data than those of the newest scan
+    assert code == 2
+    assert ".datacheck, a scan of clouds: no sample '0007.pkl'" in err
+    assert "Of another scan: --run DIR; of other data: --data DATA." in err
     here("view", "b.npy", "--no-open", "--out", "b.html")
     assert (said(clouds / "b.html")["key"], said(clouds / "b.html")["findings"]) == ("train/b.npy", [])
 

@@ -134,7 +134,7 @@ def test_a_missing_library_is_named(folder, monkeypatch):
 def test_a_broken_tokenizer_is_a_reason_and_no_crash(folder):
     (folder / "tokenizer.json").write_text("{}")
     _, verdict, _ = scan(CHATS[2:], folder, most=600)
-    assert "no tokenizer with a chat template can be read there" in said(verdict)
+    assert "no tokenizer with a chat template can be read there; say tokenizer: {path: FOLDER} (" in said(verdict)
 
 
 def with_template(folder, template):
