@@ -16,6 +16,8 @@ _HOME = {
     "load_schema": "datacheck.schema.load",
     "scan_dataset": "datacheck.scan:scan",  # datacheck.scan is a package
     "write_page": "datacheck.report.html",
+    "log_to_mlflow": "datacheck.report.trackers",
+    "log_to_wandb": "datacheck.report.trackers",
     "build_cache": "datacheck.pipeline:build",  # datacheck.build is a package
     "open_cache": "datacheck.cache",
     "verify": "datacheck.cache.verify",

@@ -88,6 +88,12 @@ def hands(name: str = "hands", broken: tuple[str, ...] = ("joints-in-mm",)) -> P
     return Path(name)
 
 
+def promised() -> None:
+    """Write the folder `data`, in which nothing is broken, and a schema for it."""
+    synth.write("ho3d", Path("data"), train=6, evaluation=2, frames=(8, 10), vertices=False)
+    Path("my.yaml").write_text("datacheck: 1\nname: mine\nextends: ho3d\n")
+
+
 def demos(name: str = "demos") -> Path:
     synth.write("libero", Path(name), tasks=1, demos=4, image=8)
     return Path(name)
@@ -248,6 +254,11 @@ def _object_stores(request: Any) -> tuple[Words, Names]:
 @of("docs/outputs.md")
 def _outputs(request: Any) -> tuple[Words, Names]:
     hands()
+    promised()
+    set_variable = request.getfixturevalue("monkeypatch").setenv
+    set_variable("MLFLOW_TRACKING_URI", Path("mlruns").absolute().as_uri())
+    set_variable("MLFLOW_ALLOW_FILE_STORE", "true")  # a database takes MLflow ten seconds to make
+    set_variable("MLFLOW_DISABLE_TELEMETRY", "true")
     return {"DATA": "hands"}, {}
 
 

@@ -27,6 +27,7 @@ FORBIDDEN = {
     "datacheck.build": {"torch", "dask", "distributed", "yaml"},
     "datacheck.repro": HEAVY | {"numpy", "datacheck.repro.captures"},
     "datacheck.pipeline": {"torch", "dask", "distributed"},
+    "datacheck.report.trackers": {"mlflow", "wandb", "torch", "dask", "distributed", "zarr"},
     "datacheck.repro.manifest": HEAVY,
     "datacheck.repro.compare": HEAVY,
     "datacheck.repro.trials.bisect": HEAVY,

@@ -1,0 +1,230 @@
+"""What a scan or a build says, told to a tracker of experiments: MLflow or Weights & Biases.
+
+Neither is loaded before it is asked for, and no run of theirs is ever begun here: what is told belongs to a training.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from datacheck.build.builder import Built
+from datacheck.cache.find import choose_cache, find_caches
+from datacheck.cache.reader import Cache
+from datacheck.cache.store import is_url
+from datacheck.errors import DatacheckError, UsageError
+from datacheck.registry import require
+from datacheck.report.html import write_page
+from datacheck.report.words import clean, folder_said
+from datacheck.scan.runner import ScanRun
+from datacheck.scan.store import PAGE, RESULT, run_in
+
+_MOST = 250  # characters of a value; the strictest of the servers take no more
+_PREFIX = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What there is to tell of one dataset or cache.
+
+    Args:
+        name: of the dataset; text of the user's, made harmless.
+        source: where it lies, or the loader.
+        digest: of its content.
+        facts: texts by name, the digest too.
+        counts: numbers by name.
+        files: to be kept beside.
+        loader: `source` is a loader.
+    """
+
+    name: str
+    source: str
+    digest: str
+    facts: dict[str, str]
+    counts: dict[str, int]
+    files: list[Path] = field(default_factory=list)
+    loader: bool = False
+
+
+def log_to_mlflow(
+    done: ScanRun | Built | str | Path, *, run_id: str | None = None, prefix: str = "datacheck", files: bool = True
+) -> None:  # fmt: skip
+    """Tell an open run of MLflow what a scan found, or which cache was built.
+
+    Args:
+        done: what `scan_dataset` or `build_cache` (one of its list) returned; a folder that a scan has left behind
+            (``.datacheck`` for the newest); a cache, its folder or URL.
+        run_id: the run of MLflow; None: the active one.
+        prefix: what all names begin with; another one for a second dataset of the same run.
+        files: keep result.json and report.html, too. They show samples, and paths as they were typed.
+
+    Raises:
+        UsageError: no run of MLflow is active; `done` is neither a run nor one cache; the prefix is no name.
+        MissingDependencyError: MLflow is not installed.
+
+    Notes:
+        Tags say what was scanned (digest, verdict, schema), metrics how many samples are valid, findings there are
+        and samples fail each rule that judged any; the dataset is an input of the run under datacheck's digest;
+        result.json and report.html (written where it is missing) are artifacts. Of a path outside of the working
+        folder only the last part is told. What MLflow raises is not caught.
+    """
+    mlflow = require("mlflow", "mlflow")
+    told = _told(done, prefix, files=files)
+    if run_id is None:
+        active = mlflow.active_run()
+        if active is None:
+            msg = "no run of MLflow is active: call this inside of mlflow.start_run(), or give run_id="
+            raise UsageError(msg)
+        run_id = active.info.run_id
+    of, client, now = mlflow.entities, mlflow.MlflowClient(), int(time.time() * 1000)
+    client.log_batch(
+        run_id,
+        metrics=[of.Metric(f"{prefix}/{name}", float(count), now, 0) for name, count in told.counts.items()],
+        tags=[of.RunTag(f"{prefix}/{name}", text) for name, text in told.facts.items()],
+    )
+    client.log_inputs(run_id, [of.DatasetInput(of.Dataset(**_entity(told)), [])])
+    for file in told.files:
+        client.log_artifact(run_id, str(file), prefix)
+
+
+def log_to_wandb(
+    done: ScanRun | Built | str | Path, *, to: Any = None, prefix: str = "datacheck", files: bool = True
+) -> None:  # fmt: skip
+    """Tell an open run of Weights & Biases what a scan found, or which cache was built.
+
+    Args:
+        done: as of `log_to_mlflow`.
+        to: what ``wandb.init`` returned; None: the run that is open.
+        prefix: what all names begin with; another one for a second dataset of the same run.
+        files: as of `log_to_mlflow`.
+
+    Raises:
+        UsageError: no run is open; `done` is neither a run nor one cache; the prefix is no name.
+        MissingDependencyError: wandb is not installed.
+
+    Notes:
+        The configuration says what was scanned, the summary has the counts (so no step is taken), and an artifact of
+        type ``datacheck`` has result.json and report.html, else facts.json. Paths are told as by `log_to_mlflow`.
+        A run that is offline stays so.
+    """
+    wandb = require("wandb", "wandb")
+    told, run = _told(done, prefix, files=files), to or wandb.run
+    if run is None:
+        msg = "no run of Weights & Biases is open: call wandb.init() before, or give to="
+        raise UsageError(msg)
+    run.config.update({f"{prefix}/{name}": text for name, text in told.facts.items()}, allow_val_change=True)
+    run.summary.update({f"{prefix}/{name}": count for name, count in told.counts.items()})
+    artifact = wandb.Artifact(
+        f"{_plain(prefix)}-{_plain(told.name)}"[:128], type="datacheck", metadata={**told.facts, "source": told.source}
+    )
+    for file in told.files:
+        artifact.add_file(str(file))
+    if not told.files:
+        with artifact.new_file("facts.json") as made:
+            made.write(json.dumps(told.facts | told.counts, indent=2))
+    run.log_artifact(artifact)
+
+
+def _told(done: ScanRun | Built | str | Path, prefix: str, *, files: bool) -> _Told:
+    if not _PREFIX.fullmatch(prefix):
+        msg = f"prefix={prefix!r}: write letters, digits, _, - and ., with / between parts: datacheck/val"
+        raise UsageError(msg)
+    if isinstance(done, ScanRun):
+        return _of_run(Path(done.report.folder), done, files=files)
+    where = done.path if isinstance(done, Built) else done
+    folder = None if isinstance(done, Built) or is_url(where) else run_in(Path(where))
+    if folder is not None:
+        return _of_run(folder, folder, files=files)
+    if not is_url(where) and not any(find_caches(Path(where))):
+        msg = f"{where}: is neither a finished run nor a cache. Name the folder of one, for example .datacheck/latest"
+        raise UsageError(msg)
+    return _of_cache(choose_cache(where))
+
+
+def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _Told:
+    try:
+        told = _read(folder)
+        if files and not (folder / PAGE).is_file():
+            write_page(run)
+    except DatacheckError:
+        raise
+    except Exception as error:
+        msg = f"{folder}: this run cannot be read ({clean(str(error))[:200]}). Scan the data again."
+        raise UsageError(msg) from error
+    return replace(told, files=[folder / RESULT, folder / PAGE]) if files else told
+
+
+def _read(folder: Path) -> _Told:
+    said = orjson.loads((folder / RESULT).read_bytes())
+    dataset, verdict = said["dataset"], said["verdict"]
+    rules: dict[str, Any] = said["rules"]
+    facts = {
+        "digest": dataset["digest"], "verdict": verdict["status"], "dataset": dataset["name"],
+        "root": _place(dataset["root"]), "schema_digest": said["schema"]["digest"], "level": said["run"]["level"],
+        "version": said["run"]["version"], "run": said["run"]["id"],
+        "failing": " ".join(code for code, rule in rules.items() if rule["status"] == "fail"),
+    }  # fmt: skip
+    counts = {
+        "valid": verdict["valid"],
+        **{f"samples/{name}": count for name, count in dataset["samples"].items()},
+        **{f"findings/{severity}": count for severity, count in verdict["counts"].items()},
+        **{f"failed/{_name(code)}": rule["failed"] for code, rule in rules.items() if _counted(rule)},
+    }
+    facts = {name: _short(text) for name, text in facts.items()}
+    return _Told(facts["dataset"], facts["root"], dataset["digest"], facts, counts, loader=not dataset["files"])
+
+
+def _counted(rule: Mapping[str, Any]) -> bool:
+    """Tell whether no failing sample means that all is well: the rule judged some, and not the dataset as a whole."""
+    return bool(rule.get("checked")) and (rule["failed"] > 0 or rule["status"] != "fail")
+
+
+def _of_cache(path: Path | str) -> _Told:
+    cache = Cache(path, verify="manifest")
+    root, digest = cache.root, cache.manifest.digest
+    facts = {"digest": digest, "key": root.key, "pipeline": root.pipeline, "path": _place(str(path))}
+    counts = {"samples": len(cache), "made": int(cache.made.sum()), "valid": int(cache.valid.sum())}
+    head = f"cache/{_name(root.split)}"
+    return _Told(
+        _short(f"{root.pipeline}/{root.split}"), _short(facts["path"]), digest,
+        {f"{head}/{name}": _short(text) for name, text in facts.items()},
+        {f"{head}/{name}": count for name, count in counts.items()},
+    )  # fmt: skip
+
+
+def _entity(told: _Told) -> dict[str, str]:
+    """Return the dataset as MLflow keeps it."""
+    kind = "code" if told.loader else told.source.partition("://")[0] if is_url(told.source) else "local"
+    source = {"tags": {"mlflow.source.name": told.source}} if told.loader else {"uri": told.source}
+    return {
+        "name": told.name, "digest": told.digest, "source_type": kind, "source": json.dumps(source),
+        "profile": json.dumps(told.counts),
+    }  # fmt: skip
+
+
+def _place(where: str) -> str:
+    """Return a path as the working folder has it, else its last part: of the machine nothing is told."""
+    if is_url(where):
+        return where
+    inside = Path(folder_said(Path(where)))
+    return inside.name if inside.is_absolute() else str(inside)
+
+
+def _short(text: str) -> str:
+    return clean(text, spaces=True)[:_MOST] or "-"
+
+
+def _name(text: str) -> str:
+    """Return a part of a name: what a tracker does not take in one, is one underscore."""
+    return re.sub(r"[^\w.:-]+", "_", text, flags=re.ASCII)[:100].strip(".") or "_"
+
+
+def _plain(text: str) -> str:
+    return _name(text).replace(":", "_")
