@@ -30,6 +30,7 @@ _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "schema": ("schema", "Check a schema file."),
     "fix": ("fix", "Write a copy in which what a rule finds is repaired."),
     "cache": ("cache", "Build, check and list caches."),
+    "card": ("card", "Write the card of a scanned dataset as Croissant."),
     "manifest": ("manifest", "Write down every file of a dataset with its digest."),
     "diff": ("diff", "Show what differs between two datasets, manifests, caches or recorded runs."),
     "repro": ("repro", "Say what a training run really was, what of it is not pinned, and what differs."),

@@ -1,0 +1,65 @@
+"""``datacheck card``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from datacheck.errors import UsageError
+
+_HELP = """Write the card of a scanned dataset as Croissant (JSON-LD), which dataset hosts and search engines read.
+
+RUN is a folder that a scan has left behind (.datacheck/latest). The card has the files with their SHA-256, for which
+each is read once more, the fields of the schema, the verdict and datacheck's digest.
+"""
+
+
+def _said(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Return the properties of ``--set NAME=TEXT``."""
+    del ctx, param
+    from datacheck.report.croissant import SAID
+
+    said = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if name not in SAID or not equals or not text.strip():
+            msg = f"--set {value}: write NAME=TEXT, for example --set license=CC-BY-4.0; names are {', '.join(SAID)}"
+            raise UsageError(msg)
+        said[name] = text
+    return said
+
+
+@click.command("card", help=_HELP)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--format", "form", type=click.Choice(["croissant"]), default="croissant", show_default=True, help="The format."
+)  # fmt: skip
+@click.option(
+    "--output", "-o", type=click.Path(path_type=Path), metavar="FILE",
+    help="Where it goes (beside the data: files are named as seen from there), else to standard output. A file that "
+    "exists is never overwritten.",
+)  # fmt: skip
+@click.option(
+    "--set", "said", multiple=True, metavar="NAME=TEXT", callback=_said,
+    help="What nobody can measure: name, description, license, url, creator, citeAs, datePublished, version.",
+)  # fmt: skip
+def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> None:
+    """Write, and say what is not in it."""
+    del form  # there is one so far
+    from datacheck import fsops
+    from datacheck.report.croissant import card as card_of
+
+    if output is not None and (output.exists() or output.is_symlink()):
+        msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
+        raise UsageError(msg)
+    made = card_of(run, said, None if output is None else output.parent)
+    if output is None:
+        sys.stdout.buffer.write(made.bytes)
+    else:
+        fsops.write_file(output, made.bytes, mode=0o666)
+    for note in made.notes:
+        click.echo(note, err=True)
+    if made.unsaid:
+        click.echo(f"not in the card, as nobody said it (--set NAME=TEXT): {', '.join(made.unsaid)}", err=True)

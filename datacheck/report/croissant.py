@@ -1,0 +1,286 @@
+"""The card of a scanned dataset as Croissant 1.1 (JSON-LD): files with SHA-256, fields of the schema, the verdict.
+
+Text of the user's is text there: paths become percent-encoded URLs, and what a terminal would act on is spelled out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from datacheck.aligned import empty
+from datacheck.cpus import usable_cpus
+from datacheck.digest import READ_BYTES, Digester
+from datacheck.errors import StorageError, UsageError
+from datacheck.report.words import clean
+from datacheck.scan.state import Past, read_state
+from datacheck.scan.store import RESULT, SCHEMA, run_in
+from datacheck.schema.load import load_schema
+from datacheck.schema.model import ANY, FieldSpec, Schema
+from datacheck.sources.entries import NOT_WHOLE, Entry, locate
+from datacheck.sources.listing import Listing
+
+SAID = ("name", "description", "license", "url", "creator", "citeAs", "datePublished", "version")
+MOST_FILES = 10_000
+
+_CONTEXT = {
+    "@language": "en", "@vocab": "https://schema.org/", "arrayShape": "cr:arrayShape", "citeAs": "cr:citeAs",
+    "column": "cr:column", "conformsTo": "dct:conformsTo", "containedIn": "cr:containedIn",
+    "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"}, "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/", "description": {"@container": "@language"},
+    "equivalentProperty": "cr:equivalentProperty", "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract", "field": "cr:field", "fileProperty": "cr:fileProperty", "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet", "format": "cr:format", "includes": "cr:includes", "isArray": "cr:isArray",
+    "isLiveDataset": "cr:isLiveDataset", "jsonPath": "cr:jsonPath", "key": "cr:key", "md5": "cr:md5",
+    "name": {"@container": "@language"}, "parentField": "cr:parentField", "path": "cr:path",
+    "recordSet": "cr:recordSet", "references": "cr:references", "regex": "cr:regex", "repeated": "cr:repeated",
+    "replace": "cr:replace", "samplingRate": "cr:samplingRate", "sc": "https://schema.org/",
+    "separator": "cr:separator", "source": "cr:source", "subField": "cr:subField", "transform": "cr:transform",
+}  # fmt: skip
+_FORMATS = {
+    ".parquet": "application/x-parquet", ".jsonl": "application/jsonlines", ".json": "application/json",
+    ".csv": "text/csv", ".txt": "text/plain", ".yaml": "application/yaml", ".yml": "application/yaml",
+    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".mp4": "video/mp4", ".tar": "application/x-tar",
+    ".h5": "application/x-hdf5", ".hdf5": "application/x-hdf5",
+}  # fmt: skip
+_TABLES = {".parquet", ".jsonl", ".csv"}  # of which a reader of Croissant takes a column by its name
+_WHOLE = {"segment", "class", "instance", "id", "tokens", "labels", "faces"}
+_TYPES = {"bool": "sc:Boolean", "text": "sc:Text", "json": "sc:Text"}
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card, and what it does not say.
+
+    Args:
+        bytes: JSON-LD.
+        unsaid: properties that Croissant asks for and nobody has said.
+        notes: what else is not in it, a sentence each.
+    """
+
+    bytes: bytes
+    unsaid: Sequence[str]
+    notes: Sequence[str]
+
+
+def card(run: str | Path, said: Mapping[str, str] | None = None, beside: Path | None = None) -> Card:
+    """Return the Croissant card of the data of a finished run.
+
+    Args:
+        run: its folder (``.datacheck`` for the newest).
+        said: what nobody can measure, by the names in `SAID`.
+        beside: the folder that the card will lie in: where the data lie below it, files are named as seen from there,
+            else as seen from the data folder.
+
+    Raises:
+        UsageError: there is no such run, it is of a loader, or the data are not what was scanned (any more).
+        StorageError: a file cannot be read.
+
+    Notes:
+        Every file is read once, for its SHA-256; what is read is held against the digest that the scan took. Of more
+        than `MOST_FILES` files none is listed by itself and none is read.
+    """
+    folder = run_in(Path(run))
+    if folder is None:
+        msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
+        raise UsageError(msg)
+    result, past, schema = _read(folder)
+    if not past.listing.entries:
+        msg = f"{run}: is the scan of a loader, and a card lists files. Scan the files."
+        raise UsageError(msg)
+    head = _head(past.listing.root, beside)
+    objects, notes = _objects(past.listing, head)
+    names = sorted({name for name in past.table.files if name}) or past.listing.entries.paths
+    suffixes = sorted({PurePosixPath(name).suffix for name in names})
+    fields = schema.fields | {n: s for of in schema.when.values() for n, s in of.items() if isinstance(s, FieldSpec)}
+    shown = {name: spec for name, spec in fields.items() if name != ANY and not spec.absent}
+    own = dict(said or {})
+    document = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        **_described(result, own),
+        "distribution": [_file_set(suffixes, head), *objects],
+        "recordSet": [*_samples(shown, suffixes), *_splits(result["dataset"]["splits"])],
+        "additionalProperty": _measured(result),
+    }
+    return Card(
+        orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE),
+        [name for name in SAID[2:] if name not in own], notes,
+    )  # fmt: skip
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], Past, Schema]:
+    try:
+        return orjson.loads((folder / RESULT).read_bytes()), read_state(folder), load_schema(folder / SCHEMA)
+    except Exception as error:
+        msg = f"{folder}: this run cannot be read ({clean(str(error))[:200]}). Scan the data again."
+        raise UsageError(msg) from error
+
+
+def _described(result: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:
+    dataset, verdict = result["dataset"], result["verdict"]
+    listed = dataset["samples"]["listed"]
+    text = (
+        f"{listed:,} samples in {dataset['files']:,} files. datacheck {result['run']['version']} found "
+        f"{verdict['valid']:,} of them fit for training: {verdict['counts']['error']} errors, "
+        f"{verdict['counts']['warning']} warnings."
+    )
+    of = {"name": dataset["name"], "description": text, **own}
+    named = {name: clean(value) for name, value in of.items() if name != "creator"}
+    return named | ({"creator": {"@type": "sc:Person", "name": clean(own["creator"])}} if "creator" in own else {})
+
+
+def _measured(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what datacheck says of the data, as properties of schema.org."""
+    dataset, verdict = result["dataset"], result["verdict"]
+    values = {
+        "digest": dataset["digest"], "verdict": verdict["status"], "valid": verdict["valid"],
+        **{f"findings/{severity}": count for severity, count in verdict["counts"].items()},
+        "failing": " ".join(code for code, rule in result["rules"].items() if rule["status"] == "fail"),
+        "schema": result["schema"]["name"], "schema_digest": result["schema"]["digest"],
+        "scanned": result["run"]["started"], "version": result["run"]["version"],
+    }  # fmt: skip
+    return [
+        {"@type": "sc:PropertyValue", "name": f"datacheck/{name}", "value": clean(v) if isinstance(v, str) else v}
+        for name, v in values.items()
+    ]
+
+
+# -------------------------------------------------------------------------------------------------- files
+
+
+def _head(root: Path, beside: Path | None) -> str:
+    """Return what the names of files begin with, "" or a path with a slash behind it."""
+    root, folder = root.resolve(), None if beside is None else beside.resolve()
+    below = folder is not None and root != folder and root.is_relative_to(folder)
+    return f"{root.relative_to(folder).as_posix()}/" if below and folder is not None else ""
+
+
+def _objects(listing: Listing, head: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the files with their SHA-256, and what is not among them."""
+    entries = list(listing.entries)
+    if len(entries) > MOST_FILES:
+        most = f"{len(entries):,} files are more than {MOST_FILES:,}: none is listed with its SHA-256"
+        return [], [f"{most}; datacheck's digest is of all. Cards of fewer, larger files (tar, Parquet) have them."]
+    with ThreadPoolExecutor(usable_cpus()) as pool:
+        sums = list(pool.map(lambda entry: _sha256(listing, entry), entries))
+    found = [_object(entry, sha, head) for entry, sha in zip(entries, sums, strict=True) if sha]
+    folders = len(entries) - len(found)
+    many = (
+        f"{folders:,} Zarr folders are not listed by themselves"
+        if folders > 1
+        else "1 Zarr folder is not listed by itself"
+    )
+    notes = [f"{many}: a folder has no SHA-256"] if folders else []
+    return found, notes
+
+
+def _object(entry: Entry, sha: str, head: str) -> dict[str, Any]:
+    url = quote(head + entry.path)
+    return {
+        "@type": "cr:FileObject", "@id": f"file/{url}", "name": clean(entry.path, spaces=True), "contentUrl": url,
+        "contentSize": f"{entry.size} B", "encodingFormat": _format(PurePosixPath(entry.path).suffix), "sha256": sha,
+    }  # fmt: skip
+
+
+def _sha256(listing: Listing, entry: Entry) -> str:
+    """Return the SHA-256 of a file that is what was scanned, "" of a folder."""
+    place = locate(listing.root, listing.roots, entry.path)
+    if place.is_dir():
+        return ""
+    sha, own, view = hashlib.sha256(), Digester(), empty([READ_BYTES], "uint8").data
+    try:
+        with place.open("rb", buffering=0) as file:
+            while size := file.readinto(view):
+                sha.update(view[:size])
+                own.update(view[:size])
+    except FileNotFoundError as error:
+        msg = f"{clean(str(place), spaces=True)}: is not there any more. Scan again."
+        raise UsageError(msg) from error
+    except OSError as error:
+        msg = f"{clean(str(place), spaces=True)}: {error.strerror}"
+        raise StorageError(msg) from error
+    known = entry.digest not in {None, NOT_WHOLE}
+    if entry.digest != own.hexdigest() if known else place.stat().st_size != entry.size:
+        msg = f"{clean(str(place), spaces=True)}: has changed since the scan, whose verdict is not of it. Scan again."
+        raise UsageError(msg)
+    return sha.hexdigest()
+
+
+def _file_set(suffixes: Sequence[str], head: str) -> dict[str, Any]:
+    plain = all(suffix[1:].isalnum() for suffix in suffixes)
+    within = re.sub(r"([*?\[])", r"[\1]", head)
+    return {
+        "@type": "cr:FileSet", "@id": "samples-files", "name": "samples-files",
+        "description": "The files that the samples are in.",
+        "encodingFormat": sorted({_format(suffix) for suffix in suffixes}),
+        "includes": [f"{within}*{suffix if plain else ''}" for suffix in (suffixes if plain else [""])],
+    }  # fmt: skip
+
+
+def _format(suffix: str) -> str:
+    return _FORMATS.get(suffix.lower(), "application/octet-stream")
+
+
+# ------------------------------------------------------------------------------------------------- fields
+
+
+def _samples(fields: Mapping[str, FieldSpec], suffixes: Sequence[str]) -> Iterator[dict[str, Any]]:
+    if fields:
+        tables = bool(suffixes) and set(suffixes) <= _TABLES
+        yield {
+            "@type": "cr:RecordSet", "@id": "samples", "name": "samples",
+            "field": [_field(name, spec, tables=tables) for name, spec in fields.items()],
+        }  # fmt: skip
+
+
+def _field(name: str, spec: FieldSpec, *, tables: bool) -> dict[str, Any]:
+    extract = {"column": spec.at or name} if tables else {"fileProperty": "content"}
+    said = [spec.role, spec.unit, spec.frame, "optional" if spec.optional else None]
+    shape = [] if spec.shape is None else [str(dim) if isinstance(dim, int) else "-1" for dim in spec.shape]
+    return {
+        "@type": "cr:Field", "@id": f"samples/{quote(name)}", "name": clean(name, spaces=True),
+        "description": ", ".join(clean(word) for word in said if word) or "no role declared",
+        "dataType": _type(spec), "source": {"fileSet": {"@id": "samples-files"}, "extract": extract},
+        **({"isArray": True, "arrayShape": ",".join(shape)} if shape else {}),
+    }  # fmt: skip
+
+
+def _type(spec: FieldSpec) -> str:
+    if spec.dtype is not None:
+        number = f"U{spec.dtype[1:].capitalize()}" if spec.dtype.startswith("u") else spec.dtype.capitalize()
+        return _TYPES.get(spec.dtype) or f"cr:{number}"
+    if spec.is_text:
+        return "sc:Text"
+    if spec.role == "image":
+        return "sc:ImageObject"
+    if spec.role in {"flag", "mask", "done"}:
+        return "sc:Boolean"
+    return "sc:Integer" if spec.role in _WHOLE else "sc:Float"
+
+
+def _splits(splits: Mapping[str, Mapping[str, int]]) -> Iterator[dict[str, Any]]:
+    if splits:
+        types = {"name": "sc:Text", "samples": "sc:Integer", "valid": "sc:Integer"}
+        yield {
+            "@type": "cr:RecordSet", "@id": "splits", "name": "splits", "dataType": "cr:Split",
+            "key": {"@id": "splits/name"},
+            "field": [
+                {"@type": "cr:Field", "@id": f"splits/{name}", "name": name, "dataType": kind}
+                for name, kind in types.items()
+            ],
+            "data": [
+                {"splits/name": clean(name, spaces=True)} | {f"splits/{what}": count for what, count in counts.items()}
+                for name, counts in splits.items()
+            ],
+        }  # fmt: skip
