@@ -251,6 +251,12 @@ def _object_stores(request: Any) -> tuple[Words, Names]:
     return words, names
 
 
+@of("docs/orchestration.md")
+def _orchestration(request: Any) -> tuple[Words, Names]:
+    promised()
+    return {}, {}
+
+
 @of("docs/outputs.md")
 def _outputs(request: Any) -> tuple[Words, Names]:
     hands()
