@@ -102,11 +102,15 @@ def require(module: str, extra: str) -> Any:
     Raises:
         MissingDependencyError: the library is not installed.
     """
+    msg = f"{module} is not installed: pip install 'datacheck[{extra}]'"
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        msg = f"{module} is not installed: pip install 'datacheck[{extra}]'"
         raise MissingDependencyError(msg) from error
+    spec = getattr(found, "__spec__", None)
+    if spec is not None and spec.origin is None:  # a folder of that name, as wandb leaves one behind where it ran
+        raise MissingDependencyError(msg)
+    return found
 
 
 def has(module: str) -> bool:

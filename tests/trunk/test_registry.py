@@ -34,3 +34,11 @@ def test_names_and_extras_that_are_not_there_are_told_in_one_line():
         MissingDependencyError, match=r"no_such_module is not installed: pip install 'datacheck\[las\]'"
     ):
         require("no_such_module", "las")
+
+
+def test_a_folder_of_that_name_is_no_library(tmp_path, monkeypatch):
+    """A script beside the folder `wandb` of earlier runs imports the folder where the library is missing."""
+    (tmp_path / "left_by_runs").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MissingDependencyError, match="left_by_runs is not installed"):
+        require("left_by_runs", "wandb")
