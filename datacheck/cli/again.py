@@ -1,4 +1,4 @@
-"""``datacheck rescore`` and ``datacheck baseline``: what a finished run says, without its data."""
+"""``datacheck report``, ``rescore`` and ``baseline``: what a finished run says, without its data."""
 
 from __future__ import annotations
 
@@ -22,6 +22,25 @@ _HELP = """Judge a finished RUN again, with other thresholds, without touching t
 
 RUN is a folder that a scan has left behind (.datacheck/latest). The result is a run of its own, as of a scan.
 """
+
+
+@click.command("report")
+@click.argument("run", type=click.Path(path_type=Path))
+@format_option
+@badge_option
+@click.pass_context
+def report(ctx: click.Context, /, run: Path, form: str, badge: Path | None) -> None:
+    """Print what a finished RUN found, as its scan did or in another format, and exit with its code.
+
+    RUN is a folder that scan (also of a --loader) or rescore has left behind (.datacheck/latest). Nothing is read of
+    the data and nothing is judged.
+    """
+    from datacheck.cli.show import show_finished
+    from datacheck.scan.finished import finished
+
+    said, kept = finished(run)
+    show_finished(said, kept, form, badge)
+    ctx.exit(said.exit_code)
 
 
 @click.command("rescore", help=_HELP)

@@ -22,6 +22,7 @@ from datacheck.fsops import refused
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
     "scan": ("scan", "Find the broken samples of a dataset."),
     "view": ("view", "Show one sample: all of its fields as pictures, and what was found."),
+    "report": ("again", "Print what a finished run found, in any format."),
     "rescore": ("again", "Judge a finished run again, with other thresholds."),
     "baseline": ("again", "Write down a run's findings, so that only new ones are told."),
     "init": ("init", "Draft a schema from data; every guess is marked."),

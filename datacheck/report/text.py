@@ -124,7 +124,7 @@ def _verdict(report: Report) -> tuple[str, str]:
 
 def _tally(report: Report) -> str:
     counts = report.counts()
-    if not report.findings and not report.crashes:
+    if not any(counts.values()) and not report.crashes:
         return "nothing new found" if report.suppressed else "nothing found"
     parts = [_count(counts["error"], "error"), _count(counts["warning"], "warning")]
     if counts["info"]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from datacheck.errors import UsageError
 from datacheck.finding import Severity
@@ -23,6 +22,7 @@ from datacheck.scan import history, places, store
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import make
 from datacheck.scan.baseline import read as read_baseline
+from datacheck.scan.finished import read_run
 from datacheck.scan.pairs import Remembering
 from datacheck.scan.reference import read_reference
 from datacheck.scan.runner import FailOn, ScanRun, publish
@@ -143,19 +143,15 @@ def _judged(request: Rescore, past: Past, schema: Schema, level: Depth) -> Judge
 def _finished(folder: Path) -> tuple[Past, dict[str, Any], Schema]:
     from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
-    place = store.run_in(folder)
-    if place is None:
-        msg = f"{folder}: is no finished run. Name the folder of one, for example .datacheck/latest"
-        raise UsageError(msg)
-    try:
-        said = orjson.loads((place / store.RESULT).read_bytes())
-        past, schema = read_state(place), load_schema(place / store.SCHEMA)
-    except Exception as error:
-        msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan the data again."
-        raise UsageError(msg) from error
+    past, said, schema = read_run(
+        folder, lambda place, said: (read_state(place), said, load_schema(place / store.SCHEMA))
+    )
     if not past.measured:
-        loader = f"--loader {said['dataset']['root']}"
-        msg = f"{folder}: is of a loader, whose samples must be read to be judged. Scan it again: {loader}"
+        msg = (
+            f"{folder}: is of a loader, and its samples must be read to be judged, since nothing tells whether its "
+            f"code has changed. Scan it again: --loader {said['dataset']['root']}; datacheck report {folder} prints "
+            "what it found"
+        )
         raise UsageError(msg)
     return past, said, schema
 

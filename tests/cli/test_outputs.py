@@ -1,6 +1,7 @@
 """``--format`` and ``--badge`` of scan and rescore."""
 
 import json
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -91,3 +92,68 @@ def test_a_badge_never_replaces_another_file_and_is_refused_before_the_scan(here
     assert said in err
     assert (broken / "plain.yaml").read_bytes() == before
     assert not (broken / ".datacheck").exists()
+
+
+LOADED = """
+import numpy as np
+
+class Served:
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return {"x": np.full(4, np.nan if index == 3 else index, np.float32)}
+"""
+
+FORMATS = ["text", "json", "sarif", "junit", "github"]
+
+
+@pytest.fixture
+def both_runs(here, broken):
+    """The arguments of a scan of files, and of one of a loader."""
+    (broken / "own.py").write_text(LOADED)
+    return [SCAN, ("scan", "--loader", "own:Served", "--fail-on", "warning")]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_finished_run_is_printed_anew_as_its_scan_printed_it(here, both_runs, form):
+    for arguments in both_runs:
+        first = here(*arguments, "--format", form, "--badge", "first.json")
+        files = {path: path.read_bytes() for path in Path(".datacheck").rglob("*") if path.is_file()}
+        again = here("report", ".datacheck/latest", "--format", form, "--badge", "again.json")
+        assert again == first
+        assert (first[0], Path("again.json").read_bytes()) == (1, Path("first.json").read_bytes())
+        assert {path: path.read_bytes() for path in Path(".datacheck").rglob("*") if path.is_file()} == files
+
+
+def test_what_is_printed_anew_has_the_page_only_where_there_is_one(here, broken):
+    here(*SCAN)
+    (broken / ".datacheck/latest/report.html").unlink()
+    assert "page  " not in here("report", ".datacheck")[1]
+
+
+def test_a_run_that_result_json_has_no_room_for_is_printed_with_its_verdict(here, broken):
+    here(*SCAN)
+    path = broken / ".datacheck/latest/result.json"
+    said = json.loads(path.read_text())
+    said |= {"findings": [], "left_out": {"findings": 1, "splits": 2}}
+    path.write_text(json.dumps(said))
+    code, out, _ = here("report", ".datacheck/latest")
+    assert (code, "1 of 10 samples is not fit for training: 1 error, 0 warnings" in out) == (1, True)
+    assert "1 more finding, for which result.json has no room" in out
+
+
+def test_what_is_no_run_cannot_be_printed(here, broken):
+    assert "data: is no finished run" in here("report", "data")[2]
+    here(*SCAN)
+    (broken / ".datacheck/latest/listing.npz").write_bytes(b"")
+    code, _, err = here("report", ".datacheck/latest")
+    assert (code, "this run cannot be read" in err) == (2, True)
+
+
+def test_of_a_loader_rescore_and_baseline_say_what_to_do(here, both_runs):
+    here(*both_runs[1])
+    for name in ("rescore", "baseline"):
+        code, _, err = here(name, ".datacheck/latest")
+        assert code == 2
+        assert "Scan it again: --loader own:Served; datacheck report .datacheck/latest prints what it found" in err

@@ -38,7 +38,7 @@ def wrong(validator, log):
 
 def of(run, here=None):
     said = json.loads(Path(run.report.folder, "result.json").read_bytes())
-    return sarif(said, _places(run), here or Path(run.report.folder).parent), said
+    return sarif(said, _places(run.report, run), here or Path(run.report.folder).parent), said
 
 
 def strings(value):
