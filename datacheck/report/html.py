@@ -21,12 +21,14 @@ import orjson
 from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.report.aggregates import fields, order_of_rows
+from datacheck.report.overlaps import overlaps
 from datacheck.report.pictures import pictures
 from datacheck.report.words import folder_said
 from datacheck.scan.runner import ScanRun
 from datacheck.scan.samples import read_failing, read_table
 from datacheck.scan.store import PAGE, RESULT, SAMPLES, SCHEMA, VALID, run_in
 from datacheck.schema.load import load_schema
+from datacheck.schema.model import Schema
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
 
 Array = np.ndarray[Any, Any]
@@ -37,7 +39,7 @@ _STYLES = ("page.css", "pictures.css")
 _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 _ROOM = {
     "findings": 750_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 150_000, "crashes": 150_000,
-    "fields": 450_000, "rows": 600_000, "schema": 100_000,
+    "fields": 450_000, "rows": 600_000, "schema": 100_000, "pairs": 20_000,
 }  # fmt: skip
 # in UTF-8: a tag's beginning, U+007F to U+009F, and the noncharacters, which HTML calls errors also within a script
 _NOT_HTML = re.compile(
@@ -86,6 +88,7 @@ def run_of(folder: Path, table: Table | None = None) -> dict[str, Any]:
         "schema_text": text if size_of(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),
         "fields": within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
         "samples": _samples(table, failing, ranks, of_fields),
+        "overlaps": _overlaps(table, schema, failing),
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }  # fmt: skip
     return run | {"previews": pictures(folder, min(_PICTURES, _ALL - size_of(run)), size_of)}
@@ -145,6 +148,21 @@ def _samples(table: Table, failing: Texts, ranks: Array, of_fields: Iterable[Map
     ]
     titles = [{"field": name, "label": m["label"], "unit": m["unit"]} for name, m in measures]
     return {"rows": within(zip(*columns, strict=True), _ROOM["rows"]), "measures": titles}
+
+
+def _overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | None:
+    """Return what splits share, with the keys of the samples that say so."""
+    said = overlaps(table, schema, failing)
+    if said is None:
+        return None
+    for what in ("samples", "groups"):
+        pairs = said[what]["pairs"] if what in said else []
+        for pair in pairs:
+            pair["name"] = cut(pair["name"], _KEY)
+            pair["keys"] = [cut(table.keys[row], _KEY) for row in pair.pop("rows")]
+        pairs[:] = within(pairs, _ROOM["pairs"])
+    said["splits"] = [cut(name, _KEY) for name in said["splits"]]
+    return said
 
 
 def _rounded(column: Measured, order: Array) -> list[float | None]:

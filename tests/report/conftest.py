@@ -56,8 +56,11 @@ def result(rows, failed, findings, **more):
     return said | more
 
 
-def table(rows, failed, *, key="a/{}.npy", keys=None, splits=("train", "val")):
-    """Rows of which the last `failed` are a thousand times too large; every fifth is of val."""
+def table(rows, failed, *, key="a/{}.npy", keys=None, splits=("train", "val"), shared=None):
+    """Rows of which the last `failed` are a thousand times too large; every fifth is of val.
+
+    `shared` is the name of a group in both splits, of which two samples are the same, too.
+    """
     size = np.random.default_rng(0).uniform(0.05, 0.3, rows)
     size[rows - failed :] *= 1000
     split = Texts([*splits], (np.arange(rows) % 5 == 4).astype(np.int32))
@@ -71,6 +74,11 @@ def table(rows, failed, *, key="a/{}.npy", keys=None, splits=("train", "val")):
             "xyz:dims": Measured(np.stack([np.arange(rows) % 7 + 3, np.full(rows, 3)], axis=1), whole),
         },
     )  # fmt: skip
+    if shared is not None:
+        content = np.arange(rows)
+        content[[4, 9]] = 0, 1
+        groups = np.array([shared if n in {0, 4} else f"g{n}" for n in range(rows)], object)
+        made.columns.update({":content": Measured(content, whole), ":split_key": Measured(groups, whole)})
     return made, Texts(["", "DC201"], (np.arange(rows) >= rows - failed).astype(np.int32))
 
 
@@ -78,12 +86,14 @@ def table(rows, failed, *, key="a/{}.npy", keys=None, splits=("train", "val")):
 def made_run(tmp_path):
     """Return a function that writes a run's files and returns their folder."""
 
-    def make(rows=100, failed=10, findings=None, schema=SCHEMA_TEXT, keys=None, splits=("train", "val"), **more):
+    def make(
+        rows=100, failed=10, findings=None, schema=SCHEMA_TEXT, keys=None, splits=("train", "val"), shared=None, **more
+    ):
         folder = tmp_path / "run"
         folder.mkdir(exist_ok=True)
         said = result(rows, failed, [finding(failed=failed, of=rows)] if findings is None else findings, **more)
         (folder / RESULT).write_bytes(orjson.dumps(said))
-        made, failing = table(rows, failed, keys=keys, splits=splits)
+        made, failing = table(rows, failed, keys=keys, splits=splits, shared=shared)
         (folder / SAMPLES).write_bytes(table_bytes(made, failing))
         excluded = {key: ["DC201"] for key in made.keys[rows - failed :]}
         (folder / VALID).write_bytes(orjson.dumps({"excluded": excluded}))

@@ -119,6 +119,6 @@ def evil_run(made_run: Any, evil: str) -> Any:
     evil = evil.encode("utf-8", "backslashreplace").decode()
     comment = "".join(c if c.isprintable() else "." for c in evil)
     keys = [f"{n} {evil}" for n in range(100)]
-    folder = made_run(keys=keys, schema=f"{SCHEMA_TEXT}# {comment}\n", splits=(evil, "val"))
+    folder = made_run(keys=keys, schema=f"{SCHEMA_TEXT}# {comment}\n", splits=(evil, "val"), shared=evil)
     (folder / RESULT).write_bytes(dump_json(hostile_result(evil)))
     return folder

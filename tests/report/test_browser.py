@@ -182,6 +182,22 @@ def test_what_a_card_offers_to_write_into_the_schema_is_one_and_has_an_effect(br
     assert shlex.split(commands[0])[2] == str(folder)
 
 
+def test_what_two_splits_share_is_a_table_with_the_samples_beside_it(browser, made_run):
+    logged, _ = opened(browser, made_run(shared="<b>g</b>"))
+    assert logged == []
+    assert texts(browser, "#splits h3") == [
+        "Samples in two splits by content",
+        "Groups in two splits by splits: {key: ...}",
+    ]
+    samples, where, groups, first = (f"#splits div.scroll:nth-of-type({n}) tbody tr" for n in range(2, 6))
+    assert texts(browser, samples) == ["train80\u20132 (2.5 %)", "val202 (10 %)\u2013"]
+    assert texts(browser, where) == ["traina/0.npyvala/4.npy", "traina/1.npyvala/9.npy"]
+    assert texts(browser, groups) == ["train80\u20131 (1.3 %)", "val201 (5 %)\u2013"]
+    assert texts(browser, first) == ["<b>g</b>traina/0.npyvala/4.npy"]
+    opened(browser, made_run())
+    assert texts(browser, "#splits h3") == []
+
+
 def test_only_rules_that_ran_have_found_no_leak_and_no_drift(browser, made_run):
     opened(browser, made_run())
     assert texts(browser, "#splits p") == ["Nothing is known of leaks.", "DC804 some: skip"]

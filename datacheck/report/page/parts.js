@@ -183,9 +183,29 @@ function splitsOf(run) {
   return section("splits", "Splits and leaks", leaks.length ? "What two splits share makes an evaluation too good." : null,
     rows.length ? table("Splits", ["Split", "Samples", "Fit", "Share", ""], rows, [null, "number", "number", "number", "chart-cell"]) : null,
     run.left_out.splits ? el("p", {class: "soft"}, `${count(run.left_out.splits, "more split")} did not fit into this page.`) : null,
+    overlapsOf(run.overlaps),
     shared.length ? table("What is there twice", ["Rule", "What", "Samples", ""], shared, [null, "wide", "number", "chart-cell"])
       : el("p", {class: "card"}, passed.length ? `No leak was found by ${passed.join(", ")}.` : "Nothing is known of leaks."),
     others.length ? el("p", {class: "soft"}, others.map((rule) => `${rule.code} ${rule.name}: ${rule.why || rule.status.replace("_", " ")}`).join(" · ")) : null);
+}
+
+const SHARED = {samples: ["Samples", "content"], groups: ["Groups", "splits: {key: ...}"]};
+
+// Of every two splits how many of the one (row) stand in the other (column), too; then where.
+function overlapsOf(overlaps) {
+  if (!overlaps) return null;
+  const {splits} = overlaps;
+  return Object.entries(SHARED).filter(([what]) => overlaps[what]).map(([what, [title, measure]]) => {
+    const {of, shared, pairs} = overlaps[what], known = (n) => of[n].toLocaleString("en");
+    if (!shared.flat().some(Boolean)) return el("p", {class: "soft"}, `No two splits share ${what}, by ${measure} (${splits.map((name, n) => `${name}: ${known(n)}`).join(", ")}).`);
+    const cell = (many, n, m) => (n === m ? "–" : many ? el("strong", {class: "of-error"}, `${many.toLocaleString("en")} (${percent(many, of[n])})`) : "0");
+    const named = what === "groups" ? ["Group"] : [];
+    return [el("h3", {}, `${title} in two splits`, el("span", {class: "soft small"}, ` by ${measure}`)),
+      table(`${title} in two splits`, ["Of", title, ...splits.map((name) => `also in ${name}`)],
+        splits.map((name, n) => [name, known(n), ...shared[n].map((many, m) => cell(many, n, m))]), [null, ...splits.map(() => "number"), "number"]),
+      pairs.length ? table(`${title} in two splits: where`, [...named, "Split", "Sample", "Split", "Sample"],
+        pairs.map(({name, splits: sides, keys}) => [...named.map(() => name), ...sides.flatMap((n, side) => [splits[n], copyable(keys[side])])])) : null];
+  });
 }
 
 function shareBar(part, whole, kind) {
