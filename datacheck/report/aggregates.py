@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from datacheck.report.measures import LABELS, MOST, VECTORS, Shown, band, shown, unit
 from datacheck.schema.model import ANY, Schema
-from datacheck.table import Table, Texts
+from datacheck.table import Measured, Table, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -26,16 +26,17 @@ _SPLITS = 6
 _ASKED = 10_000  # rows that are asked for their dtype: of rare ones the rules tell
 
 
-def fields(table: Table, schema: Schema, unfit: Array) -> Iterator[dict[str, Any]]:
+def fields(table: Table, schema: Schema, unfit: Array, reference: Table | None = None) -> Iterator[dict[str, Any]]:
     """Yield what is known of each field: what is declared, in how many samples it is, its measures.
 
     Args:
         table: rows; a column is read when it is asked for, and let go again.
         schema: the schema in force.
         unfit: bool (rows): samples that are not fit for training.
+        reference: the rows of the run that this one is compared with; they are counted in the same bins.
     """
     measures = shown(table.columns)
-    groups = _groups(table, unfit)
+    groups = _groups(table, unfit, reference)
     for name in dict.fromkeys([*sorted(schema.stored), *sorted({*schema.fields, *measures} - {ANY, ""}), ""]):
         spec = schema.spec(name)
         known = table.columns[f"{name}:ndim"].present if f"{name}:ndim" in table.columns else None
@@ -84,42 +85,71 @@ class _Groups:
     Args:
         names: of the splits, [""] where there are none or too many to tell apart.
         rows: int64 (rows): twice the number of the split, and one more for unfit samples.
+        reference: the run compared with, and `then`: int64 (its rows): the number of the split, -1 of one not here.
     """
 
-    def __init__(self, names: list[str], rows: Array) -> None:
-        self.names = names
-        self.rows = rows
+    def __init__(self, names: list[str], rows: Array, reference: Table | None) -> None:
+        self.names, self.rows = names, rows
+        self.reference = reference
+        self.then = np.zeros(0, np.int64) if reference is None else _numbers(reference, names)
 
 
-def _groups(table: Table, unfit: Array) -> _Groups:
-    splits = Texts.of(table.splits)
-    names = splits.present()
+def _groups(table: Table, unfit: Array, reference: Table | None) -> _Groups:
+    names = Texts.of(table.splits).present()
     if len(names) > _SPLITS or len(names) < 2:
-        return _Groups([""], unfit.astype(np.int64))
-    places = np.array([names.index(word) if word in names else 0 for word in splits.words], np.int64)
-    return _Groups(names, 2 * places[splits.rows] + unfit)
+        return _Groups([""], unfit.astype(np.int64), reference)
+    return _Groups(names, 2 * _numbers(table, names) + unfit, reference)
+
+
+def _numbers(table: Table, names: list[str]) -> Array:
+    """Return of each row the place of its split, -1 where it is none of these; one without a name is all."""
+    splits = Texts.of(table.splits)
+    places = {name: place for place, name in enumerate(names)}
+    numbers = np.array([0 if names == [""] else places.get(word, -1) for word in splits.words], np.int64)
+    return numbers[splits.rows]
 
 
 def _measure(table: Table, schema: Schema, one: Shown, groups: _Groups) -> dict[str, Any] | None:
     column = table.columns[one.column]
-    if column.values.dtype.kind not in "biuf" or (column.values.ndim > 1 and one.stat not in VECTORS):
+    if not _is_drawn(column, one):
         return None  # a check of the user's may call its columns as it likes
-    values, rows, known = _scalar(column.values, one.stat), groups.rows, len(table)
+    values, rows, known = _finite(column, one.stat, groups.rows)
+    if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
+        return None
+    then = _then(one, groups)
+    return {
+        "column": one.column, "stat": one.stat, "label": LABELS[one.stat],
+        "unit": unit(schema.spec(one.field), one.stat), "band": band(schema, one), "n": len(values),
+        "nonfinite": known - len(values),
+        **histogram(values, rows, 2 * len(groups.names), whole=column.values.dtype.kind in "biu", then=then),
+        "groups": groups.names,
+    }  # fmt: skip
+
+
+def _is_drawn(column: Measured, one: Shown) -> bool:
+    return column.values.dtype.kind in "biuf" and (column.values.ndim == 1 or one.stat in VECTORS)
+
+
+def _finite(column: Measured, stat: str, rows: Array) -> tuple[Array, Array, int]:
+    """Return the finite values of a column, what is known of their rows, and how many values there are in all."""
+    values, known = _scalar(column.values, stat), len(rows)
     if not column.present.all():
         values, rows = values[column.present], rows[column.present]
         known = len(values)
     if known and not (np.isfinite(values.min()) and np.isfinite(values.max())):
         finite = np.isfinite(values)
         values, rows = values[finite], rows[finite]
-    if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
+    return values, rows, known
+
+
+def _then(one: Shown, groups: _Groups) -> Then | None:
+    """Return the values of the reference of the splits that are here, too."""
+    column = None if groups.reference is None else groups.reference.columns.get(one.column)
+    if column is None or not _is_drawn(column, one):
         return None
-    return {
-        "column": one.column, "stat": one.stat, "label": LABELS[one.stat],
-        "unit": unit(schema.spec(one.field), one.stat), "band": band(schema, one), "n": len(values),
-        "nonfinite": known - len(values),
-        **histogram(values, rows, 2 * len(groups.names), whole=column.values.dtype.kind in "biu"),
-        "groups": groups.names,
-    }  # fmt: skip
+    values, rows, _ = _finite(column, one.stat, groups.then)
+    here = rows >= 0
+    return Then(values[here], rows[here], len(groups.names)) if here.any() else None
 
 
 def _scalar(values: Array, stat: str) -> Array:
@@ -133,7 +163,17 @@ def _scalar(values: Array, stat: str) -> Array:
     return np.ascontiguousarray(values, dtype=np.float64)
 
 
-def histogram(values: Array, groups: Array, count: int, *, whole: bool = False) -> dict[str, Any]:
+class Then(NamedTuple):
+    """What a reference run measured: finite float64 values, the split of each, and how many splits there are."""
+
+    values: Array
+    splits: Array
+    groups: int
+
+
+def histogram(
+    values: Array, groups: Array, count: int, *, whole: bool = False, then: Then | None = None
+) -> dict[str, Any]:
     """Return the percentiles of finite values, and how many of each group fall into each of at most 64 bins.
 
     Args:
@@ -141,14 +181,34 @@ def histogram(values: Array, groups: Array, count: int, *, whole: bool = False) 
         groups: int64 (rows), below `count`.
         count: number of groups.
         whole: the values are whole numbers.
+        then: what to count in the same bins; they hold all of both.
 
     Returns:
         ``low``, ``high`` of all values, ``p`` (1, 50, 99 %), ``log``, ``edges`` of the bins, ``counts`` by group, and
-        how many are ``below`` and ``above`` the bins; no edges where there is nothing to tell apart.
+        how many are ``below`` and ``above`` the bins; no edges where there is nothing to tell apart. Of the reference
+        ``then``: ``counts`` by split, ``below``, ``above``, ``median``.
 
     Notes:
         The percentiles of more than 100,000 values are those of as many drawn from them, always the same.
     """
+    low, high, p = _extent(values)
+    said: dict[str, Any] = {"low": low, "high": high, "p": p, "log": False, "edges": [], "counts": []}
+    drawn = values if then is None else np.concatenate([values, then.values])
+    first, last, places = (low, high, p) if then is None else _extent(drawn)
+    if first == last:
+        return said
+    edges, log = _edges(drawn, first, last, places, whole=whole)
+    if not edges[-1] - edges[0] > _NARROW:
+        return said
+    said |= {"log": log, "edges": edges.tolist()} | _counted(values, groups, count, edges, log=log)
+    if then is not None:
+        median = _extent(then.values)[2][1]
+        said["then"] = {"median": median} | _counted(then.values, then.splits, then.groups, edges, log=log)
+    return said
+
+
+def _extent(values: Array) -> tuple[float, float, list[float]]:
+    """Return the lowest and the highest value, and the percentiles."""
     few = (
         values
         if len(values) <= SORTED
@@ -156,15 +216,7 @@ def histogram(values: Array, groups: Array, count: int, *, whole: bool = False) 
     )
     places = [min(len(few) - 1, int(share * len(few))) for share in _SHARES]
     ordered = np.partition(few, places)
-    low, high = float(values.min()), float(values.max())
-    p = [float(ordered[place]) for place in places]
-    said: dict[str, Any] = {"low": low, "high": high, "p": p, "log": False, "edges": [], "counts": []}
-    if low == high:
-        return said
-    edges, log = _edges(values, low, high, p, whole=whole)
-    if not edges[-1] - edges[0] > _NARROW:
-        return said
-    return said | {"log": log, "edges": edges.tolist()} | _counted(values, groups, count, edges, log=log)
+    return float(values.min()), float(values.max()), [float(ordered[place]) for place in places]
 
 
 def _counted(values: Array, groups: Array, count: int, edges: Array, *, log: bool) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from datacheck.report.aggregates import fields, order_of_rows
 from datacheck.report.overlaps import overlaps
 from datacheck.report.pictures import pictures
 from datacheck.report.words import folder_said
+from datacheck.scan.reference import reference_of
 from datacheck.scan.runner import ScanRun
 from datacheck.scan.samples import read_failing, read_table
 from datacheck.scan.store import PAGE, RESULT, SAMPLES, SCHEMA, VALID, run_in
@@ -82,9 +83,11 @@ def run_of(folder: Path, table: Table | None = None) -> dict[str, Any]:
     schema, text = load_schema(folder / SCHEMA), (folder / SCHEMA).read_text(encoding="utf-8")
     unfit = _unfit(folder, table, failing)
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
-    of_fields = list(fields(table, schema, unfit))
+    reference = reference_of(result["run"], schema)
+    of_fields = list(fields(table, schema, unfit, reference))
     run = _bounded(result) | {
         "folder": shlex.quote(folder_said(folder)),
+        "reference": reference is not None,
         "schema_text": text if size_of(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),
         "fields": within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
         "samples": _samples(table, failing, ranks, of_fields),

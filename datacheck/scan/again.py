@@ -24,7 +24,7 @@ from datacheck.scan.baseline import make
 from datacheck.scan.baseline import read as read_baseline
 from datacheck.scan.finished import read_run
 from datacheck.scan.pairs import Remembering
-from datacheck.scan.reference import read_reference
+from datacheck.scan.reference import named_reference, read_reference
 from datacheck.scan.runner import FailOn, ScanRun, publish
 from datacheck.scan.state import Past, read_state
 from datacheck.scan.summary import Facts, report_of
@@ -91,7 +91,7 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
         data = Path(said["dataset"]["root"])
         facts = Facts(declared, data, past, began, len(past.items), len(past.table), level, silenced)
         report = report_of(facts, request.command, request.fail_on, judged)
-        report = replace(report, run=report.run | {"rescored": said["run"]["id"]})
+        report = replace(report, run=report.run | {"rescored": said["run"]["id"]} | named_reference(request.reference))
         folder = publish(report, declared, judged, past, past.pairs, place, journal)
     report = replace(report, folder=str(folder))
     return ScanRun(report, past.table, past.listing, judged.valid, judged.codes, schema)

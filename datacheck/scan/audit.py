@@ -34,7 +34,7 @@ from datacheck.scan.contract import (
 )
 from datacheck.scan.loader import Answer, Loader, Shaper, read_all, whole_fields
 from datacheck.scan.passes import First, Passes, spread
-from datacheck.scan.reference import read_reference
+from datacheck.scan.reference import named_reference, read_reference
 from datacheck.scan.runner import Request, ScanRun, publish, run_scan
 from datacheck.scan.state import Past, Slots
 from datacheck.scan.summary import Facts, report_of
@@ -309,4 +309,5 @@ def _report(
     report = report_of(facts, request.command, request.fail_on, judged)
     digest = digest_bytes(np.ascontiguousarray(seen.digests, dtype="<u8").tobytes())
     dataset = report.dataset | {"digest": digest, "bytes": int(seen.table.nbytes.sum())}
-    return replace(report, dataset=dataset, unchecked=[*unseen, *report.unchecked])
+    run = report.run | named_reference(request.reference)
+    return replace(report, run=run, dataset=dataset, unchecked=[*unseen, *report.unchecked])

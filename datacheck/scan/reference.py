@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -37,3 +40,32 @@ def read_reference(folder: Path, schema: Schema) -> Table:
         msg = f"{folder}: was made with schema {name}, not {schema.name}: their rows cannot be compared."
         raise UsageError(msg)
     return table
+
+
+def named_reference(folder: Path | None) -> dict[str, dict[str, str]]:
+    """Return ``reference`` of a report's run: id and folder (relative to the working folder); nothing without one.
+
+    Notes:
+        ``.datacheck/latest`` is another run as soon as this one has its name, so the folder is that behind the link.
+    """
+    place = None if folder is None else store.run_in(folder)
+    if place is None:
+        return {}
+    run = orjson.loads((place / store.RESULT).read_bytes())["run"]["id"]
+    return {"reference": {"run": run, "folder": os.path.relpath(place.resolve())}}
+
+
+def reference_of(run: Mapping[str, Any], schema: Schema) -> Table | None:
+    """Return the rows that a finished run was compared with; None where there are none, or they are gone.
+
+    Args:
+        run: ``run`` of its result.json.
+        schema: that of the run.
+    """
+    said = run.get("reference")
+    if said is None or named_reference(Path(said["folder"])).get("reference", {}).get("run") != said["run"]:
+        return None
+    try:
+        return read_reference(Path(said["folder"]), schema)
+    except UsageError:
+        return None

@@ -28,7 +28,7 @@ from datacheck.scan.baseline import read as read_baseline
 from datacheck.scan.gather import Gathered, anew, as_before
 from datacheck.scan.measuring import Job
 from datacheck.scan.pairs import Remembering, Rereader
-from datacheck.scan.reference import read_reference
+from datacheck.scan.reference import named_reference, read_reference
 from datacheck.scan.samples import codes_digest, read_codes, table_bytes
 from datacheck.scan.state import Past, last_finished, state_bytes
 from datacheck.scan.summary import Facts, report_of
@@ -150,6 +150,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
             declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, request.level, silenced
         )
         report = report_of(facts, request.command, request.fail_on, judged)
+        report = replace(report, run=report.run | named_reference(request.reference))
         folder = publish(report, declared, judged, state, second.answers, place, journal)
     return run(replace(report, folder=str(folder)), valid=judged.valid, codes=judged.codes)
 

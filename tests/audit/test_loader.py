@@ -362,5 +362,5 @@ def test_statistics_in_a_file_are_held_against_what_a_loader_returns(audit, plac
 
 def test_a_run_of_a_loader_is_not_judged_again(audit):
     run = audit("odd:Plain", X)
-    with pytest.raises(UsageError, match=r"is of a loader.*Scan it again: --loader [\w.]*odd:Plain$"):
+    with pytest.raises(UsageError, match=r"is of a loader.*Scan it again: --loader [\w.]*odd:Plain; datacheck report "):
         rescore(Rescore(Path(run.report.folder)))

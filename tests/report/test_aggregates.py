@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from datacheck.report.aggregates import BINS, fields, histogram, order_of_rows
+from datacheck.report.aggregates import BINS, Then, fields, histogram, order_of_rows
 from datacheck.report.measures import shown
-from datacheck.schema.load import load_schema
+from datacheck.schema.load import load_schema, parse_schema
 from datacheck.table import Texts
 from tests.report.conftest import SCHEMA_TEXT, table
 
@@ -79,3 +79,40 @@ def test_of_too_many_failures_each_kind_is_shown():
     failing = Texts(["DC1", "DC2", "DC3"], np.array([0] * 50 + [1] * 2 + [2] * 48, np.int32))
     chosen = order_of_rows(failing, np.zeros(100, np.int64), 8)
     assert np.bincount(failing.rows[chosen]).tolist() == [3, 2, 3]
+
+
+def test_a_reference_is_counted_in_bins_that_hold_both():
+    rng = np.random.default_rng(3)
+    values, then = rng.normal(5, 1, 2000), rng.normal(9, 1, 3000)
+    splits = np.arange(3000) % 2
+    said = histogram(values, np.zeros(2000, np.int64), 1, then=Then(then, splits, 2))
+    edges = np.array(said["edges"])
+    both = np.concatenate([values, then])
+    assert (edges[0], edges[-1]) == (both.min(), both.max())
+    assert (said["low"], said["high"], said["p"][1]) == (values.min(), values.max(), np.sort(values)[1000])
+    assert said["counts"] == [np.histogram(values, edges)[0].tolist()]
+    assert said["then"] == {
+        "counts": [np.histogram(then[splits == n], edges)[0].tolist() for n in (0, 1)], "below": 0, "above": 0,
+        "median": np.sort(then)[1500],
+    }  # fmt: skip
+
+
+def test_what_is_the_same_here_and_otherwise_in_the_reference_is_drawn():
+    same = np.full(10, 3.0)
+    groups = np.zeros(10, np.int64)
+    assert histogram(same, groups, 1, then=Then(same, groups, 1))["edges"] == []
+    said = histogram(same, groups, 1, then=Then(same + 1, groups, 1))
+    assert (np.sum(said["counts"]), np.sum(said["then"]["counts"])) == (10, 10)
+    assert np.multiply(said["counts"][0], said["then"]["counts"][0]).tolist() == [0] * len(said["counts"][0])
+
+
+def test_the_splits_of_a_reference_are_those_of_the_run():
+    schema = parse_schema(SCHEMA_TEXT)
+    (now, _), (then, _) = table(100, 10), table(50, 0, splits=("train", "other"))
+    (xyz,) = (f for f in fields(now, schema, np.zeros(100, bool), then) if f["name"] == "xyz")
+    for measure in xyz["measures"]:
+        assert measure["groups"] == ["train", "val"]
+        train, val = measure["then"]["counts"]
+        assert (sum(train) + measure["then"]["below"] + measure["then"]["above"], sum(val)) == (40, 0)
+    (alone,) = (f for f in fields(now, schema, np.zeros(100, bool)) if f["name"] == "xyz")
+    assert all("then" not in measure for measure in alone["measures"])

@@ -3,12 +3,14 @@
 import json
 import shlex
 import shutil
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from datacheck.report.html import write_page
 from datacheck.schema.load import parse_schema
-from tests.report.conftest import SCHEMA_TEXT, finding
+from tests.report.conftest import SCHEMA_TEXT, finding, table
 from tests.report.hostile import HOSTILE, evil_run, leaks
 
 CHROMIUM = next(
@@ -196,6 +198,42 @@ def test_what_two_splits_share_is_a_table_with_the_samples_beside_it(browser, ma
     assert texts(browser, first) == ["<b>g</b>traina/0.npyvala/4.npy"]
     opened(browser, made_run())
     assert texts(browser, "#splits h3") == []
+
+
+def test_the_reference_is_drawn_behind_the_run(browser, runs, monkeypatch):
+    folder = Path(runs["reference"].report.folder)
+    monkeypatch.chdir(folder.parent)
+    logged, asked = opened(browser, folder)
+    assert (logged, [url for url in asked if not url.startswith(("file:", "data:"))]) == ([], [])
+    assert texts(browser, "#fields .legend li.of-then") == ["the reference, as if it had as many samples"]
+    assert texts(browser, "#drift > p")[0].endswith("in clean.")
+    plots = "return document.querySelectorAll(arguments[0]).length"
+    assert browser.execute_script(plots, "#fields tbody svg path.then") > 0
+    drawn = browser.execute_script(
+        "return document.querySelector('#drift .plots svg[role=img]')?.getAttribute('aria-label')"
+    )
+    found = [finding for finding in runs["reference"].report.findings if finding.code == "DC902"]
+    assert (drawn is not None) == bool(found)
+    opened(browser, Path(runs["broken"].report.folder))
+    assert browser.execute_script(plots, "path.then") == 0
+
+
+def test_a_measure_that_differs_is_drawn_below_what_is_said_of_it(browser, made_run):
+    differs = finding("DC902", name="distribution-drift", severity="warning", failed=0, measured={"measure": "box"})
+    then = np.sort(table(100, 60)[0].columns["xyz:box"].values)[50]
+    place = made_run(failed=60)
+    place = place.rename(place.with_name("then"))
+    folder = made_run(findings=[differs])
+    said = json.loads((folder / "result.json").read_text())
+    said["run"]["reference"] = {"run": "R", "folder": str(place)}
+    (folder / "result.json").write_text(json.dumps(said))
+    assert opened(browser, folder)[0] == []
+    assert texts(browser, "#drift h4") == ["xyz: size (diagonal) (m)"]
+    assert f"median of the reference: {then:.3g} " in texts(browser, "#drift .plots p")[0]
+    shutil.rmtree(place)
+    opened(browser, folder)
+    assert texts(browser, "#drift p")[1] == "That run is there no more, so its histograms are not drawn."
+    assert texts(browser, "#drift h4") == []
 
 
 def test_only_rules_that_ran_have_found_no_leak_and_no_drift(browser, made_run):

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import html5lib
@@ -12,7 +13,9 @@ import pytest
 
 import datacheck
 from datacheck.report.html import MOST_ROWS, _rounded, run_of, write_page
-from datacheck.scan.store import VALID
+from datacheck.scan import scan
+from datacheck.scan.store import RESULT, VALID
+from datacheck.schema.load import parse_schema
 from datacheck.table import Measured
 from tests.report.conftest import SCHEMA_TEXT, finding, table
 from tests.report.hostile import HOSTILE, evil_run
@@ -174,3 +177,32 @@ def test_the_page_stays_small_whatever_is_said(made_run, word):
 def test_a_run_without_a_sample_that_could_be_read_has_its_page(made_run):
     folder = made_run(rows=1, failed=1)
     assert data_of(parsed(folder)[1])["of_samples"] == {"total": 1, "failing": 1}
+
+
+def test_a_run_is_drawn_with_the_run_that_it_was_compared_with(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    schema = parse_schema(
+        'datacheck: 1\nname: drifts\nsamples: {files: "*.npy"}\n'
+        "fields: {x: {role: points, shape: [P, 3], unit: m}}\nrules: {DC901: off}\n"
+    )
+    for name, at in (("old", 0.0), ("new", 3.0)):
+        (tmp_path / name).mkdir()
+        for n in range(20):
+            np.save(tmp_path / name / f"{n}.npy", np.random.default_rng(n).uniform(at, at + 1 + n / 40, (50, 3)))
+    scan("old", schema)
+    run = scan("new", schema, reference=Path(".datacheck/latest"))
+    named = run.report.run["reference"]
+    assert named["folder"] == ".datacheck/" + next(p.name for p in Path(".datacheck").glob(f"{named['run']}-*"))
+    said = run_of(Path(run.report.folder))
+    (x,) = (field for field in said["fields"] if field["name"] == "x")
+    lowest = next(measure for measure in x["measures"] if measure["stat"] == "min")
+    assert said["reference"] is True
+    assert [sum(part) for part in lowest["then"]["counts"]] == [20]
+    assert lowest["then"]["median"] < 1 < lowest["p"][0]
+    shutil.move(named["folder"], tmp_path / "elsewhere")
+    said = run_of(Path(run.report.folder))
+    assert (said["reference"], "then" in said["fields"][0]["measures"][0]) == (False, False)
+    shutil.copytree(tmp_path / "elsewhere", named["folder"])  # another run has taken the place
+    other = Path(named["folder"]) / RESULT
+    other.write_bytes(other.read_bytes().replace(named["run"].encode(), b"20010101T000000Z"))
+    assert run_of(Path(run.report.folder))["reference"] is False

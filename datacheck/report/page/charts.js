@@ -133,11 +133,25 @@ function binned(measure, split) {
   return sums;
 }
 
+// What the reference has in these bins of one split, or of all, as if it had as many samples in them; null without one.
+function thenBinned(measure, split, total) {
+  if (!measure.then) return null;
+  const counts = new Array(measure.edges.length - 1).fill(0);
+  measure.then.counts.forEach((mine, group) => {
+    if (split === "" || measure.groups[group] === split) mine.forEach((one, n) => { counts[n] += one; });
+  });
+  const all = counts.reduce((sum, one) => sum + one, 0);
+  return all ? counts.map((one) => (one * total) / all) : null;
+}
+
 function bars(measure, split, x, top, bottom) {
   const [fit, unfit] = binned(measure, split);
-  const most = Math.max(1, ...fit.map((one, n) => one + unfit[n]));
+  const now = fit.map((one, n) => one + unfit[n]), then = thenBinned(measure, split, now.reduce((sum, one) => sum + one, 0) || 1);
+  const most = Math.max(1, ...now, ...(then || []));
+  const behind = then && svg("path", {class: "then", d: `M${x(measure.edges[0])} ${bottom}` +
+    then.map((one, n) => `V${bottom - (one / most) * (bottom - top)}H${x(measure.edges[n + 1])}`).join("") + `V${bottom}`});
   const tall = (one) => (one ? Math.max(2, (one / most) * (bottom - top)) : 0);
-  return fit.map((good, n) => {
+  return [behind, fit.map((good, n) => {
     const bad = unfit[n], from = measure.edges[n], to = measure.edges[n + 1];
     if (!good && !bad) return null;
     const left = x(from), width = Math.max(1, x(to) - left - (x(to) - left > 4 ? 1 : 0));
@@ -147,7 +161,7 @@ function bars(measure, split, x, top, bottom) {
         (bad ? `, ${bad.toLocaleString("en")} not fit` : "")),
       good ? svg("rect", {class: "fit", x: left, width, y: bottom - high, height: high}) : null,
       bad ? svg("rect", {class: "unfit", x: left, width, y: bottom - high - more, height: more}) : null);
-  });
+  })];
 }
 
 function sparkline(measure, split) {
@@ -170,16 +184,16 @@ function bandOf(measure, x, top, bottom, width) {
   return [area, line(low), line(high)];
 }
 
-function histogram(measure, split) {
+function histogram(measure, split, field) {
   const outside = [
     measure.below ? `${count(measure.below, "sample")} left of it, down to ${number(measure.low)}` : "",
     measure.above ? `${count(measure.above, "sample")} right of it, up to ${number(measure.high)}` : "",
     measure.nonfinite ? `${count(measure.nonfinite, "sample")} with NaN or infinity instead, not drawn` : "",
   ].filter(Boolean).join("; ");
   const label = `Histogram of ${measure.label}: ${number(measure.low)} to ${withUnit(measure.high, measure.unit)}, ` +
-    `median ${number(measure.p[1])}` + (measure.band ? `, allowed ${interval(measure.band, measure.unit)}` : "");
+    `median ${number(measure.p[1])}` + (measure.then ? `, of the reference ${number(measure.then.median)}` : "") + (measure.band ? `, allowed ${interval(measure.band, measure.unit)}` : "");
   return el("div", {},
-    el("h4", {}, measure.label, measure.unit ? ` (${measure.unit})` : ""),
+    el("h4", {}, field ? `${field}: ` : "", measure.label, measure.unit ? ` (${measure.unit})` : ""),
     drawing((width) => {
       const x = scale(measure.edges[0], measure.edges.at(-1), measure.log, 2, width - 2), bottom = 118;
       return svg("svg", {viewBox: `0 0 ${width} 138`, width, height: 138, role: "img", "aria-label": label},
@@ -187,7 +201,7 @@ function histogram(measure, split) {
         axis(measure.edges[0], measure.edges.at(-1), measure.log, x, bottom, "", width));
     }),
     el("p", {class: "small soft"},
-      `${measure.groups.length > 1 ? "all splits: " : ""}1 %: ${number(measure.p[0])} · median: ${number(measure.p[1])} · 99 %: ${number(measure.p[2])}`,
+      `${measure.groups.length > 1 ? "all splits: " : ""}1 %: ${number(measure.p[0])} · median: ${number(measure.p[1])} · 99 %: ${number(measure.p[2])}`, measure.then ? ` · median of the reference: ${number(measure.then.median)}` : "",
       measure.band ? ` · allowed: ${interval(measure.band, measure.unit)}` : "", measure.log ? " · log axis" : "",
       outside ? ` · ${outside}` : ""));
 }

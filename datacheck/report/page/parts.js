@@ -3,6 +3,7 @@
 
 const RANK = {error: 0, warning: 1, info: 2};
 const DRIFT = ["DC901", "DC902", "DC903"];
+const MOST_DRIFTED = 6;
 const LEAKS = ["DC801", "DC802", "DC803", "DC804", "DC805"];
 
 function badge(word, kind) {
@@ -219,10 +220,24 @@ function driftOf(run) {
   if (!rules.length) return null;
   const found = [...run.findings, ...run.suppressed].filter((finding) => DRIFT.includes(finding.rule));
   const numbers = (said) => Object.entries(said).filter(([, value]) => typeof value === "number").map(([name, value]) => `${name} ${number(value)}`).join(" · ");
-  return section("drift", "Against the reference", "What is distributed otherwise than in the run named by --reference.",
+  const said = run.run.reference, gone = said && !run.reference;
+  return section("drift", "Against the reference", "What is distributed otherwise than in the run named by --reference" + (said ? `: run ${said.run} in ${said.folder}.` : "."),
+    gone ? el("p", {class: "soft"}, "That run is there no more, so its histograms are not drawn.") : null,
     table("Rules of drift", ["Rule", "Verdict", "What it saw"], rules.map((rule) => [`${rule.code} ${rule.name}`, badge(rule.status, rule.status === "skip" ? "plain" : rule.status), rule.why || ""]), [null, null, "wide"]),
     found.length ? table("What differs", ["Field", "What", "Numbers"], found.map((one) => [one.fields.join(", ") || "dataset", one.message, numbers(one.measured)]), [null, "wide", "wide"])
-      : rules.every((rule) => rule.status === "pass") ? el("p", {class: "card"}, "Nothing differs by more than is allowed.") : null);
+      : rules.every((rule) => rule.status === "pass") ? el("p", {class: "card"}, "Nothing differs by more than is allowed.") : null,
+    driftedOf(found, run.fields));
+}
+
+// The measures that differ, each once, with the reference behind them.
+function driftedOf(found, fields) {
+  const drawn = found.flatMap((one) => {
+    const field = fields.find(({name}) => name === one.fields[0]), known = field ? field.measures.filter((measure) => measure.then) : [];
+    const stat = String(one.measured.measure || "").split(" ")[0];
+    const measure = known.find((each) => each.stat === (stat === "length" ? "dims" : stat)) || known[0];
+    return measure ? [[field.name, measure, measure.groups.includes(one.split) ? one.split : ""]] : [];
+  }).slice(0, MOST_DRIFTED);
+  return drawn.length ? el("div", {class: "card plots"}, drawn.map(([name, measure, split]) => histogram(measure, split, split ? `${name} of ${split}` : name))) : null;
 }
 
 // ------------------------------------------------------------------------------------------------ fields
@@ -240,7 +255,7 @@ function fieldsOf(run) {
   return section("fields", "Fields", "Counted over all samples, not over a part" +
     (run.of_samples.total > 100000 ? "; percentiles are of 100,000 of them. " : ". ") + "Open a field for all of its measures.",
     el("div", {class: "controls"}, names.length > 1 ? select.label : null,
-      el("ul", {class: "legend"}, [["of-bar", "fit"], ["of-error", "not fit"], ["of-band", "allowed by the schema"]].map(([colour, word]) => el("li", {class: colour}, el("span", {}, word))))),
+      el("ul", {class: "legend"}, [["of-bar", "fit"], ["of-error", "not fit"], ["of-band", "allowed by the schema"], ...(run.reference ? [["of-then", "the reference, as if it had as many samples"]] : [])].map(([colour, word]) => el("li", {class: colour}, el("span", {}, word))))),
     el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Fields"}, el("table", {}, el("caption", {class: "hidden"}, "Fields"),
       el("thead", {}, el("tr", {}, ["Field", "Role and shape", "Measure", `Missing${all}`, `1 % · median · 99 %${all}`, "Distribution"].map((head, n) => el("th", {scope: "col", class: kinds[n]}, head)))), body)),
     left > 0 ? el("p", {class: "soft"}, `${count(left, "more field")} did not fit into this page.`) : null);
