@@ -184,6 +184,13 @@ def test_what_a_card_offers_to_write_into_the_schema_is_one_and_has_an_effect(br
     assert shlex.split(commands[0])[2] == str(folder)
 
 
+def test_a_baseline_is_not_offered_of_a_loader_which_cannot_have_one(browser, runs):
+    opened(browser, Path(runs["loader"].report.folder))
+    browser.execute_script("document.querySelectorAll('#findings details').forEach((d) => { d.open = true; })")
+    assert any(text.startswith("rules:") for text in texts(browser, "#findings pre"))
+    assert not any(text.startswith("datacheck baseline") for text in texts(browser, "#findings .key"))
+
+
 def test_what_two_splits_share_is_a_table_with_the_samples_beside_it(browser, made_run):
     logged, _ = opened(browser, made_run(shared="<b>g</b>"))
     assert logged == []

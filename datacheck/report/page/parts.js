@@ -134,7 +134,7 @@ function card(finding, run, show) {
       ["Fix", finding.fix],
       ["Hides", hidden ? `${hidden}: not judged on these samples` : null],
     ], "pairs"),
-    el("div", {class: "foot small"}, copyable(`datacheck explain ${finding.rule}`), suppression(finding, run.folder), numbersOf(finding)));
+    el("div", {class: "foot small"}, copyable(`datacheck explain ${finding.rule}`), suppression(finding, run), numbersOf(finding)));
 }
 
 function causeOf(finding) {
@@ -146,7 +146,7 @@ function causeOf(finding) {
   return el("p", {class: "cause"}, `Cause: ${cause.text}${rescue}${others}`);
 }
 
-function suppression(finding, folder) {
+function suppression(finding, {folder, dataset}) {
   if (finding.severity === "info") return null;
   const share = finding.of ? Math.min(100, Math.ceil((finding.failed / finding.of) * 1000) / 10) : 100;
   const keys = finding.examples.map((key) => JSON.stringify(key)).join(", ");
@@ -155,8 +155,8 @@ function suppression(finding, folder) {
   if (keys && finding.failed) lines.push("# or, for single samples:", `#  ${finding.rule}: {ignore: [${keys}], reason: "who looked, when, why"}`);
   return el("details", {}, el("summary", {}, "If this is meant"),
     el("p", {}, "A wider range in the schema is the first choice. Else, in the schema:"), el("pre", {tabindex: "0"}, lines.join("\n")),
-    el("p", {}, "Or leave everything that is known now untold from here on (the samples stay unfit):"),
-    el("div", {class: "keys"}, copyable(`datacheck baseline ${folder} -o baseline.json --reason "why"`)));
+    dataset.files ? el("p", {}, "Or leave everything that is known now untold from here on (the samples stay unfit):") : null,  // not of a loader
+    dataset.files ? el("div", {class: "keys"}, copyable(`datacheck baseline ${folder} -o baseline.json --reason "why"`)) : null);
 }
 
 function numbersOf(finding) {
