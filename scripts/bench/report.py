@@ -2,6 +2,7 @@
 
 python scripts/bench/report.py --rows 1000000 --failed 50000
 python scripts/bench/report.py --run .datacheck/latest        of a finished run, beside what its scan took
+python scripts/bench/report.py --scan DATA --schema NAME      of a new scan of DATA, with the pictures that it makes
 """
 
 import argparse
@@ -95,13 +96,36 @@ def opened(page):
         driver.quit()
 
 
+def scanned(data, schema):
+    """Scan data as the command does; print what the previews and the page took beside the scan."""
+    from datacheck.preview.run import write_previews
+    from datacheck.scan import scan
+
+    with tempfile.TemporaryDirectory() as place:
+        began = time.perf_counter()
+        run = scan(data, schema, output=Path(place) / "run", rehash=True)
+        done = time.perf_counter()
+        write_previews(run)
+        drawn = time.perf_counter()
+        page = write_page(run)
+        scan_s, pictures, took = done - began, drawn - done, time.perf_counter() - drawn
+        print(f"{data}: scan {scan_s:.2f} s; previews {pictures:.2f} s ({pictures / scan_s:.1%}), "
+              f"page {took:.3f} s ({took / scan_s:.1%}), both {(pictures + took) / scan_s:.1%}; "
+              f"{page.stat().st_size:,} bytes")  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--failed", type=int, default=50_000)
     parser.add_argument("--fields", type=int, default=6)
     parser.add_argument("--run", type=Path, help="a finished run, in place of a made one")
+    parser.add_argument("--scan", type=Path, metavar="DATA", help="scan these data, in place of a made run")
+    parser.add_argument("--schema", help="of these data")
     given = parser.parse_args()
+    if given.scan is not None:
+        scanned(given.scan, given.schema)
+        return
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         if given.run is None:
