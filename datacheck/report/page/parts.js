@@ -229,15 +229,15 @@ function driftOf(run) {
     driftedOf(found, run.fields));
 }
 
-// The measures that differ, each once, with the reference behind them.
+// What differs most of each field, where the page has that measure, with the reference behind it.
 function driftedOf(found, fields) {
   const drawn = found.flatMap((one) => {
     const field = fields.find(({name}) => name === one.fields[0]), known = field ? field.measures.filter((measure) => measure.then) : [];
     const stat = String(one.measured.measure || "").split(" ")[0];
-    const measure = known.find((each) => each.stat === (stat === "length" ? "dims" : stat)) || known[0];
+    const measure = known.find((each) => each.stat === (stat === "length" ? "dims" : stat));
     return measure ? [[field.name, measure, measure.groups.includes(one.split) ? one.split : ""]] : [];
   }).slice(0, MOST_DRIFTED);
-  return drawn.length ? el("div", {class: "card plots"}, drawn.map(([name, measure, split]) => histogram(measure, split, split ? `${name} of ${split}` : name))) : null;
+  return drawn.length ? el("div", {class: "card"}, el("div", {class: "plots"}, drawn.map(([name, measure, split]) => histogram(measure, split, split ? `${name} of ${split}` : name)))) : null;
 }
 
 // ------------------------------------------------------------------------------------------------ fields
