@@ -163,8 +163,8 @@ def _hidden(finding: Finding) -> str:
 def _title(finding: Finding, width: int) -> Text:
     where = [clean(" ".join(part for part in (", ".join(map(_field, finding.fields)),) if part)), clean(finding.split)]
     left = Text.assemble(
-        (finding.severity.value, _COLOURS[finding.severity]), " ", (finding.code, "bold"), " ", (finding.name, "bold"),
-        "".join(f" · {part}" for part in where if part),
+        (finding.severity.value, _COLOURS[finding.severity]), " ", (finding.code, "bold"), " ",
+        (clean(finding.name), "bold"), "".join(f" · {part}" for part in where if part),
     )  # fmt: skip
     right = _extent(finding)
     if len(right) > width // 2:
