@@ -136,7 +136,8 @@ class CachedLoader:
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass; batches come in the order of the sampler."""
         sampler = self.batch_sampler
-        several = self._several and type(sampler) in (Sampler, list, tuple)  # others may look at what the loop has had
+        known = type(sampler) is Sampler or isinstance(sampler, list | tuple)  # others may follow the loop
+        several = self._several and known
         batches = made_ahead(self._maker(), iter(sampler), threads=self._threads, ahead=self._ahead, together=several)
         tell = sampler.followed() if isinstance(sampler, Sampler) else _nobody
         self._pass = _Pass(self._begun())

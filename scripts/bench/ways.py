@@ -113,6 +113,18 @@ class Ours:
         gc.collect()
 
 
+class Turn(list):
+    """The batch sampler of a loader that is used for all passes, as a training loop uses one: a list, known before."""
+
+    def serves(self, batches: Iterable[Asked], loader: Iterable[Any]) -> Iterable[Any]:
+        """Return a loader that will serve these batches."""
+        self._batches = batches
+        return loader
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (one.numbers for one in self._batches)
+
+
 def ours(data: Data, cache: Path) -> dict[str, Ours]:
     """Return every way of ours, and the limits, by name."""
 
@@ -121,14 +133,9 @@ def ours(data: Data, cache: Path) -> dict[str, Ours]:
         return lambda batches: (dataset.__getitems__(one.numbers) for one in batches)
 
     def loader(make: Callable[..., Any], verify: str) -> Reader:
-        asked: list[list[int]] = []
-        made = make(CachedDataset(cache, verify=verify), batch_sampler=asked, collate_fn=collate_ragged)
-
-        def serves(batches: Iterable[Asked]) -> Iterable[Any]:
-            asked[:] = (one.numbers for one in batches)  # of one loader, as a training loop has one
-            return made
-
-        return serves
+        turn = Turn()
+        made = make(CachedDataset(cache, verify=verify), batch_sampler=turn, collate_fn=collate_ragged)
+        return lambda batches: turn.serves(batches, made)
 
     limits = {LIMIT: partial(limit, data, 1), "the same, four buffers in turn": partial(limit, data, 4)}
     limits["the same, one, digested"] = partial(digested, data)
