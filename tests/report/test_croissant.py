@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+import mlcroissant as mlc
 import numpy as np
 import pytest
 import rdflib
@@ -50,7 +51,6 @@ def done(here):
 
 def opened(path):
     """The card as mlcroissant reads it; one with an error is none."""
-    mlc = pytest.importorskip("mlcroissant", reason="mlcroissant brings pandas and SciPy, and is not installed")
     return mlc.Dataset(str(path))
 
 
