@@ -99,7 +99,10 @@ def _junk(listing: Listing) -> Iterator[Note]:
 
 def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
     templates = file_templates(schema)
+    tails = tuple(template.tail for template in templates)
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
+        if not path.endswith(tails):  # a tenth of the time of an expression, for most files of most schemas
+            continue
         for number, template in enumerate(templates):
             names = template.match(path)
             if names is not None and (template.tail or _readable(listing, path)):

@@ -8,6 +8,7 @@ import pytest
 from rich._emoji_codes import EMOJI  # a list of emoji that is not ours
 
 from datacheck.errors import SchemaError
+from datacheck.schema.patterns import Template
 from datacheck.sources import list_files, matches, plan_work
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
@@ -28,6 +29,15 @@ def write(root, *paths, text="x"):
 
 def said(work):
     return [(note.code, note.key, note.missing, note.split) for note in work.notes]
+
+
+def test_a_file_of_another_ending_costs_no_expression(tmp_path, monkeypatch):
+    """Every built-in schema is held against every file of a folder: of a million files this took seconds for each."""
+    write(tmp_path, "a/0000.pkl", "a/0001.PKL", *(f"a/{i}.png" for i in range(5)))
+    tried, match = [], Template.match
+    monkeypatch.setattr(Template, "match", lambda self, path: tried.append(path) or match(self, path))
+    assert matches(schema(r"{seq}/{frame:\d{4}}.pkl"), list_files(tmp_path)) == 1
+    assert tried == ["a/0000.pkl"]
 
 
 def test_items_come_in_path_order_with_split_names_and_size(tmp_path):
