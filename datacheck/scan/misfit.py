@@ -28,7 +28,8 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> str:
         wanted: the schema that fits none of them; None: no built-in one does.
 
     Notes:
-        Only names are looked at. Of a large folder some of them decide.
+        Only names are looked at. Of a large folder some of them decide. A line with a name that cannot be typed as it
+        is shown (a line break, a command to the terminal) is left out.
     """
     known = {name: load_schema(name) for name in builtin() if name != FILES}
     if wanted is None:
@@ -38,27 +39,27 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> str:
         mine = {wanted.name: wanted} if known.get(wanted.name) == wanted else {}
         lines = [f"schema {name} fits {count:,} of them: --schema {name}" for name, count in here.items()]
         lines += [*_elsewhere(data, listing, mine), *_other_names(listing, mine)]
-    drafts = f"datacheck init {shlex.quote(str(data))} drafts a schema from what is in them"
-    return "".join(f"\n    {line}" for line in [*lines, drafts])
+    drafts = f"datacheck init {_typed(data)} drafts a schema from what is in them"
+    return "".join(f"\n    {line}" for line in [*lines, drafts] if line.isprintable())
 
 
 def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
     """Yield which schema fits a folder above or below: the wrong level is the usual mistake."""
-    paths = [path for path in listing.entries.paths if not path.startswith("@")]
-    paths = paths[:: max(1, len(paths) // _PATHS)]
+    paths = [path for path in listing.entries.paths[:: _step(listing)] if not path.startswith("@")]
     root, _ = target(data)
     for name, schema in schemas.items():
         folder = _above(schema, root, paths) or _below(schema, root, paths)
         if folder is not None:
-            yield f"schema {name} fits the folder {folder}: datacheck scan {shlex.quote(str(folder))} --schema {name}"
+            yield f"schema {name} fits the folder {folder}: datacheck scan {_typed(folder)} --schema {name}"
 
 
 def _above(schema: Schema, root: Path, paths: list[str]) -> Path | None:
-    folders = root.absolute().parts[1:]
+    root = root.resolve()  # a scan of a folder above follows no link that leads out of it
+    folders = root.parts[1:]
     for level in range(1, min(_LEVELS, len(folders) - 1) + 1):
         within = "/".join(folders[-level:])
         if any(_fits(schema, f"{within}/{path}") for path in paths):
-            return _shown(root.absolute().parents[level - 1])
+            return _shown(root.parents[level - 1])
     return None
 
 
@@ -76,6 +77,16 @@ def _shown(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
+def _typed(path: Path) -> str:
+    """Return a path as a shell takes it, and a command that could take it for an option."""
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
+def _step(listing: Listing) -> int:
+    return max(1, len(listing.entries) // _PATHS)
+
+
 def _fits(schema: Schema, path: str) -> bool:
     return any(template.tail and template.match(path) is not None for template in file_templates(schema))
 
@@ -83,7 +94,8 @@ def _fits(schema: Schema, path: str) -> bool:
 def _other_names(listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
     """Yield how a schema of one line takes the fields of a built-in one for files of other names."""
     held: Counter[str] = Counter()  # bytes by ending: what the data are, notes beside them are not
-    for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
+    step = _step(listing)
+    for path, nbytes in zip(listing.entries.paths[::step], listing.entries.sizes[::step].tolist(), strict=True):
         if format_of(path) is not None:
             held[PurePosixPath(path).suffix] += nbytes
     ending = max(held, key=lambda one: held[one]) if held else ""

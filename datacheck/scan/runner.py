@@ -33,7 +33,7 @@ from datacheck.scan.samples import codes_digest, read_codes, table_bytes
 from datacheck.scan.state import Past, last_finished, state_bytes
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema
-from datacheck.sources import plan_work, with_indexes, with_rate, with_stats
+from datacheck.sources import matches, plan_work, with_indexes, with_rate, with_stats
 from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing, list_files, target
 from datacheck.table import Table
@@ -193,9 +193,13 @@ def _planned(schema: Schema, listing: Listing, data: Path) -> Work:
 
 
 def _misfit(schema: Schema, listing: Listing, data: Path) -> str:
-    count = len(listing.entries)
+    count, fitting = len(listing.entries), matches(schema, listing)
+    if fitting:
+        those = f"{fitting:,} of its {count:,} files fit schema {schema.name}"
+        return f"{data}: {those}, but the lists of samples (samples.list) name none. Mend the lists."
     none = f"none of its {count:,} files fits" if count > 1 else "its only file does not fit"
     patterns, first = ", ".join(schema.samples.files), listing.entries[0].path
+    first = first if first.isprintable() else repr(first)  # lines of advice follow: a name may not pass for one
     said = f"{data}: {none} schema {schema.name} (samples.files: {patterns}); the first is {first}."
     if schema.name == "files":
         return f"{said} No format reads them; known are {', '.join(sorted(formats()))}."

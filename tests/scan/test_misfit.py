@@ -1,11 +1,13 @@
 """What a scan says where no file fits: the folder that does, another schema, a schema of one line."""
 
 import re
+import shlex
 
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.scan import scan
+from datacheck.formats.base import format_of
+from datacheck.scan import misfit, scan
 from datacheck.scan.runner import listed
 from datacheck.schema.load import parse_schema
 from datacheck.sources import matches
@@ -76,3 +78,52 @@ def test_every_message_says_how_to_draft_a_schema(tmp_path):
     data = tmp_path / "my data"
     assert said(data).endswith(f"\n    datacheck init '{data}' drafts a schema from what is in them")
     assert said(data, "ho3d").endswith(f"\n    datacheck init '{data}' drafts a schema from what is in them")
+
+
+def test_a_folder_reached_by_a_link_is_named_where_it_lies(tmp_path, monkeypatch):
+    """A scan follows no link that leads out of its folder: the one that holds the link has no files for it."""
+    monkeypatch.chdir(tmp_path)
+    touched(tmp_path, "real/velodyne/000000.bin", "plain/123/000000.bin", "links/other.txt")
+    (tmp_path / "links/velodyne").symlink_to("../plain/123")
+    (tmp_path / "links/points").symlink_to("../real/velodyne")
+    assert "fits the folder" not in said(tmp_path / "links/velodyne")
+    assert "schema kitti fits the folder real: datacheck scan real --schema kitti\n" in said(tmp_path / "links/points")
+    monkeypatch.chdir(tmp_path / "links")
+    assert f"datacheck scan {tmp_path}/real --schema kitti\n" in said("../real/velodyne")
+
+
+def test_what_is_to_be_typed_is_one_word_and_no_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    touched(tmp_path / "-x $(y) it's", "0.txt", "train/SM1/meta/0000.pkl")
+    (line,) = re.findall(r": (datacheck scan .*)\n", said("."))
+    assert shlex.split(line) == ["datacheck", "scan", "./-x $(y) it's", "--schema", "ho3d"]
+    (line,) = re.findall(r"    (datacheck init .*) drafts", said("-x $(y) it's/train"))
+    assert shlex.split(line) == ["datacheck", "init", "./-x $(y) it's/train"]
+
+
+@pytest.mark.parametrize("schema", [None, "libero"])
+def test_a_name_passes_for_no_line_of_advice(tmp_path, schema):
+    touched(tmp_path, "a\n    datacheck scan \x1b[31mtrap/train/SM1/meta/0000.pkl")
+    message = said(tmp_path, schema)
+    assert "\x1b" not in message
+    assert [line for line in message.split("\n") if line.startswith("    ")] == [
+        f"    datacheck init {tmp_path} drafts a schema from what is in them"
+    ]
+
+
+def test_files_that_fit_and_that_a_list_leaves_out_are_no_misfit(hands):
+    touched(hands, "train/SM2/notes.pkl")
+    (hands / "train.txt").write_text("")
+    message = said(hands, "ho3d")
+    assert message == (
+        f"{hands}: 2 of its 4 files fit schema ho3d, but the lists of samples (samples.list) name none. Mend the lists."
+    )
+
+
+def test_of_a_large_folder_some_names_decide(tmp_path, monkeypatch):
+    monkeypatch.setattr(misfit, "_PATHS", 10)
+    touched(tmp_path, *(f"x/{i:04}.hdf5" for i in range(95)), "y.txt")
+    seen = []
+    monkeypatch.setattr(misfit, "format_of", lambda path: seen.append(path) or format_of(path))
+    assert 'files: "**/*.hdf5"' in misfit.advice(tmp_path, listed(tmp_path))
+    assert seen == [f"x/{i:04}.hdf5" for i in range(0, 95, 9)]  # 96 // 10
