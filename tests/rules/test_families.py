@@ -165,6 +165,7 @@ def test_data_without_half_of_the_promised_fields_are_said_to_be_of_another_layo
     samples = [dict.fromkeys(there, np.arange(9.0)) for _ in range(3)]
     (finding,) = (f for f in findings(schema, pieces(*samples)) if f.code == "DC121")
     assert ("--schema" in finding.fix) is foreign
+    assert "at:, or declare it optional: true." in finding.fix  # of two fields one may only have another name
     assert (finding.cause is not None) is foreign
     if foreign:
         assert finding.cause.text.startswith(f"{4 - len(there)} of 4 fields are in no sample")

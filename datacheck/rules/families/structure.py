@@ -67,6 +67,8 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
     if "missing" not in rows:
         return
     lacks = rows["missing"]
+    other = "Choose the schema of these data (--schema), or draft one: datacheck init DATA."
+    again = "Export them again, name the field in the file with at:, or declare it optional: true."
     promised = sum(not spec.optional and not spec.absent for spec in case.schema.stored.values())
     for names in different(lacks):
         if names:
@@ -77,9 +79,7 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
                 lacks == names,
                 f"{those(lacks == names, 'lack')} {names}.",
                 cause=Cause(why, "other-layout") if foreign else None,
-                fix="Choose the schema of these data (--schema), or draft one: datacheck init DATA."
-                if foreign
-                else "Export them again, name the field in the file with at:, or declare it optional: true.",
+                fix=f"{other} Else: {again[0].lower()}{again[1:]}" if foreign else again,
                 kind=names,
                 extra=tuple(fields),
             )
