@@ -54,6 +54,11 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
     if output is not None and (output.exists() or output.is_symlink()):
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
         raise UsageError(msg)
+    if output is not None:  # told before all of the data are read
+        if not output.parent.is_dir():
+            msg = f"{output}: there is no folder {output.parent}. Make it, or name another file."
+            raise UsageError(msg)
+        fsops.check_writable(output.parent)
     made = card_of(run, said, None if output is None else output.parent)
     if output is None:
         sys.stdout.buffer.write(made.bytes)

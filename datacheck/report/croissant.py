@@ -79,7 +79,7 @@ def card(run: str | Path, said: Mapping[str, str] | None = None, beside: Path | 
         run: its folder (``.datacheck`` for the newest).
         said: what nobody can measure, by the names in `SAID`.
         beside: the folder that the card will lie in: where the data lie below it, files are named as seen from there,
-            else as seen from the data folder.
+            else as seen from the data folder. Files of an extra folder that does not lie below it are not listed.
 
     Raises:
         UsageError: there is no such run, it is of a loader, or the data are not what was scanned (any more).
@@ -97,8 +97,9 @@ def card(run: str | Path, said: Mapping[str, str] | None = None, beside: Path | 
     if not past.listing.entries:
         msg = f"{run}: is the scan of a loader, and a card lists files. Scan the files."
         raise UsageError(msg)
-    head = _head(past.listing.root, beside)
-    objects, notes = _objects(past.listing, head)
+    base = _base(past.listing.root, beside)
+    head = _head(past.listing.root, base) or ""
+    objects, notes = _objects(past.listing, base)
     names = sorted({name for name in past.table.files if name}) or past.listing.entries.paths
     suffixes = sorted({PurePosixPath(name).suffix for name in names})
     fields = schema.fields | {n: s for of in schema.when.values() for n, s in of.items() if isinstance(s, FieldSpec)}
@@ -159,37 +160,53 @@ def _measured(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 # -------------------------------------------------------------------------------------------------- files
 
 
-def _head(root: Path, beside: Path | None) -> str:
-    """Return what the names of files begin with, "" or a path with a slash behind it."""
+def _base(root: Path, beside: Path | None) -> Path:
+    """Return the folder from which files are named."""
     root, folder = root.resolve(), None if beside is None else beside.resolve()
-    below = folder is not None and root != folder and root.is_relative_to(folder)
-    return f"{root.relative_to(folder).as_posix()}/" if below and folder is not None else ""
+    return folder if folder is not None and root.is_relative_to(folder) else root
 
 
-def _objects(listing: Listing, head: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _head(folder: Path, base: Path) -> str | None:
+    """Return what the names of a folder's files begin with, "" or a path with a slash behind it; None: no name has."""
+    folder = folder.resolve()
+    if folder == base:
+        return ""
+    return f"{folder.relative_to(base).as_posix()}/" if folder.is_relative_to(base) else None
+
+
+def _objects(listing: Listing, base: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the files with their SHA-256, and what is not among them."""
-    entries = list(listing.entries)
-    if len(entries) > MOST_FILES:
-        most = f"{len(entries):,} files are more than {MOST_FILES:,}: none is listed with its SHA-256"
+    if len(listing.entries) > MOST_FILES:
+        most = f"{len(listing.entries):,} files are more than {MOST_FILES:,}: none is listed with its SHA-256"
         return [], [f"{most}; datacheck's digest is of all. Cards of fewer, larger files (tar, Parquet) have them."]
+    heads = {f"@{name}/": _head(folder, base) for name, folder in listing.roots.items()}
+    named: dict[str, Entry] = {}  # an extra folder may lie in the data folder: its files are listed twice
+    for entry in listing.entries:
+        own = next((own for own in heads if entry.path.startswith(own)), "")
+        head = heads[own] if own else _head(listing.root, base)
+        if head is not None:
+            named.setdefault(head + entry.path.removeprefix(own), entry)
     with ThreadPoolExecutor(usable_cpus()) as pool:
-        sums = list(pool.map(lambda entry: _sha256(listing, entry), entries))
-    found = [_object(entry, sha, head) for entry, sha in zip(entries, sums, strict=True) if sha]
-    folders = len(entries) - len(found)
+        sums = list(pool.map(lambda entry: _sha256(listing, entry), named.values()))
+    found = [_object(name, entry.size, sha) for (name, entry), sha in zip(named.items(), sums, strict=True) if sha]
+    folders = len(named) - len(found)
     many = (
         f"{folders:,} Zarr folders are not listed by themselves"
         if folders > 1
         else "1 Zarr folder is not listed by itself"
     )
     notes = [f"{many}: a folder has no SHA-256"] if folders else []
+    far = [clean(own[1:-1]) for own, head in heads.items() if head is None]
+    if far:
+        notes.append(f"files of --root {', '.join(far)} are not listed: put the card into a folder above all data")
     return found, notes
 
 
-def _object(entry: Entry, sha: str, head: str) -> dict[str, Any]:
-    url = quote(head + entry.path)
+def _object(name: str, size: int, sha: str) -> dict[str, Any]:
+    url = quote(name)
     return {
-        "@type": "cr:FileObject", "@id": f"file/{url}", "name": clean(entry.path, spaces=True), "contentUrl": url,
-        "contentSize": f"{entry.size} B", "encodingFormat": _format(PurePosixPath(entry.path).suffix), "sha256": sha,
+        "@type": "cr:FileObject", "@id": f"file/{url}", "name": clean(name, spaces=True), "contentUrl": url,
+        "contentSize": f"{size} B", "encodingFormat": _format(PurePosixPath(name).suffix), "sha256": sha,
     }  # fmt: skip
 
 

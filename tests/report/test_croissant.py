@@ -13,6 +13,7 @@ import rdflib
 from click.testing import CliRunner
 
 import datacheck
+from datacheck import fsops
 from datacheck.cli.main import datacheck as command
 from datacheck.cli.main import run as run_command
 from datacheck.errors import UsageError
@@ -197,6 +198,49 @@ def test_a_zarr_folder_has_no_sha256_and_it_is_told(here):
     zarr.save(here / "z/a.zarr", np.zeros(3))
     datacheck.scan_dataset("z", "files", output=here / "run")
     assert card(here / "run").notes == ["1 Zarr folder is not listed by itself: a folder has no SHA-256"]
+
+
+MESHED = """
+datacheck: 1
+name: meshed
+roots: {objects: objects}
+samples: {files: "{id}.npy"}
+fields:
+  x: {role: value, shape: [4]}
+  mesh: {file: "{objects}/{id}.npy", shape: [P, 3]}
+"""
+
+
+@pytest.mark.parametrize("place", ["meshes", "data/meshes"])
+def test_files_of_an_extra_folder_are_named_where_they_lie_and_once(here, place):
+    (here / place).mkdir()
+    for file in list((here / "data").glob("*.npy")):
+        np.save(here / place / file.name, np.zeros((5, 3)))
+    (here / "meshed.yaml").write_text(MESHED)
+    datacheck.scan_dataset("data", "meshed.yaml", roots={"objects": place}, output=here / "run")
+    made = card(here / "run", SAID, here)
+    assert made.notes == []
+    found = [o for o in json.loads(made.bytes)["distribution"] if o["@type"] == "cr:FileObject"]
+    assert sorted(o["contentUrl"] for o in found) == sorted(
+        f"{folder}/{i}.npy" for folder in ("data", place) for i in range(10)
+    )
+    assert all(hashlib.sha256((here / o["contentUrl"]).read_bytes()).hexdigest() == o["sha256"] for o in found)
+    alone = card(here / "run")
+    names = [o["contentUrl"] for o in json.loads(alone.bytes)["distribution"][1:]]
+    assert all((here / "data" / name).is_file() for name in names)
+    assert len(names) == (10 if place == "meshes" else 20)
+    assert [note.partition(":")[0] for note in alone.notes] == (
+        ["files of --root objects are not listed"] if place == "meshes" else []
+    )
+
+
+def test_a_place_where_no_card_can_go_is_told_before_anything_is_read(done, here, monkeypatch, capfd):
+    monkeypatch.setattr(croissant, "card", lambda *_: pytest.fail("the data were read"))
+    assert run_command(["card", ".datacheck", "-o", "nowhere/card.json"]) == 2
+    assert "nowhere/card.json: there is no folder nowhere. Make it" in capfd.readouterr().err
+    monkeypatch.setattr(fsops.os, "access", lambda path, mode, **_: not mode & os.W_OK)  # as read-only
+    assert run_command(["card", ".datacheck", "-o", "card.json"]) == 3
+    assert "nothing can be written there" in capfd.readouterr().err
 
 
 def test_the_command_writes_and_says_what_is_missing(done, here):
