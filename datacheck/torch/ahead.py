@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -102,20 +102,11 @@ def _made(make: Make, asked: Sequence[Sequence[int]]) -> _Made:
         del error
 
 
-class _Collecting(threading.local):
-    """Whether the collector is at work in this thread."""
-
-    now = False
-
-
-_COLLECTING = _Collecting()
-
-
-def _collects(phase: str, _: object) -> None:
-    _COLLECTING.now = phase == "start"
-
-
-gc.callbacks.append(_collects)
+# Its last key is the phase that the collector has told; no function of Python, in which a Ctrl-C that comes while it
+# works would be raised, and lost.
+_COLLECTOR = OrderedDict.fromkeys(["start", "stop"])
+_TOLD: Any = _COLLECTOR.move_to_end  # is given the phase and a dict that has entries: moves it to the end
+gc.callbacks.append(_TOLD)
 
 
 def made_ahead(
@@ -134,8 +125,8 @@ def made_ahead(
         Exception: that of a batch, or of the indices, behind the batches before it.
 
     Notes:
-        Who closes or drops it waits for the threads, which finish what they are making. The collector does not: it
-        works in any thread at any time, also in one of these, or where a lock is held that one of these wants.
+        Who closes or drops it waits for the threads, which finish what they are making. One of these does not, nor does
+        the collector: it works in any thread at any time, also where a lock is held that one of these wants.
     """
     line, waiting = _Line(indices), deque[Future[_Made]]()
     pace = _Pace(_TOGETHER if together else 1)
@@ -162,7 +153,8 @@ def made_ahead(
     finally:
         waiting.clear()
         line.error = None
-        pool.shutdown(wait=not _COLLECTING.now, cancel_futures=True)
+        with suppress(RuntimeError):  # one of its threads closes it, and cannot wait for itself
+            pool.shutdown(wait=next(reversed(_COLLECTOR)) == "stop", cancel_futures=True)
 
 
 def _raised(of: _Made | _Line) -> None:

@@ -59,8 +59,8 @@ class _Batches:
             raise
         if self._over():
             raise StopIteration
-        self._of.had += 1
         self._tell()
+        self._of.had += 1
         return batch
 
     def _over(self) -> bool:
@@ -85,6 +85,7 @@ class CachedLoader:
         collate_fn: makes a batch of samples, in the thread; as a DataLoader's.
         threads: how many gather at once; None: as many as processors, 4 at most.
         ahead: batches that are made before they are asked for, 1 or more; None: 2, and of quick ones more (see Notes).
+            With a device one more is being copied.
         device: where batches go: "cuda" or "cuda:1"; None or "cpu": they stay in main memory.
 
     Raises:

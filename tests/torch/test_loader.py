@@ -246,6 +246,53 @@ def test_a_pass_that_the_collector_ends_waits_for_no_thread():
     assert not threads()
 
 
+def test_a_pass_that_one_of_its_threads_closes_ends():
+    working, closed = threading.Event(), threading.Event()
+
+    class Data:
+        def __getitem__(self, index):
+            if index == 4:
+                assert working.wait(60)
+                loader.close()
+                closed.set()
+            return index
+
+    loader = CachedLoader(Data(), batch_sampler=[[i] for i in range(50)], threads=2, ahead=2)
+    found = []
+    for batch in loader:
+        found += batch.tolist()
+        if found[-1] == 2:  # the fifth batch is asked for; the loop works
+            working.set()
+            assert closed.wait(60)
+    assert found == [0, 1, 2]
+    for thread in threads():
+        thread.join(60)
+    assert not threads()
+
+
+def test_an_interrupt_is_heard_while_the_collector_works():
+    script = """
+import gc, signal, time
+from datacheck.torch import CachedLoader
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+held, heard = [[i] for i in range(2_000_000)], 0
+signal.signal(signal.SIGALRM, interrupted)
+for _ in range(5):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        gc.collect()
+        time.sleep(10)
+    except KeyboardInterrupt:
+        heard += 1
+print("heard", heard)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr) == ("heard 5\n", "")
+
+
 def test_an_epoch_that_was_set_again_holds_whatever_was_made_ahead(folder):
     data = CachedDataset(folder, fields=["id"], transform=lambda sample: broken(sample, 4))
     loader = CachedLoader(data, 1, shuffle=False, threads=1)
