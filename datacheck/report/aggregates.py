@@ -85,28 +85,27 @@ class _Groups:
     Args:
         names: of the splits, [""] where there are none or too many to tell apart.
         rows: int64 (rows): twice the number of the split, and one more for unfit samples.
-        reference: the run compared with, and `then`: int64 (its rows): the number of the split, -1 of one not here.
+        reference: the run compared with.
+        then: int64 (its rows): the number of the split, -1 of one that is not here.
     """
 
-    def __init__(self, names: list[str], rows: Array, reference: Table | None) -> None:
+    def __init__(self, names: list[str], rows: Array, reference: Table | None, then: Array) -> None:
         self.names, self.rows = names, rows
-        self.reference = reference
-        self.then = np.zeros(0, np.int64) if reference is None else _numbers(reference, names)
+        self.reference, self.then = reference, then
 
 
 def _groups(table: Table, unfit: Array, reference: Table | None) -> _Groups:
-    names = Texts.of(table.splits).present()
-    if len(names) > _SPLITS or len(names) < 2:
-        return _Groups([""], unfit.astype(np.int64), reference)
-    return _Groups(names, 2 * _numbers(table, names) + unfit, reference)
+    present = Texts.of(table.splits).present()
+    apart = 2 <= len(present) <= _SPLITS
+    places = {name: place if apart else 0 for place, name in enumerate(present)}
+    then = np.zeros(0, np.int64) if reference is None else _numbers(reference, places)
+    return _Groups(present if apart else [""], 2 * _numbers(table, places) + unfit, reference, then)
 
 
-def _numbers(table: Table, names: list[str]) -> Array:
-    """Return of each row the place of its split, -1 where it is none of these; one without a name is all."""
+def _numbers(table: Table, places: dict[str, int]) -> Array:
+    """Return of each row the place of its split, -1 where it has none."""
     splits = Texts.of(table.splits)
-    places = {name: place for place, name in enumerate(names)}
-    numbers = np.array([0 if names == [""] else places.get(word, -1) for word in splits.words], np.int64)
-    return numbers[splits.rows]
+    return np.array([places.get(word, -1) for word in splits.words], np.int64)[splits.rows]
 
 
 def _measure(table: Table, schema: Schema, one: Shown, groups: _Groups) -> dict[str, Any] | None:

@@ -116,3 +116,18 @@ def test_the_splits_of_a_reference_are_those_of_the_run():
         assert (sum(train) + measure["then"]["below"] + measure["then"]["above"], sum(val)) == (40, 0)
     (alone,) = (f for f in fields(now, schema, np.zeros(100, bool)) if f["name"] == "xyz")
     assert all("then" not in measure for measure in alone["measures"])
+
+
+@pytest.mark.parametrize("splits", [1, 7])
+def test_of_splits_that_are_not_told_apart_only_those_here_are_counted_in_the_reference(splits):
+    schema = parse_schema(SCHEMA_TEXT)
+    here = [f"s{n}" for n in range(splits)]
+    (now, _), (then, _) = table(70, 0), table(80, 0)
+    now.splits = Texts(here, np.arange(70, dtype=np.int32) % splits)
+    then.splits = Texts([*here, "gone"], np.arange(80, dtype=np.int32) % (splits + 1))
+    (xyz,) = (f for f in fields(now, schema, np.zeros(70, bool), then) if f["name"] == "xyz")
+    sizes = then.columns["xyz:box"].values[np.arange(80) % (splits + 1) != splits]
+    (box,) = (measure for measure in xyz["measures"] if measure["stat"] == "box")
+    assert box["groups"] == [""]
+    assert box["then"]["median"] == np.sort(sizes)[len(sizes) // 2]
+    assert np.sum(box["then"]["counts"]) + box["then"]["below"] + box["then"]["above"] == len(sizes)
