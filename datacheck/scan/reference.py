@@ -56,16 +56,18 @@ def named_reference(folder: Path | None) -> dict[str, dict[str, str]]:
 
 
 def reference_of(run: Mapping[str, Any], schema: Schema) -> Table | None:
-    """Return the rows that a finished run was compared with; None where there are none, or they are gone.
+    """Return the rows that a finished run was compared with; None where there are none, or they are gone or damaged.
 
     Args:
         run: ``run`` of its result.json.
         schema: that of the run.
     """
     said = run.get("reference")
-    if said is None or named_reference(Path(said["folder"])).get("reference", {}).get("run") != said["run"]:
+    if said is None:
         return None
+    folder = Path(said["folder"])
     try:
-        return read_reference(Path(said["folder"]), schema)
-    except UsageError:
+        same = named_reference(folder).get("reference", {}).get("run") == said["run"]
+        return read_reference(folder, schema) if same else None
+    except (UsageError, OSError, LookupError, TypeError, ValueError):  # damaged since: the page is drawn without it
         return None

@@ -239,7 +239,7 @@ def test_a_measure_that_differs_is_drawn_below_what_is_said_of_it(browser, made_
     assert f"median of the reference: {then:.3g} " in texts(browser, "#drift .plots p")[0]
     shutil.rmtree(place)
     opened(browser, folder)
-    assert texts(browser, "#drift p")[1] == "That run is there no more, so its histograms are not drawn."
+    assert texts(browser, "#drift p")[1] == "That run is gone or cannot be read, so its histograms are not drawn."
     assert texts(browser, "#drift h4") == []
 
 

@@ -206,3 +206,6 @@ def test_a_run_is_drawn_with_the_run_that_it_was_compared_with(tmp_path, monkeyp
     other = Path(named["folder"]) / RESULT
     other.write_bytes(other.read_bytes().replace(named["run"].encode(), b"20010101T000000Z"))
     assert run_of(Path(run.report.folder))["reference"] is False
+    for damaged in (b"", b"[]", b'{"run": 1}'):
+        other.write_bytes(damaged)
+        assert run_of(Path(run.report.folder))["reference"] is False

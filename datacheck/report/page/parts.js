@@ -222,7 +222,7 @@ function driftOf(run) {
   const numbers = (said) => Object.entries(said).filter(([, value]) => typeof value === "number").map(([name, value]) => `${name} ${number(value)}`).join(" · ");
   const said = run.run.reference, gone = said && !run.reference;
   return section("drift", "Against the reference", "What is distributed otherwise than in the run named by --reference" + (said ? `: run ${said.run} in ${said.folder}.` : "."),
-    gone ? el("p", {class: "soft"}, "That run is there no more, so its histograms are not drawn.") : null,
+    gone ? el("p", {class: "soft"}, "That run is gone or cannot be read, so its histograms are not drawn.") : null,
     table("Rules of drift", ["Rule", "Verdict", "What it saw"], rules.map((rule) => [`${rule.code} ${rule.name}`, badge(rule.status, rule.status === "skip" ? "plain" : rule.status), rule.why || ""]), [null, null, "wide"]),
     found.length ? table("What differs", ["Field", "What", "Numbers"], found.map((one) => [one.fields.join(", ") || "dataset", one.message, numbers(one.measured)]), [null, "wide", "wide"])
       : rules.every((rule) => rule.status === "pass") ? el("p", {class: "card"}, "Nothing differs by more than is allowed.") : null,
