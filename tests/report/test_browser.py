@@ -237,6 +237,11 @@ def test_a_measure_that_differs_is_drawn_below_what_is_said_of_it(browser, made_
     assert opened(browser, folder)[0] == []
     assert texts(browser, "#drift h4") == ["xyz: size (diagonal) (m)"]
     assert f"median of the reference: {then:.3g} " in texts(browser, "#drift .plots p")[0]
+    of_one = differs | {"split": "train"}  # whose medians are not those of all
+    (folder / "result.json").write_text(json.dumps(said | {"findings": [of_one]}))
+    opened(browser, folder)
+    assert texts(browser, "#drift h4") == ["xyz of train: size (diagonal) (m)"]
+    assert texts(browser, "#drift .plots p") == ["allowed: 0.02 to 0.4 m · log axis"]
     shutil.rmtree(place)
     opened(browser, folder)
     assert texts(browser, "#drift p")[1] == "That run is gone or cannot be read, so its histograms are not drawn."

@@ -190,8 +190,14 @@ function histogram(measure, split, field) {
     measure.above ? `${count(measure.above, "sample")} right of it, up to ${number(measure.high)}` : "",
     measure.nonfinite ? `${count(measure.nonfinite, "sample")} with NaN or infinity instead, not drawn` : "",
   ].filter(Boolean).join("; ");
-  const label = `Histogram of ${measure.label}: ${number(measure.low)} to ${withUnit(measure.high, measure.unit)}, ` +
-    `median ${number(measure.p[1])}` + (measure.then ? `, of the reference ${number(measure.then.median)}` : "") + (measure.band ? `, allowed ${interval(measure.band, measure.unit)}` : "");
+  const {p: [first, median, last], then} = measure, whole = !field || !split;  // of one split no percentiles are known
+  const label = `Histogram of ${measure.label}: ${number(measure.low)} to ${withUnit(measure.high, measure.unit)}` + (whole ? `, median ${number(median)}` : "") +
+    (whole && then ? `, of the reference ${number(then.median)}` : "") + (measure.band ? `, allowed ${interval(measure.band, measure.unit)}` : "");
+  const said = [
+    whole ? `${measure.groups.length > 1 ? "all splits: " : ""}1 %: ${number(first)} · median: ${number(median)} · 99 %: ${number(last)}` : "",
+    whole && then ? `median of the reference: ${number(then.median)}` : "", measure.band ? `allowed: ${interval(measure.band, measure.unit)}` : "",
+    measure.log ? "log axis" : "", outside && !whole ? `all splits: ${outside}` : outside,
+  ].filter(Boolean).join(" · ");
   return el("div", {},
     el("h4", {}, field ? `${field}: ` : "", measure.label, measure.unit ? ` (${measure.unit})` : ""),
     drawing((width) => {
@@ -200,8 +206,5 @@ function histogram(measure, split, field) {
         bandOf(measure, x, 4, bottom, width), bars(measure, split, x, 8, bottom),
         axis(measure.edges[0], measure.edges.at(-1), measure.log, x, bottom, "", width));
     }),
-    el("p", {class: "small soft"},
-      `${measure.groups.length > 1 ? "all splits: " : ""}1 %: ${number(measure.p[0])} · median: ${number(measure.p[1])} · 99 %: ${number(measure.p[2])}`, measure.then ? ` · median of the reference: ${number(measure.then.median)}` : "",
-      measure.band ? ` · allowed: ${interval(measure.band, measure.unit)}` : "", measure.log ? " · log axis" : "",
-      outside ? ` · ${outside}` : ""));
+    el("p", {class: "small soft"}, said));
 }
