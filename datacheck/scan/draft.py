@@ -180,16 +180,17 @@ def _written(
     schema = Schema.model_validate({**said, "fields": fields})
     lines = [
         f"# Drafted by datacheck init from {samples:,} samples. What is marked {_MARK!r} is a guess: read it, mend it.",
-        *(f"# {note}" for note in notes),
+        *(f"# {_inert(note)}" for note in notes),
         *_commented(dump_schema(schema).splitlines(), guesses, why),
     ]
-    text = "\n".join(_ascii_safe(line) for line in lines) + "\n"
+    text = "\n".join(lines) + "\n"
     parse_schema(text)  # a draft that does not load would be worse than none
     return Draft(text, len(fields), samples, tuple(notes))
 
 
-def _ascii_safe(line: str) -> str:
-    return line.encode("utf-8", "backslashreplace").decode()
+def _inert(comment: str) -> str:
+    """Return a comment that no name of a file or field in it can end."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in comment)
 
 
 def _commented(lines: Sequence[str], guesses: Mapping[str, Guess], why: str) -> Iterator[str]:
@@ -198,8 +199,8 @@ def _commented(lines: Sequence[str], guesses: Mapping[str, Guess], why: str) -> 
     for line in lines:
         if line.startswith("fields:"):
             inside = True
-        elif inside and line.startswith("  ") and not line.startswith("   "):
-            reasons = "; ".join(guesses[next(names)].why)
+        elif inside and line[:2] == "  " and line[2] not in " ?":  # a long name has a line of its own: "  ? name"
+            reasons = _inert("; ".join(guesses[next(names)].why))
             line += f"    {_MARK}{': ' if reasons else ''}{reasons}"
         elif line.startswith("samples:"):
             line += f"    {_MARK}: {why}"

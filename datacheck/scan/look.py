@@ -185,7 +185,7 @@ def _add_numbers(seen: Seen, column: Column) -> None:
         seen.distinct = every if len(every) <= _DISTINCT else []
     if values.ndim == 1 and column.lengths is not None:
         series = [np.asarray(column[i]) for i in range(min(len(column), 50))]
-        seen.rising &= all(bool((np.diff(steps) >= 0).all()) for steps in series)
+        seen.rising &= all(bool((steps[1:] >= steps[:-1]).all()) for steps in series)  # a difference could wrap
         ends = [int(np.cumprod(steps[::-1] != 0).sum()) for steps in series]
         seen.ends = [min([*seen.ends, *ends]), max([*seen.ends, *ends])]
     width = values.shape[-1] if values.ndim > 1 else int(column.uniform or 0)

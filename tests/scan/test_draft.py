@@ -138,6 +138,27 @@ def test_strange_names_and_values_still_make_a_schema_that_loads(tmp_path):
     assert schema.fields["a b: {c}"].finite is False
 
 
+def test_no_name_of_a_file_or_field_breaks_the_lines_of_a_draft(tmp_path):
+    (tmp_path / "d").mkdir()
+    for i in range(6):
+        np.savez(tmp_path / f"d/{i}.npz", **{"deep/" * 30: np.arange(4.0), "a\nb": np.arange(3.0), "c": np.ones(2)})
+    (tmp_path / "d/1\n- |\x1b.npz").write_bytes(b"no archive")
+    text = draft(tmp_path / "d").text
+    assert "\n# could not be read: 1\\n- |\\x1b.npz: damaged .npz" in text
+    assert [line.partition(":")[0] for line in text.splitlines() if ": measured" in line] == ["  ", "  c", "  "]
+    assert set(parse_schema(text).fields) == {"deep/" * 30, "a\nb", "c"}
+
+
+@pytest.mark.parametrize("dtype", [np.uint64, np.int64])
+def test_time_stamps_that_fall_are_none_whatever_their_type(tmp_path, dtype):
+    (tmp_path / "d").mkdir()
+    for i in range(4):
+        rising = np.arange(10, dtype=dtype) * 3
+        np.savez(tmp_path / f"d/{i}.npz", time_a=rising, time_b=rising[::-1])
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert (schema.spec("time_a").role, schema.spec("time_b").role) == ("timestamp", None)
+
+
 def test_a_field_that_some_samples_lack_is_optional():
     seen = Seen(samples=3, dtypes={"float64": 3}, ndims={"1": 3}, item=[], low=0.2, high=0.8)
     assert guess("x", seen, {}, 4).spec == {"shape": [], "range": "0.14..0.86", "optional": True}
