@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import os
 import signal
 import sys
@@ -69,6 +70,7 @@ def main(args: list[str] | None = None) -> None:
     gc.set_threshold(100_000)  # imports leave no cycles; looking for them took a tenth of a short scan
     for name, value in OWN_VARIABLES.items():
         os.environ.setdefault(name, value)
+    _open_output()
     code = run(args)
     gc.freeze()  # what is left goes with the process; Python would look through all of it once more
     sys.exit(code)
@@ -76,15 +78,34 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line; return the exit code, whatever happens."""
-    given = sys.argv[1:] if args is None else list(args)
+    given, code = sys.argv[1:] if args is None else list(args), 0
     try:
         _check_text(given)
-        with datacheck.make_context("datacheck", given) as context:
-            datacheck.invoke(context)
-        sys.stdout.flush()
+        try:
+            with datacheck.make_context("datacheck", given) as context:
+                datacheck.invoke(context)
+        except click.exceptions.Exit as done:
+            code = done.exit_code
+        sys.stdout.flush()  # what a full disk or a closed pipe refuses is told here, and not by Python at its end
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last place that can turn it into a message
-        return _ended(error)
-    return 0
+        code = _ended(error, code)
+    try:
+        sys.stdout.flush()
+    except OSError:  # it has been said; Python would try once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _open_output() -> None:
+    """Make standard output one that takes all of a text or ends in an error, and takes it where nobody listens.
+
+    With ``PYTHONUNBUFFERED`` it drops what the system does not take in one go; closed (``>&-``) it is None.
+    """
+    if getattr(sys, "stdout", None) is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  until the process ends
+    if isinstance(getattr(sys.stdout, "buffer", None), io.RawIOBase):
+        whole = io.BufferedWriter(sys.stdout.buffer)
+        sys.stdout = io.TextIOWrapper(whole, sys.stdout.encoding, sys.stdout.errors, line_buffering=True)
 
 
 def _check_text(args: list[str]) -> None:
@@ -96,15 +117,12 @@ def _check_text(args: list[str]) -> None:
             raise UsageError(msg)
 
 
-def _ended(error: BaseException) -> int:
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
+def _ended(error: BaseException, code: int) -> int:
     if isinstance(error, click.ClickException):
         error.show()
         return 2
     if isinstance(error, BrokenPipeError):  # the reader of a pipe has seen enough; nothing more can be said to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return code
     if isinstance(error, OSError):  # a name too long, a full /dev/stdout: the machine's refusal, not a fault of ours
         gone = isinstance(error, FileNotFoundError)  # without a name: os.getcwd
         error = refused(error, error.filename or ("the working folder" if gone else "standard output"))

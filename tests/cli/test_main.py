@@ -1,3 +1,5 @@
+import os
+import resource
 import subprocess
 import sys
 
@@ -145,3 +147,55 @@ def test_python_runs_the_command_line_as_a_module(tmp_path):
     )
     assert run.returncode == 2
     assert "none: no such file or folder" in run.stderr
+
+
+SPEAKING = """
+import sys, click
+from datacheck.cli import main as m
+
+@click.command("scan")
+@click.pass_context
+def scan(ctx):
+    sys.stdout.buffer.write(b"x" * {size})
+    ctx.exit(1)
+
+m.LazyGroup.get_command = lambda *_: scan
+m.main(["scan"])
+"""
+BUFFERING = [{"PYTHONUNBUFFERED": value, "PYTHONDONTWRITEBYTECODE": "1"} for value in ("", "1")]  # which would be cut
+
+
+@pytest.mark.parametrize("variables", BUFFERING)
+@pytest.mark.parametrize("size", [5_000, 12_000, 100_000])  # within the buffer, a little more, much more
+def test_an_output_that_is_cut_short_is_an_error(tmp_path, variables, size):
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, 4_096))
+
+    with (tmp_path / "out").open("wb") as out:
+        run = subprocess.run(
+            [sys.executable, "-c", SPEAKING.format(size=size)], env=os.environ | variables, stdout=out,
+            stderr=subprocess.PIPE, text=True, check=False, preexec_fn=limited,
+        )  # fmt: skip
+    assert run.returncode == 5
+    assert run.stderr.startswith("datacheck: standard output: cannot write, file too large. Free some space")
+    assert run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("variables", BUFFERING)
+def test_a_reader_that_has_seen_enough_changes_no_exit_code(variables):
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = subprocess.run(
+        [sys.executable, "-c", SPEAKING.format(size=100)], env=os.environ | variables, stdout=writer,
+        stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert (run.returncode, run.stderr) == (1, "")
+
+
+def test_a_closed_output_is_no_fault():
+    run = subprocess.run(
+        [sys.executable, "-c", SPEAKING.format(size=100)], stderr=subprocess.PIPE, text=True, check=False,
+        preexec_fn=lambda: os.close(1),
+    )  # fmt: skip
+    assert (run.returncode, run.stderr) == (1, "")
