@@ -36,11 +36,8 @@ def report(ctx: click.Context, /, run: Path, form: str, badge: Path | None) -> N
     the data and nothing is judged.
     """
     from datacheck.cli.show import show_finished
-    from datacheck.scan.finished import finished
 
-    said, kept = finished(run)
-    show_finished(said, kept, form, badge)
-    ctx.exit(said.exit_code)
+    ctx.exit(show_finished(run, form, badge))
 
 
 @click.command("rescore", help=_HELP)

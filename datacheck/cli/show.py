@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from datacheck import fsops
 
 if TYPE_CHECKING:
     from datacheck.finding import Report
@@ -31,7 +36,7 @@ def show(run: ScanRun, form: str, badge: Path | None = None, *, previews: bool =
     page = False
     try:
         if badge is not None:
-            _write_badge(run.report, badge)
+            fsops.write_file(badge, _badge(run.report), mode=0o666)
         if previews:
             from datacheck.preview.run import write_previews
 
@@ -39,40 +44,57 @@ def show(run: ScanRun, form: str, badge: Path | None = None, *, previews: bool =
         write_page(run)
         page = True
     finally:
-        _print(run.report, run, form, page=page)
+        _printing(run.report, run, form, page=page)()
 
 
-def show_finished(report: Report, kept: Past, form: str, badge: Path | None = None) -> None:
-    """Print what a finished run says, as the scan did; of its files none is written.
+def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
+    """Print what a finished run says, as the scan did; return its exit code. Of its files none is written.
 
     Args:
-        report, kept: from `finished`.
+        folder: of the run, or the folder of all runs for the newest.
         form, badge: as of `show`.
 
     Raises:
+        UsageError: there is no such run, or it cannot be read; nothing has been printed.
         OutOfSpaceError: the badge or the summary does not fit on the disk.
         StorageError: another refusal.
     """
+    from datacheck.scan.finished import finished
     from datacheck.scan.store import PAGE
 
+    def made(report: Report, kept: Past) -> tuple[int, bytes, Callable[[], None]]:
+        said = b"" if badge is None else _badge(report)
+        return report.exit_code, said, _printing(report, kept, form, page=Path(report.folder, PAGE).is_file())
+
+    code, said, put = finished(folder, made)
     if badge is not None:
-        _write_badge(report, badge)
-    _print(report, kept, form, page=Path(report.folder, PAGE).is_file())
+        fsops.write_file(badge, said, mode=0o666)
+    put()
+    return code
 
 
-def _print(report: Report, rows: ScanRun | Past, form: str, *, page: bool) -> None:
+def _printing(report: Report, rows: ScanRun | Past, form: str, *, page: bool) -> Callable[[], None]:
+    """Return what prints a report: all of it is made by now, so that nothing of a damaged one is printed."""
     if form == "text":
-        from datacheck.report.text import print_report
+        from datacheck.report.text import printing
 
-        print_report(report, page=page)
-        return
-    sys.stdout.buffer.write(_bytes(report, rows, form))
-    place = os.environ.get("GITHUB_STEP_SUMMARY")
-    if form == "github" and place:
-        from datacheck.report.github import summary
+        return partial(_put, printing(report, page=page), b"")
+    made = _bytes(report, rows, form)
+    return partial(_put, lambda: sys.stdout.buffer.write(made), _summary(report) if form == "github" else b"")
 
-        with Path(place).open("ab") as file:
-            file.write(summary(_said(report)).encode())
+
+def _put(printed: Callable[[], Any], summary: bytes) -> None:
+    with contextlib.suppress(BrokenPipeError):  # who reads has seen enough: the exit code is still the report's
+        printed()
+    if summary:
+        with Path(os.environ["GITHUB_STEP_SUMMARY"]).open("ab") as file:
+            file.write(summary)
+
+
+def _summary(report: Report) -> bytes:
+    from datacheck.report.github import summary
+
+    return summary(_said(report)).encode() if os.environ.get("GITHUB_STEP_SUMMARY") else b""
 
 
 def _said(report: Report) -> dict[str, Any]:
@@ -112,9 +134,8 @@ def _places(report: Report, rows: ScanRun | Past) -> dict[str, Path]:
     return {key: root / files[row] for row, key in enumerate(rows.table.keys) if key in wanted}
 
 
-def _write_badge(report: Report, place: Path) -> None:
-    from datacheck import fsops
+def _badge(report: Report) -> bytes:
     from datacheck.report.badge import badge
     from datacheck.scan.store import dump_json
 
-    fsops.write_file(place, dump_json(badge(_said(report))), mode=0o666)
+    return dump_json(badge(_said(report)))

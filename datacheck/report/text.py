@@ -6,7 +6,7 @@ Text from data (names, messages) passes through no markup; what a terminal would
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rich.cells import cell_len
@@ -25,8 +25,8 @@ _TOLD = 6
 _COLOURS = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.INFO: "bold blue"}
 
 
-def print_report(report: Report, console: Console | None = None, *, page: bool = False) -> None:
-    """Print a report.
+def printing(report: Report, console: Console | None = None, *, page: bool = False) -> Callable[[], None]:
+    """Return what prints a report, whose lines are made by now.
 
     Args:
         report: what a scan says.
@@ -34,13 +34,24 @@ def print_report(report: Report, console: Console | None = None, *, page: bool =
         page: its folder holds a report.html, too.
     """
     console = console or _console()
-    for line in report_lines(report, _width(console), page=page):
-        console.print(plain(line, console.encoding), soft_wrap=True)
+    lines = [plain(line, console.encoding) for line in report_lines(report, _width(console), page=page)]
+
+    def put() -> None:
+        for line in lines:
+            console.print(line, soft_wrap=True)
+
+    return put
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raise it: Rich ends the process with 1, which is to say that something was found."""
+        raise BrokenPipeError
 
 
 def _console() -> Console:
     colourless = bool(os.environ.get("CI") or os.environ.get("NO_COLOR"))
-    return Console(highlight=False, markup=False, emoji=False, no_color=colourless or None)
+    return _Console(highlight=False, markup=False, emoji=False, no_color=colourless or None)
 
 
 def _width(console: Console) -> int:

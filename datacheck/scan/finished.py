@@ -49,16 +49,17 @@ class _Read(Report):
         return dict(self.verdict["counts"])
 
 
-def finished(folder: Path) -> tuple[Report, Past]:
-    """Return what a finished run says, and what it keeps for the next one.
+def finished(folder: Path, read: Callable[[Report, Past], Read]) -> Read:
+    """Return what `read` makes of what a finished run says, and of what it keeps for the next one.
 
     Args:
         folder: of the run, or the folder of all runs for the newest.
+        read: as for `read_run`.
 
     Raises:
         UsageError: there is no such run, or it cannot be read.
     """
-    return read_run(folder, lambda place, said: (_report(said, place.resolve()), read_state(place)))
+    return read_run(folder, lambda place, said: read(_report(said, place.resolve()), read_state(place)))
 
 
 def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read:
@@ -76,10 +77,20 @@ def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read
         msg = f"{folder}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
     try:
-        return read(place, orjson.loads((place / store.RESULT).read_bytes()))
+        said = orjson.loads((place / store.RESULT).read_bytes())
+        _check_format(said)
+        return read(place, said)
     except Exception as error:
-        msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan the data again."
+        why = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
+        msg = f"{folder}: this run cannot be read ({why[:200]}). Scan the data again."
         raise UsageError(msg) from error
+
+
+def _check_format(said: Any) -> None:
+    found = said.get("format") if isinstance(said, dict) else None
+    if found != store.RESULT_FORMAT:
+        msg = f"{store.RESULT} is of format {str(found)[:40]!r}, and this datacheck reads {store.RESULT_FORMAT!r}"
+        raise ValueError(msg)
 
 
 def _report(said: Mapping[str, Any], place: Path) -> Report:

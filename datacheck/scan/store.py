@@ -16,6 +16,7 @@ from datacheck.table import Table
 
 RESULT, SAMPLES, VALID, LISTING = "result.json", "samples.parquet", "valid.json", "listing.npz"
 SCHEMA = "schema.yaml"
+RESULT_FORMAT = "datacheck.result/1"
 PAGE = "report.html"  # of `report/`, which writes it into the finished folder
 PREVIEWS = "previews.json"  # of `preview/`, which writes it there, too
 PREVIEWS_FORMAT = "datacheck.previews/1"
@@ -33,7 +34,7 @@ def dump_json(value: object) -> bytes:
 def result(report: Report) -> dict[str, Any]:
     """Return ``datacheck.result/1``: what a report says, as JSON values of less than 1 MB; see `bounded`."""
     said = {
-        "format": "datacheck.result/1",
+        "format": RESULT_FORMAT,
         "run": report.run,
         "dataset": report.dataset,
         "schema": report.schema,

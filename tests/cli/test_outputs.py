@@ -1,11 +1,15 @@
 """``--format`` and ``--badge`` of scan and rescore."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
+
+from tests.cli.conftest import COMMAND
 
 SCAN = ("scan", "data", "--schema", "plain.yaml")
 
@@ -149,6 +153,48 @@ def test_what_is_no_run_cannot_be_printed(here, broken):
     (broken / ".datacheck/latest/listing.npz").write_bytes(b"")
     code, _, err = here("report", ".datacheck/latest")
     assert (code, "this run cannot be read" in err) == (2, True)
+
+
+def test_a_run_of_another_format_is_refused(here, broken):
+    here(*SCAN)
+    path = broken / ".datacheck/latest/result.json"
+    path.write_text(path.read_text().replace('"datacheck.result/1"', '"datacheck.result/2"'))
+    assert here("report", ".datacheck/latest") == (
+        2, "", "datacheck: .datacheck/latest: this run cannot be read (result.json is of format 'datacheck.result/2', "
+        "and this datacheck reads 'datacheck.result/1'). Scan the data again.\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "part", ["run seconds", "dataset samples", "verdict", "findings 0 fields", "findings 0 failed"]
+)
+@pytest.mark.parametrize("form", ["text", "sarif", "junit", "github"])
+def test_what_is_no_result_is_no_fault_of_ours_and_is_not_printed_in_part(here, broken, form, part):
+    here(*SCAN)
+    path = broken / ".datacheck/latest/result.json"
+    result = inner = json.loads(path.read_text())
+    *way, last = (int(word) if word.isdigit() else word for word in part.split())
+    for word in way:
+        inner = inner[word]
+    inner[last] = None
+    path.write_text(json.dumps(result))
+    code, out, err = here("report", ".datacheck/latest", "--format", form)
+    refused = (code, out) == (2, "") and err.startswith("datacheck: .datacheck/latest: this run cannot be read (")
+    assert refused or (form != "text" and code == 1)  # what has nothing of that part says the rest
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_exit_code_is_that_of_the_report_also_where_nobody_reads_it(here, place, form):
+    for code in (0, 1):
+        assert here(*SCAN)[0] == code
+        reader, writer = os.pipe()
+        os.close(reader)
+        run = subprocess.run(
+            [*COMMAND, "report", ".datacheck", "--format", form], stdout=writer, stderr=subprocess.PIPE, check=False
+        )
+        os.close(writer)
+        assert (run.returncode, run.stderr) == (code, b"")
+        np.save(place / "data/3.npy", np.array([1, np.nan, 2, 3], np.float32))
 
 
 def test_of_a_loader_rescore_and_baseline_say_what_to_do(here, both_runs):

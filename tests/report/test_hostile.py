@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from datacheck.report.html import write_page
-from datacheck.report.text import LINES, print_report
+from datacheck.report.text import LINES, printing
 from datacheck.report.view import write_view
 from tests.report import pictured
 from tests.report.hostile import HOSTILE, evil_run, hostile_report, leaks
@@ -30,7 +30,7 @@ def read(path):
 @pytest.mark.parametrize("width", [40, 80, 110])
 def test_no_text_acts_on_a_terminal(name, width):
     out = io.StringIO()
-    print_report(hostile_report(HOSTILE[name]), Console(file=out, width=width, force_terminal=True, no_color=True))
+    printing(hostile_report(HOSTILE[name]), Console(file=out, width=width, force_terminal=True, no_color=True))()
     shown = out.getvalue()
     for code in ("\x1b[1m", "\x1b[2m", "\x1b[0m"):  # bold, dim and their end: ours
         shown = shown.replace(code, "")

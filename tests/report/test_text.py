@@ -12,7 +12,7 @@ from rich.console import Console
 
 from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
 from datacheck.report.json import result_bytes
-from datacheck.report.text import LINES, print_report, report_lines
+from datacheck.report.text import LINES, printing, report_lines
 from tests.report.hostile import HOSTILE
 
 
@@ -176,7 +176,7 @@ def test_the_data_have_no_say_in_the_markup_or_the_terminal():
         unchecked=[evil], root=evil, splits={evil: {"samples": 1, "valid": 1}},
     )  # fmt: skip
     out = io.StringIO()
-    print_report(said, Console(file=out, width=100, highlight=False))
+    printing(said, Console(file=out, width=100, highlight=False))()
     shown = out.getvalue()
     assert "\x1b" not in shown
     assert r"[bold red]x[/] \x1b[2J {x} %s" in shown
@@ -195,7 +195,7 @@ def test_no_name_is_a_command_to_github_wherever_a_line_is_broken(monkeypatch, e
     def printed(word):
         said = report(finding(message=word, examples=(word,), fix=word), unchecked=[word], root=word)
         out = io.StringIO()
-        print_report(said, Console(file=out, width=100))
+        printing(said, Console(file=out, width=100))()
         return out.getvalue()
 
     words = [evil, *("x" * length + evil for length in range(80, 100)), "x" * 90 + f" {evil}"]
@@ -213,7 +213,7 @@ def test_no_name_is_a_command_to_github_wherever_a_line_is_broken(monkeypatch, e
 def test_an_output_without_unicode_gets_plain_characters():
     binary = io.BytesIO()
     file = io.TextIOWrapper(binary, encoding="ascii")
-    print_report(report(finding()), Console(file=file, width=100))
+    printing(report(finding()), Console(file=file, width=100))()
     file.flush()
     assert "train.h5:/302  ... 34 more" in binary.getvalue().decode("ascii")
 
@@ -222,7 +222,7 @@ def test_colours_on_a_terminal_and_none_where_they_are_not_wanted(monkeypatch):
     for name in ("CI", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     out = io.StringIO()
-    print_report(report(finding()), Console(file=out, force_terminal=True, color_system="standard", width=100))
+    printing(report(finding()), Console(file=out, force_terminal=True, color_system="standard", width=100))()
     assert "\x1b[1;31merror\x1b[0m" in out.getvalue()
 
 
