@@ -7,6 +7,19 @@ PyTorch rebuilds the exceptions of its workers as ``Type(message)``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+
+class ManyLines(str):
+    """The message of an error that has several lines; any other is told as one, whatever a name in it would break."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def of(lines: Iterable[str]) -> ManyLines:
+        """Return lines as a message; a line break within one of them is spelled out."""
+        return ManyLines("\n".join(line.replace("\n", r"\n") for line in lines))
+
 
 class DatacheckError(Exception):
     """Anything datacheck raises on purpose; `exit_code` is what the command line returns for it."""

@@ -25,7 +25,7 @@ from datacheck.build.writer import Beat, opened, pieces, shard_file
 from datacheck.cache import Cache, layout
 from datacheck.cache.codec import PLAIN
 from datacheck.digest import digest_array
-from datacheck.errors import NondeterministicBuildError
+from datacheck.errors import ManyLines, NondeterministicBuildError
 from datacheck.finding import Progress, noting
 from datacheck.parallel import Outcome, ordered_map
 from datacheck.sample import Block
@@ -158,7 +158,7 @@ def _compare(
     if places:
         said += _cause(job, plan, steps, second.g, [keys[i] for i in places[:_NAMED]], folder)
     said.append("No cache was published; one that was there before was not touched.")
-    raise NondeterministicBuildError("\n".join(said))
+    raise NondeterministicBuildError(ManyLines.of(said))
 
 
 def _word(shard: First | Record, i: int) -> str:

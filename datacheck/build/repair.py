@@ -21,7 +21,7 @@ from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.cache.problem import Problem
 from datacheck.cache.store import Store, open_store
 from datacheck.cache.verify import verify
-from datacheck.errors import CorruptionError, DatacheckError, NondeterministicBuildError, UsageError
+from datacheck.errors import CorruptionError, DatacheckError, ManyLines, NondeterministicBuildError, UsageError
 from datacheck.finding import Progress
 
 _ENTRY = re.compile(rb'"((?:[^"\\]|\\.)+)":\[(\d+),"([0-9a-f]{32})"\]')  # of a file, in a manifest
@@ -101,9 +101,8 @@ def _cache_of(job: Job, out: Path) -> Path | None:
     except CorruptionError as error:
         told = [f"what differs cannot be told: {error}"]
     more = [f"... and {len(told) - _SHOWN} more"] if len(told) > _SHOWN else []
-    listed = "".join(f"\n    {line}" for line in told[:_SHOWN] + more)
-    msg = f"{newest}: made from other data, another schema or pipeline than these, so they cannot repair it:{listed}"
-    raise UsageError(msg)
+    msg = f"{newest}: made from other data, another schema or pipeline than these, so they cannot repair it:"
+    raise UsageError(ManyLines.of([msg, *(f"    {line}" for line in told[:_SHOWN] + more)]))
 
 
 def _repaired(job: Job, target: Path, workers: int, scheduler: str | None, progress: Progress | None) -> Repaired:

@@ -15,7 +15,7 @@ from datacheck.cache.place import Verify
 from datacheck.cache.reader import Cache, Io
 from datacheck.cache.shards import Shards
 from datacheck.cache.store import is_url
-from datacheck.errors import StorageError, UsageError
+from datacheck.errors import ManyLines, StorageError, UsageError
 
 _DEPTH = 3  # root / pipeline / split / key
 _KEY = re.compile(r"[0-9a-f]{16}")
@@ -63,9 +63,9 @@ def choose_cache(where: str | os.PathLike[str], split: str | None = None) -> Pat
         raise unlisted[0]
     wanted = f"{folder}" + (f", split {split!r}" if split is not None else "")
     if found:
-        listed = "".join(f"\n    {path}" for path in found)
-        msg = f"{wanted}: {len(found)} finished caches. Name one of them, or its split:{listed}"
-    elif isinstance(folder, Path) and not folder.exists():
+        msg = f"{wanted}: {len(found)} finished caches. Name one of them, or its split:"
+        raise UsageError(ManyLines.of([msg, *(f"    {path}" for path in found)]))
+    if isinstance(folder, Path) and not folder.exists():
         msg = f"{wanted}: no such folder. Build a cache first: datacheck cache build"
     else:
         others = sorted({split_of(path) for path in every})

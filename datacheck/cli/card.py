@@ -50,6 +50,7 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
     del form  # there is one so far
     from datacheck import fsops
     from datacheck.report.croissant import card as card_of
+    from datacheck.report.words import clean
 
     if output is not None and (output.exists() or output.is_symlink()):
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
@@ -65,6 +66,6 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
     else:
         fsops.write_file(output, made.bytes, mode=0o666)
     for note in made.notes:
-        click.echo(note, err=True)
+        click.echo(clean(note, spaces=True), err=True)
     if made.unsaid:
         click.echo(f"not in the card, as nobody said it (--set NAME=TEXT): {', '.join(made.unsaid)}", err=True)

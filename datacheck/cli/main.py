@@ -17,7 +17,7 @@ import click
 
 from datacheck import __version__
 from datacheck.cli.lazy import LazyGroup
-from datacheck.errors import DatacheckError, UsageError
+from datacheck.errors import DatacheckError, ManyLines, UsageError
 from datacheck.fsops import refused
 
 _COMMANDS = {  # name: its module in datacheck.cli, its line in the help
@@ -127,21 +127,22 @@ def _ended(error: BaseException, code: int) -> int:
         gone = isinstance(error, FileNotFoundError)  # without a name: os.getcwd
         error = refused(error, error.filename or ("the working folder" if gone else "standard output"))
     if isinstance(error, DatacheckError):
-        return _say(_noted(str(error), error), error.exit_code)
+        lines = error.args[0].split("\n") if error.args and isinstance(error.args[0], ManyLines) else [str(error)]
+        return _say(_noted(lines, error), error.exit_code)
     if isinstance(error, KeyboardInterrupt):
-        return _say(_noted("interrupted.", error), 143 if isinstance(error, Terminated) else 130)
-    return _say(_unexpected(error), 4)
+        return _say(_noted(["interrupted."], error), 143 if isinstance(error, Terminated) else 130)
+    return _say([_unexpected(error)], 4)
 
 
-def _noted(message: str, error: BaseException) -> str:
-    return " ".join([message, *getattr(error, "__notes__", [])])
+def _noted(lines: list[str], error: BaseException) -> list[str]:
+    return [*lines[:-1], " ".join([lines[-1], *getattr(error, "__notes__", [])])]
 
 
-def _say(message: str, code: int) -> int:
+def _say(lines: list[str], code: int) -> int:
     from datacheck.report.words import clean, inert
 
     with contextlib.suppress(OSError):
-        click.echo("\n".join(inert(clean(line, spaces=True)) for line in f"datacheck: {message}".split("\n")), err=True)
+        click.echo("datacheck: " + "\n".join(inert(clean(line, spaces=True)) for line in lines), err=True)
     return code
 
 

@@ -121,7 +121,7 @@ def fitting(data: Path) -> tuple[Schema, int, int]:
     return schema, matches(schema, listing), len(listing.entries)
 
 
-def _advice(data: Path, listing: Listing) -> str:
+def _advice(data: Path, listing: Listing) -> list[str]:
     from datacheck.scan.misfit import advice  # noqa: PLC0415  it reads all built-in schemas
 
     return advice(data, listing)

@@ -19,8 +19,8 @@ _LEVELS = 3  # folders looked at above, and below
 _ANYWHERE = "**/"
 
 
-def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> str:
-    """Return lines that say what to type, each on a line of its own and indented; they start with a line break.
+def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[str]:
+    """Return lines that say what to type, indented.
 
     Args:
         data: folder or file, as it was named.
@@ -40,7 +40,7 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> str:
         lines = [f"schema {name} fits {count:,} of them: --schema {name}" for name, count in here.items()]
         lines += [*_elsewhere(data, listing, mine), *_other_names(listing, mine)]
     drafts = f"datacheck init {_typed(data)} drafts a schema from what is in them"
-    return "".join(f"\n    {line}" for line in [*lines, drafts] if line.isprintable())
+    return [f"    {line}" for line in [*lines, drafts] if line.isprintable()]
 
 
 def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:

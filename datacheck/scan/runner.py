@@ -13,7 +13,7 @@ import numpy as np
 
 from datacheck import fsops
 from datacheck.digest import digest_value
-from datacheck.errors import UsageError
+from datacheck.errors import ManyLines, UsageError
 from datacheck.finding import Progress, Report
 from datacheck.formats.base import formats
 from datacheck.judging.judge import Judged, judge
@@ -205,7 +205,9 @@ def _misfit(schema: Schema, listing: Listing, data: Path) -> str:
         return f"{said} No format reads them; known are {', '.join(sorted(formats()))}."
     from datacheck.scan.misfit import advice  # noqa: PLC0415  it reads all built-in schemas
 
-    return f"{said} Choose another schema; --schema files takes any folder{advice(data, listing, schema)}"
+    return ManyLines.of(
+        [f"{said} Choose another schema; --schema files takes any folder", *advice(data, listing, schema)]
+    )
 
 
 def publish(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from datacheck.errors import SchemaError
+from datacheck.errors import ManyLines, SchemaError
 from datacheck.schema.values import meant
 
 Where = tuple[str | int, ...]
@@ -44,7 +44,7 @@ def refuse(complaints: Iterable[Complaint], lines: Lines) -> None:
     placed = sorted((_place(where, lines), _dotted(where), message) for where, message in complaints)
     said = list(dict.fromkeys(f"{place}{', ' + key if key else ''}: {message}" for place, key, message in placed))
     if said:
-        raise SchemaError("\n".join(said))
+        raise SchemaError(ManyLines.of(said))
 
 
 def to_model(model: type[Model], data: object, lines: Lines, also: Sequence[str] = ()) -> Model:

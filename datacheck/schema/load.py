@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import yaml
 
-from datacheck.errors import SchemaError, StorageError, UsageError
+from datacheck.errors import ManyLines, SchemaError, StorageError, UsageError
 from datacheck.schema.check import check
 from datacheck.schema.complaints import Complaint, Lines, Place, Where, refuse, to_model
 from datacheck.schema.model import Schema
@@ -84,12 +84,12 @@ def parse_schema(text: str, origin: str = "<schema>", also: Also = lambda schema
     return schema
 
 
-def choose_schema(matches: Callable[[Schema], int], advice: Callable[[], str] = str) -> Schema:
+def choose_schema(matches: Callable[[Schema], int], advice: Callable[[], list[str]] = list) -> Schema:
     """Return the built-in schema whose file patterns fit a folder.
 
     Args:
         matches: how many files of the folder a schema's patterns claim.
-        advice: what else to say where none fits.
+        advice: what else to say where none fits, a line each.
 
     Raises:
         UsageError: none fits, or several do; the message lists the candidates and says what to type.
@@ -101,9 +101,9 @@ def choose_schema(matches: Callable[[Schema], int], advice: Callable[[], str] = 
     if not fitting:
         msg = (
             "no built-in schema fits the files found here. Say what they are: --schema NAME|FILE "
-            f"(built in are {', '.join(builtin())}); --schema {FILES} checks any folder{advice()}"
+            f"(built in are {', '.join(builtin())}); --schema {FILES} checks any folder"
         )
-        raise UsageError(msg)
+        raise UsageError(ManyLines.of([msg, *advice()]))
     listed = ", ".join(f"{name} ({count} file{'s' if count > 1 else ''})" for count, name, _ in fitting)
     best = max(fitting, key=lambda fit: fit[0])[1]
     msg = f"several built-in schemas fit the files found here: {listed}. Choose one, for example --schema {best}"

@@ -10,6 +10,7 @@ from datacheck.errors import (
     CorruptionError,
     DatacheckError,
     FormatError,
+    ManyLines,
     MissingDependencyError,
     NondeterministicBuildError,
     OutOfSpaceError,
@@ -58,8 +59,19 @@ def test_every_exception_has_its_exit_code_and_no_traceback_is_shown(failing, ca
 
 def test_a_line_of_an_error_is_no_command_to_github(failing, capsys, monkeypatch):
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    failing(FormatError("x\n::error::owned ##[stop-commands]y"))
+    failing(SchemaError(ManyLines.of(["x", "::error::owned ##[stop-commands]y"])))
     assert capsys.readouterr().err == "datacheck: x\n\\x3a:error::owned \\x23#[stop-commands]y\n"
+
+
+def test_no_name_in_an_error_is_a_line_of_ours(failing, capsys):
+    forged = "a\ndatacheck: OK, nothing found\r\x1b[2K"
+    shown = "a\\ndatacheck: OK, nothing found\\r\\x1b[2K"
+    failing(FormatError(f"{forged}: damaged"))
+    assert capsys.readouterr().err == f"datacheck: {shown}: damaged\n"
+    failing(OSError(36, "File name too long", forged))
+    assert capsys.readouterr().err.startswith(f"datacheck: {shown}: file name too long.")
+    failing(UsageError(ManyLines.of([f"{forged}: 2 caches", f"    {forged}"])))
+    assert capsys.readouterr().err == f"datacheck: {shown}: 2 caches\n    {shown}\n"
 
 
 def test_a_name_that_no_result_can_hold_is_refused(capsys):

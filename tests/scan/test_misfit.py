@@ -125,5 +125,5 @@ def test_of_a_large_folder_some_names_decide(tmp_path, monkeypatch):
     touched(tmp_path, *(f"x/{i:04}.hdf5" for i in range(95)), "y.txt")
     seen = []
     monkeypatch.setattr(misfit, "format_of", lambda path: seen.append(path) or format_of(path))
-    assert 'files: "**/*.hdf5"' in misfit.advice(tmp_path, listed(tmp_path))
+    assert 'files: "**/*.hdf5"' in misfit.advice(tmp_path, listed(tmp_path))[0]
     assert seen == [f"x/{i:04}.hdf5" for i in range(0, 95, 9)]  # 96 // 10
