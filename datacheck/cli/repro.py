@@ -161,9 +161,12 @@ def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
 
     said = found["capture"]
     counts = {name: len(said[name]) for name in ("packages", "native", "code") if "missing" not in said[name]}
-    words = {"packages": "packages", "native": "compiled libraries", "code": "files of code"}
+    words = {
+        "packages": ("package", "packages"), "native": ("compiled library", "compiled libraries"),
+        "code": ("file of code", "files of code"),
+    }  # fmt: skip
     seconds = sum(said["process"]["volatile"]["seconds"].values())
-    counted = ", ".join(f"{count:,} {words[name]}" for name, count in counts.items())
+    counted = ", ".join(f"{count:,} {words[name][count != 1]}" for name, count in counts.items())
     yield clean(f"{output}: {counted}, as it was {found['seen']['stopped']}; it took {seconds:.1f} s")
     own = list(unowned(said["native"])) if "native" in counts else []
     if own:

@@ -80,6 +80,13 @@ def test_every_section_is_drawn_without_an_error_or_a_request(browser, made_run)
     assert browser.execute_script("return document.querySelectorAll('#fields svg rect.fit').length") > 5
 
 
+@pytest.mark.parametrize(("failed", "said"), [(0, "fit for training"), (1, "not fit for training")])
+def test_of_one_sample_the_verdict_says_one(browser, made_run, failed, said):
+    findings = [finding(failed=1, of=1)][:failed]
+    opened(browser, made_run(rows=1, failed=failed, findings=findings, splits=("train",)))
+    assert texts(browser, "h1") == [f"The sample is {said}"]
+
+
 def test_filters_and_pages_of_the_sample_table_work(browser, made_run):
     opened(browser, made_run())
     rows = "#samples tbody tr"

@@ -36,6 +36,19 @@ def opened(browser, tmp_path):
     return open_page
 
 
+@pytest.mark.parametrize(
+    ("valid", "said"),
+    [
+        ([True], "the sample is served"), ([False], "the sample is not served"),
+        ([True, True], "all 2 samples are served"), ([True, False], "1 of 2 samples is served"),
+    ],
+)  # fmt: skip
+def test_of_one_sample_the_verdict_says_one(browser, opened, tmp_path, valid, said):
+    samples = [{"x": np.float32(n)} for n, _ in enumerate(valid)]
+    opened(make_cache(tmp_path, {"x": ArraySpec("float32")}, samples, valid=valid))
+    assert texts(browser, "h1") == [f"Finished, no file is missing or cut short; {said}"]
+
+
 def test_every_section_is_drawn_without_an_error_or_a_request(browser, opened, built):
     first, second = built
     assert opened(second.path, depth="full") == ([], [])

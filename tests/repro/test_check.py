@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 
+from datacheck.cli.repro import _summary
 from datacheck.errors import UsageError
 from datacheck.registry import resolve
 from datacheck.repro.check.facts import PROFILES
@@ -376,6 +378,18 @@ def test_capture_writes_json(check, tmp_path):
     said = json.loads((tmp_path / "env.json").read_text())
     assert said["torch"]["get_num_threads"] >= 1
     assert "missing" in said["data"]["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("many", "words"),
+    [(1, "1 package, 1 file of code"), (2, "2 packages, 2 files of code"), (0, "0 packages, 0 files")],
+)
+def test_what_was_captured_is_counted(many, words):
+    said = {"packages": ["p"] * many, "native": {"missing": "no maps"}, "code": ["c"] * many}
+    said["process"] = {"volatile": {"seconds": {"all": 0.25}}}
+    first, last = _summary(Path("env.json"), {"capture": said, "seen": {"stopped": "before any script"}})
+    assert first.startswith(f"env.json: {words}")
+    assert last == "not there: native: no maps"
 
 
 def test_a_script_sees_what_python_would_give_it(check, tmp_path):

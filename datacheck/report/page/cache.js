@@ -33,8 +33,9 @@ function more(left, word) {
 
 function cacheVerdict(said) {
   const {cache, checked, provenance} = said, wrong = checked.all_problems;
-  const served = cache === null ? "" : cache.valid === cache.samples ? `all ${count(cache.samples, "sample")} are served`
-    : `${many(cache.valid)} of ${count(cache.samples, "sample")} are served`;
+  const served = cache === null ? "" : cache.samples === 1 ? `the sample is ${cache.valid ? "" : "not "}served`
+    : cache.valid === cache.samples ? `all ${count(cache.samples, "sample")} are served`
+      : `${many(cache.valid)} of ${count(cache.samples, "sample")} ${cache.valid === 1 ? "is" : "are"} served`;
   const whole = checked.depth === "quick" ? "Finished, no file is missing or cut short" : "Finished, every byte is as it was written";
   const sentence = wrong ? `This cache is not what was written: ${count(wrong, "problem")}` : `${whole}; ${served}`;
   const parts = cache === null ? [] : [[cache.valid, "good", "of-ok", "valid"], [cache.made - cache.valid, "unfit", "of-error", "invalid"],
