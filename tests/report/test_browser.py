@@ -232,6 +232,14 @@ def test_the_reference_is_drawn_behind_the_run(browser, runs, monkeypatch):
     assert browser.execute_script(plots, "path.then") == 0
 
 
+def test_where_splits_overlap_is_seen_without_scrolling(browser, made_run):
+    keys = [f"train/bottle_{n:036}.npy" for n in range(100)]
+    browser.set_window_size(1200, 900)
+    opened(browser, made_run(keys=keys, shared=f"bottle_{'0123456789' * 4}"))
+    hidden = "return [...document.querySelectorAll('#splits .scroll')].map((e) => e.scrollWidth - e.clientWidth)"
+    assert browser.execute_script(hidden) == [0, 0, 0, 0, 0]  # splits, then of samples and groups how many and where
+
+
 def test_a_measure_that_differs_is_drawn_below_what_is_said_of_it(browser, made_run):
     differs = finding("DC902", name="distribution-drift", severity="warning", failed=0, measured={"measure": "box"})
     then = np.sort(table(100, 60)[0].columns["xyz:box"].values)[50]

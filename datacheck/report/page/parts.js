@@ -206,7 +206,7 @@ function overlapsOf(overlaps) {
       table(`${title} in two splits`, ["Of", title, ...splits.map((name) => `also in ${name}`)],
         splits.map((name, n) => [name, known(n), ...shared[n].map((many, m) => cell(many, n, m))]), [null, ...splits.map(() => "number"), "number"]),
       pairs.length ? table(`${title} in two splits: where`, [...named, "Split", "Sample", "Split", "Sample"],
-        pairs.map(({name, splits: sides, keys}) => [...named.map(() => name), ...sides.flatMap((n, side) => [splits[n], copyable(keys[side])])])) : null];
+        pairs.map(({name, splits: sides, keys}) => [...named.map(() => name), ...sides.flatMap((n, side) => [splits[n], copyable(keys[side])])]), [...named.map(() => "wide"), null, "wide", null, "wide"]) : null];
   });
 }
 
