@@ -28,6 +28,7 @@ _HOME = {
     "probe_coverage": "datacheck.torch.probes",
     "probe_label_shift": "datacheck.torch.probes",
     "probe_units": "datacheck.torch.probes",
+    "worker_context": "datacheck.torch.workers",
 }
 
 __all__ = sorted(_HOME)

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 import numpy.ma  # noqa: F401  np.unique loads it late; of a thread that does, a worker forked meanwhile waits for ever
@@ -139,7 +140,10 @@ class CachedLoader:
         sampler = self.batch_sampler
         known = type(sampler) is Sampler or isinstance(sampler, list | tuple)  # others may follow the loop
         several = self._several and known
-        batches = made_ahead(self._maker(), iter(sampler), threads=self._threads, ahead=self._ahead, together=several)
+        indices = iter(sampler)
+        if isinstance(sampler, Sampler) and not known:  # where `__iter__` is a generator, no pass has been begun yet
+            indices = chain(list(islice(indices, 1)), indices)
+        batches = made_ahead(self._maker(), indices, threads=self._threads, ahead=self._ahead, together=several)
         tell = sampler.followed() if isinstance(sampler, Sampler) else _nobody
         self._pass = _Pass(self._begun())
         if self._device is not None:

@@ -559,6 +559,27 @@ def test_the_state_counts_what_the_loop_has_had(folder):
         CachedLoader(data, batch_sampler=[[0]]).state_dict()
 
 
+class Yielding(Sampler):
+    """Its pass begins when the first batch is asked for, not with ``iter()``."""
+
+    def __iter__(self):
+        yield from super().__iter__()
+
+
+@pytest.mark.parametrize("ahead", [None, 1, 4])
+def test_the_state_counts_also_where_a_generator_begins_the_pass(folder, ahead):
+    data = CachedDataset(folder, fields=["id"])
+    loader = CachedLoader(data, batch_sampler=Yielding(data, 4, shuffle=False), ahead=ahead)
+    for epoch in range(2):
+        passing = iter(loader)
+        for had in range(4):
+            state = loader.state_dict()
+            assert (state["epoch"], state["consumed"]) == (epoch, 4 * had)
+            assert next(passing)["id"].tolist() == list(range(4 * had, 4 * had + 4))
+        list(passing)
+    assert loader.state_dict()["epoch"] == 2
+
+
 def test_an_abandoned_pass_counts_no_more(folder):
     loader = CachedLoader(CachedDataset(folder, fields=["id"]), 4, seed=1)
     old, new = iter(loader), iter(loader)

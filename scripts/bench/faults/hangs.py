@@ -1,13 +1,14 @@
 """Loading that ends in any way: does it end within its time, as it should, and is no process left behind?
 
     python scripts/bench/faults/hangs.py [--count 200] [--limit 60] [--seed 0] [--starts fork spawn forkserver]
-                                         [--folder DIR]
+                                         [--plain] [--folder DIR]
 
-Each run is a process of its own that loads with a DataLoader (1 to 3 workers, persistent or not) or with a CachedLoader
-and ends in one of these ways: it goes through two epochs; leaves the loop midway, and begins anew; closes the loader;
+Each run is a process of its own that loads with a CachedLoader, or with a DataLoader of 1 to 3 workers, persistent or
+not, of `worker_context` (with --plain: as PyTorch has them, whose lock may be taken along by a worker that ends). It
+ends in one of these ways: it goes through two epochs; leaves the loop midway, and begins anew; closes the loader;
 raises in the loop; meets a transform that raises, a damaged chunk, or more failures than are allowed; loses a worker to
-a kill, from outside or in the middle of a sample; is interrupted; is killed itself; forks workers while threads load.
-A run that does not end within the limit hangs; its stacks are printed. What still runs 20 s after it is left behind.
+a kill, from outside or in the middle of a sample; is interrupted; is killed itself; forks workers while threads load. A
+run that does not end within the limit hangs; its stacks are printed. What still runs 20 s after it is left behind.
 (Workers of a fork server outlive a loader's process that was killed: PyTorch looks whether the server lives. They are
 left out where it is.)
 
@@ -43,7 +44,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from served import KINDS, cached, crop, write
 
 from datacheck.errors import BudgetExceededError, CorruptionError
-from datacheck.torch import Budget, CachedDataset, CachedLoader, collate_ragged
+from datacheck.torch import Budget, CachedDataset, CachedLoader, collate_ragged, worker_context
 
 LEFT_S = 20  # a worker looks every five seconds whether its loader's process is there
 WORKERS_DIE = (RuntimeError, OSError, EOFError)  # as PyTorch says that a worker is gone
@@ -89,6 +90,7 @@ class Run:
     damaged: Path
     rng: random.Random
     starts: list[str]
+    context: Callable[[str], Any] = worker_context
 
     def loader(self, data: Any, *, processes: bool | None = None) -> Any:
         """Return a loader of any kind, or one with worker processes, or one without."""
@@ -104,7 +106,7 @@ class Run:
         return DataLoader(
             data, **how, collate_fn=collate_ragged, num_workers=self.rng.randint(1, 3),
             prefetch_factor=self.rng.randint(1, 4), persistent_workers=self.rng.random() < 0.5,
-            multiprocessing_context=multiprocessing.get_context(self.rng.choice(self.starts)),
+            multiprocessing_context=self.context(self.rng.choice(self.starts)),
         )  # fmt: skip
 
     def data(self) -> Any:
@@ -313,10 +315,12 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of a run")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--starts", nargs="+", default=["fork", "fork", "forkserver", "spawn"])
+    parser.add_argument("--plain", action="store_true", help="workers as PyTorch starts them")
     parser.add_argument("--folder", default=None, help="where to write; removed afterwards")
     asked = parser.parse_args()
     began, tallies = time.perf_counter(), {ending.__name__: Tally() for ending in (*ENDINGS, hangs, leaves_one)}
     warnings.filterwarnings("ignore", "This DataLoader will create")  # more workers than cores
+    context = multiprocessing.get_context if asked.plain else worker_context
     multiprocessing.set_forkserver_preload(["torch", "datacheck.torch.dataset"])
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         caches = write(Path(name))
@@ -328,7 +332,7 @@ def main() -> int:
         shard.write_bytes(raw)
         for number in range(asked.count):
             ending = ENDINGS[number % len(ENDINGS)]
-            run = Run(caches, damaged, random.Random(f"{asked.seed} {number}"), asked.starts)
+            run = Run(caches, damaged, random.Random(f"{asked.seed} {number}"), asked.starts, context)
             watched(ending, run, asked.limit, Path(name, f"said {number}"), tallies[ending.__name__])
         for ending in (hangs, leaves_one):
             run = Run(caches, damaged, random.Random(asked.seed), ["fork"])
