@@ -211,3 +211,20 @@ def test_gradients_that_a_framework_had_read_are_not_written_twice(tmp_path):
     assert [line["lr"] for line in lines(recorder)] == [[0.1], [0.1]]
     assert [len(line["grads"].split()) for line in lines(recorder)] == [1, 1]
     assert [len(line["grad_norm"].split()) for line in lines(recorder)] == [1, 1]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_norm_of_large_tensors_is_the_same_on_any_number_of_threads(layout):
+    generator, before = torch.Generator().manual_seed(3), torch.get_num_threads()
+    large = torch.randn(300, 8, 9, 9, generator=generator).contiguous(memory_format=layout)
+    few = [large, torch.randn(1 << 17, generator=generator), torch.randn(5, generator=generator).to(torch.bfloat16)]
+    expected = np.sqrt(sum(float((one.double() ** 2).sum()) for one in few))
+    try:
+        found = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(norm(few))
+    finally:
+        torch.set_num_threads(before)
+    assert found == [pytest.approx(expected, rel=1e-6)] * 3
+    assert len(set(found)) == 1

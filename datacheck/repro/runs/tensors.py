@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ Array = np.ndarray[Any, Any]
 
 _PIECE = 1 << 22  # elements that are folded at once: a fold needs 24 bytes of the device for each
 _DEPTH = 32
+_LARGE = 1 << 16  # numbers of a tensor that several threads read sooner than one
 ODD, STEP = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F
 MASK = (1 << 64) - 1
 FOLDED = "f"  # begins the digest of tensors on a device: it says nothing to one made in main memory
@@ -300,7 +302,12 @@ def digest_state(optimizer: Any) -> str:
 
 
 def norm(tensors: Sequence[Any]) -> float:
-    """Return the 2-norm of tensors together, as `torch.nn.utils.clip_grad_norm_` computes it; also of float8."""
+    """Return the 2-norm of tensors together, as `torch.nn.utils.clip_grad_norm_` but for rounding; also of float8.
+
+    Notes:
+        Large ones in main memory are normed row by row, which PyTorch does on all its threads, each of which finds near
+        what it wrote; a whole tensor would be read by one. A row is one thread's: their number changes nothing.
+    """
     torch, plain = _torch(), []
     for tensor in tensors:
         if is_simple(tensor):
@@ -310,8 +317,12 @@ def norm(tensors: Sequence[Any]) -> float:
     plain = [held.float() if held.is_floating_point() and held.element_size() == 1 else held for held in plain]
     if not plain:
         return 0.0
+    in_rows = [one.dim() > 1 and one.numel() >= _LARGE and is_near(one) for one in plain]
     with torch.no_grad():
-        each = torch._foreach_norm(plain)  # noqa: SLF001  that function takes twice as long in main memory
+        each = [torch.linalg.vector_norm(one.flatten(1), dim=1) for one in itertools.compress(plain, in_rows)]
+        rest = [one for one, apart in zip(plain, in_rows, strict=True) if not apart]
+        if rest:  # that function takes twice as long in main memory
+            each += [one.reshape(1) for one in torch._foreach_norm(rest)]  # noqa: SLF001
         if len({one.device for one in each}) > 1:
             each = [one.to(each[0].device) for one in each]
-        return float(torch.linalg.vector_norm(torch.stack(each)))
+        return float(torch.linalg.vector_norm(torch.cat(each)))
