@@ -9,7 +9,8 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -75,13 +76,11 @@ class Piece:
         return _values(self.number, self.offset, self.data, self.count)
 
 
-def lines(path: Path, start_line: int = 0, stop_line: int | None = None) -> Iterator[tuple[int, Any]]:
+def lines(path: Path) -> Iterator[tuple[int, Any]]:
     """Yield (line number, parsed value), or (line number, `FormatError`) for a line that is no JSON.
 
     Args:
         path: JSON lines, gzip of JSON lines, or a .json file that holds one list (its elements are the lines).
-        start_line: first line wanted, from 0.
-        stop_line: the line to stop before; None reads to the end.
 
     Raises:
         FormatError: a .json file that is neither a document nor lines, or a damaged gzip file.
@@ -90,34 +89,37 @@ def lines(path: Path, start_line: int = 0, stop_line: int | None = None) -> Iter
         Blank lines hold no record and are passed over; they count. A byte order mark at the start is passed over.
         A file that ends in the middle of a record has a bad last line; one without a final newline is complete.
     """
-    for first, values in batches(path, start_line=start_line, stop_line=stop_line):
+    for first, values in batches(path):
         yield from ((number, value) for number, value in enumerate(values, first) if value is not BLANK)
 
 
 def batches(
-    path: Path, span: Span | None = None, *, start_line: int = 0, stop_line: int | None = None
+    path: Path, span: Span | None = None, *, wanted: Sequence[int] | None = None
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield (number of the first line, what it and the lines behind it hold): values, `FormatError`, or `BLANK`.
 
     Args:
         path: as for `lines`.
         span: read this part only; of a file that is `splittable`.
-        start_line, stop_line: as for `lines`; numbers of the whole file.
+        wanted: numbers of lines of the whole file, ascending: no others are parsed but such as lie between two of the
+            same piece; None: all are.
 
     Raises:
         FormatError: as for `lines`.
     """
     elements = _elements(path)
     if elements is not None:
-        yield start_line, elements[start_line:stop_line]
+        yield 0, elements
         return
     for piece in pieces(path, span):
-        number, count = piece.number, piece.count
-        first, last = max(start_line - number, 0), count if stop_line is None else min(stop_line - number, count)
-        if first < last:
-            part = piece.lines(first, last)
+        if wanted is None:
+            yield piece.number, piece.values()
+            continue
+        begin, end = bisect_left(wanted, piece.number), bisect_left(wanted, piece.number + piece.count)
+        if begin < end:
+            part = piece.lines(wanted[begin] - piece.number, wanted[end - 1] + 1 - piece.number)
             yield part.number, part.values()
-        if stop_line is not None and number + count >= stop_line:
+        if end == len(wanted):
             return
 
 

@@ -64,24 +64,30 @@ def write_page(run: ScanRun | str | Path, table: Table | None = None) -> Path:
         OutOfSpaceError: the disk is full.
         StorageError: another refusal; nothing is half-written under the final name.
     """
+    unfit = None
     if isinstance(run, ScanRun):
-        folder, table = Path(run.report.folder), run.table
+        folder, table, unfit = Path(run.report.folder), run.table, ~run.valid
     elif (found := run_in(Path(run))) is not None:
         folder = found
     else:
         msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
     path = folder / PAGE
-    fsops.write_file(path, page(run_of(folder, table)), mode=0o666)
+    fsops.write_file(path, page(run_of(folder, table, unfit)), mode=0o666)
     return path
 
 
-def run_of(folder: Path, table: Table | None = None) -> dict[str, Any]:
-    """Return what the page says of a run, as JSON values of at most 2.8 MB."""
+def run_of(folder: Path, table: Table | None = None, unfit: Array | None = None) -> dict[str, Any]:
+    """Return what the page says of a run, as JSON values of at most 2.8 MB.
+
+    Args:
+        folder: of the run.
+        table, unfit: its rows, and bool (rows): which are not fit for training; None: as the folder says.
+    """
     result = orjson.loads((folder / RESULT).read_bytes())
     table, failing = table or read_table(folder / SAMPLES), read_failing(folder / SAMPLES)
     schema, text = load_schema(folder / SCHEMA), (folder / SCHEMA).read_text(encoding="utf-8")
-    unfit = _unfit(folder, table, failing)
+    unfit = _unfit(folder, table, failing) if unfit is None else unfit
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
     reference = reference_of(result["run"], schema)
     of_fields = list(fields(table, schema, unfit, reference))

@@ -98,7 +98,7 @@ class LineSource(Source):
 
 def _some(path: Path, run: list[int], lines: _Lines) -> Iterator[Part]:
     missing = dict.fromkeys(run)
-    for first, values in jsonl.batches(path, start_line=run[0], stop_line=run[-1] + 1):
+    for first, values in jsonl.batches(path, wanted=run):
         found = [n for n in range(first, first + len(values)) if n in missing and values[n - first] is not jsonl.BLANK]
         for number in found:
             del missing[number]

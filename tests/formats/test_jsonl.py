@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from datacheck.errors import FormatError
 from datacheck.formats import jsonl
-from datacheck.formats.jsonl import lines
+from datacheck.formats.jsonl import batches, lines
 from tests.formats.reading import CORPUS, read_all
 
 
@@ -47,15 +47,35 @@ def test_a_part_is_the_part_of_the_whole(tmp_path, suffix):
     path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
     whole = list(lines(path))
     assert whole == [(i, {"i": i}) for i in range(50)]
-    assert list(lines(path, 10, 13)) == whole[10:13]
-    assert list(lines(path, 48)) == whole[48:]
-    assert list(lines(path, 60)) == []
+    assert picked(path, (10, 12)) == whole[10:13]
+    assert picked(path, (49,)) == whole[49:]
+    assert picked(path, (7, 60)) == whole[7:8]
+    assert picked(path, (60,)) == picked(path, ()) == []
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+@given(wanted=st.sets(st.integers(0, 420)).map(sorted))
+def test_of_pieces_only_lines_that_are_wanted_are_parsed(suffix, wanted, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / f"many{suffix}"
+    if not path.exists():
+        data = b"".join(b"[%d]\n" % i if i % 7 else b" \n" for i in range(400))
+        path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl, "_PIECE_BYTES", 64)
+        whole, found = picked(path), picked(path, wanted)
+        assert [one for one in found if one[0] in wanted] == [one for one in whole if one[0] in wanted]
+        assert all(wanted[0] <= number <= wanted[-1] for number, _ in found)
+        assert len(found) <= 20 * len(wanted)  # 70 bytes hold no more: seven lines take 26 at least
+
+
+def picked(path, wanted=None):
+    return [pair for first, values in batches(path, wanted=wanted) for pair in enumerate(values, first)]
 
 
 def test_json_files_that_hold_a_list_and_json_lines_that_are_named_json(tmp_path):
     (tmp_path / "list.json").write_bytes(b'\xef\xbb\xbf[{"a": 1},\n {"a": 2}]')
     assert list(lines(tmp_path / "list.json")) == [(0, {"a": 1}), (1, {"a": 2})]
-    assert list(lines(tmp_path / "list.json", 1, 2)) == [(1, {"a": 2})]
+    assert (1, {"a": 2}) in picked(tmp_path / "list.json", (1,))
     (tmp_path / "lines.json").write_bytes(b'{"a": 1}\n{"a": 2}\n')
     assert list(lines(tmp_path / "lines.json")) == [(0, {"a": 1}), (1, {"a": 2})]
     (tmp_path / "one.json").write_bytes(b'{\n"a": 1}\n')

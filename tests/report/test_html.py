@@ -54,6 +54,8 @@ def test_every_real_run_says_of_each_sample_what_valid_json_says_of_it(runs):
         rows = run_of(Path(run.report.folder))["samples"]["rows"]
         fit = {row[0]: row[2] in {"fit", "warned"} for row in rows}
         assert fit == dict(zip(run.table.keys, run.valid.tolist(), strict=True)), name
+        of_folder = write_page(Path(run.report.folder)).read_bytes()
+        assert write_page(run).read_bytes() == of_folder, name
 
 
 def test_a_rule_that_refuses_one_sample_and_warns_of_another_says_so_of_each(made_run):
