@@ -6,8 +6,8 @@ import gc
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
+from threading import get_ident
 from time import perf_counter
 from typing import Any
 
@@ -126,11 +126,13 @@ def made_ahead(
 
     Notes:
         Who closes or drops it waits for the threads, which finish what they are making. One of these does not, nor does
-        the collector: it works in any thread at any time, also where a lock is held that one of these wants.
+        anybody while the collector works: that does so in any thread at any time, also where a lock is held that one of
+        these wants.
     """
     line, waiting = _Line(indices), deque[Future[_Made]]()
     pace = _Pace(_TOGETHER if together else 1)
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="datacheck-loader")
+    mine: set[int] = set()
+    pool = ThreadPoolExecutor(threads, "datacheck-loader", initializer=lambda: mine.add(get_ident()))
 
     def ask(most: int) -> None:
         while len(waiting) < (most if pace.together == 1 else 1) and (asked := line.draw(pace.together)):
@@ -153,8 +155,8 @@ def made_ahead(
     finally:
         waiting.clear()
         line.error = None
-        with suppress(RuntimeError):  # one of its threads closes it, and cannot wait for itself
-            pool.shutdown(wait=next(reversed(_COLLECTOR)) == "stop", cancel_futures=True)
+        works = [*_COLLECTOR][-1] == "start"  # in one step: another thread may collect meanwhile
+        pool.shutdown(wait=not works and get_ident() not in mine, cancel_futures=True)
 
 
 def _raised(of: _Made | _Line) -> None:

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import Any
 
 import numpy.ma  # noqa: F401  np.unique loads it late; of a thread that does, a worker forked meanwhile waits for ever
@@ -30,12 +29,14 @@ class _Pass:
     """One way through the batches.
 
     Args:
-        begun: what stands for it at the sampler; None where that does not tell.
+        begun: what stands for it at the sampler; None where that does not tell, or it has not begun yet.
+        tell: called for each batch that the loop has.
         had: batches that the loop has had.
         closed: whether `close` was called.
     """
 
-    begun: Any
+    begun: Any = None
+    tell: Callable[[], None] = lambda: None
     had: int = 0
     closed: bool = False
 
@@ -43,8 +44,8 @@ class _Pass:
 class _Batches:
     """The iterator of a pass; it counts what the loop has had."""
 
-    def __init__(self, batches: Generator[Any], of: _Pass, tell: Callable[[], None]) -> None:
-        self._batches, self._of, self._tell = batches, of, tell
+    def __init__(self, batches: Generator[Any], of: _Pass) -> None:
+        self._batches, self._of = batches, of
 
     def __iter__(self) -> _Batches:
         return self
@@ -60,7 +61,7 @@ class _Batches:
             raise
         if self._over():
             raise StopIteration
-        self._tell()
+        self._of.tell()
         self._of.had += 1
         return batch
 
@@ -140,17 +141,31 @@ class CachedLoader:
         sampler = self.batch_sampler
         known = type(sampler) is Sampler or isinstance(sampler, list | tuple)  # others may follow the loop
         several = self._several and known
-        indices = iter(sampler)
-        if isinstance(sampler, Sampler) and not known:  # where `__iter__` is a generator, no pass has been begun yet
-            indices = chain(list(islice(indices, 1)), indices)
+        before, indices, of = self._begun(), iter(sampler), _Pass()
+        if isinstance(sampler, Sampler) and not known and self._begun() is before:  # its `__iter__` is a generator
+            indices = self._beginning(indices, of)
+        else:
+            self._begin(of)
         batches = made_ahead(self._maker(), indices, threads=self._threads, ahead=self._ahead, together=several)
-        tell = sampler.followed() if isinstance(sampler, Sampler) else _nobody
-        self._pass = _Pass(self._begun())
         if self._device is not None:
             batches = _on_device(batches, self._device)
-        counted = _Batches(batches, self._pass, tell)
+        counted = _Batches(batches, of)
         self._passes.add(counted)
         return counted
+
+    def _begin(self, of: _Pass) -> None:
+        """Take the pass that the sampler has begun for the running one."""
+        of.begun = self._begun()
+        if isinstance(self.batch_sampler, Sampler):
+            of.tell = self.batch_sampler.followed()
+        self._pass = of
+
+    def _beginning(self, indices: Iterator[Any], of: _Pass) -> Iterator[Any]:
+        """Yield indices of a pass that the sampler begins when it is asked for the first of them."""
+        for number, asked in enumerate(indices):
+            if not number:
+                self._begin(of)
+            yield asked
 
     def __enter__(self) -> CachedLoader:
         return self
@@ -221,10 +236,6 @@ class CachedLoader:
         if callable(together := getattr(dataset, "__getitems__", None)):
             return lambda asked: collate(together(asked))
         return lambda asked: collate([dataset[index] for index in asked])
-
-
-def _nobody() -> None:
-    """Tell nobody that the loop has a batch."""
 
 
 def _sampler(dataset: Any, given: dict[str, Any]) -> Sampler:

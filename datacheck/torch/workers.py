@@ -1,4 +1,4 @@
-"""worker_context: worker processes of a plain DataLoader that may die at any moment without stopping the loop."""
+"""worker_context: a plain DataLoader waits for no lock that a dead worker has taken along."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _Flag:
 
 
 def worker_context(start: str | None = None) -> Any:
-    """Return what `DataLoader` takes as `multiprocessing_context`: a worker that dies or is interrupted hangs no loop.
+    """Return what `DataLoader` takes as `multiprocessing_context`, so that it waits for no lock of a worker that ended.
 
     Args:
         start: "fork", "spawn" or "forkserver"; None: as `multiprocessing` starts processes here.
@@ -42,13 +42,14 @@ def worker_context(start: str | None = None) -> Any:
     Notes:
         A worker asks again and again whether it should end, by a `multiprocessing.Event`. Its lock is never released by
         a worker that is killed (out of memory) or gets a Ctrl-C while it asks; the DataLoader, which wants to tell that
-        the worker has died, then waits for ever. This event has no lock. Batches and their order are the same.
+        the worker has died, then waits for ever. This event has no lock, and the DataLoader raises. Batches and their
+        order are the same. Other waits of a DataLoader stay as they are.
     """
-    try:
-        context: Any = copy.copy(multiprocessing.get_context(start or multiprocessing.get_start_method()))
-    except ValueError as error:
-        allowed = ", ".join(multiprocessing.get_all_start_methods())
-        msg = f"start={start!r} is no way to start processes here: {allowed}"
-        raise UsageError(msg) from error
+    allowed = multiprocessing.get_all_start_methods()  # of which the first is the default
+    method = (multiprocessing.get_start_method(allow_none=True) or allowed[0]) if start is None else start
+    if method not in allowed:
+        msg = f"start={start!r} is no way to start processes here: {', '.join(allowed)}"
+        raise UsageError(msg)
+    context: Any = copy.copy(multiprocessing.get_context(method))
     context.Event = partial(_Flag, context)
     return context

@@ -270,6 +270,32 @@ def test_a_pass_that_one_of_its_threads_closes_ends():
     assert not threads()
 
 
+def test_a_thread_that_closes_its_pass_waits_for_none_that_wants_its_lock():
+    lock, yielded, closing, closed = threading.Lock(), threading.Event(), threading.Event(), threading.Event()
+
+    class Data:
+        def __getitem__(self, index):
+            if index == 0:
+                return index
+            assert yielded.wait(60)
+            with lock:
+                if not closing.is_set():
+                    closing.set()
+                    time.sleep(0.05)  # until the others want it
+                    loader.close()
+                    closed.set()
+            return index
+
+    loader = CachedLoader(Data(), batch_sampler=[[i] for i in range(20)], threads=4, ahead=4)
+    passing = iter(loader)
+    next(passing)
+    yielded.set()
+    assert closed.wait(60)
+    for thread in threads():
+        thread.join(60)
+    assert not threads()
+
+
 def test_an_interrupt_is_heard_while_the_collector_works():
     script = """
 import gc, signal, time
@@ -578,6 +604,30 @@ def test_the_state_counts_also_where_a_generator_begins_the_pass(folder, ahead):
             assert next(passing)["id"].tolist() == list(range(4 * had, 4 * had + 4))
         list(passing)
     assert loader.state_dict()["epoch"] == 2
+
+
+class Renamed(Sampler):
+    """A Sampler in all but its name."""
+
+
+@pytest.mark.parametrize("kind", [Sampler, Renamed, Yielding])
+def test_an_epoch_that_is_set_behind_iter_is_that_of_the_pass(folder, kind):
+    data = CachedDataset(folder, fields=["id"])
+    expected = Sampler(data, 4, seed=1)
+    expected.set_epoch(3)
+    loader = CachedLoader(data, batch_sampler=kind(data, 4, seed=1))
+    passing = iter(loader)
+    loader.set_epoch(3)
+    assert [batch["id"].tolist() for batch in passing] == [[i % (1 << 40) for i in asked] for asked in expected]
+
+
+@pytest.mark.parametrize("kind", [Sampler, Renamed, Yielding])
+def test_a_pass_of_which_nothing_was_asked_takes_no_epoch(folder, kind):
+    data = CachedDataset(folder, fields=["id"])
+    loader = CachedLoader(data, batch_sampler=kind(data, 4, seed=1))
+    iter(loader)
+    expected = [[i % (1 << 40) for i in asked] for asked in Sampler(data, 4, seed=1)]
+    assert [batch["id"].tolist() for batch in loader] == expected
 
 
 def test_an_abandoned_pass_counts_no_more(folder):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -101,6 +102,18 @@ def test_workers_serve_and_end_as_those_of_pytorch(start, persistent):
     assert [worker.exitcode for worker in workers] == [0, 0]  # told to end, and not terminated
 
 
-def test_a_start_that_is_none_is_refused():
-    with pytest.raises(UsageError, match="start='thread' is no way to start processes here: fork"):
-        worker_context("thread")
+@pytest.mark.parametrize("start", ["thread", "", ["fork"]])
+def test_a_start_that_is_none_is_refused(start):
+    with pytest.raises(UsageError, match="is no way to start processes here: fork"):
+        worker_context(start)
+
+
+def test_how_processes_start_elsewhere_may_still_be_said():
+    script = """
+import multiprocessing
+from datacheck.torch import worker_context
+assert worker_context().get_start_method() == multiprocessing.get_all_start_methods()[0]
+multiprocessing.set_start_method("spawn")
+assert worker_context().get_start_method() == "spawn"
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
