@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,12 +165,14 @@ baseline_option = click.option(
 def scan(ctx: click.Context, /, form: str, badge: Path | None, previews: bool, **options: Any) -> None:  # noqa: FBT001
     """Scan, print, and exit with the report's code."""
     from datacheck.cli.show import show
+    from datacheck.preview.run import Drawer
     from datacheck.report.progress import progress_bar
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
-    with progress_bar() as progress:
-        run = _run(command=command, progress=progress, **options)
-    show(run, form, badge, previews=previews and options["loader"] is None)
+    with Drawer() if previews and options["loader"] is None else nullcontext() as drawer:
+        with progress_bar() as progress:
+            run = _run(command=command, progress=progress, **options)
+        show(run, form, badge, drawer)
     ctx.exit(run.report.exit_code)
 
 

@@ -14,18 +14,19 @@ from datacheck import fsops
 
 if TYPE_CHECKING:
     from datacheck.finding import Report
+    from datacheck.preview.run import Drawer
     from datacheck.scan import ScanRun
     from datacheck.scan.state import Past
 
 
-def show(run: ScanRun, form: str, badge: Path | None = None, *, previews: bool = False) -> None:
+def show(run: ScanRun, form: str, badge: Path | None = None, drawer: Drawer | None = None) -> None:
     """Write the page of a finished run, and its badge; print what it says, also where the page cannot be written.
 
     Args:
         run: what was found.
         form: text, json, sarif, junit or github; of the last the job's summary is written too, where there is a job.
         badge: file for the badge, None for none.
-        previews: read the worst samples again and draw them.
+        drawer: reads the worst samples again and draws them; None: nobody does.
 
     Raises:
         OutOfSpaceError: the page, the badge or the summary does not fit on the disk.
@@ -37,11 +38,8 @@ def show(run: ScanRun, form: str, badge: Path | None = None, *, previews: bool =
     try:
         if badge is not None:
             fsops.write_file(badge, _badge(run.report), mode=0o666)
-        if previews:
-            from datacheck.preview.run import write_previews
-
-            write_previews(run)
-        write_page(run)
+        drawn = None if drawer is None else drawer.write(run)
+        write_page(run, drawn=drawn)
         page = True
     finally:
         _printing(run.report, run, form, page=page)()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from datacheck.cache.verify import verify
 from datacheck.finding import Finding, Severity, Verdict
 from datacheck.pipeline import build
-from datacheck.preview.run import write_previews
+from datacheck.preview.run import Drawer
 from datacheck.registry import require
 from datacheck.report.html import write_page
 from datacheck.scan import Request, ScanRun, run_scan, schema_for
@@ -140,13 +140,12 @@ def _scans(system: str, folder: Path) -> list[ScanRun]:
     data = folder / "data"
     names = SCHEMAS.get(system, (None,))
     request = Request(data, output=folder / "scan", command=f"scan {data}")
-    runs = [
-        run_scan(schema_for(data, name), request if name is None else replace(request, output=folder / "scan" / name))
-        for name in names
-    ]
-    for run in runs:
-        write_previews(run)
-        write_page(run)
+    runs = []
+    for name in names:
+        asked = request if name is None else replace(request, output=folder / "scan" / name)
+        with Drawer() as drawer:
+            runs.append(run := run_scan(schema_for(data, name), asked))
+            write_page(run, drawn=drawer.write(run))
     return runs
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,8 +28,7 @@ OF_FINDING, IN_ALL = 12, 60
 BYTES = 1_500_000
 SAMPLE_BYTES = 25_000
 POINTS = 1024  # of a cloud: sixty clouds of 2,048 points would fill the room
-_SHARE, _SECONDS = 0.04, 0.8  # of a scan's time, and at least so many seconds: the page itself takes the rest
-_READ_SECONDS = 0.5  # to read in, at least, where the child was long in starting
+_SHARE, _SECONDS = 0.04, 0.5  # of a scan's time, and at least so many seconds: the page itself takes the rest
 _START_SECONDS = 20.0
 _MEMORY = 4 << 30
 _DRAW, _READY = "datacheck.preview.reading:draw_items", "datacheck.preview.reading:ready"
@@ -72,18 +72,44 @@ class Reader:
         }  # fmt: skip
 
 
-def write_previews(run: ScanRun, seconds: float | None = None) -> Path | None:
+class Drawer:
+    """A child that starts while the scan runs, so that the pictures wait for no start of Python, and draws in a thread.
+
+    Notes:
+        To be used in a ``with``, which ends it however the scan does. One that finds nothing has started it in vain.
+    """
+
+    def __init__(self) -> None:
+        self._child = _child()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="datacheck-drawer")
+        self._thread.submit(self._child.run, _READY, {"items": []})
+
+    def __enter__(self) -> Drawer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._child.end()
+        self._thread.shutdown(cancel_futures=True)
+        self._child.close()
+
+    def write(self, run: ScanRun) -> Callable[[], Path | None]:
+        """Begin to write the previews.json of a run; return what waits for it, and returns or raises as that does."""
+        return self._thread.submit(write_previews, run, child=self._child).result
+
+
+def write_previews(run: ScanRun, seconds: float | None = None, child: Child | None = None) -> Path | None:
     """Write previews.json beside a run's result.json; return its path, None where nothing could be drawn.
 
     Args:
         run: a scan of files; those may have changed since, or be gone.
-        seconds: for reading and drawing; None: 4 % of what the scan took, at least 0.8.
+        seconds: for reading and drawing; None: 4 % of what the scan took, at least 0.5.
+        child: to read in, that is ended then; None: a new one.
 
     Raises:
         OutOfSpaceError: the disk is full.
         StorageError: another refusal.
     """
-    made = previews_of(run, seconds)
+    made = previews_of(run, seconds, child)
     if not any(sample["fields"] for sample in made["samples"]):
         return None
     path = Path(run.report.folder) / PREVIEWS
@@ -91,7 +117,7 @@ def write_previews(run: ScanRun, seconds: float | None = None) -> Path | None:
     return path
 
 
-def previews_of(run: ScanRun, seconds: float | None = None) -> dict[str, Any]:
+def previews_of(run: ScanRun, seconds: float | None = None, child: Child | None = None) -> dict[str, Any]:
     """Return what previews.json holds: samples, of each finding their places, and what was left out (see above)."""
     if seconds is None:
         seconds = max(_SECONDS, _SHARE * run.report.run["seconds"])
@@ -100,7 +126,7 @@ def previews_of(run: ScanRun, seconds: float | None = None) -> dict[str, Any]:
     samples = [{"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": one.why} for one in chosen]
     at = {(one.key, one.split): number for number, one in enumerate(chosen)}
     room, late, full = BYTES - len(orjson.dumps([samples, places])), 0, 0
-    for drawn in _drawn(reader, [one for one in chosen if not one.why], seconds):
+    for drawn in _drawn(reader, [one for one in chosen if not one.why], seconds, child):
         number = at.get((drawn["key"], drawn["split"]))
         if number is None:
             continue
@@ -164,20 +190,20 @@ def _chosen(table: Table, row: int) -> Chosen:
 _LATE = "there was no time left to read it again"
 
 
-def _drawn(reader: Reader, chosen: Sequence[Chosen], seconds: float) -> Iterator[dict[str, Any]]:
+def _drawn(
+    reader: Reader, chosen: Sequence[Chosen], seconds: float, child: Child | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield what the child says of samples; of one that it does not live to speak of, why."""
     if not chosen:
         return
     files: dict[tuple[str, str], list[Chosen]] = {}
     for one in chosen:
         files.setdefault((one.file, one.split), []).append(one)
-    began = time.monotonic()
-    with closing(_child()) as child:
+    with closing(child or _child()) as child:
         if child.run(_READY, {"items": []})[1] is not None:
             yield from _without(chosen, _LATE)
             return
-        started = time.monotonic()
-        end = max(began + seconds, started + _READ_SECONDS)
+        end = time.monotonic() + seconds
         for (file, _), asked in files.items():
             left = end - time.monotonic()
             if left <= 0:

@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,15 @@ _STATUS = ("not fit", "warned", "fit", "fit")
 _UNREAD = {UNREADABLE: "unreadable", SKIPPED: "skipped"}
 
 
-def write_page(run: ScanRun | str | Path, table: Table | None = None) -> Path:
+def write_page(
+    run: ScanRun | str | Path, table: Table | None = None, drawn: Callable[[], object] | None = None
+) -> Path:
     """Write the report.html of a finished run beside its result.json; return its path.
 
     Args:
         run: what `scan_dataset` returned, or a folder that a scan has left behind (``.datacheck`` for the newest).
         table: of a folder, the rows of its samples.parquet, where they are at hand.
+        drawn: called when all but the pictures is made: waits until they are there.
 
     Raises:
         UsageError: the folder is none of a finished run.
@@ -73,16 +76,19 @@ def write_page(run: ScanRun | str | Path, table: Table | None = None) -> Path:
         msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
     path = folder / PAGE
-    fsops.write_file(path, page(run_of(folder, table, unfit)), mode=0o666)
+    fsops.write_file(path, page(run_of(folder, table, unfit, drawn)), mode=0o666)
     return path
 
 
-def run_of(folder: Path, table: Table | None = None, unfit: Array | None = None) -> dict[str, Any]:
+def run_of(
+    folder: Path, table: Table | None = None, unfit: Array | None = None, drawn: Callable[[], object] | None = None
+) -> dict[str, Any]:
     """Return what the page says of a run, as JSON values of at most 2.8 MB.
 
     Args:
         folder: of the run.
         table, unfit: its rows, and bool (rows): which are not fit for training; None: as the folder says.
+        drawn: as of `write_page`.
     """
     result = orjson.loads((folder / RESULT).read_bytes())
     table, failing = table or read_table(folder / SAMPLES), read_failing(folder / SAMPLES)
@@ -100,6 +106,8 @@ def run_of(folder: Path, table: Table | None = None, unfit: Array | None = None)
         "overlaps": _overlaps(table, schema, failing),
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }  # fmt: skip
+    if drawn is not None:
+        drawn()
     return run | {"previews": pictures(folder, min(_PICTURES, _ALL - size_of(run)), size_of)}
 
 

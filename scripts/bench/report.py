@@ -6,9 +6,13 @@ python scripts/bench/report.py --scan DATA --schema NAME      of a new scan of D
 """
 
 import argparse
+import os
+import platform
 import shutil
+import statistics
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -96,22 +100,31 @@ def opened(page):
         driver.quit()
 
 
-def scanned(data, schema):
-    """Scan data as the command does; print what the previews and the page took beside the scan."""
-    from datacheck.preview.run import write_previews
+def scanned(data, schema, rounds):
+    """Scan data as the command does; print how much longer it takes with pictures and page, and with the page alone."""
+    from datacheck.preview.run import Drawer
     from datacheck.scan import scan
 
-    with tempfile.TemporaryDirectory() as place:
-        began = time.perf_counter()
-        run = scan(data, schema, output=Path(place) / "run", rehash=True)
-        done = time.perf_counter()
-        write_previews(run)
-        drawn = time.perf_counter()
-        page = write_page(run)
-        scan_s, pictures, took = done - began, drawn - done, time.perf_counter() - drawn
-        print(f"{data}: scan {scan_s:.2f} s; previews {pictures:.2f} s ({pictures / scan_s:.1%}), "
-              f"page {took:.3f} s ({took / scan_s:.1%}), both {(pictures + took) / scan_s:.1%}; "
-              f"{page.stat().st_size:,} bytes")  # fmt: skip
+    seconds = {"scan": [], "page": [], "page and pictures": []}
+    for number in range(3 * rounds):
+        what = list(seconds)[number % 3]
+        with tempfile.TemporaryDirectory() as place:
+            began = time.perf_counter()
+            with Drawer() if what == "page and pictures" else nullcontext() as drawer:
+                run = scan(data, schema, output=Path(place) / "run", rehash=True)
+                done = time.perf_counter()
+                if what != "scan":
+                    page = write_page(run, drawn=None if drawer is None else drawer.write(run))
+            now = time.perf_counter()
+            size = 0 if what == "scan" else page.stat().st_size
+            seconds[what].append((now - began, now - done))
+    scan_s = statistics.median(whole for whole, _ in seconds.pop("scan"))
+    print(f"{data}: scan {scan_s:.2f} s, median of {rounds}")
+    for what, times in seconds.items():
+        whole, behind = (statistics.median(column) for column in zip(*times, strict=True))
+        print(f"    with {what:18} {whole:.2f} s ({(whole - scan_s) / scan_s:+.1%}), "
+              f"behind the scan {behind:.3f} s ({behind / scan_s:.1%})")  # fmt: skip
+    print(f"    {size:,} bytes; {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}")
 
 
 def main():
@@ -122,9 +135,10 @@ def main():
     parser.add_argument("--run", type=Path, help="a finished run, in place of a made one")
     parser.add_argument("--scan", type=Path, metavar="DATA", help="scan these data, in place of a made run")
     parser.add_argument("--schema", help="of these data")
+    parser.add_argument("--rounds", type=int, default=5, help="of scans")
     given = parser.parse_args()
     if given.scan is not None:
-        scanned(given.scan, given.schema)
+        scanned(given.scan, given.schema, given.rounds)
         return
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)

@@ -51,7 +51,7 @@ def test_the_page_of_the_run_is_beside_its_result_and_named_on_the_screen(here, 
 
 
 def test_what_was_found_is_printed_where_the_page_cannot_be_written(here, place, monkeypatch):
-    def full(run):
+    def full(run, **_):
         raise OutOfSpaceError(f"{run.report.folder}/report.html: no space left")
 
     plant_nan(place)

@@ -1,5 +1,7 @@
 """What the drawing child runs in tests of death; the files misbehave as in those of a scan."""
 
+import time
+
 from datacheck.preview import reading
 from tests.scan.misbehaving import misbehave
 
@@ -9,3 +11,7 @@ def draw_items(task, beat):
         beat(place)
         misbehave(asked["item"]["path"])
     return reading.draw_items(task, beat)
+
+
+def never_ready(task, beat):
+    time.sleep(3600)

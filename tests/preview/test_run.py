@@ -1,6 +1,7 @@
 """Pictures of a run: the worst samples of each finding, bounded, and never more harm than a sample without one."""
 
 import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
+from datacheck.errors import OutOfSpaceError
 from datacheck.preview import run as pictures
 from datacheck.scan import scan
 from datacheck.scan.store import PREVIEWS
@@ -70,9 +72,8 @@ def test_a_sample_that_kills_hangs_or_crashes_its_reader_costs_its_own_picture_o
     assert {key for key, one in made.items() if one["fields"]} == {"e_large.npy", "f_large.npy", "g_large.npy"}
 
 
-def test_where_no_time_is_left_it_is_said(data, monkeypatch):
+def test_where_no_time_is_left_it_is_said(data):
     run = scanned(data)
-    monkeypatch.setattr(pictures, "_READ_SECONDS", 0.0)
     made = pictures.previews_of(run, 0.0)
     assert made["left_out"] == ["6 samples not drawn: reading again may take 0 s in all"]
     assert all("no time left" in sample["why"] for sample in made["samples"])
@@ -137,3 +138,33 @@ def test_a_sample_of_two_findings_is_drawn_once_with_the_fields_of_both():
     two.id, two.fields = "g", ("rgb",)
     chosen, places, _ = pictures.choose([one, two], table(10))
     assert (len(chosen), places, chosen[0].first) == (1, {"f5": [0], "g": [0]}, ["xyz", "rgb"])
+
+
+def test_a_child_that_starts_beside_the_scan_draws_the_same_and_is_gone_behind_it(data):
+    with pictures.Drawer() as drawer:
+        run = scanned(data)
+        path = drawer.write(run)()
+    assert not drawer._child.running
+    assert orjson.loads(path.read_bytes()) == pictures.previews_of(run, PATIENCE)
+
+
+def test_what_refuses_the_pictures_is_raised_by_who_waits_for_them(data, monkeypatch):
+    def full(*_, **__):
+        raise OutOfSpaceError("pictures")
+
+    run = scanned(data)
+    monkeypatch.setattr(pictures.fsops, "write_file", full)
+    with pictures.Drawer() as drawer:
+        wait = drawer.write(run)
+        with pytest.raises(OutOfSpaceError, match="pictures"):
+            wait()
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("started", [False, True])
+def test_a_scan_that_ends_early_waits_for_no_child(monkeypatch, started):
+    monkeypatch.setattr(pictures, "_READY", "tests.preview.misbehaving:never_ready")
+    with pictures.Drawer() as drawer:
+        while started and not drawer._child.running:
+            time.sleep(0.01)
+    assert not drawer._child.running
