@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 CODES = "codes"
 
 _ROW_GROUP = 65_536
+_OCTETS = np.iinfo(np.int32).max  # of the texts of one array
 _FEW = 1000  # keys that are read one by one before all of them are
 _FIXED = ("key", "file", "inner", "split", "group", "status", "reason", "nbytes", CODES)
 _STATUS = {CHECKED: "checked", UNREADABLE: "unreadable", SKIPPED: "skipped"}
@@ -70,7 +71,7 @@ def _arrow(table: Table, failing: Texts, rows: slice) -> Any:
         "status": status, "reason": table.reasons, CODES: failing,
     }  # fmt: skip
     columns = {
-        name: pa.array(table.nbytes[rows]) if name == "nbytes" else _arrow_texts(pa, texts[name][rows])
+        name: _numbers(pa, table.nbytes[rows]) if name == "nbytes" else _arrow_texts(pa, texts[name][rows])
         for name in _FIXED
     }
     for name, column in sorted(table.columns.items()):
@@ -80,30 +81,58 @@ def _arrow(table: Table, failing: Texts, rows: slice) -> Any:
 
 def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
     if isinstance(texts, Texts):
-        if len(texts) and texts.rows.min() == texts.rows.max():
-            return pa.repeat(pa.scalar(texts[0], pa.string()), len(texts))
-        # dictionary_decode loads 0.1 s of library code
-        return pa.array(np.array(texts.words, object)[texts.rows], pa.string())
+        words, rows = [word.encode() for word in texts.words], texts.rows
+        lengths = np.array([*map(len, words), 0])[rows]
+        alike = len(rows) and rows.min() == rows.max()
+        octets = words[rows[0]] * len(rows) if alike else b"".join([words[row] for row in rows.tolist()])
+        return _strings(pa, octets, lengths)
     if isinstance(texts, Numbered):
         octets, stops = texts.octets()
-        begins = np.concatenate([[0], stops]).astype(np.int32)
-        return pa.StringArray.from_buffers(len(texts), pa.py_buffer(begins), pa.py_buffer(octets))
-    return pa.array(texts, pa.string())
+        return _strings(pa, octets, np.diff(stops, prepend=0))
+    return _strings(pa, *_encoded(texts))
+
+
+def _encoded(texts: Sequence[str]) -> tuple[bytes, Array]:
+    """Return the UTF-8 of texts one behind the other, and how many bytes each has."""
+    octets, lengths = "".join(texts).encode(), [*map(len, texts)]
+    if len(octets) > sum(lengths):
+        lengths = [len(text.encode()) for text in texts]
+    return octets, np.array(lengths, np.int64)
+
+
+def _strings(pa: Any, octets: Any, lengths: Array, present: Array | None = None) -> Any:
+    """Return an array of texts; all other ways to make one import pandas, where there is one (0.15 s)."""
+    ends, octets = np.concatenate([[0], np.cumsum(lengths)]), pa.py_buffer(octets)
+    bits = _validity(pa, present)
+    if ends[-1] <= _OCTETS:
+        return pa.StringArray.from_buffers(len(lengths), pa.py_buffer(ends.astype(np.int32)), octets, bits)
+    every = pa.LargeStringArray.from_buffers(len(lengths), pa.py_buffer(ends), octets, bits)
+    return pa.chunked_array([every[row : row + 1].cast(pa.string()) for row in range(len(lengths))])
+
+
+def _validity(pa: Any, present: Array | None) -> Any:
+    return None if present is None else pa.py_buffer(np.packbits(present, bitorder="little"))
 
 
 def _arrow_column(pa: Any, values: Array, present: Array) -> Any:
-    known = bool(present.all())
+    known = None if present.all() else present
     if values.dtype.hasobject:
-        if known and len(values) and not values.strides[0]:  # one text for all
-            return pa.repeat(pa.scalar(values[0], pa.string()), len(values))
-        return pa.array(values, pa.string(), mask=None if known else ~present)
+        if known is None and len(values) and not values.strides[0]:  # one text for all
+            return _arrow_texts(pa, Texts([values[0]], np.zeros(len(values), np.int32)))
+        return _strings(pa, *_encoded(np.where(present, values, "").tolist()), known)
     values = np.ascontiguousarray(values)
     if values.ndim == 1:
-        return pa.array(values, mask=None if known else ~present)
-    flat = pa.array(values.reshape(-1))
-    bits = None if known else pa.py_buffer(np.packbits(present, bitorder="little"))
-    kind = pa.list_(flat.type, values.shape[1])  # a mask for from_arrays loads 0.2 s of library code
-    return pa.FixedSizeListArray.from_buffers(kind, len(values), [bits], children=[flat])
+        return _numbers(pa, values, known)
+    flat = _numbers(pa, values.reshape(-1))
+    kind = pa.list_(flat.type, values.shape[1])
+    return pa.FixedSizeListArray.from_buffers(kind, len(values), [_validity(pa, known)], children=[flat])
+
+
+def _numbers(pa: Any, values: Array, present: Array | None = None) -> Any:
+    data = np.packbits(values, bitorder="little") if values.dtype.kind == "b" else np.ascontiguousarray(values)
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), len(values), [_validity(pa, present), pa.py_buffer(data)]
+    )
 
 
 # ------------------------------------------------------------------------------------------------ reading
@@ -209,14 +238,14 @@ class _File:
 
     def keys(self) -> list[str]:
         """Return the column of keys."""
-        return [key for chunk in self.chunks("key") for key in chunk.to_numpy(zero_copy_only=False).tolist()]
+        return [key for chunk in self.chunks("key") for key in chunk.to_pylist()]
 
     def texts(self, name: str) -> Texts:
         """Return a column of texts of which few differ; "" where there is none."""
         numbers = {"": 0}
         rows = [np.zeros(0, np.int32)]
         for chunk in self.chunks(name):
-            every = chunk.dictionary.to_numpy(zero_copy_only=False).tolist()
+            every = chunk.dictionary.to_pylist()  # `to_numpy` would import pandas, where there is one
             words = [numbers.setdefault(word, len(numbers)) for word in every]
             places = np.array([*words, 0], np.int32)
             rows.append(places[np.where(_present(chunk), _plain(chunk.indices), len(words))])
@@ -256,7 +285,7 @@ def _values(chunk: Any) -> Array:
 def _words(chunk: Any) -> Array:
     """Return the texts of a dictionary array as objects, "" where there is none."""
     words = np.empty(len(chunk.dictionary) + 1, dtype=object)
-    words[:-1], words[-1] = chunk.dictionary.to_numpy(zero_copy_only=False), ""
+    words[:-1], words[-1] = chunk.dictionary.to_pylist(), ""
     return words[np.where(_present(chunk), _plain(chunk.indices), len(words) - 1)]
 
 

@@ -60,3 +60,21 @@ def test_the_public_names_are_few_and_all_there():
     assert len(datacheck.__all__) <= 16
     for name in datacheck.__all__:
         assert getattr(datacheck, name) is not None
+
+
+SCAN = """
+import numpy as np, pathlib
+from datacheck.scan import scan
+pathlib.Path("d").mkdir(exist_ok=True)
+for i in range(3):
+    np.save(f"d/{i}.npy", np.full((4, 3), np.nan if i == 0 else i, "f4"))
+for _ in range(2):  # the second reads what the first wrote
+    scan("d", schema="files")
+"""
+
+
+def test_a_scan_imports_no_pandas(tmp_path, monkeypatch):
+    pytest.importorskip("pandas", reason="where there is none, none can be imported")
+    monkeypatch.chdir(tmp_path)
+    assert "pandas" not in loaded(SCAN)
+    assert "pandas" in loaded(SCAN + "\nimport pyarrow; pyarrow.array(['a'])")  # as nearly all of Arrow does

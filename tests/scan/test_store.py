@@ -77,6 +77,19 @@ def test_other_programs_read_the_table(tmp_path):
     assert [row["x:v"] for row in rows] == [[1, 0, 0], None, [0, 0, 1]]
 
 
+@pytest.mark.parametrize("most", [1, 40, 1 << 20])
+def test_more_text_than_an_array_holds_is_written_in_several(tmp_path, monkeypatch, most):
+    monkeypatch.setattr(samples, "_OCTETS", most)
+    keys = ["ein Schlüssel", "", "鍵 🙂", "plain"]
+    table = make_table(keys, reasons=["DC101 a", "", "", "DC102 ü"])
+    table.columns[":id"] = Measured(np.array(["é", "x", "", "y"], object), np.array([True, False, True, True]))
+    (tmp_path / "t").write_bytes(samples.table_bytes(table))
+    rows = pq.read_table(tmp_path / "t").to_pylist()
+    assert [row["key"] for row in rows] == keys
+    assert [row["reason"] for row in rows] == ["DC101 a", "", "", "DC102 ü"]
+    assert [row[":id"] for row in rows] == ["é", None, "", "y"]
+
+
 def test_an_empty_table_has_no_rows_but_its_columns(tmp_path):
     (tmp_path / "t").write_bytes(samples.table_bytes(Table()))
     assert len(samples.read_table(tmp_path / "t")) == 0
