@@ -31,6 +31,8 @@ __all__ = ["Child", "Death", "Limits", "Outcome", "ordered_map", "run_task"]
 _CONNECT_S = 10.0
 _WORKERS_S = 300.0  # a cluster that grows with its work may need some time for the first
 _LOOK_S = 1.0  # how often whoever waits for a worker looks whether there is one
+_AWAY = "scheduler-connection-lost"  # Dask's word
+_LOST = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
 _WAITING = 16  # tasks that a cluster without a worker is shown, so that it grows
 
 
@@ -204,26 +206,33 @@ def _result(client: Any, future: Any, told: Callable[[str], None]) -> Any:
     Raises:
         StorageError: no worker does it, or the scheduler is gone.
     """
-    from distributed.scheduler import KilledWorker  # noqa: PLC0415  as above
-
     alone: float | None = None
     while True:
+        ended = future.status in {"error", "cancelled"}  # before we ask: a TimeoutError may be the task's own
         try:
             return future.result(timeout=_LOOK_S)
         except DatacheckError:
             raise
         except Exception as error:
-            if isinstance(error, TimeoutError) and future.status in {"pending", "finished"}:
+            if isinstance(error, TimeoutError) and not ended:  # or "lost" with its worker: another makes it again
                 alone = _alone(client, alone, told)
                 continue
-            said = (str(error) or type(error).__name__).rstrip(".")
-            if isinstance(error, KilledWorker):
-                msg = f"the Dask workers died: {said}. Look into their logs; give them more memory, or use fewer."
-            elif future.status == "error":  # it is what became of the task, not of the way to it
-                msg = f"the Dask cluster could not run a task: {said}. Look into the logs of its workers."
-            else:
-                msg = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
-            raise StorageError(msg) from error
+            raise StorageError(_why(client, future, error)) from error
+
+
+def _why(client: Any, future: Any, error: Exception) -> str:
+    """Return why there is no answer, and what to do."""
+    from distributed.scheduler import KilledWorker  # noqa: PLC0415  as above
+
+    said = (str(error) or type(error).__name__).rstrip(".")
+    if isinstance(error, KilledWorker):
+        return f"the Dask workers died: {said}. Look into their logs; give them more memory, or use fewer."
+    if future.status == "error":  # it is what became of the task, not of the way to it
+        return f"the Dask cluster could not run a task: {said}. Look into the logs of its workers."
+    reason = getattr(error, "reason", _AWAY)
+    if reason != _AWAY and client.status == "running":  # another client did it, such as by `restart`
+        return f"the Dask scheduler dropped our tasks ({reason}). Run the same command again."
+    return _LOST
 
 
 def _alone(client: Any, since: float | None, told: Callable[[str], None]) -> float | None:

@@ -1,0 +1,91 @@
+"""A real Dask cluster that loses answers, or its scheduler, while this process looks elsewhere."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import distributed
+import pytest
+
+from datacheck import parallel
+from datacheck.errors import StorageError
+from datacheck.parallel import ordered_map
+from tests.build.cluster import cluster
+from tests.build.test_cluster import until
+
+TASKS = 40  # more than are in flight
+
+
+def gated(task, beat):
+    """Say where the item is made; all but the first wait while there is a file `shut`."""
+    beat(0)
+    while task["item"] and os.path.exists(task["shut"]):
+        time.sleep(0.01)
+    return [task["item"], os.getppid()]
+
+
+@pytest.fixture
+def dask(tmp_path, repository, monkeypatch):
+    monkeypatch.syspath_prepend(str(repository))
+    with cluster(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def shut(tmp_path):
+    """The gate, which is open."""
+    return tmp_path / "shut"
+
+
+def outcomes(dask, shut, told=print, count=TASKS):
+    tasks = ({"items": [item], "item": item, "shut": str(shut)} for item in range(count))
+    found = ordered_map("tests.build.test_lost:gated", tasks, scheduler=dask.address, told=told)
+    return (outcome.payloads[0] for outcome in found)
+
+
+def in_memory(dask, count):
+    """Return when the workers hold so many answers."""
+    with distributed.Client(dask.address, set_as_default=False) as client:
+        until(lambda: sum("datacheck-" in key for held in client.has_what().values() for key in held) >= count,
+              dask.scheduler)  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------- answers that are lost
+
+
+@pytest.mark.slow
+def test_an_answer_that_ends_with_its_worker_is_made_again(dask, shut, monkeypatch):
+    monkeypatch.setattr(parallel, "_LOOK_S", 0.05)
+    told = []
+    found = outcomes(dask, shut, told=told.append)
+    first, _ = next(found)
+    in_memory(dask, parallel._WAITING - 1)
+    shut.touch()
+    looks, alone = [], parallel._alone
+
+    def looking(client, *more):
+        looks.append(len(client.ncores()))
+        if len(looks) == 20:
+            shut.unlink()
+        return alone(client, *more)
+
+    monkeypatch.setattr(parallel, "_alone", looking)
+    dask.workers[0].kill()
+    dask.workers[0].wait()
+    rest = list(found)
+    assert [first, *(item for item, _ in rest)] == list(range(TASKS))
+    assert {worker for _, worker in rest[: parallel._WAITING - 1]} == {dask.workers[1].pid}
+    assert len(looks) >= 20
+    assert not [line for line in told if "no workers" in line]
+
+
+@pytest.mark.slow
+def test_tasks_that_another_client_has_dropped_are_no_lost_scheduler(dask, shut):
+    found = outcomes(dask, shut)
+    shut.touch()
+    next(found)
+    with distributed.Client(dask.address, set_as_default=False) as other:
+        other.restart(wait_for_workers=False)
+    with pytest.raises(StorageError, match=r"the Dask scheduler dropped our tasks \(scheduler-restart\)\. Run the sam"):
+        list(found)
