@@ -14,7 +14,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -170,7 +170,7 @@ def _on_dask(
         if link := _dashboard(client):
             told(f"Dask dashboard: {link}")
         if not _threads(client):
-            _result(client, client.submit(int, pure=False), told)  # a cluster that grows with its work has some now
+            _result(client, _submit(client, int), told)  # a cluster that grows with its work has some now
         _same_datacheck(distributed, client)
         waiting: deque[Any] = deque()
         todo = enumerate(tasks)
@@ -179,7 +179,7 @@ def _on_dask(
             for number, task in islice(todo, max(0, ahead - len(waiting))):
                 # as one callable: Dask looks for futures in all that it is given as arguments, value by value
                 key = f"datacheck-{run.keywords['run']}-{number:08d}"
-                waiting.append(client.submit(partial(run, task), key=key, pure=False))
+                waiting.append(_submit(client, partial(run, task), key=key))
             if not waiting:
                 return
             yield _result(client, waiting.popleft(), told)
@@ -187,10 +187,26 @@ def _on_dask(
 
 def _threads(client: Any) -> dict[str, int] | None:
     """Return how many threads each worker has; None where the scheduler does not say."""
+    scheduler = client.scheduler  # None behind a client that has given up
     with contextlib.suppress(OSError, TimeoutError):  # whoever waits for a result learns what became of it
-        threads: dict[str, int] = client.sync(client.scheduler.ncores, callback_timeout=_CONNECT_S)
-        return threads
+        if scheduler is not None and client.status == "running":
+            threads: dict[str, int] = client.sync(scheduler.ncores, callback_timeout=_CONNECT_S)
+            return threads
     return None
+
+
+def _submit(client: Any, function: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
+    """Return the future of a task that Dask runs as often as it is given.
+
+    Raises:
+        StorageError: the scheduler was lost a while ago.
+    """
+    from distributed.client import ClosedClientError  # noqa: PLC0415  as above
+
+    try:
+        return client.submit(function, *arguments, pure=False, **how)
+    except ClosedClientError as error:
+        raise StorageError(_LOST) from error
 
 
 def _dashboard(client: Any) -> str:
@@ -241,7 +257,10 @@ def _alone(client: Any, since: float | None, told: Callable[[str], None]) -> flo
     Raises:
         StorageError: for too long.
     """
-    threads, now, address = _threads(client), time.monotonic(), client.scheduler.address
+    scheduler = client.scheduler
+    if scheduler is None:
+        raise StorageError(_LOST)
+    threads, now, address = _threads(client), time.monotonic(), scheduler.address
     if threads is None:
         return since
     if threads:
@@ -291,15 +310,17 @@ def _same_datacheck(distributed: Any, client: Any) -> None:
         A worker that is busy does not answer in time; its tasks look again (`numerics`).
     """
     asked = {
-        address: client.submit(pkgutil.resolve_name, "datacheck:__version__", workers=[address], pure=False)
+        address: _submit(client, pkgutil.resolve_name, "datacheck:__version__", workers=[address])
         for address in _threads(client) or {}
     }
-    with contextlib.suppress(TimeoutError):
+    with contextlib.suppress(TimeoutError, CancelledError):  # of a lost scheduler our first task says more
         distributed.wait(list(asked.values()), timeout=_CONNECT_S)
     for address, future in sorted(asked.items()):
-        if future.status == "finished" and future.result() == __version__:
-            continue
-        if future.status in {"finished", "error"}:
-            has = f"datacheck {future.result()}" if future.status == "finished" else "no datacheck that can be imported"
+        has = "no datacheck that can be imported" if future.status == "error" else ""
+        if future.status == "finished":
+            with contextlib.suppress(Exception):  # the worker or the scheduler ends just now
+                version = future.result(timeout=_CONNECT_S)
+                has = "" if version == __version__ else f"datacheck {version}"
+        if has:
             msg = f"the Dask worker {address} has {has}, not {__version__}. Give all workers the same environment."
             raise StorageError(msg)

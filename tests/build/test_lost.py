@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 
 import distributed
@@ -12,7 +14,6 @@ from datacheck import parallel
 from datacheck.errors import StorageError
 from datacheck.parallel import ordered_map
 from tests.build.cluster import cluster
-from tests.build.test_cluster import until
 
 TASKS = 40  # more than are in flight
 
@@ -44,11 +45,17 @@ def outcomes(dask, shut, told=print, count=TASKS):
     return (outcome.payloads[0] for outcome in found)
 
 
+def until(true):
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 def in_memory(dask, count):
     """Return when the workers hold so many answers."""
     with distributed.Client(dask.address, set_as_default=False) as client:
-        until(lambda: sum("datacheck-" in key for held in client.has_what().values() for key in held) >= count,
-              dask.scheduler)  # fmt: skip
+        until(lambda: sum("datacheck-" in key for held in client.has_what().values() for key in held) >= count)
 
 
 # ---------------------------------------------------------------------------------------------- answers that are lost
@@ -89,3 +96,64 @@ def test_tasks_that_another_client_has_dropped_are_no_lost_scheduler(dask, shut)
         other.restart(wait_for_workers=False)
     with pytest.raises(StorageError, match=r"the Dask scheduler dropped our tasks \(scheduler-restart\)\. Run the sam"):
         list(found)
+
+
+# ------------------------------------------------------------------------------------------- a scheduler that is lost
+
+LOST = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["connecting", "closed"])
+def test_a_scheduler_that_ends_while_the_caller_is_busy_is_said(dask, shut, monkeypatch, state):
+    monkeypatch.setattr(parallel, "_CONNECT_S", 60.0 if state == "connecting" else 1.0)
+    found = outcomes(dask, shut)
+    next(found)
+    client = distributed.default_client()
+    dask.scheduler.kill()
+    until(lambda: client.status == state)
+    begin = time.monotonic()
+    with pytest.raises(StorageError) as caught:
+        list(found)
+    assert str(caught.value) == LOST
+    assert time.monotonic() - begin < 30  # it asks nobody who is gone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_a_scheduler_that_ends_while_workers_are_asked_for_their_version_is_said(dask, shut, monkeypatch, when):
+    monkeypatch.setattr(parallel, "_CONNECT_S", 2.0)
+    wait = distributed.wait
+
+    def waiting(*what, **how):
+        if when == "behind":
+            wait(*what, **how)
+        client = distributed.default_client()
+        dask.scheduler.kill()
+        until(lambda: client.status == "closed")
+        return wait(*what, **how)
+
+    monkeypatch.setattr(distributed, "wait", waiting)
+    with pytest.raises(StorageError) as caught:
+        list(outcomes(dask, shut))
+    assert str(caught.value) == LOST
+
+
+@pytest.mark.slow
+def test_a_worker_that_ends_between_its_version_and_our_look_at_it_is_not_waited_for(dask, shut, monkeypatch):
+    wait, result, stopped = distributed.wait, distributed.Future.result, dask.workers[0]
+
+    def waiting(*what, **how):
+        done = wait(*what, **how)
+        stopped.send_signal(signal.SIGSTOP)  # so that the scheduler does not know yet
+        return done
+
+    def ending(future, timeout=None):
+        if stopped.poll() is None:
+            threading.Timer(0.5, stopped.kill).start()
+        return result(future, timeout)
+
+    monkeypatch.setattr(parallel, "_CONNECT_S", 3.0)
+    monkeypatch.setattr(distributed, "wait", waiting)
+    monkeypatch.setattr(distributed.Future, "result", ending)
+    assert [item for item, _ in outcomes(dask, shut)] == list(range(TASKS))
