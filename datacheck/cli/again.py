@@ -16,6 +16,7 @@ from datacheck.cli.scan import (
     format_option,
     output_option,
     reference_option,
+    run_argument,
 )
 
 _HELP = """Judge a finished RUN again, with other thresholds, without touching the data.
@@ -25,7 +26,7 @@ RUN is a folder that a scan has left behind (.datacheck/latest). The result is a
 
 
 @click.command("report")
-@click.argument("run", type=click.Path(path_type=Path))
+@run_argument
 @format_option
 @badge_option
 @click.pass_context
@@ -41,7 +42,7 @@ def report(ctx: click.Context, /, run: Path, form: str, badge: Path | None) -> N
 
 
 @click.command("rescore", help=_HELP)
-@click.argument("run", type=click.Path(path_type=Path))
+@run_argument
 @click.option("--schema", metavar="NAME|FILE", help="Schema with the other thresholds. Default: that of the run.")
 @output_option
 @format_option
@@ -67,7 +68,7 @@ def rescore(
 
 
 @click.command("baseline")
-@click.argument("run", type=click.Path(path_type=Path))
+@run_argument
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), default=Path("baseline.json"), show_default=True,
     metavar="FILE", help="Where it goes; a file that exists is never overwritten.",

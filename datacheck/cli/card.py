@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from datacheck.cli.scan import run_argument
 from datacheck.errors import UsageError
 
 _HELP = """Write the card of a scanned dataset as Croissant (JSON-LD), which dataset hosts and search engines read.
@@ -32,7 +33,7 @@ def _said(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 
 
 @click.command("card", help=_HELP)
-@click.argument("run", type=click.Path(path_type=Path))
+@run_argument
 @click.option(
     "--format", "form", type=click.Choice(["croissant"]), default="croissant", show_default=True, help="The format."
 )  # fmt: skip

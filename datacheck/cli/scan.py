@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from contextlib import nullcontext
@@ -57,6 +58,9 @@ def _badge(ctx: click.Context, param: click.Parameter, value: Path | None) -> Pa
     return value
 
 
+# whether it may be read is said by who reads it: it is no fault of the request
+run_path = click.Path(path_type=Path, readable=False)
+run_argument = click.argument("run", type=run_path)
 root_option = click.option(
     "--root",
     "roots",
@@ -105,7 +109,7 @@ fail_on_option = click.option(
 )
 reference_option = click.option(
     "--reference",
-    type=click.Path(path_type=Path),
+    type=run_path,
     metavar="RUN",
     help="A finished run of other or earlier data (.datacheck/latest) to compare with: rules DC901 to DC903.",
 )
@@ -169,7 +173,8 @@ def scan(ctx: click.Context, /, form: str, badge: Path | None, previews: bool, *
     from datacheck.report.progress import progress_bar
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
-    with Drawer() if previews and options["loader"] is None else nullcontext() as drawer:
+    there = options["data"] is not None and os.path.exists(options["data"])  # noqa: PTH110  where it is not known: False
+    with Drawer() if previews and there and options["loader"] is None else nullcontext() as drawer:
         with progress_bar() as progress:
             run = _run(command=command, progress=progress, **options)
         show(run, form, badge, drawer)

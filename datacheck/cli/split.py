@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from datacheck.cli.scan import root_option, workers_option
+from datacheck.cli.scan import root_option, run_path, workers_option
 from datacheck.errors import UsageError
 
 _HELP = """Write split lists of DATA (which is scanned first) or of a finished RUN.
@@ -24,7 +24,7 @@ the lists depend on the data alone, never on their order; new groups move others
 
 
 @click.command("split", help=_HELP)
-@click.argument("data", type=click.Path(path_type=Path), metavar="DATA|RUN")
+@click.argument("data", type=run_path, metavar="DATA|RUN")
 @click.option("--by", required=True, metavar="KEY", help="What keeps samples together.")
 @click.option("--train", type=click.FloatRange(0, 1), required=True, metavar="SHARE", help="Share of the samples.")
 @click.option("--val", type=click.FloatRange(0, 1), default=0.0, metavar="SHARE", help="Share of the samples.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from datacheck.cli.scan import root_option
+from datacheck.cli.scan import root_option, run_path
 from datacheck.errors import UsageError
 
 _HELP = """Show one sample: all of its fields as pictures, and what was found.
@@ -26,7 +26,7 @@ _PAGE = Path(".datacheck") / "view.html"
 @click.argument("key")
 @click.option(
     "--run",
-    type=click.Path(path_type=Path),
+    type=run_path,
     metavar="DIR",
     help="A finished scan. Default: .datacheck/latest.",
 )

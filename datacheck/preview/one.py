@@ -18,7 +18,7 @@ from datacheck.preview.run import Chosen, Reader, read_samples
 from datacheck.scan.runner import listed
 from datacheck.scan.samples import read_failing
 from datacheck.scan.state import read_state
-from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, run_in
+from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, run_in, unread
 from datacheck.schema.model import Schema
 from datacheck.sources import plan_work, with_rate
 from datacheck.sources.listing import target
@@ -50,8 +50,7 @@ def of_run(run: Path, key: str) -> dict[str, Any]:
         said, past, schema = orjson.loads((place / RESULT).read_bytes()), read_state(place), load_schema(place / SCHEMA)
         failing = read_failing(place / SAMPLES)
     except Exception as error:
-        msg = f"{run}: this run cannot be read ({str(error)[:200]}). Scan the data again."
-        raise UsageError(msg) from error
+        raise unread(run, error) from error
     if not past.measured:
         msg = f"{run}: is of a loader, whose samples are in no file. Name the data: datacheck view KEY --data DATA"
         raise UsageError(msg)

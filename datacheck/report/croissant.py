@@ -22,7 +22,7 @@ from datacheck.digest import READ_BYTES, Digester
 from datacheck.errors import StorageError, UsageError
 from datacheck.report.words import clean
 from datacheck.scan.state import Past, read_state
-from datacheck.scan.store import RESULT, SCHEMA, run_in
+from datacheck.scan.store import RESULT, SCHEMA, run_in, unread
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.sources.entries import NOT_WHOLE, Entry, locate
@@ -124,8 +124,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], Past, Schema]:
     try:
         return orjson.loads((folder / RESULT).read_bytes()), read_state(folder), load_schema(folder / SCHEMA)
     except Exception as error:
-        msg = f"{folder}: this run cannot be read ({clean(str(error))[:200]}). Scan the data again."
-        raise UsageError(msg) from error
+        raise unread(folder, error) from error
 
 
 def _described(result: Mapping[str, Any], own: Mapping[str, str]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from datacheck.registry import require
 from datacheck.report.html import write_page
 from datacheck.report.words import clean, folder_said
 from datacheck.scan.runner import ScanRun
-from datacheck.scan.store import PAGE, RESULT, run_in
+from datacheck.scan.store import PAGE, RESULT, run_in, unread
 
 _MOST = 250  # characters of a value; the strictest of the servers take no more
 _PREFIX = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*", re.ASCII)
@@ -156,8 +156,7 @@ def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _Told:
     except DatacheckError:
         raise
     except Exception as error:
-        msg = f"{folder}: this run cannot be read ({clean(str(error))[:200]}). Scan the data again."
-        raise UsageError(msg) from error
+        raise unread(folder, error) from error
     return replace(told, files=[folder / RESULT, folder / PAGE]) if files else told
 
 

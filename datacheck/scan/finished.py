@@ -58,6 +58,7 @@ def finished(folder: Path, read: Callable[[Report, Past], Read]) -> Read:
 
     Raises:
         UsageError: there is no such run, or it cannot be read.
+        StorageError: this user may not read it.
     """
     return read_run(folder, lambda place, said: read(_report(said, place.resolve()), read_state(place)))
 
@@ -71,6 +72,7 @@ def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read
 
     Raises:
         UsageError: there is no such run, or it cannot be read.
+        StorageError: this user may not read it.
     """
     place = store.run_in(folder)
     if place is None:
@@ -81,9 +83,7 @@ def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read
         _check_format(said)
         return read(place, said)
     except Exception as error:
-        why = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
-        msg = f"{folder}: this run cannot be read ({why[:200]}). Scan the data again."
-        raise UsageError(msg) from error
+        raise store.unread(folder, error) from error
 
 
 def _check_format(said: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from datacheck.errors import UsageError
+from datacheck.errors import StorageError, UsageError
 from datacheck.scan import store
 from datacheck.scan.samples import read_table
 from datacheck.schema.model import Schema
@@ -34,8 +34,7 @@ def read_reference(folder: Path, schema: Schema) -> Table:
         name = orjson.loads((place / store.RESULT).read_bytes())["schema"]["name"]
         table = read_table(place / store.SAMPLES) if name == schema.name else None
     except Exception as error:
-        msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan that data again."
-        raise UsageError(msg) from error
+        raise store.unread(folder, error) from error
     if table is None:
         msg = f"{folder}: was made with schema {name}, not {schema.name}: their rows cannot be compared."
         raise UsageError(msg)
@@ -69,5 +68,6 @@ def reference_of(run: Mapping[str, Any], schema: Schema) -> Table | None:
     try:
         same = named_reference(folder).get("reference", {}).get("run") == said["run"]
         return read_reference(folder, schema) if same else None
-    except (UsageError, OSError, LookupError, TypeError, ValueError):  # damaged since: the page is drawn without it
+    except (UsageError, StorageError, OSError, LookupError, TypeError, ValueError):
+        # damaged or closed since: the page is drawn without it
         return None

@@ -33,7 +33,8 @@ def read_run(folder: Path) -> tuple[Table, Array, Schema]:
     """Return the rows of a finished run, which of them are valid, and its schema.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: it is damaged.
+        StorageError: this user may not read it.
     """
     from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
@@ -42,8 +43,7 @@ def read_run(folder: Path) -> tuple[Table, Array, Schema]:
         excluded = orjson.loads((folder / store.VALID).read_bytes())["excluded"]
         schema = load_schema(folder / store.SCHEMA)
     except Exception as error:
-        msg = f"{folder}: this run cannot be read ({str(error)[:200]}). Scan that data again."
-        raise UsageError(msg) from error
+        raise store.unread(folder, error) from error
     return table, np.array([key not in excluded for key in table.keys], dtype=bool), schema
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping, Sequence
 from itertools import compress
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import orjson
 
 from datacheck import fsops
+from datacheck.errors import DatacheckError, UsageError
 from datacheck.finding import Cause, Finding, Report, RuleVerdict, Verdict
 from datacheck.scan.bounds import bounded
 from datacheck.table import Table
@@ -108,11 +110,37 @@ def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dic
 
 
 def run_in(folder: Path) -> Path | None:
-    """Return the finished run that a folder is, or the newest one in a folder of runs; None where there is none."""
+    """Return the finished run that a folder is, or the newest one in a folder of runs; None where there is none.
+
+    Raises:
+        StorageError: nobody may look into it.
+    """
     for place in (folder / "latest", folder):
-        if (place / RESULT).is_file() and (place / SAMPLES).is_file():
+        if _is_file(place / RESULT, folder) and _is_file(place / SAMPLES, folder):
             return place
     return None
+
+
+def _is_file(path: Path, folder: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except PermissionError as error:  # newer versions of Python call that no file
+        raise fsops.refused(error, folder) from error
+    except (OSError, ValueError):
+        return False
+
+
+def unread(folder: Path, error: Exception) -> DatacheckError:
+    """Return what to raise for a run that cannot be read: a refusal of the machine, else the run is damaged.
+
+    Args:
+        folder: as it was named.
+        error: what reading raised.
+    """
+    if isinstance(error, PermissionError):
+        return fsops.refused(error, error.filename or folder)
+    why = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
+    return UsageError(f"{folder}: this run cannot be read ({why[:200]}). Scan the data again.")
 
 
 def write_run(folder: Path, files: Mapping[str, bytes | memoryview | Path]) -> None:

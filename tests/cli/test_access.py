@@ -1,0 +1,101 @@
+"""Runs that the user may not read: the machine's refusal, which is one sentence and exit code 3."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.cli.conftest import COMMAND
+
+_OF_ROOT = ("dac_override", "dac_read_search")  # with these permissions mean nothing
+
+
+@pytest.fixture
+def ordinary():
+    """What a command line begins with so that permissions hold, also where the tests run as root."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("run by root, and there is no setpriv")
+    without = ",".join(f"-{name}" for name in _OF_ROOT)
+    return ["setpriv", f"--bounding-set={without}", f"--inh-caps={without}"]
+
+
+@pytest.fixture
+def closed(here, place):
+    """Close a part of a finished run; it is open again behind the test, which is to remove it."""
+    here("scan", "data", "--schema", "plain.yaml")
+    shut = []
+
+    def closed(name):
+        path = (place / ".datacheck" / name).resolve()
+        shut.append((path, path.stat().st_mode))
+        path.chmod(0)
+
+    yield closed
+    for path, mode in shut:
+        path.chmod(mode)
+
+
+@pytest.mark.parametrize("part", [".", "latest", "latest/result.json", "latest/listing.npz"])
+@pytest.mark.parametrize("run", [".datacheck", ".datacheck/latest"])
+def test_a_run_that_may_not_be_read_is_exit_3_and_one_sentence(place, closed, ordinary, part, run):
+    closed(part)
+    done = subprocess.run(
+        [*ordinary, *COMMAND, "report", run], cwd=place, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.count("\n") == 1
+    assert "permission denied. Check the path and its permissions." in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("rescore", "RUN"), ("baseline", "RUN"), ("card", "RUN"), ("view", "0.npy", "--run", "RUN"),
+        ("split", "RUN", "--by", "key", "--train", "1", "--to", "lists"),
+        ("scan", "data", "--schema", "plain.yaml", "--reference", "RUN"),
+    ],
+)  # fmt: skip
+def test_so_says_every_command_that_takes_a_run(place, closed, ordinary, command):
+    (place / ".datacheck").rename(place / "other")
+    (place / ".datacheck").mkdir()
+    run = place / "other/latest"
+    mode = run.resolve().stat().st_mode
+    run.resolve().chmod(0)
+    try:
+        done = subprocess.run(
+            [*ordinary, *COMMAND, *(str(run) if word == "RUN" else word for word in command)],
+            cwd=place, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        run.resolve().chmod(mode)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "other/latest: permission denied." in done.stderr
+
+
+def test_a_run_that_may_be_read_and_not_written_is_printed(place, closed, ordinary):
+    closed("latest/report.html")  # no part of what is printed
+    run = (place / ".datacheck/latest").resolve()
+    run.chmod(0o555)
+    try:
+        done = subprocess.run(
+            [*ordinary, *COMMAND, "report", ".datacheck"],
+            cwd=place, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        run.chmod(0o755)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_data_that_are_not_there_are_a_wrong_request_also_without_a_temporary_folder(here, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/nonexistent")
+    monkeypatch.setattr("tempfile._get_default_tempdir", _nowhere)
+    monkeypatch.setattr("tempfile.tempdir", None)
+    code, out, err = here("scan", "/nonexistent")
+    assert (code, out, err) == (2, "", "datacheck: /nonexistent: no such file or folder. Check the path.\n")
+
+
+def _nowhere(*dirs):
+    raise FileNotFoundError(2, "No usable temporary directory found")
