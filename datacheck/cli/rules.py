@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -51,13 +51,43 @@ def _print_page(rule: Rule, lang: str) -> None:
     why = "" if page else f"{rule.code} is a rule of a plug-in and has no Chinese page"
     if page and not can_say(hint, encoding):
         why = f"standard output is {encoding}, which has no Chinese characters (PYTHONIOENCODING=utf-8 has them)"
+    chosen = "zh" if page and lang == "zh" and not why else "en"
     if lang == "zh" and why:
         click.echo(f"{why}; this is the English one.", err=True)
-    if page and lang == "zh" and not why:
-        said = plain(rule, page, _width()) + f"\nEnglish: datacheck explain {rule.code}\n"
-    else:
-        said = plain(rule, english(rule), _width()) + ("" if why else f"\n{hint}\n")
-    click.echo(sayable(Text(said), encoding).plain, nl=False)
+    hint = f"English: datacheck explain {rule.code}" if chosen == "zh" else "" if why else hint
+    shown = page if page and chosen == "zh" else english(rule)
+    said = "\n".join([plain(rule, shown, _width()), *_typed(rule, chosen), *(["", hint] if hint else [])])
+    click.echo(sayable(Text(said), encoding).plain)
+
+
+_TYPED = {
+    "en": (
+        "To type",
+        "a copy, repaired",
+        "schema: this share may fail",
+        "schema: these are fine",
+        "rules like it",
+    ),
+    "zh": ("可以输入", "修复后的副本", "schema：允许的比例", "schema：这些没有错", "同类规则"),
+}
+
+
+def _typed(rule: Rule, lang: str) -> Iterator[str]:
+    """Yield the commands and lines of a schema that go with a rule, as they are typed."""
+    from datacheck.fix import repairs
+
+    head, repaired, allowed, right, others = _TYPED[lang]
+    yield head
+    if rule.code in repairs():
+        yield _noted(f"datacheck fix {rule.code} DATA --to DIR", repaired)
+    yield _noted(f"rules: {{{rule.code}: {{allow: 0.5%}}}}", allowed)
+    yield _noted(f"rules: {{{rule.code}: {{ignore: [KEY], reason: TEXT}}}}", right)
+    if rule.code.startswith("DC"):  # codes of plug-ins are in no family
+        yield _noted(f"datacheck rules --family {rule.code[:4]}", others)
+
+
+def _noted(typed: str, note: str) -> str:
+    return f"  {typed:<47}# {note}"
 
 
 def _meant(word: str) -> str:

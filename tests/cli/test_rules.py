@@ -83,6 +83,31 @@ def test_a_page_can_be_had_in_chinese_and_each_page_says_how_to_get_the_other(he
     assert here("explain", "DC201", "--lang", "en")[1] == here("explain", "DC201")[1]
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_page_ends_with_what_can_be_typed_as_it_stands(here, place, lang):
+    out = here("explain", "DC221", "--lang", lang)[1]
+    typed = [line.partition("#")[0].strip() for line in out.splitlines() if "  # " in line]
+    assert typed == [
+        "rules: {DC221: {allow: 0.5%}}", "rules: {DC221: {ignore: [KEY], reason: TEXT}}",
+        "datacheck rules --family DC22",
+    ]  # fmt: skip
+    for line in typed[:2]:
+        (place / "own.yaml").write_text(f"datacheck: 1\nname: own\nextends: plain.yaml\n{line}\n")
+        assert here("schema", "check", "own.yaml")[0] == 0
+    assert here(*typed[2].split()[1:])[0] == 0
+
+
+def test_a_rule_has_the_command_of_its_repair_where_there_is_one(here):
+    shown = {code for code in catalogue() if f"datacheck fix {code} DATA --to DIR" in here("explain", code)[1]}
+    assert shown == {"DC105", "DC201", "DC202", "DC228", "DC701"}
+
+
+def test_no_page_is_wider_than_the_terminal(here, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for lang in ("en", "zh"):
+        assert max(cell_len(line) for line in here("explain", "DC201", "--lang", lang)[1].splitlines()) <= 80
+
+
 def test_an_unknown_language_is_refused_with_those_that_there_are(here):
     code, out, err = here("explain", "DC201", "--lang", "fr")
     assert (code, out) == (2, "")
