@@ -6,6 +6,8 @@ Text from data (names, messages) passes through no markup; what a terminal would
 from __future__ import annotations
 
 import os
+import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -73,13 +75,20 @@ def report_lines(report: Report, width: int, *, page: bool = False) -> list[Text
 
 
 def _blocks(findings: Sequence[Finding], width: int, room: int) -> list[Text]:
-    """Return the findings, each as long as the room allows: a line for every one, then more for the worst."""
+    """Return the findings, each as long as the room allows: a line for every one, all of the worst, then the others."""
     shown = findings if len(findings) < room else findings[: room - 2]
-    forms = [[[*_block(f, width), Text()], [*_short(f, width), Text()], [_title(f, width)]] for f in shown]
+    twins = Counter(_about(f) for f in shown)
+    titles = [_title(f, width, f.kind if twins[_about(f)] > 1 else "") for f in shown]
+    forms = [
+        [[title, *_block(f, width), Text()], [title, *_short(f, width), Text()], [title]]
+        for f, title in zip(shown, titles, strict=True)
+    ]
     rank = [len(form) - 1 for form in forms]
     left = room - len(shown) - 2
-    for wanted in (1, 0):
-        for number, form in enumerate(forms):
+    for wanted, first in ((0, 1), (1, None), (0, None)):
+        for number, form in enumerate(forms[:first]):
+            if rank[number] <= wanted:
+                continue
             more = len(form[wanted]) - len(form[rank[number]])
             if more <= left:
                 rank[number] = wanted
@@ -157,8 +166,8 @@ def _block(finding: Finding, width: int) -> list[Text]:
     return lines
 
 
-def _short(finding: Finding, width: int, *, message: int = 2, cause: int = 1, keys: int = 1) -> list[Text]:
-    lines = [_title(finding, width), *_wrapped(Text(clean(finding.message)), width, 2, message)]
+def _short(finding: Finding, width: int, *, message: int = 2, cause: int = 2, keys: int = 1) -> list[Text]:
+    lines = _wrapped(Text(clean(finding.message)), width, 2, message)
     if finding.cause is not None and finding.cause.text not in finding.message:
         said = _cause(finding.cause, finding.failed)
         lines += _wrapped(Text(f"= {clean(said)}", "cyan"), width, 2, cause)
@@ -171,8 +180,13 @@ def _hidden(finding: Finding) -> str:
     )
 
 
-def _title(finding: Finding, width: int) -> Text:
-    where = [clean(" ".join(part for part in (", ".join(map(_field, finding.fields)),) if part)), clean(finding.split)]
+def _about(finding: Finding) -> tuple[str, tuple[str, ...], str]:
+    return finding.code, finding.fields, finding.split
+
+
+def _title(finding: Finding, width: int, kind: str) -> Text:
+    """Return the first line of a finding; `kind` where another one has the same rule, fields and split."""
+    where = [clean(part) for part in (", ".join(map(_field, finding.fields)), finding.split, kind)]
     left = Text.assemble(
         (finding.severity.value, _COLOURS[finding.severity]), " ", (finding.code, "bold"), " ",
         (clean(finding.name), "bold"), "".join(f" · {part}" for part in where if part),
@@ -209,8 +223,9 @@ def _cause(cause: Cause, failed: int) -> str:
     said = cause.text
     if cause.explains is not None and failed and f"{cause.explains:,} of" not in said:
         said += f" (explains {cause.explains:,} of {failed:,})"
-    if cause.alternatives:
-        said += f"; or {' or '.join(cause.alternatives)}"
+    others = [other for other in cause.alternatives if other not in cause.text]
+    if others:
+        said += f"; or {' or '.join(others)}"
     return said
 
 
@@ -250,20 +265,37 @@ def _foot(report: Report, width: int, *, page: bool) -> list[Text]:
     lines.append(Text.assemble(("results   ", "dim"), folder))
     if page:
         lines.append(Text.assemble(("page      ", "dim"), folder + PAGE))
+    for number, command in enumerate(_next(report)):  # folded, it is no command
+        lines.append(Text.assemble(("          " if number else "next      ", "dim"), command))
     return [*lines, Text(), *_wrapped(_last(report), width, 0)]
 
 
+def _next(report: Report) -> Iterable[str]:
+    """Yield what to type next: what the worst finding is about, and its worst sample."""
+    worst = report.findings[0] if report.findings else None
+    if worst is None or worst.severity is Severity.INFO:
+        return
+    yield f"datacheck explain {clean(worst.code)}"
+    key = worst.examples[0] if worst.examples else ""
+    if not report.dataset["files"] or not key or key != clean(key, spaces=True) or key.startswith("-"):
+        return  # samples of a loader are in no file, and what is spelled out is no key
+    folder = Path(report.folder)
+    newest = folder.resolve() == Path(".datacheck/latest").resolve()
+    yield f"datacheck view {shlex.quote(key)}" + ("" if newest else f" --run {shlex.quote(folder_said(folder))}")
+
+
 def _rules(report: Report) -> str:
+    counts = Counter(verdict.verdict for verdict in report.verdicts)
     tally = [
         (Verdict.FAIL, "failed"),
         (Verdict.PASS, "passed"),
         (Verdict.SKIP, "had nothing to look at"),
         (Verdict.CRASH, "crashed"),
-        (Verdict.NOT_APPLICABLE, "do not apply"),
+        (Verdict.NOT_APPLICABLE, "does not apply" if counts[Verdict.NOT_APPLICABLE] == 1 else "do not apply"),
         (Verdict.OFF, "off"),
     ]
-    counted = [(sum(v.verdict is kind for v in report.verdicts), word) for kind, word in tally]
-    return f"{len(report.verdicts)} rules: " + ", ".join(f"{count} {word}" for count, word in counted if count)
+    said = ", ".join(f"{counts[kind]} {word}" for kind, word in tally if counts[kind])
+    return f"{_count(len(report.verdicts), 'rule')}: {said}"
 
 
 def _crashes(report: Report) -> Iterable[str]:

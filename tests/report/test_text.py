@@ -1,6 +1,7 @@
 import io
 import json
 import re
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -97,10 +98,65 @@ def test_the_end_says_what_was_checked_what_was_not_and_where_the_list_is():
     verdicts = [RuleVerdict(f"DC{i}", "x", kind, Severity.ERROR, Level.SAMPLE) for i, kind in enumerate(kinds)]
     splits = {"train": {"samples": 1000, "valid": 963}, "val": {"samples": 200, "valid": 200}}
     lines = text(report(finding(), verdicts=verdicts, unchecked=["14 files that no sample uses"], splits=splits))
-    assert "checked   6 rules: 1 failed, 2 passed, 1 had nothing to look at, 1 do not apply, 1 off" in lines
+    assert "checked   6 rules: 1 failed, 2 passed, 1 had nothing to look at, 1 does not apply, 1 off" in lines
     assert "not seen  14 files that no sample uses" in lines
     assert "train 963 of 1,000 · val 200 of 200" in " ".join(lines)
     assert lines[-1] == "FAIL  1 error, 0 warnings · exit 1"
+
+
+def commands(said):
+    return [line[10:] for line in text(said) if re.match(r"(next| {4}) {6}datacheck ", line)]
+
+
+def test_the_end_says_what_to_type_next_so_that_it_can_be_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    named = finding(examples=("a b/it's \u684c\u5b50.npy",), failed=1)
+    elsewhere = ["datacheck explain DC201", "datacheck view 'a b/it'\"'\"'s \u684c\u5b50.npy' --run .datacheck/R"]
+    assert commands(report(named)) == elsewhere
+    (tmp_path / ".datacheck/R").mkdir(parents=True)
+    (tmp_path / ".datacheck/latest").symlink_to("R")
+    assert commands(report(named)) == [elsewhere[0], elsewhere[1].removesuffix(" --run .datacheck/R")]
+    assert [shlex.split(line)[2] for line in commands(report(named))] == ["DC201", "a b/it's \u684c\u5b50.npy"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        report(finding(examples=("red\x1b[31m.npy",))), report(finding(examples=("-rf.npy",))),
+        report(finding(examples=())), replace(report(finding()), dataset=report().dataset | {"files": 0}),
+    ],
+    ids=["no key as it is printed", "an option", "the dataset as a whole", "of a loader"],
+)  # fmt: skip
+def test_a_sample_that_no_command_shows_is_not_in_one(said):
+    assert commands(said) == ["datacheck explain DC201"]
+
+
+def test_without_a_fault_there_is_nothing_to_do_next():
+    assert commands(report()) == commands(report(finding(severity=Severity.INFO))) == []
+
+
+def test_the_worst_finding_says_what_to_do_before_others_say_more_than_a_line():
+    found = [finding(f"DC{i:03d}", failed=3, fix=f"Repair {i}.") for i in range(15)]
+    lines = text(report(*found))
+    assert "  fix   Repair 0." in lines
+    assert lines.index("  fix   Repair 0.") < lines.index(
+        next(line for line in lines if line.startswith("error DC001"))
+    )
+    assert sum(line.startswith("  size 156 m") for line in lines) > 5
+
+
+def test_two_findings_of_one_rule_and_field_are_told_apart():
+    lines = text(report(finding(kind="jerk"), finding(kind="end"), finding("DC202", kind="deg")))
+    titles = [line.partition("  ")[0] for line in lines if line.startswith("error")]
+    assert titles == [
+        "error DC201 length-unit \u00b7 obj_verts \u00b7 jerk", "error DC201 length-unit \u00b7 obj_verts \u00b7 end",
+        "error DC202 length-unit \u00b7 obj_verts",
+    ]  # fmt: skip
+
+
+def test_ties_that_the_cause_names_already_are_not_said_twice():
+    said = Cause("probably mm; or cm", explains=37, alternatives=("cm", "inch"))
+    assert "  = probably mm; or cm (explains 37 of 37); or inch" in text(report(finding(cause=said)))
 
 
 def test_a_crash_is_one_line_and_exit_4():
@@ -149,7 +205,7 @@ def test_chinese_and_emoji_names_take_two_cells_a_character(width):
         finding(message=f"{long} is 3 m.", fix=long, cause=Cause(long), examples=names, fields=("点云" * 30,)),
         root=long, splits={"训练集": {"samples": 9, "valid": 9}}, unchecked=[long],
     )  # fmt: skip
-    lines = text(said, width)
+    lines = [line for line in text(said, width) if "datacheck view" not in line]  # folded, it is no command
     assert max(map(cell_len, lines)) <= width
     assert not [line for line in lines if line.strip()[:1] in {*"，。、；：？！）》」"}]
     (first, *_) = [line for line in lines if line.startswith("    场景")]

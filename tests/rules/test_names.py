@@ -117,6 +117,8 @@ def test_junk_is_told_by_reason_and_invisible_characters_are_shown():
     ]
     said = found(VALUE, pieces(["a", "c"]), notes).findings
     assert [(f.code, f.severity, f.failed) for f in said] == [("DC107", "warning", 0)] * 2
+    assert any(f.message == "1 name (a/._x.npy): left behind by another program." for f in said)
+    assert any(f.message.startswith("2 names (") and f.message.endswith("): have a character.") for f in said)
     assert any("b\\u200b.npy, 中文\\x1b.npy" in f.message for f in said)  # what can be shown stays as it is
 
 

@@ -213,7 +213,7 @@ def _mixed(rows: Rows, where: Array, count: Array, share: float, severity: Sever
     return Failure(
         where,
         f"{counted(int(count[where].sum()), 'instance')} in {counted(int(where.sum()))} "
-        f"{'has' if count[where].sum() == 1 else 'have'} less than {100 * share:g} % of their points in one class; the "
+        f"{'has' if count[where].sum() == 1 else 'have'} less than {100 * share:g} % of the points in one class; the "
         f"worst, {int(rows['worst_id'][worst])}, {100 * float(rows['worst'][worst]):.3g} %.",
         measured={"instances": int(count[where].sum()), "worst": float(rows["worst"][worst]), "first": first},
         expected={"share": f"{share:g}.."},

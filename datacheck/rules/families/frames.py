@@ -112,7 +112,7 @@ def _cause(steps: list[Signs], frame: str, count: int) -> Cause:
     other = _OTHER[frame] if steps[0] == _signs(FRAMES[frame], FRAMES[_OTHER[frame]]) else ""
     ties = tuple(_diag(step) for step in steps[1:])
     words = f"probably {other}" if other else f"{axes} reversed"
-    words += f"; the image does not tell it from {', '.join(ties)}" if ties else ""
+    words += f"; the image also fits {', '.join(ties)}" if ties else ""
     return Cause(words, other or f"reversed-{axes.replace(' and ', '')}", explains=count, alternatives=ties)
 
 

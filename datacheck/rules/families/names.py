@@ -241,9 +241,10 @@ def junk_file(rows: Rows, case: Case) -> Iterator[Failure]:
         reasons.setdefault(note.reason, []).append(note.key)
     for reason, keys in sorted(reasons.items()):
         shown = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in key) for key in sorted(keys)]
+        said = reason if len(keys) == 1 else reason.replace("has a", "have a").replace("begins or ends", "begin or end")
         yield Failure(
             np.zeros(len(rows), bool),
-            f"{counted(len(keys), 'name')} ({listed(shown)}): {reason}.",
+            f"{counted(len(keys), 'name')} ({listed(shown)}): {said}.",
             measured={"names": len(keys), "first": shown[:10]},
             kind=reason.partition(":")[0],
             fix="Delete them, or rename those that are data.",

@@ -208,7 +208,7 @@ def _marked(rows: Rows, mask: Array, stat: str, words: str, severity: Severity |
     share = rows[stat][mask] / np.maximum(rows["rows"][mask], 1)
     return Failure(
         mask,
-        f"{those(mask, 'hold')} {words} ({100 * float(np.median(share)):.3g} % of their rows, median).",
+        f"{those(mask, 'hold')} {words} ({100 * float(np.median(share)):.3g} % of the rows, median).",
         measured={"share": float(np.median(share)), "rows": int(rows[stat][mask].sum())},
         cause=Cause('a mark for "missing" that was stored as data', "sentinel"),
         severity=severity,

@@ -73,7 +73,7 @@ def _crossings(
             f"{split} {words} {others}: {'; '.join([f'{int(mask.sum()):,} of its {counted(total)}', *pairs])}.",
             measured={"shared": int(mask.sum()), "of": total, "split": split},
             cause=Cause(f"{split} is {others} again", "same-split", explains=int(mask.sum())) if whole else None,
-            fix=f"Take them out of {split}, or split again by what they share.",
+            fix=f"Take them out of {split}, or split again by what they share (datacheck split --help).",
             kind=split,
         )
 

@@ -261,8 +261,8 @@ def length_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
             fields = [places[j][0] for j in odd]
             yield Failure(
                 wrong,
-                f"{axis} differs within {counted(int(wrong.sum()))}; in the first it is {listed(said, 4)} and {most:,} "
-                "elsewhere.",
+                f"{axis} is not one size within {counted(int(wrong.sum()))}; in the first it is "
+                f"{listed(said, 4)} and {most:,} elsewhere.",
                 measured={"axis": axis, "first": said, "elsewhere": most},
                 kind=axis,
                 fix="Align the fields at their source; never cut the longer one.",
