@@ -15,6 +15,7 @@ from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.finding import Finding, RuleVerdict, Severity, Verdict
 from datacheck.judging.judge import Judged
+from datacheck.rules.base import counted
 from datacheck.table import Table
 
 Array = np.ndarray[Any, Any]
@@ -112,9 +113,11 @@ def apply(baseline: Baseline, judged: Judged, table: Table) -> tuple[Judged, lis
     suppressed = [old for _, old in parted if old is not None]
     failing = {f.code for f in findings if f.severity is not Severity.INFO}
     verdicts = [_quiet(v, hidden[v.code], v.code in failing) if v.code in hidden else v for v in judged.verdicts]
-    told = [f"{sum(hidden.values()):,} failing samples known to the baseline {baseline.path} are not told again"]
+    samples = len({int(row) for finding in suppressed for row in finding.rows})
+    said = counted(len(suppressed), "finding") + (f" of {counted(samples, 'sample')}" if samples else "")
+    told = [f"{said} known to the baseline {baseline.path}: not told again"]
     new = replace(judged, findings=findings, verdicts=verdicts, suppressed=suppressed)
-    return new, [*(told if hidden else []), *_stale(baseline, used)]
+    return new, [*(told if suppressed else []), *_stale(baseline, used)]
 
 
 def _parted(
@@ -145,7 +148,7 @@ def _only(finding: Finding, keys: Sequence[str], mask: Array) -> Finding:
 
 
 def _quiet(verdict: RuleVerdict, hidden: int, failing: bool) -> RuleVerdict:  # noqa: FBT001  private
-    told = f"{hidden:,} failing samples known to the baseline" if hidden else "known to the baseline"
+    told = f"{counted(hidden, 'failing sample')} known to the baseline" if hidden else "known to the baseline"
     why = "; ".join(part for part in (verdict.why, told) if part)
     fails = verdict.verdict is Verdict.FAIL and not failing
     return replace(verdict, verdict=Verdict.PASS if fails else verdict.verdict, why=why)

@@ -57,7 +57,7 @@ def test_what_is_known_is_not_told_again_and_stays_invalid(place):
     assert (again.report.findings, again.report.exit_code, again.report.valid) == ([], 0, 9)
     verdict = next(v for v in again.report.verdicts if v.code == "DC224")
     assert (verdict.verdict, verdict.failed) == (Verdict.PASS, 1)
-    assert "1 failing samples known to the baseline" in verdict.why
+    assert "1 failing sample known to the baseline" in verdict.why
     excluded = json.loads((place / ".datacheck/latest/valid.json").read_text())["excluded"]
     assert excluded == {"3.npy": ["DC224"]}
 
@@ -118,3 +118,12 @@ def test_exactly_the_samples_that_a_baseline_does_not_hold_are_told(before, now)
     told = set().union(*(f.rows.tolist() for f in found.findings))
     assert told == now - before
     assert any("no longer fail" in line for line in said) == bool(before - now)
+
+
+def test_a_sample_with_two_known_findings_is_counted_once(place):
+    write(place, 3, [500, 0, 0, 1])  # out of range, and 4 is a copy besides
+    write(place, 4, [500, 0, 0, 1])
+    first = run(place)
+    assert [(found.code, found.failed) for found in first.report.findings] == [("DC224", 2), ("DC803", 1)]
+    said = run(place, made(place, first)).report.unchecked
+    assert any(text.startswith("2 findings of 2 samples known to the baseline ") for text in said)
