@@ -142,7 +142,7 @@ class CachedLoader:
         known = type(sampler) is Sampler or isinstance(sampler, list | tuple)  # others may follow the loop
         several = self._several and known
         before, indices, of = self._begun(), iter(sampler), _Pass()
-        if isinstance(sampler, Sampler) and not known and self._begun() is before:  # its `__iter__` is a generator
+        if before is not None and not known and self._begun() is before:  # its `__iter__` is a generator
             indices = self._beginning(indices, of)
         else:
             self._begin(of)
@@ -156,8 +156,8 @@ class CachedLoader:
     def _begin(self, of: _Pass) -> None:
         """Take the pass that the sampler has begun for the running one."""
         of.begun = self._begun()
-        if isinstance(self.batch_sampler, Sampler):
-            of.tell = self.batch_sampler.followed()
+        if callable(followed := getattr(self.batch_sampler, "followed", None)):  # also what hands on to a Sampler
+            of.tell = followed()
         self._pass = of
 
     def _beginning(self, indices: Iterator[Any], of: _Pass) -> Iterator[Any]:
@@ -191,7 +191,7 @@ class CachedLoader:
         """Set the epoch of the sampler and of the dataset, where they have one."""
         for one in (self.batch_sampler, self.dataset):
             tell_epoch(one, epoch)
-        if self._begun() is None:  # what says nothing of its passes begins one here
+        if self._pass.had and self._begun() is None:  # what says nothing of its passes begins one here
             self._pass = _Pass(None)
 
     def state_dict(self) -> dict[str, Any]:

@@ -176,9 +176,9 @@ class Sampler(TorchSampler[list[int]]):  # type: ignore[misc]  # torch is untype
     def __iter__(self) -> Iterator[list[int]]:
         """Begin a pass; batches are those of this rank."""
         refuse_second_sharding(self.world_size)
-        last = self._pass
+        last = self._next or self._pass
         # a DataLoader with workers calls this twice before it takes a batch: what handed out nothing is begun anew
-        self._begin(self._next or (_Pass(last.epoch + 1, 0) if last.batches else _Pass(last.epoch, last.start)))
+        self._begin(_Pass(last.epoch + 1, 0) if last.batches else _Pass(last.epoch, last.start))
         return self._batches(self._pass)
 
     def _batches(self, of: _Pass) -> Iterator[list[int]]:

@@ -585,6 +585,16 @@ def test_the_state_counts_what_the_loop_has_had(folder):
         CachedLoader(data, batch_sampler=[[0]]).state_dict()
 
 
+def test_an_epoch_that_a_sampler_of_ones_own_is_told_behind_iter_ends_no_count(folder):
+    loader = CachedLoader(CachedDataset(folder, fields=["id"]), batch_sampler=Counting())
+    passing = iter(loader)
+    loader.set_epoch(4)
+    next(passing), next(passing)
+    assert loader.state_dict() == {"batches": 2}
+    loader.set_epoch(5)
+    assert loader.state_dict() == {"batches": 0}
+
+
 class Yielding(Sampler):
     """Its pass begins when the first batch is asked for, not with ``iter()``."""
 
@@ -592,10 +602,24 @@ class Yielding(Sampler):
         yield from super().__iter__()
 
 
+class Handing:
+    """No Sampler itself: it hands on to one."""
+
+    def __init__(self, *args, **options):
+        self.batches = Sampler(*args, **options)
+
+    def __iter__(self):
+        yield from self.batches
+
+    def __getattr__(self, name):
+        return getattr(self.batches, name)
+
+
+@pytest.mark.parametrize("kind", [Yielding, Handing])
 @pytest.mark.parametrize("ahead", [None, 1, 4])
-def test_the_state_counts_also_where_a_generator_begins_the_pass(folder, ahead):
+def test_the_state_counts_also_where_a_generator_begins_the_pass(folder, ahead, kind):
     data = CachedDataset(folder, fields=["id"])
-    loader = CachedLoader(data, batch_sampler=Yielding(data, 4, shuffle=False), ahead=ahead)
+    loader = CachedLoader(data, batch_sampler=kind(data, 4, shuffle=False), ahead=ahead)
     for epoch in range(2):
         passing = iter(loader)
         for had in range(4):
@@ -628,6 +652,20 @@ def test_a_pass_of_which_nothing_was_asked_takes_no_epoch(folder, kind):
     iter(loader)
     expected = [[i % (1 << 40) for i in asked] for asked in Sampler(data, 4, seed=1)]
     assert [batch["id"].tolist() for batch in loader] == expected
+
+
+@pytest.mark.parametrize("kind", [Sampler, Renamed])
+def test_of_two_passes_begun_behind_a_set_epoch_the_later_counts(folder, kind):
+    data = CachedDataset(folder, fields=["id"])
+    loader = CachedLoader(data, batch_sampler=kind(data, 4, seed=1))
+    list(loader)
+    loader.set_epoch(1)
+    old, new = iter(loader), iter(loader)
+    next(old), next(old)
+    state = loader.state_dict()
+    assert (state["epoch"], state["consumed"]) == (1, 0)
+    next(new)
+    assert loader.state_dict()["consumed"] == 4
 
 
 def test_an_abandoned_pass_counts_no_more(folder):
