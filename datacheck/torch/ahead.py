@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from threading import get_ident
+from queue import Empty, SimpleQueue
+from threading import Thread, get_ident
 from time import perf_counter
 from typing import Any
+from weakref import ref
 
 Make = Callable[[Sequence[int]], Any]
 
@@ -102,6 +105,73 @@ def _made(make: Make, asked: Sequence[Sequence[int]]) -> _Made:
         del error
 
 
+class _Threads:
+    """Threads that make batches; each is started when it is needed.
+
+    Args:
+        make: makes a batch.
+        most: how many at most.
+
+    Notes:
+        Nothing is handed over under a lock of `threading` or `concurrent.futures`: a Ctrl-C just behind its function of
+        Python that takes the lock leaves it locked, and a thread that wants it is waited for without end.
+    """
+
+    def __init__(self, make: Make, most: int) -> None:
+        self._make, self._most = make, most
+        self._tasks: SimpleQueue[Any] = SimpleQueue()
+        self._threads: list[Thread] = []
+
+    def ask(self, asked: Sequence[Sequence[int]], beside: int) -> SimpleQueue[_Made]:
+        """Let a thread make batches, beside so many that have others to make; return where what it made will be."""
+        answer: SimpleQueue[_Made] = SimpleQueue()
+        self._tasks.put((asked, answer))
+        if len(self._threads) <= min(beside, self._most - 1):
+            dropped = ref(self, self._tasks.put)  # ends them, too, where an interrupt comes before `end`
+            work, name = (self._make, self._tasks, dropped), f"datacheck-loader_{len(self._threads)}"
+            thread = Thread(target=_work, args=work, name=name, daemon=True)
+            self._threads.append(thread)
+            _STARTED[ref(thread, _STARTED.pop)] = self._tasks
+            thread.start()
+        return answer
+
+    def end(self, *, wait: bool) -> None:
+        """Let threads end behind what they are making; a thread of these waits for none."""
+        with suppress(Empty):
+            while True:
+                self._tasks.get_nowait()
+        self._tasks.put(None)
+        if wait and get_ident() not in [thread.ident for thread in self._threads]:
+            _join(self._threads)
+
+
+def _work(make: Make, tasks: SimpleQueue[Any], _dropped: ref[_Threads]) -> None:
+    while isinstance(task := tasks.get(), tuple):
+        task[1].put(_made(make, task[0]))
+        del task
+    tasks.put(task)  # for the next thread
+
+
+def _join(threads: Sequence[Thread]) -> None:
+    for thread in threads:
+        if thread.is_alive():
+            thread.join()
+
+
+# No WeakKeyDictionary, which forgets by a function of Python: a Ctrl-C that comes in it is raised there, and lost.
+_STARTED: dict[ref[Thread], SimpleQueue[Any]] = {}
+
+
+@atexit.register
+def _end_all() -> None:
+    """Leave no thread to work while the interpreter is taken down."""
+    threads = []
+    for one, tasks in _STARTED.copy().items():
+        tasks.put(None)
+        threads += [thread] if (thread := one()) else []
+    _join(threads)
+
+
 # Its last key is the phase that the collector has told; no function of Python, in which a Ctrl-C that comes while it
 # works would be raised, and lost.
 _COLLECTOR = OrderedDict.fromkeys(["start", "stop"])
@@ -129,14 +199,13 @@ def made_ahead(
         anybody while the collector works: that does so in any thread at any time, also where a lock is held that one of
         these wants.
     """
-    line, waiting = _Line(indices), deque[Future[_Made]]()
+    line, waiting = _Line(indices), deque[SimpleQueue[_Made]]()
     pace = _Pace(_TOGETHER if together else 1)
-    mine: set[int] = set()
-    pool = ThreadPoolExecutor(threads, "datacheck-loader", initializer=lambda: mine.add(get_ident()))
+    pool = _Threads(make, threads)
 
     def ask(most: int) -> None:
         while len(waiting) < (most if pace.together == 1 else 1) and (asked := line.draw(pace.together)):
-            waiting.append(pool.submit(_made, make, asked))
+            waiting.append(pool.ask(asked, len(waiting)))
 
     try:
         while True:
@@ -144,7 +213,7 @@ def made_ahead(
             if not waiting:
                 break
             at_once = min(threads, len(waiting))  # quick ones wait for one another, for the interpreter
-            made = waiting.popleft().result()
+            made = waiting.popleft().get()
             pace.took(made.seconds / at_once, made.count)
             line.put_back(made.left)  # of several: then nothing else is waiting
             ask(ahead)
@@ -156,7 +225,7 @@ def made_ahead(
         waiting.clear()
         line.error = None
         works = [*_COLLECTOR][-1] == "start"  # in one step: another thread may collect meanwhile
-        pool.shutdown(wait=not works and get_ident() not in mine, cancel_futures=True)
+        pool.end(wait=not works)
 
 
 def _raised(of: _Made | _Line) -> None:

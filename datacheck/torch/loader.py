@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import numpy.ma  # noqa: F401  np.unique loads it late; of a thread that does, a worker forked meanwhile waits for ever
 import torch
@@ -125,7 +125,7 @@ class CachedLoader:
         self._device = _device(device)
         self._buffers = Buffers(spare=self._ahead + 2)
         self._pass = _Pass(self._begun())
-        self._passes: weakref.WeakSet[_Batches] = weakref.WeakSet()
+        self._passes: set[ref[_Batches]] = set()  # no WeakSet: a Ctrl-C that comes while it forgets is lost
 
     def __len__(self) -> int:
         length: int = len(self.batch_sampler)  # type: ignore[arg-type]  # TypeError where it has none, as a DataLoader's
@@ -150,7 +150,7 @@ class CachedLoader:
         if self._device is not None:
             batches = _on_device(batches, self._device)
         counted = _Batches(batches, of)
-        self._passes.add(counted)
+        self._passes.add(ref(counted, self._passes.discard))
         return counted
 
     def _begin(self, of: _Pass) -> None:
@@ -180,12 +180,9 @@ class CachedLoader:
             May be called by another thread or the handler of a signal: a pass that waits for a batch ends when that is
             made.
         """
-        while True:
-            with suppress(RuntimeError):  # another thread has just begun a pass
-                passes = list(self._passes)
-                break
-        for one in passes:
-            one.close()
+        for one in self._passes.copy():  # in one step: another thread may begin a pass
+            if (batches := one()) is not None:
+                batches.close()
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler and of the dataset, where they have one."""

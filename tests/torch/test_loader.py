@@ -319,6 +319,60 @@ print("heard", heard)
     assert (done.stdout, done.stderr) == ("heard 5\n", "")
 
 
+def test_an_interrupt_leaves_no_lock_that_a_thread_wants():
+    """Locks of `threading` are taken by functions of Python, behind which a Ctrl-C may come."""
+    called = []
+
+    def notes(frame, event, _):
+        if event == "call" and frame.f_code.co_filename == threading.__file__:
+            called.append(frame.f_code.co_name)
+
+    passing = iter(CachedLoader(Numbers(), batch_sampler=[[i] for i in range(200)], threads=2))
+    for _ in range(10):  # both threads are there
+        next(passing)
+    sys.setprofile(notes)
+    try:
+        for _ in range(100):
+            next(passing)
+    finally:
+        sys.setprofile(None)
+    assert called == []
+
+
+@pytest.mark.parametrize("dropped", ["before its end", "at its end"])
+def test_no_interrupt_is_lost_where_a_pass_is_dropped(dropped):
+    """What comes in a function of Python that weak references call is raised there, and heard by nobody."""
+    called = []
+
+    def notes(frame, event, _):
+        if event == "call" and "weakref" in frame.f_code.co_filename:
+            of = frame.f_locals.get("selfref", lambda: None)()
+            called.extend([frame.f_code.co_name] * (of is not threading._dangling))  # Python's own, of every thread
+
+    loader = CachedLoader(Numbers(), batch_sampler=[[i] for i in range(20)], threads=2)
+    passing = iter(loader)
+    next(passing)
+    if dropped == "at its end":
+        list(passing)
+    sys.setprofile(notes)
+    try:
+        del passing
+    finally:
+        sys.setprofile(None)
+    assert called == []
+    assert not threads()
+
+
+def test_a_pass_that_is_not_over_hinders_no_exit():
+    script = """
+from datacheck.torch import CachedLoader
+passing = iter(CachedLoader(range(100), batch_sampler=[[i] for i in range(100)]))
+print(next(passing).item())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
+
+
 def test_an_epoch_that_was_set_again_holds_whatever_was_made_ahead(folder):
     data = CachedDataset(folder, fields=["id"], transform=lambda sample: broken(sample, 4))
     loader = CachedLoader(data, 1, shuffle=False, threads=1)
