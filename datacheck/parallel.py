@@ -109,7 +109,7 @@ def ordered_map(
     Raises:
         UsageError: this is no address of a scheduler.
         StorageError: it cannot be reached; its workers die again and again, or have another datacheck; or it has had
-            none for five minutes.
+            none, or said nothing, for five minutes.
 
     Notes:
         Bounded work in flight. The result depends on the tasks only, never on who ran them or in which order.
@@ -222,7 +222,7 @@ def _result(client: Any, future: Any, told: Callable[[str], None]) -> Any:
     Raises:
         StorageError: no worker does it, or the scheduler is gone.
     """
-    alone: float | None = None
+    alone: tuple[bool, float] | None = None
     while True:
         ended = future.status in {"error", "cancelled"}  # before we ask: a TimeoutError may be the task's own
         try:
@@ -251,25 +251,30 @@ def _why(client: Any, future: Any, error: Exception) -> str:
     return _LOST
 
 
-def _alone(client: Any, since: float | None, told: Callable[[str], None]) -> float | None:
-    """Return since when the cluster has no worker, None where it has some; say so when it begins.
+def _alone(client: Any, since: tuple[bool, float] | None, told: Callable[[str], None]) -> tuple[bool, float] | None:
+    """Return whether there is no word of the scheduler (or else no worker), and since when; None where there are some.
 
     Raises:
         StorageError: for too long.
+
+    Notes:
+        One that is stopped closes no connection; the system beneath it answers for it.
     """
-    scheduler = client.scheduler
+    scheduler, asked = client.scheduler, time.monotonic()
     if scheduler is None:
         raise StorageError(_LOST)
-    threads, now, address = _threads(client), time.monotonic(), scheduler.address
-    if threads is None:
-        return since
-    if threads:
+    if threads := _threads(client):
         return None
-    if since is None:
-        told(f"{address}: the scheduler has no workers; waiting {_WORKERS_S:g} s for one: dask worker {address}")
-        return now
-    if now - since > _WORKERS_S:
-        msg = f"{address}: the scheduler has had no workers for {_WORKERS_S:g} s. Start one: dask worker {address}"
+    silent, start = threads is None, f"dask worker {scheduler.address}"
+    if since is None or since[0] != silent:
+        lacks = "does not answer; waiting {0:g} s" if silent else "has no workers; waiting {0:g} s for one: {1}"
+        told(f"{scheduler.address}: the scheduler {lacks.format(_WORKERS_S, start)}")
+        return silent, asked
+    if time.monotonic() - since[1] > _WORKERS_S:
+        lacked, then = "not answered", "Look after it, then run the same command again."
+        if not silent:
+            lacked, then = "had no workers", f"Start one: {start}"
+        msg = f"{scheduler.address}: the scheduler has {lacked} for {_WORKERS_S:g} s. {then}"
         raise StorageError(msg)
     return since
 

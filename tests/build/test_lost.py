@@ -106,7 +106,7 @@ LOST = "the connection to the Dask scheduler was lost. Look after it, then run t
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["connecting", "closed"])
 def test_a_scheduler_that_ends_while_the_caller_is_busy_is_said(dask, shut, monkeypatch, state):
-    monkeypatch.setattr(parallel, "_CONNECT_S", 60.0 if state == "connecting" else 1.0)
+    monkeypatch.setattr(parallel, "_CONNECT_S", 60.0 if state == "connecting" else 5.0)
     found = outcomes(dask, shut)
     next(found)
     client = distributed.default_client()
@@ -122,7 +122,7 @@ def test_a_scheduler_that_ends_while_the_caller_is_busy_is_said(dask, shut, monk
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "behind"])
 def test_a_scheduler_that_ends_while_workers_are_asked_for_their_version_is_said(dask, shut, monkeypatch, when):
-    monkeypatch.setattr(parallel, "_CONNECT_S", 2.0)
+    monkeypatch.setattr(parallel, "_CONNECT_S", 5.0)
     wait = distributed.wait
 
     def waiting(*what, **how):
@@ -153,7 +153,22 @@ def test_a_worker_that_ends_between_its_version_and_our_look_at_it_is_not_waited
             threading.Timer(0.5, stopped.kill).start()
         return result(future, timeout)
 
-    monkeypatch.setattr(parallel, "_CONNECT_S", 3.0)
+    monkeypatch.setattr(parallel, "_CONNECT_S", 5.0)
     monkeypatch.setattr(distributed, "wait", waiting)
     monkeypatch.setattr(distributed.Future, "result", ending)
     assert [item for item, _ in outcomes(dask, shut)] == list(range(TASKS))
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_says_nothing_is_said_and_given_up(dask, shut, monkeypatch):
+    told = []
+    found = outcomes(dask, shut, told=told.append)
+    next(found)
+    monkeypatch.setattr(parallel, "_CONNECT_S", 2.0)
+    monkeypatch.setattr(parallel, "_WORKERS_S", 3.0)
+    dask.scheduler.send_signal(signal.SIGSTOP)
+    with pytest.raises(StorageError, match=f"{dask.address}: the scheduler has not answered for 3 s. Look after it, "):
+        list(found)
+    assert [line for line in told if "scheduler" in line] == [
+        f"{dask.address}: the scheduler does not answer; waiting 3 s"
+    ]
