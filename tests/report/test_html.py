@@ -191,10 +191,10 @@ def test_a_run_is_drawn_with_the_run_that_it_was_compared_with(tmp_path, monkeyp
         (tmp_path / name).mkdir()
         for n in range(20):
             np.save(tmp_path / name / f"{n}.npy", np.random.default_rng(n).uniform(at, at + 1 + n / 40, (50, 3)))
-    scan("old", schema)
+    old = scan("old", schema)
     run = scan("new", schema, reference=Path(".datacheck/latest"))
     named = run.report.run["reference"]
-    assert named["folder"] == ".datacheck/" + next(p.name for p in Path(".datacheck").glob(f"{named['run']}-*"))
+    assert named == {"run": old.report.run["id"], "folder": f".datacheck/{Path(old.report.folder).name}"}
     said = run_of(Path(run.report.folder))
     (x,) = (field for field in said["fields"] if field["name"] == "x")
     lowest = next(measure for measure in x["measures"] if measure["stat"] == "min")
