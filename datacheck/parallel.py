@@ -223,15 +223,18 @@ def _result(client: Any, future: Any, told: Callable[[str], None]) -> Any:
         StorageError: no worker does it, or the scheduler is gone.
     """
     alone: tuple[bool, float] | None = None
+    patience = _CONNECT_S
     while True:
-        ended = future.status in {"error", "cancelled"}  # before we ask: a TimeoutError may be the task's own
+        status = future.status  # before we ask: a TimeoutError may be the task's own
         try:
-            return future.result(timeout=_LOOK_S)
+            return future.result(timeout=patience if status == "finished" else _LOOK_S)
         except DatacheckError:
             raise
         except Exception as error:
-            if isinstance(error, TimeoutError) and not ended:  # or "lost" with its worker: another makes it again
-                alone = _alone(client, alone, told)
+            if isinstance(error, TimeoutError) and status not in {"error", "cancelled"}:
+                if status == "finished":  # what is cut short is sent from its beginning, over a slow link without end
+                    patience *= 2
+                alone = _alone(client, alone, told)  # or "lost" with its worker: another makes it again
                 continue
             raise StorageError(_why(client, future, error)) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -85,6 +86,26 @@ def test_an_answer_that_ends_with_its_worker_is_made_again(dask, shut, monkeypat
     assert {worker for _, worker in rest[: parallel._WAITING - 1]} == {dask.workers[1].pid}
     assert len(looks) >= 20
     assert not [line for line in told if "no workers" in line]
+
+
+@pytest.mark.slow
+def test_an_answer_that_takes_long_to_come_is_let_come(dask, shut, monkeypatch):
+    remote, asked = distributed.Client._gather_remote, []
+
+    async def over_a_slow_link(client, *how):
+        asked.append(True)
+        answer = await remote(client, *how)
+        await asyncio.sleep(0.5 if len(asked) < 20 else 0)
+        return answer
+
+    found = outcomes(dask, shut, count=2)
+    first, _ = next(found)
+    in_memory(dask, 1)
+    monkeypatch.setattr(parallel, "_LOOK_S", 0.05)
+    monkeypatch.setattr(parallel, "_CONNECT_S", 0.2)
+    monkeypatch.setattr(distributed.Client, "_gather_remote", over_a_slow_link)
+    assert [first, *(item for item, _ in found)] == [0, 1]
+    assert len(asked) < 10  # for 0.2, 0.4, 0.8 s
 
 
 @pytest.mark.slow
