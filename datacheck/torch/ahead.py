@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from threading import Thread, get_ident
+from threading import Thread, current_thread, get_ident, main_thread
 from time import perf_counter
 from typing import Any
 from weakref import ref
+
+from datacheck.errors import UsageError
 
 Make = Callable[[Sequence[int]], Any]
 
@@ -135,6 +138,19 @@ class _Threads:
             thread.start()
         return answer
 
+    def check(self) -> None:
+        """Raise where nobody would answer.
+
+        Raises:
+            UsageError: its threads are those of the process before a fork, or ended with the interpreter.
+
+        Notes:
+            At an exit other threads may wait: it is theirs, too.
+        """
+        if ref(self._threads[0]) not in _STARTED and current_thread() is main_thread():
+            msg = "the threads of this pass ended with the interpreter, or are in another process: begin a pass there"
+            raise UsageError(msg)
+
     def end(self, *, wait: bool) -> None:
         """Let threads end behind what they are making; a thread of these waits for none."""
         with suppress(Empty):
@@ -169,7 +185,11 @@ def _end_all() -> None:
     for one, tasks in _STARTED.copy().items():
         tasks.put(None)
         threads += [thread] if (thread := one()) else []
+    _STARTED.clear()
     _join(threads)
+
+
+os.register_at_fork(after_in_child=_STARTED.clear)
 
 
 # Its last key is the phase that the collector has told; no function of Python, in which a Ctrl-C that comes while it
@@ -193,6 +213,7 @@ def made_ahead(
 
     Raises:
         Exception: that of a batch, or of the indices, behind the batches before it.
+        UsageError: this process is a fork of the one that began the pass, or the interpreter ends.
 
     Notes:
         Who closes or drops it waits for the threads, which finish what they are making. One of these does not, nor does
@@ -212,6 +233,7 @@ def made_ahead(
             ask(ahead + 1)
             if not waiting:
                 break
+            pool.check()
             at_once = min(threads, len(waiting))  # quick ones wait for one another, for the interpreter
             made = waiting.popleft().get()
             pace.took(made.seconds / at_once, made.count)

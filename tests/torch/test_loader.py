@@ -373,6 +373,55 @@ print(next(passing).item())
     assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 0)
 
 
+def test_what_goes_on_with_a_pass_behind_the_end_of_its_threads_is_told():
+    script = """
+import atexit, threading
+
+def behind():
+    try:
+        print(sum(1 for _ in passing))
+    except Exception as error:
+        print(type(error).__name__, error)
+
+def beside():
+    for _ in loader:
+        began.set()
+
+atexit.register(behind)
+from datacheck.torch import CachedLoader
+began = threading.Event()
+loader = CachedLoader(range(10**6), batch_sampler=[[i] for i in range(10**6)])
+passing = iter(loader)
+next(passing)
+threading.Thread(target=beside, daemon=True).start()  # may wait, and says nothing
+began.wait()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.startswith("UsageError the threads of this pass ended with the interpreter, or are in another")
+
+
+def test_a_fork_goes_on_with_no_pass_of_its_parent_and_begins_its_own():
+    script = """
+import os, signal
+from datacheck.torch import CachedLoader
+loader = CachedLoader(range(50), batch_sampler=[[i] for i in range(50)])
+passing = iter(loader)
+next(passing)
+if not os.fork():
+    signal.alarm(50)
+    try:
+        next(passing)
+    except Exception as error:
+        print(type(error).__name__, len(list(passing)), len(list(loader)), flush=True)
+    raise SystemExit
+os.wait()
+print(len(list(passing)))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.returncode) == ("UsageError 0 50\n49\n", 0)
+
+
 def test_an_epoch_that_was_set_again_holds_whatever_was_made_ahead(folder):
     data = CachedDataset(folder, fields=["id"], transform=lambda sample: broken(sample, 4))
     loader = CachedLoader(data, 1, shuffle=False, threads=1)
