@@ -159,12 +159,18 @@ def wait(process: subprocess.Popen[bytes], case: Callable[[], object]) -> None:
 def survivors(mark: str, grace: float) -> list[str]:
     """Return the processes that bear a mark after a grace [s]; they are ended."""
     until = time.monotonic() + grace
-    while (alive := marked(mark)) and time.monotonic() < until:
+    while (alive := marked(mark) or again(mark)) and time.monotonic() < until:
         time.sleep(0.02)
     for process in alive:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
     return [str(process) for process in alive]
+
+
+def again(mark: str) -> list[int]:
+    """Look once more: while one becomes another program the kernel shows no environment of it."""
+    time.sleep(0.05)
+    return marked(mark)
 
 
 def marked(mark: str) -> list[int]:
