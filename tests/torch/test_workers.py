@@ -64,7 +64,8 @@ def one_worker(dataset, context, **how):
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("ending", [is_killed, is_interrupted])
 def test_a_loop_whose_worker_ends_while_it_asks_is_told(ending):
-    batches = one_worker(Ends(ending), worker_context("fork"))
+    # lists: the memory of tensors that the loop has not taken yet goes with the worker
+    batches = one_worker(Ends(ending), worker_context("fork"), collate_fn=list)
     with pytest.raises(RuntimeError, match="DataLoader worker"):
         list(batches)
 
