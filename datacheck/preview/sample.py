@@ -15,7 +15,7 @@ from datacheck.preview.picture import film, image
 from datacheck.preview.placed import beside
 from datacheck.preview.skeleton import skeleton
 from datacheck.preview.text import chat, decoded, plain, tokenized, tokens
-from datacheck.preview.timeline import timeline
+from datacheck.preview.timeline import names_of, timeline
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.tokens import Tokenizer
 
@@ -133,7 +133,7 @@ def _position(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[
 
 def _series(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
     if _timed(spec) and value.ndim and value.dtype.kind in "biuf":
-        return timeline(value, _names(sitter.schema, name), spec.unit or "", sitter.fps)
+        return timeline(value, names_of(sitter.schema, name), spec.unit or "", sitter.fps)
     return _note(_numbers(value))
 
 
@@ -196,15 +196,6 @@ def _declared(spec: FieldSpec) -> Callable[[Array], Array] | None:
     low, high = (0, said - 1) if isinstance(said, int) else (said.low, said.high)
     least, most = -np.inf if low is None else low, np.inf if high is None else high
     return lambda labels: (labels >= least) & (labels <= most)
-
-
-def _names(schema: Schema, name: str) -> list[str]:
-    """Return the names of a field's dimensions, where its columns have some."""
-    names: list[str] = []
-    for part, (start, stop) in sorted(schema.parts(name).items(), key=lambda pair: pair[1]):
-        names += [str(n) for n in range(len(names), start)]
-        names += [part] if stop - start == 1 else [f"{part} {n}" for n in range(stop - start)]
-    return names
 
 
 def _words(sitter: Sitter, spec: FieldSpec, value: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from datacheck.preview.numbers import Array, UnfitError, floats, numeric, short
 from datacheck.rules.base import counted
+from datacheck.schema.model import Schema
 
 POINTS = 200
 DIMENSIONS = 24
@@ -45,6 +46,15 @@ def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: floa
         "kind": "timeline", "steps": len(flat), "fps": fps, "unit": unit, "dims": dims, "all_dims": flat.shape[1],
         "about": f"Timeline: {'; '.join(said)}.",
     }  # fmt: skip
+
+
+def names_of(schema: Schema, name: str) -> list[str]:
+    """Return the names of a field's dimensions, where its columns have some."""
+    names: list[str] = []
+    for part, (start, stop) in sorted(schema.parts(name).items(), key=lambda pair: pair[1]):
+        names += [str(n) for n in range(len(names), start)]
+        names += [part] if stop - start == 1 else [f"{part} {n}" for n in range(stop - start)]
+    return names
 
 
 def _name(names: Sequence[str], number: int) -> str:

@@ -23,6 +23,7 @@ from datacheck.errors import UsageError
 from datacheck.report.aggregates import fields, order_of_rows
 from datacheck.report.overlaps import overlaps
 from datacheck.report.pictures import pictures
+from datacheck.report.plots import plots
 from datacheck.report.words import folder_said
 from datacheck.scan.reference import reference_of
 from datacheck.scan.runner import ScanRun
@@ -41,6 +42,7 @@ _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 _ROOM = {
     "findings": 750_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 150_000, "crashes": 150_000,
     "fields": 450_000, "rows": 600_000, "schema": 100_000, "pairs": 20_000,
+    "plots": 250_000,
 }  # fmt: skip
 # in UTF-8: a tag's beginning, U+007F to U+009F, and the noncharacters, which HTML calls errors also within a script
 _NOT_HTML = re.compile(
@@ -102,6 +104,7 @@ def run_of(
         "reference": reference is not None,
         "schema_text": text if size_of(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),
         "fields": within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
+        "plots": within(plots(table, schema, unfit), _ROOM["plots"]),
         "samples": _samples(table, failing, ranks, of_fields),
         "overlaps": _overlaps(table, schema, failing),
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
@@ -247,7 +250,7 @@ class Kind:
 
 _OF_RUN = Kind(
     "datacheck scan", "Verdict", "findings",
-    "The same is in result.json and samples.parquet beside it.", ("parts.js", "samples.js", "page.js"),
+    "The same is in result.json and samples.parquet beside it.", ("plots.js", "parts.js", "samples.js", "page.js"),
 )  # fmt: skip
 
 

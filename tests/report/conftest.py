@@ -70,6 +70,7 @@ def table(rows, failed, *, key="a/{}.npy", keys=None, splits=("train", "val"), s
         groups=[""] * rows, reasons=[""] * rows, status=np.full(rows, CHECKED, np.int8), nbytes=np.full(rows, 9),
         columns={
             "xyz:box": Measured(size, whole), "xyz:ndim": Measured(np.full(rows, 2), whole),
+            "xyz:centroid": Measured(size[:, None] * [0.1, -0.1, 1.0], whole),
             "xyz:min": Measured(-size[:, None] * [1.0, 0.5, 0.1], whole),
             "xyz:dims": Measured(np.stack([np.arange(rows) % 7 + 3, np.full(rows, 3)], axis=1), whole),
         },

@@ -11,6 +11,7 @@ import pytest
 from datacheck.report.html import write_page
 from datacheck.schema.load import parse_schema
 from tests.report.conftest import SCHEMA_TEXT, finding, table
+from tests.report.drawings import drawn_run
 from tests.report.hostile import HOSTILE, evil_run, leaks
 
 CHROMIUM = next(
@@ -141,7 +142,9 @@ def test_what_a_baseline_knows_is_told_apart_with_its_reason(browser, made_run):
 def test_a_field_opens_its_measures_and_the_split_can_be_chosen(browser, made_run):
     opened(browser, made_run())
     browser.execute_script("document.querySelector('#fields tbody button').click()")
-    assert texts(browser, "#fields h4") == ["size (diagonal) (m)", "lowest value (m)", "length (first axis)"]
+    assert texts(browser, "#fields h4") == [
+        "size (diagonal) (m)", "lowest value (m)", "length (first axis)", "Where the centroids lie (m)",
+    ]  # fmt: skip
     assert texts(browser, "#fields button[aria-expanded=true]") == ["xyz"]
     count = "return document.querySelectorAll('#fields rect.fit').length"
     before = browser.execute_script(count)
@@ -331,3 +334,25 @@ def test_the_page_can_be_walked_through_by_keyboard_and_by_its_landmarks(browser
         "return [...document.querySelectorAll('input, select, button')]"
         ".every((e) => e.textContent.trim() || e.labels.length)"
     )
+
+
+def test_each_kind_of_drawing_is_drawn_and_says_in_words_what_it_shows(browser, tmp_path):
+    folder = drawn_run(tmp_path)
+    logged, _ = opened(browser, folder)
+    browser.execute_script("document.querySelectorAll('#fields th button.link').forEach((button) => button.click())")
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    found = browser.execute_script(
+        "return Object.fromEntries([...document.querySelectorAll('#fields .plot')].map((plot) => "
+        "[plot.dataset.kind, [plot.querySelector('svg').getAttribute('aria-label'), plot.textContent,"
+        " plot.querySelectorAll('path, rect, circle').length]]))"
+    )
+    assert set(found) == {"lags", "ridges", "centroids", "bars", "boxes"}
+    assert all(marks >= 3 for _, _, marks in found.values())
+    assert not [said for said, text, _ in found.values() if "NaN" in said + text or "undefined" in said + text]
+    assert "best after 2 steps, correlation 0.7; 1 is declared" in found["lags"][0]
+    assert "move 0 always 3 m" in found["ridges"][0]
+    assert "1 component never changes" in found["ridges"][1]
+    assert "the origin is within the drawing" in found["centroids"][0]
+    assert "2 equal: 2 samples, 1 not fit, in 1 group" in found["bars"][0]
+    assert "index 1 0.1 m" in found["boxes"][0]
+    assert browser.get_log("browser") == logged == []

@@ -265,9 +265,10 @@ function fieldsOf(run) {
 function fieldRows(field, n, run, split, open) {
   const best = field.measures.find((measure) => measure.edges.length);
   const checked = run.dataset.samples.checked, missing = field.present === null ? null : Math.max(0, checked - field.present);
+  const more = run.plots.filter((plot) => plot.field === field.name);
   const plots = el("tr", {class: "inside", id: `field-${n}`, hidden: !open.has(n)}, el("td", {colspan: 6}));
   const unfold = () => {
-    if (!plots.hidden && !plots.firstChild.firstChild) plots.firstChild.append(measuresOf(field, split));
+    if (!plots.hidden && !plots.firstChild.firstChild) plots.firstChild.append(measuresOf(field, split, more));
   };
   const toggle = el("button", {type: "button", class: "link", "aria-expanded": String(open.has(n)), "aria-controls": `field-${n}`, onclick: () => {
     plots.hidden = !plots.hidden;
@@ -277,16 +278,17 @@ function fieldRows(field, n, run, split, open) {
   }}, field.name || "the sample as a whole");
   unfold();
   const declared = [field.role || (field.name && !field.declared ? "not in the schema" : ""), [field.dtype, field.shape].filter(Boolean).join(" "), field.unit].filter(Boolean).join(" · ");
-  const row = el("tr", {}, el("th", {scope: "row"}, field.measures.length ? toggle : field.name), el("td", {}, declared),
+  const row = el("tr", {}, el("th", {scope: "row"}, field.measures.length || more.length ? toggle : field.name), el("td", {}, declared),
     el("td", {}, best ? best.label + (best.unit ? ` (${best.unit})` : "") : ""),
     el("td", {class: "number"}, missing === null ? "" : missing === 0 ? "0" : `${missing.toLocaleString("en")} (${percent(missing, checked)})`),
     el("td", {class: "number"}, best ? best.p.map(number).join(" · ") : ""), el("td", {class: "chart-cell"}, best ? sparkline(best, split) : ""));
   return [row, plots];
 }
 
-function measuresOf(field, split) {
+function measuresOf(field, split, plots) {
   const same = field.measures.filter((measure) => !measure.edges.length);
   return el("div", {}, el("div", {class: "plots"}, field.measures.filter((measure) => measure.edges.length).map((measure) => histogram(measure, split))),
+    plots.length ? el("div", {class: "plots"}, plots.map((plot) => plotOf(plot, split))) : null,
     same.length ? el("p", {class: "small soft"}, "The same in all samples: ", same.map((measure) => `${measure.label} ${withUnit(measure.low, measure.unit)}`).join(" · ")) : null);
 }
 

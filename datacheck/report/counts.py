@@ -1,0 +1,111 @@
+"""What the page counts of whole samples: instances from step to step of the loader, orders of speakers, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from datacheck.rules.families.instances import loader_steps
+from datacheck.schema.model import Schema
+from datacheck.table import Table, Texts
+
+Array = np.ndarray[Any, Any]
+Plot = dict[str, Any]
+
+_MOST = 10  # orders of speakers
+_SIZES = (2, 3, 4, 5, 9, 17, 33, 65, 129, 1025)  # samples that are equal: from which on they are counted together
+_SAID = 60  # characters
+
+
+def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Plot]:
+    """Yield the bars of a field ("": of the sample as a whole): rows of a name, and what fit samples and others have.
+
+    Args:
+        table, schema, unfit: as of `plots`.
+    """
+    if name == next((field for field, _ in schema.of_role("instance")), None):
+        yield from _funnel(table, schema, unfit)
+    if f"{name}:turns" in table.columns and schema.spec(name).role == "chat":
+        yield from _orders(table, f"{name}:turns", unfit)
+    if not name and ":content" in table.columns:
+        yield from _copies(table, unfit)
+
+
+def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
+    """Yield how many instances are left after each step of the loader, over all samples."""
+    steps, column = loader_steps(schema), table.columns.get(":funnel")
+    if column is None or column.values.shape[1:] != (2 + len(steps),) or not column.present.any():
+        return
+    names = ["stored", "with a class", *(f"{step} {_said(value)}" for step, value in steps)]
+    parts = [column.values[column.present & mask].astype(np.int64) for mask in (~unfit, unfit)]
+    left = [part.sum(axis=0).tolist() for part in parts]
+    none = sum((part == 0).sum(axis=0) for part in parts).tolist()
+    yield {
+        "kind": "bars", "title": "Instances left after each step of the loader", "what": "instance",
+        "rows": [
+            {"name": step, "parts": [a, b], "said": f"none left in {empty:,} {_samples(empty)}" if empty else ""}
+            for step, a, b, empty in zip(names, *left, none, strict=True)
+        ],
+        "about": f"All instances of {int(column.present.sum()):,} samples; behind clip and voxel what is expected.",
+    }  # fmt: skip
+
+
+def _samples(many: int) -> str:
+    return "sample" if many == 1 else "samples"
+
+
+def _said(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return text if len(text) <= _SAID else f"{text[: _SAID - 2]} …"
+
+
+def _orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
+    """Yield which orders of speakers are most frequent."""
+    column = table.columns[name]
+    if column.values.dtype.kind not in "OU" or column.values.ndim != 1:
+        return
+    texts = Texts.of(column.values.tolist())
+    parts = [np.bincount(texts.rows[column.present & mask], minlength=len(texts.words)) for mask in (~unfit, unfit)]
+    both = parts[0] + parts[1]
+    order = np.argsort(-both, kind="stable")[: np.count_nonzero(both)]
+    first, rest = order[:_MOST].tolist(), order[_MOST:]
+    if not len(order):
+        return
+    rows = [{"name": texts.words[n] or "no turn", "parts": [int(part[n]) for part in parts], "said": ""} for n in first]
+    if len(rest):
+        rows.append({"name": f"{len(rest):,} others", "parts": [int(part[rest].sum()) for part in parts], "said": ""})
+    yield {
+        "kind": "bars", "title": "Who speaks when", "what": "sample", "rows": rows,
+        "about": "The most frequent orders of speakers; what comes again at once is counted.",
+    }  # fmt: skip
+
+
+def _copies(table: Table, unfit: Array) -> Iterator[Plot]:
+    """Yield how many samples are equal to how many others."""
+    column = table.columns[":content"]
+    rows = np.flatnonzero(column.present)
+    if column.values.dtype.kind not in "iu" or not len(rows):
+        return
+    order = rows[np.argsort(column.values[rows])]
+    starts = np.flatnonzero(np.diff(column.values[order], prepend=column.values[order[:1]] - 1))
+    sizes = np.diff(np.append(starts, len(order)))
+    if not (sizes > 1).any():
+        return
+    each = np.searchsorted(_SIZES, sizes, side="right")  # 0: alone
+    owner = np.repeat(each, sizes)
+    parts = [np.bincount(owner[mask[order]], minlength=len(_SIZES) + 1) for mask in (~unfit, unfit)]
+    groups = np.bincount(each, minlength=len(_SIZES) + 1).tolist()
+    names = ["", *(f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}" for low, high in pairwise(_SIZES))]
+    names.append(f"{_SIZES[-1]:,} and more")
+    yield {
+        "kind": "bars", "title": "Samples of equal content", "what": "sample",
+        "rows": [
+            {"name": f"{names[n]} equal", "parts": [int(part[n]) for part in parts],
+             "said": f"in {groups[n]:,} {'group' if groups[n] == 1 else 'groups'}"}
+            for n in range(1, len(groups)) if groups[n]
+        ],
+        "about": f"{int(groups[0]):,} of {len(order):,} samples have no other of the same content.",
+    }  # fmt: skip

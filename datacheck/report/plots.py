@@ -1,0 +1,339 @@
+"""What the page draws of a field beyond histograms: each a kind, a title and a few numbers.
+
+Shapes are those of at most 50,000 fit and 50,000 unfit samples, always the same; what is counted or called a lowest or
+highest value is of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from datacheck.preview.timeline import names_of
+from datacheck.report.counts import counts
+from datacheck.rules.families.speed import LAGS
+from datacheck.rules.measures import skeleton_of
+from datacheck.rules.robots import ROBOTS
+from datacheck.schema.model import ANY, FieldSpec, Schema
+from datacheck.schema.units import SPATIAL_ROLES, factor
+from datacheck.table import Measured, Table
+
+Array = np.ndarray[Any, Any]
+Plot = dict[str, Any]
+
+MOST_DRAWN = 50_000  # rows of fit samples, and of those that are not
+_PIECE = 32_768
+_RIDGE, _GRID = 40, 32  # bins of a component; cells along an axis
+_MOST = 16  # components that are measured apart
+_ALIKE = 12.0  # widest over narrowest component: up to here they share an axis
+_NEAR = 4.0  # times the spread: what else makes a picture no wider is in it
+_MAIN = (0.02, 0.98)  # what is usual
+_ENOUGH = 8  # samples that tell what is usual
+_OFF = 0.05  # of the size: what a centre may be off (DC301)
+_WIDE, _NARROW = 1e300, 1e-290
+_BONE = 2.5  # factor around the skeleton's table (DC601)
+
+
+class Drawn(NamedTuple):
+    """The rows that are drawn, rising: of fit samples, and of those that are not."""
+
+    fit: Array
+    unfit: Array
+
+    def of(self, column: Measured) -> tuple[Array, Array]:
+        """Return a column's rows as float64 (rows, components), of fit samples and of the others; NaN: not finite."""
+        return _rows(column, self.fit), _rows(column, self.unfit)
+
+    def whole(self, column: Measured) -> tuple[Array, Array]:
+        """Return those of them in which all is finite."""
+        fit, unfit = self.of(column)
+        return _whole(fit), _whole(unfit)
+
+
+def _rows(column: Measured, rows: Array) -> Array:
+    rows = rows[column.present[rows]]
+    values = np.asarray(column.values[rows], np.float64)
+    values = values[:, None] if values.ndim == 1 else values
+    return np.where(np.isfinite(values), np.clip(values, -_WIDE, _WIDE), np.nan)  # beyond that no difference is finite
+
+
+def _whole(values: Array) -> Array:
+    return values[~np.isnan(values).any(axis=1)]
+
+
+def _drawn(unfit: Array) -> Drawn:
+    return Drawn(*(_some(np.flatnonzero(mask)) for mask in (~unfit, unfit)))
+
+
+def _some(rows: Array) -> Array:
+    if len(rows) <= MOST_DRAWN:
+        return rows
+    return np.sort(rows[np.random.Generator(np.random.PCG64(0)).integers(0, len(rows), MOST_DRAWN)])
+
+
+def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
+    """Yield the drawings of each field, those that tell most first: its name as ``field``, ``kind`` and ``title``.
+
+    Args:
+        table: rows; a column is read when it is asked for, and let go again.
+        schema: the schema in force.
+        unfit: bool (rows): samples that are not fit for training.
+
+    Notes:
+        Kinds: ``lags``, ``ridges``, ``centroids``, ``boxes``, ``bars``; `page/plots.js` draws them.
+    """
+    drawn = _drawn(unfit)
+    for name in [
+        *dict.fromkeys([*sorted(schema.stored), *sorted({*schema.fields} - {ANY})]),
+        *_unlisted(table, schema),
+    ]:
+        spec = schema.spec(name)
+        if not spec.absent:
+            made = (_lags(table, name, spec), _ridges(table, name, schema, drawn), _centroids(table, name, spec, drawn),
+                    _bones(table, name, spec, drawn), *counts(table, name, schema, unfit))  # fmt: skip
+            yield from ({"field": name} | plot for plot in made if plot is not None)
+
+
+def _unlisted(table: Table, schema: Schema) -> list[str]:
+    found = {name.rpartition(":")[0] for name in table.columns if name.endswith(":min")}
+    return [*sorted(found - {*schema.fields}), ""]
+
+
+def _numeric(table: Table, name: str, width: int = 0) -> Measured | None:
+    """Return a column of numbers with so many in each row (0: any), None where there is none."""
+    column = table.columns.get(name)
+    if column is None or column.values.dtype.kind not in "biuf" or column.values.ndim != 2 or not len(column.values):
+        return None
+    return column if width in {0, column.values.shape[1]} else None
+
+
+# ------------------------------------------------------------------------------------------------- episodes
+
+
+def _lags(table: Table, name: str, spec: FieldSpec) -> Plot | None:
+    """Return how a command goes with the change of what it drives, step by step, over episodes (DC507)."""
+    read: dict[str, Array] = {}
+    for kind in ("delta", "absolute"):
+        column = _numeric(table, f":{name}:{kind}", len(LAGS))
+        rows = None if column is None else _whole(_rows(column, _some(np.flatnonzero(column.present))))
+        if column is not None and rows is not None and len(rows):
+            quartiles = np.quantile(np.abs(rows) if spec.role == "gripper" else rows, [0.25, 0.5, 0.75], axis=0)
+            read[kind], count = quartiles, int(np.count_nonzero(column.present))
+    if not read:
+        return None
+    kind = max(read, key=lambda one: float(read[one][1].max()))
+    others = {one: float(quartiles[1].max()) for one, quartiles in read.items() if one != kind}
+    return {
+        "kind": "lags", "title": f"How {spec.drives} follows {name}", "lags": list(LAGS), "n": count,
+        "quartiles": _short(read[kind]), "expected": [0, 1] if spec.lag is None else [spec.lag],
+        "declared": spec.lag is not None, "reading": kind, "other": _short(others.get("absolute", others.get("delta"))),
+    }  # fmt: skip
+
+
+def _short(values: Any) -> Any:
+    """Return numbers with five digits, as lists."""
+    if values is None:
+        return None
+    return [_short(one) for one in values] if np.ndim(values) else float(f"{float(values):.5g}")
+
+
+# ----------------------------------------------------------------------------------------------- components
+
+
+def _ridges(table: Table, name: str, schema: Schema, drawn: Drawn) -> Plot | None:
+    """Return where the lowest and the highest value of each component lie, over all samples."""
+    low = _numeric(table, f"{name}:min")
+    high = None if low is None else _numeric(table, f"{name}:max", low.values.shape[1])
+    if low is None or high is None or not 2 <= low.values.shape[1] <= _MOST:
+        return None
+    ends = [*drawn.of(low), *drawn.of(high)]
+    several = not all(np.array_equal(a, b, equal_nan=True) for a, b in zip(ends[:2], ends[2:], strict=True))
+    names, bands = (
+        _names(schema, name, low.values.shape[1]),
+        _bands(table, name, schema.spec(name), low.values.shape[1]),
+    )
+    first, last = _ends(low, np.fmin), _ends(high, np.fmax)
+    rows: list[Plot] = []
+    for n, (a, b) in enumerate(zip(first, last, strict=True)):
+        row: Plot = {
+            "name": names[n] if n < len(names) else str(n),
+            "low": a,
+            "high": b,
+            "band": bands[n],
+            "edges": None,
+        }
+        if a is not None and b is not None and b - a > _NARROW:
+            row["edges"] = _reach(_usual([part[:, n] for part in ends]), a, b, bands[n])
+        rows.append(row)
+    shared = _share([row for row in rows if row["edges"]])
+    beyond = _beyond(low, high, rows)
+    for n, row in enumerate(rows):
+        if row["edges"]:
+            row["counts"] = [_counted(part[:, n], *row["edges"]) for part in (ends if several else ends[:2])]
+            row["outside"] = beyond[n]
+    if all(row["low"] is None for row in rows):
+        return None
+    return {
+        "kind": "ridges", "title": f"Each component: where its {'lowest and highest ' if several else ''}values lie",
+        "unit": schema.spec(name).unit or "", "shared": shared, "several": several, "rows": rows,
+    }  # fmt: skip
+
+
+def _names(schema: Schema, name: str, width: int) -> list[str]:
+    spec, known = schema.spec(name), names_of(schema, name)
+    letters = {"quaternion": spec.order or "", "color": "rgba"}.get(spec.role or "", "")
+    if spec.role in SPATIAL_ROLES | {"normal"} and width == 3:
+        letters = "xyz"
+    known = known or [*letters[:width]]
+    return [*known[:width], *map(str, range(len(known), width))]
+
+
+def _ends(column: Measured, ufunc: np.ufunc) -> list[float | None]:
+    """Return the lowest or the highest finite value of each component, None where it has none."""
+    values = column.values if column.present.all() else column.values[column.present]
+    found = ufunc.reduce(values, axis=0, initial=np.nan)
+    if not np.isfinite(found).all():
+        found = ufunc.reduce(np.where(np.isfinite(values), values, np.nan), axis=0, initial=np.nan)
+    return [float(one) if np.isfinite(one) else None for one in found]
+
+
+def _bands(table: Table, name: str, spec: FieldSpec, width: int) -> list[list[float | None] | None]:
+    """Return what is allowed of each component: the robot's limits in the order that fits most, else the range."""
+    robot = ROBOTS.get(spec.robot or "")
+    if robot is None or robot.joints != width:
+        return [None if spec.range is None else [spec.range.low, spec.range.high]] * width
+    orders, outside = list(robot.orders.values()), _numeric(table, f"{name}:outside")
+    order = 0
+    if outside is not None and not outside.values.shape[1] % len(orders):
+        steps = outside.values[outside.present].sum(axis=0)
+        order = int(np.argmin(steps.reshape(len(orders), -1).sum(axis=1)))
+    by = factor(spec.unit or "rad")
+    return [[robot.limits[joint][0] / by, robot.limits[joint][1] / by] for joint in orders[order]]
+
+
+def _reach(values: Array, low: float, high: float, band: list[float | None] | None) -> list[float]:
+    """Return from where to where a component is drawn: without a few far values, with limits that are near."""
+    if not len(values):  # what is drawn has none
+        return [max(low, -_WIDE), min(high, _WIDE)]
+    a, b = (float(one) for one in np.quantile(values, _MAIN))
+    room = (b - a) or abs(a) or 1.0
+    near = [end for end in band or () if end is not None and a - 2 * room <= end <= b + 2 * room]
+    return [max(-_WIDE, min(max(low, a - room), *near, b)), min(_WIDE, max(min(high, b + room), *near, a))]
+
+
+def _usual(parts: list[Array]) -> Array:
+    """Return the finite values of fit samples (every other part), where they are enough to tell what is usual."""
+    fit = np.concatenate(parts[::2])
+    values: Array = fit if len(fit) >= _ENOUGH else np.concatenate(parts)
+    return np.asarray(values[~np.isnan(values)])
+
+
+def _share(rows: list[Plot]) -> bool:
+    """Give all components one axis where they are about as wide and lie together; tell whether they do."""
+    wide = [row["edges"][1] - row["edges"][0] for row in rows]
+    edges = [min((row["edges"][0] for row in rows), default=0.0), max((row["edges"][1] for row in rows), default=0.0)]
+    if rows and (max(wide) > _ALIKE * min(wide) or edges[1] - edges[0] > 2 * max(wide)):
+        return False
+    for row in rows:
+        row["edges"] = edges
+    return True
+
+
+def _counted(values: Array, low: float, high: float) -> list[int]:
+    within = values[(values >= low) & (values <= high)]
+    places = ((within - low) * (_RIDGE / (high - low))).astype(np.int64)
+    found: list[int] = np.bincount(np.minimum(places, _RIDGE - 1), minlength=_RIDGE).tolist()
+    return found
+
+
+def _beyond(low: Measured, high: Measured, rows: list[Plot]) -> list[int]:
+    """Return of how many samples each component is lower or higher than what is drawn of it."""
+    edges = np.array([row["edges"] or [-np.inf, np.inf] for row in rows])
+    found = np.zeros(len(rows), np.int64)
+    if all(row["edges"] is None or row["edges"][0] <= row["low"] <= row["high"] <= row["edges"][1] for row in rows):
+        return found.tolist()
+    for start in range(0, len(low.values), _PIECE):  # that stays in the caches
+        part = slice(start, start + _PIECE)
+        out = (low.values[part] < edges[:, 0]) & low.present[part, None]
+        out |= (high.values[part] > edges[:, 1]) & high.present[part, None]
+        found += np.count_nonzero(out, axis=0)
+    return found.tolist()
+
+
+# ---------------------------------------------------------------------------------------- where things lie
+
+
+def _centroids(table: Table, name: str, spec: FieldSpec, drawn: Drawn) -> Plot | None:
+    """Return how many centroids lie in each cell of a grid, in the planes x y and x z."""
+    column, sizes = _numeric(table, f"{name}:centroid", 3), table.columns.get(f"{name}:box")
+    if column is None:
+        return None
+    parts = drawn.whole(column)
+    together = np.concatenate(parts)
+    if len(together) < 2:
+        return None
+    known = sizes is not None and sizes.values.dtype.kind == "f" and sizes.values.ndim == 1
+    boxes = np.concatenate(drawn.whole(sizes)) if known and sizes is not None else np.zeros(0)
+    half = float(np.median(boxes)) / 2 if len(boxes) else 0.0
+    low, high, origin = _frame(parts[0] if len(parts[0]) >= _ENOUGH else together, parts[1], half)
+    within = [part[((part >= low) & (part <= high)).all(axis=1)] for part in parts]
+    planes = [
+        {"axes": axes, "counts": [_cells(part[:, axes], low[axes], high[axes]) for part in within]}
+        for axes in ([0, 1], [0, 2])
+    ]
+    return {
+        "kind": "centroids", "title": "Where the centroids lie", "unit": spec.unit or "", "cells": _GRID,
+        "low": low.tolist(), "high": high.tolist(), "origin": origin, "half": _short(half), "planes": planes,
+        "median": _short(np.median(together, axis=0)), "of": [len(part) for part in parts],
+        "outside": len(together) - sum(map(len, within)), "centered": spec.centered or "",
+    }  # fmt: skip
+
+
+def _frame(usual: Array, others: Array, half: float) -> tuple[Array, Array, bool]:
+    """Return a cube around what is usual, and whether it holds the origin, which it does if that is near.
+
+    Notes:
+        It holds the other samples, too, if they are near. It is not smaller than what a centre may be off: rounding
+        would look like a cloud of places.
+    """
+    ends: Array = np.quantile(usual, _MAIN, axis=0)
+    wide = max(float((ends[1] - ends[0]).max()), 2 * _OFF * half) or float(np.abs(ends).max()) or 1.0
+    for more in (np.zeros((1, 3)), others):
+        both = np.concatenate([ends, np.quantile(more, _MAIN, axis=0)]) if len(more) else ends
+        low, high = both.min(axis=0), both.max(axis=0)
+        if float((high - low).max()) <= _NEAR * wide:
+            ends = np.stack([low, high])
+    edge = 0.6 * max(float((ends[1] - ends[0]).max()), wide, 1e-9 * float(np.abs(ends).max()), _NARROW)
+    middle = ends.sum(axis=0) / 2
+    origin = bool((np.abs(middle) < edge).all())
+    return middle - edge, middle + edge, origin
+
+
+def _cells(values: Array, low: Array, high: Array) -> list[int]:
+    """Return the cells that hold something and how many, in turn."""
+    places = np.minimum(((values - low) * (_GRID / (high - low))).astype(np.int64), _GRID - 1)
+    cells, many = np.unique(places[:, 1] * _GRID + places[:, 0], return_counts=True)
+    return np.stack([cells, many], axis=1).reshape(-1).tolist()
+
+
+def _bones(table: Table, name: str, spec: FieldSpec, drawn: Drawn) -> Plot | None:
+    """Return how long each bone is, against an average hand's (DC601)."""
+    skeleton = skeleton_of(spec)
+    column = None if skeleton is None else _numeric(table, f"{name}:pairs", len(skeleton.pairs))
+    if skeleton is None or column is None:
+        return None
+    fit, unfit = (part[:, : len(skeleton.bones)] for part in drawn.whole(column))
+    if not len(fit) + len(unfit):
+        return None
+    shares = [0.01, 0.25, 0.5, 0.75, 0.99]
+    places = _short(np.quantile(fit if len(fit) else unfit, shares, axis=0).T)
+    others = _short(np.median(unfit, axis=0)) if len(fit) and len(unfit) else [None] * len(places)
+    by = factor(spec.unit or "m")
+    bands = [_short([length / _BONE / by, length * _BONE / by]) for length in skeleton.table]
+    rows = zip(skeleton.bone_names, places, bands, others, strict=True)
+    return {
+        "kind": "boxes", "title": "Length of each bone", "unit": spec.unit or "", "of": [len(fit), len(unfit)],
+        "rows": [{"name": bone, "p": p, "band": band, "unfit": other} for bone, p, band, other in rows],
+    }  # fmt: skip

@@ -1,0 +1,269 @@
+"""What the page draws beyond histograms, against NumPy's own histograms and arithmetic."""
+
+import json
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from datacheck.report.html import run_of, size_of
+from datacheck.report.plots import MOST_DRAWN, plots
+from datacheck.rules.robots import ROBOTS
+from datacheck.rules.skeletons import SKELETONS
+from datacheck.schema.load import parse_schema
+from datacheck.table import CHECKED, Measured, Table
+
+HEAD = "datacheck: 1\nname: made\nsamples: {files: '*.npy'}\n"
+
+
+def made(columns, fields, unfit=(), absent=()):
+    """The drawings of a table with these columns; every one has a value in each row, but for `absent` rows."""
+    rows = len(next(iter(columns.values())))
+    present = np.ones(rows, bool)
+    present[[*absent]] = False
+    table = Table(
+        keys=[f"k{n}" for n in range(rows)], files=[""] * rows, inner=[""] * rows, splits=[""] * rows,
+        groups=[""] * rows, reasons=[""] * rows, status=np.full(rows, CHECKED, np.int8), nbytes=np.zeros(rows, int),
+        columns={name: Measured(np.asarray(values), present) for name, values in columns.items()},
+    )  # fmt: skip
+    mask = np.zeros(rows, bool)
+    mask[[*unfit]] = True
+    return list(plots(table, parse_schema(HEAD + fields), mask))
+
+
+def only(kind, *args, **more):
+    (found,) = (plot for plot in made(*args, **more) if plot["kind"] == kind)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- episodes
+
+DRIVES = "fields:\n  a: {role: action, shape: [T, 2], drives: q%s}\n  q: {role: position, shape: [T, 2]}\n"
+
+
+def test_lags_are_the_median_and_the_quartiles_of_the_better_reading():
+    peaks = np.array([0.2, 0.4, 0.6, 0.8, np.nan])
+    delta = np.zeros((5, 11))
+    delta[:, 7] = peaks
+    plot = only("lags", {":a:delta": delta, ":a:absolute": np.full((5, 11), 0.3)}, DRIVES % ", lag: 2")
+    low, median, high = plot["quartiles"]
+    assert plot["lags"][7] == 2
+    assert (low[7], median[7], high[7]) == pytest.approx((0.35, 0.5, 0.65))
+    assert sum(map(abs, median)) == 0.5
+    assert (plot["expected"], plot["declared"], plot["reading"], plot["other"]) == ([2], True, "delta", 0.3)
+
+
+def test_without_a_declared_lag_none_and_one_are_expected_and_a_gripper_may_count_either_way():
+    falls = {":g:delta": np.full((3, 11), -0.7)}
+    plot = only("lags", falls, "fields:\n  g: {role: gripper, drives: q}\n  q: {role: position, shape: [T, 1]}\n")
+    assert (plot["expected"], plot["declared"], plot["other"]) == ([0, 1], False, None)
+    assert plot["quartiles"][1] == [0.7] * 11
+
+
+# ----------------------------------------------------------------------------------------------- components
+
+POINTS = "fields:\n  x: {role: %s, shape: [P, %d]%s}\n"
+
+
+def test_ridges_are_the_histograms_of_numpy_and_fit_is_told_from_not_fit():
+    rng = np.random.default_rng(0)
+    low, high = rng.uniform(-2, -1, (300, 2)), rng.uniform(1, 2, (300, 2))
+    low[:, 1] = high[:, 1] = 5
+    plot = only("ridges", {"x:min": low, "x:max": high}, POINTS % ("value", 2, ""), unfit=range(200, 300))
+    one, dead = plot["rows"]
+    assert plot["several"]
+    assert (one["low"], one["high"], one["outside"]) == (low[:, 0].min(), high[:, 0].max(), 0)
+    assert one["edges"] == [one["low"], one["high"]]
+    wanted = [values[rows, 0] for values in (low, high) for rows in (slice(200), slice(200, 300))]
+    assert one["counts"] == [np.histogram(part, 40, one["edges"])[0].tolist() for part in wanted]
+    assert (dead["low"], dead["high"], "counts" in dead) == (5, 5, False)
+
+
+def test_where_each_sample_is_one_vector_its_values_are_drawn_once():
+    values = np.random.default_rng(1).normal(size=(50, 3))
+    plot = only("ridges", {"x:min": values, "x:max": values.copy()}, POINTS % ("position", 3, ", unit: m"))
+    assert (plot["several"], plot["unit"]) == (False, "m")
+    assert [(row["name"], [sum(part) for part in row["counts"]]) for row in plot["rows"]] == [
+        ("x", [50, 0]), ("y", [50, 0]), ("z", [50, 0]),
+    ]  # fmt: skip
+
+
+def test_a_far_value_squeezes_no_component_and_is_counted():
+    values = np.random.default_rng(2).uniform(0, 1, (200, 2))
+    values[7, 1] = 1e6
+    plot = only("ridges", {"x:min": values, "x:max": values}, POINTS % ("value", 2, ""))
+    near, far = plot["rows"]
+    assert (near["outside"], far["outside"], far["high"]) == (0, 1, 1e6)
+    assert far["edges"][1] < 3
+    assert sum(far["counts"][0]) == 199
+
+
+@pytest.mark.parametrize(("factors", "shared"), [((1, 2, 3), True), ((1, 2, 1000), False)])
+def test_components_share_an_axis_only_where_they_are_about_as_wide(factors, shared):
+    values = np.random.default_rng(3).uniform(-1, 1, (100, 3)) * factors
+    plot = only("ridges", {"x:min": values, "x:max": values}, POINTS % ("value", 3, ""))
+    assert plot["shared"] is shared
+    assert (len({tuple(row["edges"]) for row in plot["rows"]}) == 1) is shared
+
+
+def test_components_have_the_names_of_columns_and_the_declared_range():
+    values = np.random.default_rng(4).uniform(-1, 1, (20, 3))
+    fields = "fields:\n  a: {role: action, shape: [T, 3], columns: 'move:2 grip', range: -1..}\n"
+    rows = only("ridges", {"a:min": values, "a:max": values}, fields)["rows"]
+    assert [row["name"] for row in rows] == ["move 0", "move 1", "grip"]
+    assert [row["band"] for row in rows] == [[-1, None]] * 3
+
+
+def test_joints_are_held_against_the_limits_of_the_robot_in_the_order_that_fits():
+    leap = ROBOTS["leap"]
+    order = leap.orders["along the fingers"]
+    values = np.array([[leap.limits[joint][0] for joint in order]] * 4) * 180 / np.pi
+    outside = np.concatenate([np.full((4, 8), 9), np.zeros((4, 8))], axis=1)  # the first order does not fit
+    columns = {"q:min": values, "q:max": values, "q:outside": outside.astype(int)}
+    rows = only("ridges", columns, "fields: {q: {role: joint_angle, shape: [16], unit: deg, robot: leap}}\n")["rows"]
+    assert [row["band"][0] for row in rows] == pytest.approx(values[0].tolist())
+    assert rows[0]["band"][1] == pytest.approx(np.rad2deg(leap.limits[1][1]))
+
+
+def test_a_component_without_a_finite_value_says_so_and_hides_no_other():
+    values = np.random.default_rng(5).uniform(0, 1, (30, 2))
+    values[:, 0] = np.nan
+    values[3, 1] = np.inf
+    nothing, some = only("ridges", {"x:min": values, "x:max": values}, POINTS % ("value", 2, ""))["rows"]
+    assert (nothing["low"], nothing["high"], nothing["edges"]) == (None, None, None)
+    assert sum(some["counts"][0]) == 29
+    assert some["high"] == values[np.arange(30) != 3, 1].max()
+
+
+# ---------------------------------------------------------------------------------------- where things lie
+
+
+def test_every_centroid_is_in_a_cell_or_counted_beside_them():
+    rng = np.random.default_rng(6)
+    places = rng.normal(0.5, 0.1, (400, 3))
+    places[0] = 1e5
+    columns = {"x:centroid": places, "x:box": np.full(400, 0.4)}
+    plot = only("centroids", columns, POINTS % ("points", 3, ", unit: m"), unfit=range(300, 400))
+    assert plot["of"] == [300, 100]
+    for plane in plot["planes"]:
+        assert sum(sum(part[1::2]) for part in plane["counts"]) + plot["outside"] == 400
+        (h, v), side = plane["axes"], (plot["high"][0] - plot["low"][0]) / plot["cells"]
+        within = (np.array(plot["low"]) <= places).all(1) & (places <= plot["high"]).all(1)
+        wanted = set(map(tuple, ((places[within] - plot["low"]) // side)[:, [h, v]].astype(int).tolist()))
+        found = [cell for part in plane["counts"] for cell in part[::2]]
+        assert {(cell % plot["cells"], cell // plot["cells"]) for cell in found} == wanted
+    assert plot["outside"] >= 1
+    assert plot["origin"]
+    assert plot["half"] == 0.2
+
+
+@pytest.mark.parametrize(("at", "origin"), [(0.0, True), (1.0, True), (500_000.0, False)])
+def test_the_origin_is_in_the_picture_where_it_is_near(at, origin):
+    places = np.random.default_rng(7).uniform(-1, 1, (50, 3)) + at
+    plot = only("centroids", {"x:centroid": places}, POINTS % ("points", 3, ""))
+    assert plot["origin"] is origin
+    assert (max(plot["low"]) <= 0 <= min(plot["high"])) is origin
+
+
+def test_rounding_about_the_origin_does_not_look_like_a_cloud_of_places():
+    places = np.random.default_rng(8).normal(0, 1e-9, (50, 3))
+    plot = only("centroids", {"x:centroid": places, "x:box": np.full(50, 2.0)}, POINTS % ("points", 3, ""))
+    assert plot["high"][0] - plot["low"][0] > 0.1
+    assert [len(part) for part in plot["planes"][0]["counts"]] == [8, 0]  # the four cells about the origin
+
+
+def test_bones_are_held_against_the_table_of_the_skeleton():
+    skeleton = SKELETONS["mano21"]
+    pairs = np.tile(1000 * np.array(skeleton.table + (1.0,) * (len(skeleton.pairs) - len(skeleton.bones))), (5, 1))
+    pairs[:, 0] *= np.array([0.8, 0.9, 1.0, 1.1, 7.0])
+    fields = "fields: {j: {role: joints, shape: [21, 3], unit: mm, skeleton: mano21}}\n"
+    plot = only("boxes", {"j:pairs": pairs.astype(np.float32)}, fields, unfit=[4])
+    one = 1000 * skeleton.table[0]
+    bone = plot["rows"][0]
+    assert (plot["of"], len(plot["rows"])) == ([4, 1], len(skeleton.bones))
+    assert bone["p"][1:4] == pytest.approx([0.875 * one, 0.95 * one, 1.025 * one], rel=1e-4)
+    assert bone["band"] == pytest.approx([one / 2.5, one * 2.5], rel=1e-4)
+    assert bone["unfit"] == pytest.approx(7 * one, rel=1e-4)
+
+
+# --------------------------------------------------------------------------------------------------- counts
+
+SCENES = """\
+fields:
+  id: {role: instance, shape: [P], min_points: 5}
+  label: {role: class, shape: [P]}
+loader: {clip: 100, drop_classes: [0, 1]}
+"""
+
+
+def test_instances_are_summed_step_by_step():
+    funnel = np.array([[9, 8, 8, 5, 2], [4, 4, 4, 1, 0], [7, 7, 7, 7, 7]])
+    plot = only("bars", {":funnel": funnel}, SCENES, unfit=[1])
+    assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
+        ("stored", [16, 4], ""), ("with a class", [15, 4], ""), ("clip 100", [15, 4], ""),
+        ("drop_classes 0, 1", [12, 1], ""), ("min_points 5", [9, 0], "none left in 1 sample"),
+    ]  # fmt: skip
+
+
+def test_of_a_loader_with_other_steps_than_were_counted_nothing_is_drawn():
+    assert made({":funnel": np.ones((3, 4), int)}, SCENES) == []
+
+
+def test_equal_samples_are_counted_by_how_many_are_equal():
+    content = np.array([-(2**63), 1, 1, 2, 2, 2, 3, 3, *[7] * 6, 99])
+    plot = only("bars", {":content": content}, "fields: {}\n", unfit=[1, 2, 3], absent=[14])
+    assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
+        ("2 equal", [2, 2], "in 2 groups"), ("3 equal", [2, 1], "in 1 group"), ("5 to 8 equal", [6, 0], "in 1 group"),
+    ]  # fmt: skip
+    assert plot["about"] == "1 of 14 samples have no other of the same content."
+    assert made({":content": np.arange(9)}, "fields: {}\n") == []
+
+
+# --------------------------------------------------------------------------------------------------- bounds
+
+
+@given(arrays(np.float64, st.tuples(st.integers(1, 12), st.just(3))), st.integers(0, 12))
+def test_no_number_breaks_the_page(values, bad):
+    fields = "fields: {a: {role: position, shape: [T, 3], unit: m, range: -1..1}}\n"
+    columns = {"a:min": values, "a:max": values[::-1], "a:centroid": values, "a:box": values[:, 0]}
+    found = made(columns, fields, unfit=range(min(bad, len(values))))
+    said = orjson.dumps(found)
+    assert json.loads(said) == found  # orjson writes null for what is not finite
+    for plot in found:
+        for low, high in [row["edges"] for row in plot.get("rows", ()) if row["edges"]]:
+            assert low < high
+
+
+def test_columns_of_another_form_are_left_alone():
+    texts = np.array(["a", "b"], object)
+    columns = {
+        "x:min": texts,
+        "x:max": texts,
+        "x:centroid": texts,
+        ":funnel": texts,
+        ":content": texts,
+        ":x:delta": texts,
+    }
+    assert made(columns, POINTS % ("points", 3, "")) == []
+    many = np.ones((4, 17))
+    assert made({"x:min": many, "x:max": many, "x:centroid": np.ones((4, 2))}, POINTS % ("points", 3, "")) == []
+
+
+def test_of_many_samples_as_many_fit_and_unfit_ones_are_drawn_and_all_are_counted():
+    rows = 3 * MOST_DRAWN
+    values = np.random.default_rng(9).uniform(0, 1, (rows, 2))
+    values[-1] = 50
+    plot = only("ridges", {"x:min": values, "x:max": values}, POINTS % ("value", 2, ""), unfit=range(rows - 100, rows))
+    row = plot["rows"][0]
+    assert [sum(part) for part in row["counts"]] == [MOST_DRAWN, 99]
+    assert (row["outside"], row["high"]) == (1, 50)
+    assert size_of(plot) < 2000
+
+
+def test_a_page_has_room_for_some_drawings_and_no_more(made_run):
+    run = run_of(made_run())
+    assert [(plot["field"], plot["kind"]) for plot in run["plots"]] == [("xyz", "centroids")]
+    assert size_of(run["plots"]) < 250_000
