@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datacheck.report.measures import LABELS, MOST, VECTORS, Shown, band, shown, unit
+from datacheck.report.measures import MOST, VECTORS, Shown, band, label, read, shown, unit, units
+from datacheck.rules.families.tokens import UNTOLD
 from datacheck.schema.model import ANY, Schema
 from datacheck.table import Measured, Table, Texts
 
@@ -23,6 +24,7 @@ SORTED = 100_000  # values of which percentiles are taken
 _PIECE = 32_768
 _WIDE, _NARROW = 1e300, 1e-290
 _SPLITS = 6
+_DIGITS = 5  # of a length that is to be 1: what rounding leaves is no distribution
 _ASKED = 10_000  # rows that are asked for their dtype: of rare ones the rules tell
 
 
@@ -109,16 +111,17 @@ def _numbers(table: Table, places: dict[str, int]) -> Array:
 
 
 def _measure(table: Table, schema: Schema, one: Shown, groups: _Groups) -> dict[str, Any] | None:
-    column = table.columns[one.column]
-    if not _is_drawn(column, one):
+    column = read(table.columns, one.column)
+    if column is None or not _is_drawn(column, one):
         return None  # a check of the user's may call its columns as it likes
     values, rows, known = _finite(column, one.stat, groups.rows)
     if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
         return None
     then = _then(one, groups)
+    spec = schema.spec(one.field)
     return {
-        "column": one.column, "stat": one.stat, "label": LABELS[one.stat],
-        "unit": unit(schema.spec(one.field), one.stat), "band": band(schema, one), "n": len(values),
+        "column": one.column, "stat": one.stat, "label": label(spec, one.stat), "unit": unit(spec, one.stat),
+        "band": band(schema, one), "units": units(schema, one), "n": len(values),
         "nonfinite": known - len(values),
         **histogram(values, rows, 2 * len(groups.names), whole=column.values.dtype.kind in "biu", then=then),
         "groups": groups.names,
@@ -131,10 +134,11 @@ def _is_drawn(column: Measured, one: Shown) -> bool:
 
 def _finite(column: Measured, stat: str, rows: Array) -> tuple[Array, Array, int]:
     """Return the finite values of a column, what is known of their rows, and how many values there are in all."""
-    values, known = _scalar(column.values, stat), len(rows)
-    if not column.present.all():
-        values, rows = values[column.present], rows[column.present]
-        known = len(values)
+    values, present = _scalar(column.values, stat), column.present
+    present = present & (values < UNTOLD) if stat == "prompt_bytes" else present
+    if not present.all():
+        values, rows = values[present], rows[present]
+    known = len(values)
     if known and not (np.isfinite(values.min()) and np.isfinite(values.max())):
         finite = np.isfinite(values)
         values, rows = values[finite], rows[finite]
@@ -143,7 +147,7 @@ def _finite(column: Measured, stat: str, rows: Array) -> tuple[Array, Array, int
 
 def _then(one: Shown, groups: _Groups) -> Then | None:
     """Return the values of the reference of the splits that are here, too."""
-    column = None if groups.reference is None else groups.reference.columns.get(one.column)
+    column = None if groups.reference is None else read(groups.reference.columns, one.column)
     if column is None or not _is_drawn(column, one):
         return None
     values, rows, _ = _finite(column, one.stat, groups.then)
@@ -159,6 +163,8 @@ def _scalar(values: Array, stat: str) -> Array:
         for component in range(1, values.shape[1] if ufunc is not None else 0):
             one = np.asarray(ufunc and ufunc(one, values[:, component]))
         values = one
+    if stat in {"shortest", "longest"}:
+        return np.round(values.astype(np.float64), _DIGITS)
     return np.ascontiguousarray(values, dtype=np.float64)
 
 

@@ -21,6 +21,7 @@ import orjson
 from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.report.aggregates import fields, order_of_rows
+from datacheck.report.measures import read
 from datacheck.report.overlaps import overlaps
 from datacheck.report.pictures import pictures
 from datacheck.report.plots import plots
@@ -155,7 +156,8 @@ def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
 def _samples(table: Table, failing: Texts, ranks: Array, of_fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the rows of the sample table, and the titles of the measures in them."""
     measures = [(f["name"], f["measures"][0]) for f in of_fields if f["measures"] and f["measures"][0]["edges"]]
-    measures = [pair for pair in measures if table.columns[pair[1]["column"]].values.ndim == 1][:_MEASURES]
+    known = [(pair, read(table.columns, pair[1]["column"])) for pair in measures]
+    kept = [(pair, column) for pair, column in known if column is not None and column.values.ndim == 1][:_MEASURES]
     order = order_of_rows(failing, ranks, MOST_ROWS)
     places = order.tolist()
     columns = [
@@ -164,9 +166,9 @@ def _samples(table: Table, failing: Texts, ranks: Array, of_fields: Iterable[Map
         [_UNREAD.get(table.status[row]) or _STATUS[ranks[row]] for row in places],
         [failing[row] for row in places],
         [cut(table.reasons[row], _KEY) for row in places],
-        *(_rounded(table.columns[measure["column"]], order) for _, measure in measures),
+        *(_rounded(column, order) for _, column in kept),
     ]
-    titles = [{"field": name, "label": m["label"], "unit": m["unit"]} for name, m in measures]
+    titles = [{"field": name, "label": m["label"], "unit": m["unit"]} for (name, m), _ in kept]
     return {"rows": within(zip(*columns, strict=True), _ROOM["rows"]), "measures": titles}
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from datacheck.schema.model import FieldSpec, Schema
+import numpy as np
+
+from datacheck.rules.families.instances import loader_steps
+from datacheck.rules.families.rotations import bad_rotation
+from datacheck.schema.model import FieldSpec, RuleSpec, Schema
+from datacheck.schema.units import LENGTH
+from datacheck.table import Measured
 
 MOST = 6  # measures shown of one field
 
 # in the order in which they tell most: the first that varies is drawn in the table of fields
 LABELS = {
     "box": "size (diagonal)", "bone": "median bone", "near": "distance", "norm": "length",
-    "p99": "99th percentile of |x|", "tokens": "tokens", "trained": "supervised tokens", "min": "lowest value",
+    "p99": "99th percentile of |x|", "tokens": "tokens", "trained": "supervised tokens",
+    "trained/tokens": "share of supervised tokens", "ignored/count": "share ignored", "min": "lowest value",
     "max": "highest value", "angle": "angle", "dims": "length (first axis)", "steps": "steps", "reach": "reach",
+    "shortest": "shortest quaternion", "longest": "longest quaternion", "largest": "points of the largest instance",
     "objects": "objects", "front": "share in front", "copies": "repeated points", "flatness": "flatness",
     "lowest": "lowest", "highest": "highest", "peak": "largest |x|", "leap": "largest step", "prompt_bytes": "bytes",
     "answers": "answers", "same": "idle steps", "noop": "steps without motion", "nonfinite": "NaN or infinite values",
@@ -21,11 +29,17 @@ LABELS = {
 }  # fmt: skip
 _IN_UNIT = frozenset({"box", "bone", "near", "norm", "p99", "peak", "min", "max", "lowest", "highest", "leap", "reach"})
 _BANDS = {"box": "size", "bone": "size", "near": "distance", "min": "range", "max": "range", "lowest": "rests"}
+_OF_SIZE = frozenset({"box", "bone", "near", "norm"})  # what a unit is told by
 VECTORS = frozenset({"min", "max", "dims"})  # shown by their lowest, highest and first component
 
 
 class Shown(NamedTuple):
-    """One column that the page shows: its name in the table, of which field, which statistic."""
+    """What the page shows of one column, or of one over another: its name, of which field, which statistic.
+
+    Args:
+        column: of the numbers, and where they are shares of others, behind "/" the statistic that holds those.
+        field, stat: what it is of.
+    """
 
     column: str
     field: str
@@ -39,12 +53,40 @@ def shown(columns: Iterable[str]) -> dict[str, list[Shown]]:
         columns: names of measured columns, ``field:stat`` or ``:field:stat``.
     """
     found: dict[str, list[Shown]] = {}
-    for name in columns:
-        field, _, stat = name.removeprefix(":").rpartition(":")
-        if stat in LABELS:
-            found.setdefault(field, []).append(Shown(name, field, stat))
+    names = dict.fromkeys(columns)
+    for name in names:
+        head, _, stat = name.rpartition(":")
+        field = head.removeprefix(":")
+        found.setdefault(field, []).extend(
+            Shown(f"{head}:{one}", field, one) for one in LABELS if _told(one, stat, head, names)
+        )
     rank = {stat: place for place, stat in enumerate(LABELS)}
-    return {field: sorted(some, key=lambda one: (rank[one.stat], one.column)) for field, some in found.items()}
+    return {f: sorted(some, key=lambda one: (rank[one.stat], one.column)) for f, some in found.items() if some}
+
+
+def _told(one: str, stat: str, head: str, names: Container[str]) -> bool:
+    part, _, whole = one.partition("/")
+    return part == stat and (not whole or f"{head}:{whole}" in names)
+
+
+def read(columns: Mapping[str, Measured], name: str) -> Measured | None:
+    """Return the column that `Shown` names, None where there is none; of a share where the whole is not 0."""
+    head, _, stat = name.rpartition(":")
+    part, _, whole = stat.partition("/")
+    if stat not in LABELS or not whole:
+        return columns.get(name)
+    few, all_ = columns.get(f"{head}:{part}"), columns.get(f"{head}:{whole}")
+    if few is None or all_ is None or {few.values.dtype.kind, all_.values.dtype.kind} - set("biuf"):
+        return None
+    if few.values.ndim != 1 or all_.values.ndim != 1:
+        return None
+    known = few.present & all_.present & (all_.values > 0)
+    return Measured(np.divide(few.values, all_.values, out=np.zeros(len(known)), where=known), known)
+
+
+def label(spec: FieldSpec, stat: str) -> str:
+    """Return what a measure is called."""
+    return "points" if stat == "dims" and spec.role == "points" else LABELS[stat]
 
 
 def unit(spec: FieldSpec, stat: str) -> str:
@@ -55,9 +97,39 @@ def unit(spec: FieldSpec, stat: str) -> str:
 def band(schema: Schema, one: Shown) -> list[float | None] | None:
     """Return the lowest and the highest value that the schema allows; an open end is None."""
     spec = schema.spec(one.field)
+    least, most = _counts(schema, spec, one)
+    if least is not None or most is not None:
+        return [least, most]
     wanted: Any = getattr(spec, _BANDS[one.stat]) if one.stat in _BANDS else None
     if one.stat in {"box", "bone"} and (one.stat == "bone") != (spec.role == "joints"):
         wanted = None  # the size of joints is that of their bones
     if one.stat == "steps" and schema.episode is not None:
         wanted = schema.episode.length
     return None if wanted is None else [wanted.low, wanted.high]
+
+
+def _counts(schema: Schema, spec: FieldSpec, one: Shown) -> tuple[float | None, float | None]:
+    """Return the least and the most of what is counted, and of lengths that are to be 1; None where it is open."""
+    least: float | None = None
+    most: float | None = None
+    if one.stat == "tokens" and schema.tokenizer is not None:
+        most = schema.tokenizer.max_length
+    elif one.stat == "trained":
+        least = spec.min_trained_tokens
+    elif one.stat == "dims" and spec.role == "points":
+        least = spec.min_points
+    elif one.stat == "largest":
+        least = dict(loader_steps(schema)).get("min_points")
+    elif one.stat in {"shortest", "longest"}:
+        extra = schema.rules.get(bad_rotation.code, RuleSpec()).model_extra or {}
+        off = float(extra.get("off", bad_rotation.defaults["off"]))
+        least, most = 1 - off, 1 + off
+    return least, most
+
+
+def units(schema: Schema, one: Shown) -> list[tuple[str, float]]:
+    """Return what a length would be a multiple of, were it stored in another unit than declared: (unit, factor)."""
+    own = LENGTH.get(schema.spec(one.field).unit or "")
+    if own is None or one.stat not in _OF_SIZE:
+        return []
+    return [(name, own / other) for name, other in LENGTH.items() if other != own]

@@ -6,8 +6,9 @@ from hypothesis.extra.numpy import arrays
 
 from datacheck.report.aggregates import BINS, Then, fields, histogram, order_of_rows
 from datacheck.report.measures import shown
+from datacheck.rules.families.tokens import UNTOLD
 from datacheck.schema.load import load_schema, parse_schema
-from datacheck.table import Texts
+from datacheck.table import Measured, Texts
 from tests.report.conftest import SCHEMA_TEXT, table
 
 
@@ -131,3 +132,64 @@ def test_of_splits_that_are_not_told_apart_only_those_here_are_counted_in_the_re
     assert box["groups"] == [""]
     assert box["then"]["median"] == np.sort(sizes)[len(sizes) // 2]
     assert np.sum(box["then"]["counts"]) + box["then"]["below"] + box["then"]["above"] == len(sizes)
+
+
+def measures_of(columns, text):
+    """The measures of the first field, by what they are called."""
+    rows, _ = table(10, 0)
+    rows.columns.clear()
+    whole = np.ones(10, bool)
+    rows.columns.update({name: Measured(np.asarray(values), whole) for name, values in columns.items()})
+    schema = parse_schema(f"datacheck: 1\nname: made\nsamples: {{files: '*.npy'}}\n{text}\n")
+    found = next(one for one in fields(rows, schema, np.arange(10) >= 8) if one["measures"])
+    return {measure["label"]: measure for measure in found["measures"]}
+
+
+def test_the_share_of_what_is_ignored_is_over_all_labels_of_a_sample():
+    ignored, count = np.arange(10) * 10, np.full(10, 100)
+    count[9] = 0  # of a sample without labels there is no share
+    said = measures_of({"c:ignored": ignored, "c:count": count}, "fields: {c: {role: class, shape: [P]}}")
+    assert said["share ignored"]["p"] == [0, 0.4, 0.8]
+    assert (said["share ignored"]["n"], said["share ignored"]["high"]) == (9, 0.8)
+    assert "share ignored" not in measures_of(
+        {"c:ignored": ignored, "c:min": ignored}, "fields: {c: {role: class, shape: [P]}}"
+    )
+
+
+def test_tokens_have_the_longest_length_as_their_limit_and_the_supervised_ones_are_a_share_of_them():
+    tokens = np.arange(1, 11) * 100
+    text = "fields: {c: {role: chat, min_trained_tokens: 8}}\ntokenizer: {max_length: 512}"
+    said = measures_of({":c:tokens": tokens, ":c:trained": tokens // 4, ":c:prompt_bytes": [*range(9), UNTOLD]}, text)
+    assert said["tokens"]["band"] == [None, 512]
+    assert said["supervised tokens"]["band"] == [8, None]
+    assert said["share of supervised tokens"]["band"] is None
+    assert (said["share of supervised tokens"]["low"], said["share of supervised tokens"]["high"]) == (0.25, 0.25)
+    assert (said["bytes"]["n"], said["bytes"]["high"], said["bytes"]["nonfinite"]) == (9, 8, 0)
+
+
+@pytest.mark.parametrize(("rules", "off"), [("", 0.001), ("\nrules: {DC304: {'off': 0.25}}", 0.25)])
+def test_quaternions_are_to_be_as_long_as_the_rule_allows_and_rounding_is_no_distribution(rules, off):
+    lengths = 1 + np.arange(10) * 1e-8
+    longest = np.where(np.arange(10) == 3, 2.0, lengths)
+    columns = {"q:shortest": lengths, "q:longest": longest}
+    said = measures_of(columns, "fields: {q: {role: quaternion, shape: [G, 4], order: wxyz}}" + rules)
+    assert said["longest quaternion"]["band"] == [1 - off, 1 + off]
+    assert (said["longest quaternion"]["high"], len(said["longest quaternion"]["edges"]) > 2) == (2, True)
+    assert (said["shortest quaternion"]["low"], said["shortest quaternion"]["edges"]) == (1, [])
+
+
+def test_clouds_have_the_least_number_of_points_and_instances_that_of_the_loader_as_their_limits():
+    dims = np.stack([np.arange(10) + 60, np.full(10, 3)], axis=1)
+    said = measures_of({"x:dims": dims}, "fields: {x: {role: points, shape: [P, 3], min_points: 64}}")
+    assert (said["points"]["band"], said["points"]["low"]) == ([64, None], 60)
+    scene = "fields: {i: {role: instance, shape: [P], min_points: 7}}\nloader: {clip: 100}"
+    assert measures_of({":largest": np.arange(10.0)}, scene)["points of the largest instance"]["band"] == [7, None]
+
+
+def test_a_size_says_what_it_would_be_in_other_units():
+    sizes = np.arange(1.0, 11)
+    said = measures_of({"x:box": sizes}, "fields: {x: {role: points, shape: [P, 3], unit: cm, size: 1..5}}")
+    units = dict(said["size (diagonal)"]["units"])
+    assert units == pytest.approx({"m": 0.01, "mm": 10, "in": 1 / 2.54, "ft": 1 / 30.48})
+    none = measures_of({"x:box": sizes}, "fields: {x: {role: points, shape: [P, 3], size: 1..5}}")
+    assert none["size (diagonal)"]["units"] == []

@@ -143,9 +143,11 @@ def test_a_field_opens_its_measures_and_the_split_can_be_chosen(browser, made_ru
     opened(browser, made_run())
     browser.execute_script("document.querySelector('#fields tbody button').click()")
     assert texts(browser, "#fields h4") == [
-        "size (diagonal) (m)", "lowest value (m)", "length (first axis)", "Where the centroids lie (m)",
+        "size (diagonal) (m)", "lowest value (m)", "points", "Where the centroids lie (m)",
     ]  # fmt: skip
     assert texts(browser, "#fields button[aria-expanded=true]") == ["xyz"]
+    assert texts(browser, "#fields .meant text") == ["if mm"]  # a thousand times too large
+    assert "10 samples would be allowed in mm" in texts(browser, "#fields .plots p")[0]
     count = "return document.querySelectorAll('#fields rect.fit').length"
     before = browser.execute_script(count)
     browser.execute_script(
@@ -259,7 +261,7 @@ def test_a_measure_that_differs_is_drawn_below_what_is_said_of_it(browser, made_
     (folder / "result.json").write_text(json.dumps(said | {"findings": [of_one]}))
     opened(browser, folder)
     assert texts(browser, "#drift h4") == ["xyz of train: size (diagonal) (m)"]
-    assert texts(browser, "#drift .plots p") == ["allowed: 0.02 to 0.4 m · log axis"]
+    assert texts(browser, "#drift .plots p") == ["allowed: 0.02 to 0.4 m · log axis · 8 samples would be allowed in mm"]
     shutil.rmtree(place)
     opened(browser, folder)
     assert texts(browser, "#drift p")[1] == "That run is gone or cannot be read, so its histograms are not drawn."

@@ -193,17 +193,18 @@ function histogram(measure, split, field) {
   const {p: [first, median, last], then} = measure, whole = !field || !split;  // of one split no percentiles are known
   const label = `Histogram of ${measure.label}: ${number(measure.low)} to ${withUnit(measure.high, measure.unit)}` + (whole ? `, median ${number(median)}` : "") +
     (whole && then ? `, of the reference ${number(then.median)}` : "") + (measure.band ? `, allowed ${interval(measure.band, measure.unit)}` : "");
+  const meant = measure.units && measure.units.length ? otherUnits(measure, split) : [];
   const said = [
     whole ? `${measure.groups.length > 1 ? "all splits: " : ""}1 %: ${number(first)} · median: ${number(median)} · 99 %: ${number(last)}` : "",
     whole && then ? `median of the reference: ${number(then.median)}` : "", measure.band ? `allowed: ${interval(measure.band, measure.unit)}` : "",
-    measure.log ? "log axis" : "", outside && !whole ? `all splits: ${outside}` : outside,
+    measure.log ? "log axis" : "", ...meant.map(({unit, many}) => `${count(many, "sample")} would be allowed in ${unit}`), outside && !whole ? `all splits: ${outside}` : outside,
   ].filter(Boolean).join(" · ");
   return el("div", {},
     el("h4", {}, field ? `${field}: ` : "", measure.label, measure.unit ? ` (${measure.unit})` : ""),
     drawing((width) => {
       const x = scale(measure.edges[0], measure.edges.at(-1), measure.log, 2, width - 2), bottom = 118;
       return svg("svg", {viewBox: `0 0 ${width} 138`, width, height: 138, role: "img", "aria-label": label},
-        bandOf(measure, x, 4, bottom, width), bars(measure, split, x, 8, bottom),
+        bandOf(measure, x, 4, bottom, width), bars(measure, split, x, 8, bottom), meant.length ? unitsOf(measure, meant, x, 4, bottom) : null,
         axis(measure.edges[0], measure.edges.at(-1), measure.log, x, bottom, "", width));
     }),
     el("p", {class: "small soft"}, said));

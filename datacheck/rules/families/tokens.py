@@ -20,7 +20,7 @@ from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
-_UNKNOWN = 1 << 40  # bytes of a prompt whose answer cannot be told from bytes
+UNTOLD = 1 << 40  # bytes of a prompt whose answer cannot be told from bytes
 
 
 @measure("byte-order", per="sample", depth="structure")
@@ -156,7 +156,7 @@ def _all_before(turns: Turns, speaker: str, total: int, around: int) -> tuple[Ar
     first = np.minimum(turns.first(mine), stops)
     size = np.concatenate([[0], np.cumsum(turns.sizes)])
     before = total + size[first] - size[turns.starts] + (first - turns.starts) * around
-    before[answers == 0] = _UNKNOWN
+    before[answers == 0] = UNTOLD
     unclear = np.flatnonzero((answers > 0) & (turns.wide > 0))
     unclear = np.union1d(unclear, np.flatnonzero(answers)[_begin_blank(turns.said, first[answers > 0])])
     for i in unclear.tolist():
@@ -181,15 +181,15 @@ def _before(messages: list[dict[str, Any]], speaker: str, total: int, around: in
         speaker: whose turns are learnt from.
         total: bytes before the first message; `around`: what the template puts around each.
     """
-    first, answers = _UNKNOWN, 0
+    first, answers = UNTOLD, 0
     for message in messages:
         role = message["role"] if "role" in message else message.get("from")
         if role == speaker:
             answers += 1
-            if first == _UNKNOWN:
+            if first == UNTOLD:
                 said = message.get("content", message.get("value"))  # the words of ShareGPT: from, value
                 first = total if isinstance(said, str) and said[:1].strip() else first
-        if first == _UNKNOWN:  # nobody asks for the bytes behind it
+        if first == UNTOLD:  # nobody asks for the bytes behind it
             total += len(orjson.dumps(message)) + around
     return answers, first
 
@@ -246,7 +246,7 @@ def no_trained_tokens(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     few = counted_ & (rows[column["trained"]] < least) if counted_.any() else counted_
     if few.any():
         yield from _causes(rows, few, column, spec)
-    fits = rows[column["prompt_bytes"]] + int(case.options["slack"]) < (spec.max_length or _UNKNOWN)
+    fits = rows[column["prompt_bytes"]] + int(case.options["slack"]) < (spec.max_length or UNTOLD)
     open_ = known & ~mute & ~counted_ & ~(fits | (case.spec.role == "text"))
     if open_.any():
         why = sorted(set(rows[column["why"]][open_])) if column["why"] in rows else ["the chats are no JSON"]
