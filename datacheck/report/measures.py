@@ -23,7 +23,8 @@ LABELS = {
     "max": "highest value", "angle": "angle", "dims": "length (first axis)", "steps": "steps", "reach": "reach",
     "shortest": "shortest quaternion", "longest": "longest quaternion", "largest": "points of the largest instance",
     "objects": "objects", "front": "share in front", "copies": "repeated points", "flatness": "flatness",
-    "lowest": "lowest", "highest": "highest", "peak": "largest |x|", "leap": "largest step", "prompt_bytes": "bytes",
+    "lowest": "lowest", "highest": "highest", "peak": "largest |x|", "leap": "largest step",
+    "prompt_bytes": "bytes before the first answer",
     "answers": "answers", "same": "idle steps", "noop": "steps without motion", "nonfinite": "NaN or infinite values",
     "zeros": "rows of zeros", "bytes": "bytes",
 }  # fmt: skip

@@ -164,7 +164,11 @@ def test_tokens_have_the_longest_length_as_their_limit_and_the_supervised_ones_a
     assert said["supervised tokens"]["band"] == [8, None]
     assert said["share of supervised tokens"]["band"] is None
     assert (said["share of supervised tokens"]["low"], said["share of supervised tokens"]["high"]) == (0.25, 0.25)
-    assert (said["bytes"]["n"], said["bytes"]["high"], said["bytes"]["nonfinite"]) == (9, 8, 0)
+    assert (
+        said["bytes before the first answer"]["n"],
+        said["bytes before the first answer"]["high"],
+        said["bytes before the first answer"]["nonfinite"],
+    ) == (9, 8, 0)
 
 
 @pytest.mark.parametrize(("rules", "off"), [("", 0.001), ("\nrules: {DC304: {'off': 0.25}}", 0.25)])

@@ -212,6 +212,18 @@ def test_of_a_loader_with_other_steps_than_were_counted_nothing_is_drawn():
     assert made({":funnel": np.ones((3, 4), int)}, SCENES) == []
 
 
+def test_orders_of_speakers_are_counted_the_most_frequent_first():
+    said = ["user assistant"] * 6 + ["assistant"] * 2 + [""] + [f"x {n}" for n in range(12)] + ["gone"]
+    plot = only(
+        "bars", {"c:turns": np.array(said, object)}, "fields: {c: {role: chat}}\n", unfit=[5, 6, 7, 20], absent=[21]
+    )
+    rows = [(row["name"], row["parts"]) for row in plot["rows"]]
+    assert rows[:2] == [("user assistant", [5, 1]), ("assistant", [0, 2])]
+    assert ("no turn", [1, 0]) in rows
+    assert rows[-1] == ("5 others", [4, 1])
+    assert sum(sum(parts) for _, parts in rows) == 21
+
+
 def test_equal_samples_are_counted_by_how_many_are_equal():
     content = np.array([-(2**63), 1, 1, 2, 2, 2, 3, 3, *[7] * 6, 99])
     plot = only("bars", {":content": content}, "fields: {}\n", unfit=[1, 2, 3], absent=[14])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import orjson
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from datacheck.rules.families.chats import speakers
 from datacheck.rules.families.tokens import turns
 from datacheck.rules.families.writing import MARKERS, markers, spelling
-from datacheck.rules.turns import turns_of
+from datacheck.rules.turns import SPELLED, order_of, turns_of
 from datacheck.sample import Block, Column, Origin
 from datacheck.schema.load import parse_schema
 
@@ -80,3 +82,31 @@ def test_markers_are_found_in_each_text(texts: list[str]) -> None:
     found = markers.function(Column.of(texts), None)["markers"]
     held = [[marker in text for marker in MARKERS] for text in texts]
     assert found.tolist() == [sum(2**i for i, there in enumerate(one) if there) for one in held]
+
+
+def _expanded(said: str) -> list[str]:
+    """The roles that an order of speakers stands for."""
+    parts = re.findall(r"\(([a-z ]+)\)\u00d7(\d+)|([a-z]+)(?:\u00d7(\d+))?", said)
+    return [role for many, times, one, more in parts for role in (many or one).split() * int(times or more or 1)]
+
+
+@given(st.lists(st.sampled_from(["user", "tool", "system"]), max_size=24))
+def test_an_order_of_speakers_is_that_of_the_first_turns(roles: list[str]) -> None:
+    said = order_of(tuple(roles))
+    assert _expanded(said.removesuffix(" …")) == roles[:SPELLED]
+    assert said.endswith(" …") == (len(roles) > SPELLED)
+
+
+def test_turns_that_come_again_are_counted() -> None:
+    assert order_of(("system", *("user", "assistant") * 3)) == "system (user assistant)\u00d73"
+    assert order_of(("user",) * 4) == "user\u00d74"
+    assert order_of(()) == ""
+    order_of(("\ud800",)).encode()
+    assert len(order_of(("x" * 999,) * 2)) < 40
+
+
+@given(st.lists(st.lists(st.sampled_from("abc"), max_size=20), min_size=1, max_size=8))
+def test_orders_of_many_chats_are_those_of_each(chats: list[list[str]]) -> None:
+    turns = turns_of(Column.of([[{"role": role, "content": "x"} for role in roles] for roles in chats]))
+    assert turns is not None
+    assert turns.orders() == [order_of(tuple(roles)) for roles in chats]

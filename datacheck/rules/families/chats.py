@@ -15,7 +15,7 @@ from datacheck.messages import text_at
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
 from datacheck.rules.texts import blank
-from datacheck.rules.turns import Chat, Turns, chats_in, turns_of
+from datacheck.rules.turns import SPELLED, Chat, Turns, chats_in, order_of, turns_of
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Rows
@@ -80,26 +80,27 @@ def _parses(text: str) -> bool:
     return True
 
 
-@measure("speakers", version=2, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
+@measure("speakers", version=3, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
 def speakers(column: Column, spec: FieldSpec) -> Columns:
     """Who speaks when: `order` (bits: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON).
 
     `strange`: the first unknown speaker; `hollow`: empty turns that are learnt from; `mute`: other empty turns, without
-    those of the system; `unsaid`: turns that say None, nan or null.
+    those of the system; `unsaid`: turns that say None, nan or null; `turns`: who speaks, as text (`turns.order_of`).
     """
     if column.kind != "json":
         return {}
     learnt = spec.train_on or "assistant"
     turns = turns_of(column)
     if turns is not None:
-        return _ordered(turns, spec.speakers, learnt)
+        return dict(_ordered(turns, spec.speakers, learnt)) | {"turns": turns.orders()}
     chats = chats_in(column)
     heard = [_heard(messages) for messages in chats]
     told = [_order(roles, spec.speakers, learnt) for roles, _ in heard]
     order = np.array([wrong for wrong, _ in told], dtype=np.int64)
     called = [i for i, m in enumerate(chats) if sum(map(len, m)) > 2 * len(m) or "tool" in heard[i][0]]
     odd = [i for i, (_, odd) in enumerate(heard) if odd]
-    return _spoken(chats.__getitem__, learnt, order, [strange for _, strange in told], called, odd)
+    spoken = _spoken(chats.__getitem__, learnt, order, [strange for _, strange in told], called, odd)
+    return dict(spoken) | {"turns": [order_of(roles[: SPELLED + 1]) for roles, _ in heard]}
 
 
 def _ordered(turns: Turns, known: tuple[str, ...], learnt: str) -> Columns:
