@@ -80,7 +80,7 @@ def _arrow(table: Table, failing: Texts, rows: slice) -> Any:
 
 
 def _arrow_texts(pa: Any, texts: Sequence[str]) -> Any:
-    if isinstance(texts, Texts):
+    if isinstance(texts, Texts) and len(texts.words) <= len(texts):  # else most words are in rows of other groups
         words, rows = [word.encode() for word in texts.words], texts.rows
         lengths = np.array([*map(len, words), 0])[rows]
         alike = len(rows) and rows.min() == rows.max()
@@ -116,11 +116,10 @@ def _validity(pa: Any, present: Array | None) -> Any:
 
 def _arrow_column(pa: Any, values: Array, present: Array) -> Any:
     known = None if present.all() else present
-    if values.dtype.hasobject:
+    if values.dtype.kind in "OU":
         if known is None and len(values) and not values.strides[0]:  # one text for all
             return _arrow_texts(pa, Texts([values[0]], np.zeros(len(values), np.int32)))
         return _strings(pa, *_encoded(np.where(present, values, "").tolist()), known)
-    values = np.ascontiguousarray(values)
     if values.ndim == 1:
         return _numbers(pa, values, known)
     flat = _numbers(pa, values.reshape(-1))
@@ -129,7 +128,8 @@ def _arrow_column(pa: Any, values: Array, present: Array) -> Any:
 
 
 def _numbers(pa: Any, values: Array, present: Array | None = None) -> Any:
-    data = np.packbits(values, bitorder="little") if values.dtype.kind == "b" else np.ascontiguousarray(values)
+    values = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
+    data = np.packbits(values, bitorder="little") if values.dtype.kind == "b" else values
     return pa.Array.from_buffers(
         pa.from_numpy_dtype(values.dtype), len(values), [_validity(pa, present), pa.py_buffer(data)]
     )

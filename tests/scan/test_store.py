@@ -1,13 +1,14 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from datacheck.scan import samples, store
-from datacheck.table import Measured, Table
+from datacheck.table import Measured, Table, Texts
 from tests.scan.conftest import make_table
 
 ROWS = 5
@@ -24,6 +25,7 @@ def columns():
         "x:i8": np.full(ROWS, -(2**62) - 1, np.int64),
         "x:v": np.arange(3 * ROWS, dtype=np.float64).reshape(ROWS, 3),
         "x:bv": np.arange(2 * ROWS).reshape(ROWS, 2) > 4,
+        "x:wide": np.arange(6 * ROWS, dtype=np.int16).reshape(ROWS, 6)[:, ::2],
         ":text": np.array(["", "ä", "b", "c", "d"], dtype=object),
     }
 
@@ -40,6 +42,35 @@ def test_a_column_comes_back_from_parquet_bit_by_bit(tmp_path, monkeypatch, name
     assert back.values.dtype == values.dtype
     np.testing.assert_array_equal(back.present, PRESENT)
     np.testing.assert_array_equal(back.values[PRESENT], values[PRESENT])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(ROWS, dtype=">i4"), np.arange(2.0 * ROWS).astype(">f8").reshape(ROWS, 2),
+        np.array(["", "\u00e4", "b", "cc", "d"]), np.broadcast_to(np.array("all \u684c"), ROWS),
+    ],
+    ids=["numbers of another order", "vectors of another order", "texts", "one text"],
+)  # fmt: skip
+@pytest.mark.parametrize("present", [PRESENT, np.ones(ROWS, bool)], ids=["some", "all"])
+def test_whatever_array_a_measurement_gives_its_values_are_kept(tmp_path, values, present):
+    table = make_table("abcde")
+    table.columns["x:v"] = Measured(values, present)
+    (tmp_path / "t").write_bytes(samples.table_bytes(table))
+    back = samples.read_table(tmp_path / "t").columns["x:v"]
+    assert back.values[present].tolist() == values[present].tolist()
+
+
+class Words(list):
+    """Texts that are not to be gone through as a whole."""
+
+    def __iter__(self):
+        raise AssertionError
+
+
+def test_for_one_of_many_row_groups_not_all_words_of_a_column_are_gone_through():
+    texts = Texts(Words(f"scene {number}" for number in range(9)), np.arange(9, dtype=np.int32))
+    assert samples._arrow_texts(pa, texts[3:6]).to_pylist() == ["scene 3", "scene 4", "scene 5"]
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4), st.integers(0, 2))
