@@ -277,11 +277,14 @@ def _next(report: Report) -> Iterable[str]:
         return
     yield f"datacheck explain {clean(worst.code)}"
     key = worst.examples[0] if worst.examples else ""
-    if not report.dataset["files"] or not key or key != clean(key, spaces=True) or key.startswith("-"):
-        return  # samples of a loader are in no file, and what is spelled out is no key
+    if not report.dataset["files"] or not key or key.startswith("-"):
+        return  # samples of a loader are in no file
     folder = Path(report.folder)
     newest = folder.resolve() == Path(".datacheck/latest").resolve()
-    yield f"datacheck view {shlex.quote(key)}" + ("" if newest else f" --run {shlex.quote(folder_said(folder))}")
+    where = "" if newest else f" --run {shlex.quote(folder_said(folder))}"
+    command = f"datacheck view {shlex.quote(key)}{where}"
+    if command == clean(command, spaces=True):  # what is spelled out is no name
+        yield command
 
 
 def _rules(report: Report) -> str:

@@ -124,8 +124,9 @@ def test_the_end_says_what_to_type_next_so_that_it_can_be_typed(tmp_path, monkey
     [
         report(finding(examples=("red\x1b[31m.npy",))), report(finding(examples=("-rf.npy",))),
         report(finding(examples=())), replace(report(finding()), dataset=report().dataset | {"files": 0}),
+        replace(report(finding()), folder="out\nnext      rm -rf x\x1b[31m"),
     ],
-    ids=["no key as it is printed", "an option", "the dataset as a whole", "of a loader"],
+    ids=["no key as it is printed", "an option", "the dataset as a whole", "of a loader", "no folder as it is printed"],
 )  # fmt: skip
 def test_a_sample_that_no_command_shows_is_not_in_one(said):
     assert commands(said) == ["datacheck explain DC201"]
