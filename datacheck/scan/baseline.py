@@ -131,9 +131,9 @@ def _parted(
     digests = [_digest(key) for key in keys]
     new = np.array([digest not in baseline.known[slot] for digest in digests], dtype=bool)
     used.setdefault(slot, set()).update(digests)
-    hidden[finding.code] = hidden.get(finding.code, 0) + int((~new).sum())
     if len(new) and new.all():
         return finding, None
+    hidden[finding.code] = hidden.get(finding.code, 0) + int((~new).sum())
     if not new.any():
         return None, replace(finding, suppressed=baseline.why)
     rest = f" {int((~new).sum()):,} of these {len(new):,} samples are known to the baseline."

@@ -127,3 +127,12 @@ def test_a_sample_with_two_known_findings_is_counted_once(place):
     assert [(found.code, found.failed) for found in first.report.findings] == [("DC224", 2), ("DC803", 1)]
     said = run(place, made(place, first)).report.unchecked
     assert any(text.startswith("2 findings of 2 samples known to the baseline ") for text in said)
+
+
+def test_a_rule_of_which_every_failing_sample_is_new_is_not_called_known(place):
+    write(place, 3, [500, 0, 0, 1])
+    known = made(place, run(place))
+    write(place, 3, [0.5, 0, 0, 1])
+    write(place, 5, [0, 900, 0, 1])
+    verdict = next(v for v in run(place, known).report.verdicts if v.code == "DC224")
+    assert (verdict.verdict, verdict.failed, verdict.why) == (Verdict.FAIL, 1, "")
