@@ -40,12 +40,12 @@ def script(repository):
 @pytest.mark.slow
 def test_workers_hold_no_more_from_epoch_to_epoch_and_a_leak_is_told(script, tmp_path):
     (tmp_path / "data").mkdir()
-    cache = script["clouds"](tmp_path, 400)
-    grown, before, after = script["epochs"](cache, 5, "fork")
-    assert grown < 1e6
+    cache = script["clouds"](tmp_path, 2000)
+    grown, before, after = script["epochs"](cache, 10, "fork")
+    assert grown < 1e6  # what a worker takes once to get warm, up to 3 MB, is shared out over the epochs
     assert before == after
     kept, before, after = script["epochs"](cache, 5, "fork", script["leaking"])
-    assert kept > grown + 2e5  # a clone of 400 clouds of 3 KB, by two workers
+    assert kept > 2e6  # a clone of 2,000 clouds of 3 KB, by two workers
     assert before == after
     *_, before, after = script["epochs"](cache, 5, "fork", script["leaving"])
     assert after >= before + 3  # two an epoch, in either worker
