@@ -1,14 +1,15 @@
 """How fast a manifest is made, against `xxhsum -H2` over the same files, and how fast it is made again.
 
     python scripts/bench/manifest.py [--files 100000] [--gigabytes 50] [--rounds 5] [--folder DIR] [--cold]
-        [--need 0.8] [--again 50]
+        [--written] [--need 0.8] [--again 50]
 
 Two datasets: many small files (200 to 7,000 random bytes), and files of 5 GB that are sparse, so that they take no
-space: both programs read every byte of them. Each way is a process of its own, as a user would start it: `datacheck
-manifest DATA -o FILE` without a memory, the same once more, and `find | xargs xxhsum -H2`. All figures come from one
-run, rounds interleaved; medians. Files are in the page cache as far as it holds them; with `--cold` the system is asked
-to drop the bytes of the files before each reading of all. Ends with 1 where the first manifest stays below `--need` of
-xxhsum, or the second is less than `--again` times faster than the first.
+space: both programs read every byte of them, as fast as memory is cleared. With `--written` they are random bytes on
+the disk; more than the memory holds, they are read from there each time. Each way is a process of its own, as a user
+would start it: `datacheck manifest DATA -o FILE` without a memory, the same once more, and `find | xargs xxhsum -H2`.
+All figures come from one run, rounds interleaved; medians. Files are in the page cache as far as it holds them; with
+`--cold` the system is asked to drop the bytes of the files before each reading of all. Ends with 1 where the first
+manifest stays below `--need` of xxhsum, or the second is less than `--again` times faster than the first.
 
 The floor of a second manifest is one call of stat per file: `find -printf` with size, times and inode is timed as well;
 so is a second manifest within one process, without the start of Python, its imports and the file that is written.
@@ -56,6 +57,20 @@ def write_large(folder: Path, nbytes: int) -> None:
             file.write(number.to_bytes(8, "little"))
         nbytes -= PART
         number += 1
+
+
+def write_real(folder: Path, nbytes: int) -> None:
+    """Write files of random bytes that differ from block to block."""
+    folder.mkdir()
+    block, number = bytearray(random.Random(0).randbytes(1 << 26)), 0
+    for start in range(0, nbytes, PART):
+        with (folder / f"{start // PART:03d}.bin").open("wb") as file:
+            left = min(PART, nbytes - start)
+            while left > 0:
+                block[:8] = number.to_bytes(8, "little")
+                left -= file.write(memoryview(block)[:left])
+                number += 1
+    os.sync()
 
 
 def forget(folder: Path) -> None:
@@ -126,6 +141,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", default=None, help="where to write the data; removed afterwards")
     parser.add_argument("--cold", action="store_true", help="ask the system to drop the files before each reading")
+    parser.add_argument("--written", action="store_true", help="large files of random bytes on the disk, not sparse")
     parser.add_argument("--need", type=float, default=0.8, help="share of xxhsum that the first manifest must reach")
     parser.add_argument("--again", type=float, default=50.0, help="how many times faster the second one must be")
     asked = parser.parse_args()
@@ -134,12 +150,13 @@ def main() -> int:
     print(f"{machine}, load {os.getloadavg()[0]:.1f}, {asked.rounds} rounds, {'cold' if asked.cold else 'in memory'}")
     good = True
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
-        sets = {"small": (write_small, asked.files), "large": (write_large, int(asked.gigabytes * 1e9))}
+        large = write_real if asked.written else write_large
+        sets = {"small": (write_small, asked.files), "large": (large, int(asked.gigabytes * 1e9))}
         for kind, (write, amount) in sets.items():
             data = Path(name, kind)
             write(data, amount)
             time.sleep(2.5)  # what was just written is not remembered
-            of = f"files of {PART / 1e9:g} GB"
+            of = f"{'written' if asked.written else 'sparse'} files of {PART / 1e9:g} GB"
             print(f"{amount:,} small files" if kind == "small" else f"{amount / 1e9:g} GB in {of}")
             took = measured(data, asked.rounds, cold=asked.cold)
             share = took["xxhsum -H2"] / took["first manifest"]
