@@ -308,6 +308,19 @@ def test_what_nobody_sees_is_spelled_out_and_an_emoji_of_several_is_not(browser,
     assert texts(browser, "#findings .said") == [said]
 
 
+def test_what_a_card_unfolds_stays_in_the_card(browser, made_run):
+    keys = [f"{split}/{'a' * 60}/{i}" for i, split in enumerate(("train", "val", "test"))]
+    opened(browser, made_run(findings=[finding(failed=10, of=100, examples=keys)]))
+    over = browser.execute_script(
+        "const card = document.querySelector('.finding');"
+        "card.querySelectorAll('details').forEach((part) => { part.open = true; });"
+        "return [...card.querySelectorAll('pre')].map((e) => e.getBoundingClientRect().right"
+        " - card.getBoundingClientRect().right);"
+    )
+    assert len(over) == 2
+    assert max(over) < 0
+
+
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_page_is_no_wider_than_its_window(browser, made_run, width):
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
