@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
 from datacheck.table import Table, concatenate
 from datacheck.wire import decode, encode
+
+_TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 
 @dataclass(frozen=True)
@@ -61,27 +65,29 @@ class Place:
             return self.output
         target = self.base / f"{name}-{self.slot}"
         number = 2
-        while target.exists():
+        while target.exists() or not _renamed(staged, target):
             target = self.base / f"{name}-{self.slot}-{number}"
             number += 1
-        _rename(staged, target)
         fsops.point(self.base / "latest", target.name)
         return target
 
     def _replace(self, staged: Path, target: Path) -> None:
         old = staged.with_name("old")
-        fsops.remove_tree(old)
-        if target.exists():
-            _rename(target, old)
-        _rename(staged, target)
+        while not _renamed(staged, target):
+            fsops.remove_tree(old)
+            _renamed(target, old, {errno.ENOENT})
         fsops.remove_tree(old)
 
 
-def _rename(source: Path, target: Path) -> None:
+def _renamed(source: Path, target: Path, other: AbstractSet[int] = _TAKEN) -> bool:
+    """Rename a folder; return False where another scan may have been faster: an error of `other`."""
     try:
         fsops.rename(source, target)
     except OSError as error:
+        if error.errno in other:
+            return False
         raise fsops.refused(error, target) from error
+    return True
 
 
 def place_of(schema: Schema, root: Path, only: str | None, roots: Mapping[str, Path], output: Path | None) -> Place:

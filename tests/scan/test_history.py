@@ -1,8 +1,10 @@
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.judging.select import choose_rules, measures_of
 from datacheck.rules import catalogue
@@ -13,6 +15,7 @@ from datacheck.schema.load import parse_schema
 from datacheck.sources.base import Item
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
+from datacheck.system import System
 from datacheck.table import concatenate
 from datacheck.wire import encode
 from tests.scan.conftest import make_schema, make_table
@@ -207,6 +210,62 @@ def test_two_runs_in_one_second_have_two_names(in_tmp):
     assert len(set(folders)) == 2
     assert (in_tmp / ".datacheck/latest/result.json").read_text() == "1"
     assert next(p.name for p in where.finished()) == folders[1].name
+
+
+class Faster(System):
+    """Another process publishes, or takes away, just before the first renames of this one."""
+
+    def __init__(self, *before):
+        self.before = list(before)
+
+    def rename(self, source, target):
+        if self.before:
+            self.before.pop(0)()
+        super().rename(source, target)
+
+
+def staged_in(where, said):
+    staged = where.work / "run"
+    staged.mkdir(parents=True, exist_ok=True)
+    (staged / "result.json").write_text(said)
+    return staged
+
+
+def test_a_name_that_another_process_takes_at_that_moment_is_not_ours(in_tmp, monkeypatch):
+    (in_tmp / "data").mkdir()
+    where = place(in_tmp / "data")
+    theirs = where.base / f"20261120T000000Z-{where.slot}"
+    staged = staged_in(where, "ours")
+
+    def publish():
+        theirs.mkdir()
+        (theirs / "result.json").write_text("theirs")
+
+    monkeypatch.setattr(fsops, "SYSTEM", Faster(publish))
+    ours = where.publish(staged, "20261120T000000Z")
+    assert (theirs / "result.json").read_text() == "theirs"
+    assert (ours / "result.json").read_text() == "ours"
+    assert (where.base / "latest").resolve() == ours
+
+
+def test_of_two_that_replace_one_output_the_last_stays(in_tmp, monkeypatch):
+    (in_tmp / "data").mkdir()
+    output = in_tmp / "out"
+    where = place(in_tmp / "data", output)
+    where.publish(staged_in(where, "before"), "")
+    staged = staged_in(where, "ours")
+
+    def publish():
+        output.mkdir()
+        (output / "result.json").write_text("theirs")
+
+    # what this one wants to move away is gone; then another has published; then, once more, it is gone
+    monkeypatch.setattr(
+        fsops, "SYSTEM", Faster(lambda: None, lambda: shutil.rmtree(output), publish, lambda: shutil.rmtree(output))
+    )
+    assert where.publish(staged, "") == output
+    assert (output / "result.json").read_text() == "ours"
+    assert [path.name for path in where.work.iterdir()] == []
 
 
 # ----------------------------------------------------------------------------------------------- journal
