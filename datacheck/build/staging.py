@@ -120,11 +120,16 @@ class Staging:
             error.add_note(f"{what} done and kept: the same command goes on.")
 
 
-def _numbers(records: Path) -> list[int]:
+def _names(folder: Path) -> list[str]:
+    """Return the names in a folder; it may go while it is read: another builder removes an empty one."""
     try:
-        return sorted(int(name) for name in os.listdir(records) if name.isdecimal())  # noqa: PTH208
+        return sorted(os.listdir(folder))  # noqa: PTH208
     except OSError:
         return []
+
+
+def _numbers(records: Path) -> list[int]:
+    return sorted(int(name) for name in _names(records) if name.isdecimal())
 
 
 def _holds(path: Path, size: int, digest: str, *, longer: bool) -> bool:
@@ -232,7 +237,8 @@ def _abandoned(building: Path, key: str, since: float | None) -> list[Path]:
         key: the fingerprint.
         since: who has not touched its OWNER since then [s of the server's clock] is gone; None: locks tell.
     """
-    found = [path for path in sorted(building.glob(f"{key}.*")) if is_gone(path / OWNER, since)]
+    mine = [building / name for name in _names(building) if name.startswith(f"{key}.")]
+    found = [path for path in mine if is_gone(path / OWNER, since)]
     return sorted(found, key=lambda path: -len(_numbers(Staging(path).records)))
 
 
@@ -284,9 +290,10 @@ def discard(folder: Path) -> bool:
 
 def _clear(building: Path, key: str) -> None:
     """Remove what builders of this key were about to remove when they were killed."""
-    for left in sorted(building.glob(f".{key}.*{GONE}")):
-        with contextlib.suppress(StorageError):
-            fsops.remove_tree(left)
+    for name in _names(building):
+        if name.startswith(f".{key}.") and name.endswith(GONE):
+            with contextlib.suppress(StorageError):
+                fsops.remove_tree(building / name)
     fsops.remove_empty(building)
 
 

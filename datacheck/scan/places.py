@@ -141,17 +141,27 @@ class Journal:
     def held(self) -> Iterator[None]:
         """Hold the folder for one process; a second scan of the same data works in a folder of its own."""
         fsops.check_writable(self.folder, " to work in (a scan also takes --output DIR)")
-        fsops.make_directory(self.folder)
-        lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock = self._locked()
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                self.folder = self.folder.with_name(f"{self.folder.name}-{os.getpid()}")
-                fsops.make_directory(self.folder)
             yield
         finally:
             os.close(lock)
+
+    def _locked(self) -> int:
+        """Lock the folder, where another process has it one of this process's own; return the open lock."""
+        while True:
+            fsops.make_directory(self.folder)
+            with contextlib.suppress(FileNotFoundError):  # a scan that ends removes its folder
+                lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    self.folder = self.folder.with_name(f"{self.folder.name}-{os.getpid()}")
+                    fsops.make_directory(self.folder)
+                    return lock
+                if os.fstat(lock).st_nlink:  # else it was removed between the two calls
+                    return lock
+                os.close(lock)
 
     def parts(self, root: Path) -> Past | None:
         """Return what an interrupted scan has done, or None; parts that cannot be read count as not done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -542,3 +543,19 @@ def test_a_cache_that_is_damaged_while_it_is_built_is_replaced(job, made, golden
     built = build_cache(job, tmp_path / "out")
     assert tree(built.path) == golden
     assert Path(path.parent / layout.TRASH).is_dir()
+
+
+def test_the_folder_of_unfinished_builds_may_go_while_it_is_looked_through(tmp_path, monkeypatch):
+    building = tmp_path / layout.BUILDING
+    building.mkdir()
+    plain = {"listdir": os.listdir, "scandir": os.scandir}
+    for name in plain:  # another builder removes it, as it is empty, just before
+
+        def gone(path, name=name):
+            with contextlib.suppress(FileNotFoundError):
+                building.rmdir()
+            return plain[name](path)
+
+        monkeypatch.setattr(os, name, gone)
+    staging.sweep(tmp_path, "k")
+    assert not building.exists()

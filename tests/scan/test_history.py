@@ -1,3 +1,4 @@
+import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -297,6 +298,26 @@ def test_parts_of_an_interrupted_scan_are_found_again(in_tmp):
         assert again.parts(in_tmp).table.keys == ["a", "b", "c"]
         again.clear()
         assert not again.folder.exists()
+
+
+@pytest.mark.parametrize("call", ["open", "flock"])
+def test_a_scan_that_begins_where_another_ends_has_a_folder(in_tmp, monkeypatch, call):
+    journal = journal_for(in_tmp)
+    ends = iter([lambda: shutil.rmtree(journal.folder)])  # once, in front of the call
+    module = {"open": os, "flock": fcntl}[call]
+    plain = getattr(module, call)
+
+    def patched(first, *more, **named):
+        of_lock = call == "flock" or str(first).endswith("/lock")
+        next(ends, lambda: None)() if of_lock else None
+        return plain(first, *more, **named)
+
+    monkeypatch.setattr(module, call, patched)
+    with journal.held():
+        journal.add(part("a"))
+        assert journal_for(in_tmp).parts(in_tmp).table.keys == ["a"]
+        with (other := journal_for(in_tmp)).held():
+            assert other.folder != journal.folder
 
 
 def test_parts_that_were_measured_otherwise_or_are_damaged_count_as_not_done(in_tmp):
