@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -226,7 +226,6 @@ def _extent(values: Array) -> tuple[float, float, list[float]]:
 
 def _counted(values: Array, groups: Array, count: int, edges: Array, *, log: bool) -> dict[str, Any]:
     """Return ``counts`` by group and bin, and how many lie ``below`` and ``above``."""
-    first, last = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
     bins = len(edges) - 1
     counts, below, above = np.zeros(count * bins, np.int64), 0, 0
     for start in range(0, len(values), _PIECE):  # what stays in the caches takes half the time
@@ -236,10 +235,31 @@ def _counted(values: Array, groups: Array, count: int, edges: Array, *, log: boo
             below, above = below + int(np.count_nonzero(under)), above + int(np.count_nonzero(over))
             within = ~(under | over)
             part, group = part[within], group[within]
-        places = (((np.log(part) if log else part) - first) * (bins / (last - first))).astype(np.int64)
-        np.clip(places, 0, bins - 1, out=places)
-        counts += np.bincount(group * bins + places, minlength=count * bins)
+        counts += np.bincount(group * bins + _places(part, edges, log=log), minlength=count * bins)
     return {"counts": counts.reshape(count, bins).tolist(), "below": below, "above": above}
+
+
+def _places(values: Array, edges: Array, *, log: bool) -> Array:
+    """Return the bin of values that lie in one: each holds its lower edge, the last its upper one, too, exactly."""
+    bins = len(edges) - 1
+    if np.diff(edges).min() < 8 * np.spacing(np.abs(edges).max()):  # rounding may be off by more than a bin
+        return np.asarray(np.minimum(np.searchsorted(edges, values, "right") - 1, bins - 1))
+    first, last = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
+    places: Array = (((np.log(values) if log else values) - first) * (bins / (last - first))).astype(np.int64)
+    np.clip(places, 0, bins - 1, out=places)
+    places -= values < edges[places]
+    places += (values >= edges[1:][places]) & (places < bins - 1)
+    return places
+
+
+def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
+    """Return in which bin of a measure's histogram each of some rows was counted, -1 where in none."""
+    found, edges = np.full(len(rows), -1, np.int64), np.array(measure["edges"])
+    part = Measured(column.values[rows], column.present[rows])
+    values, at, _ = _finite(part, measure["stat"], np.arange(len(rows)))
+    within = (values >= edges[0]) & (values <= edges[-1])
+    found[at[within]] = _places(values[within], edges, log=measure["log"])
+    return found
 
 
 def _edges(values: Array, low: float, high: float, p: list[float], *, whole: bool) -> tuple[Array, bool]:

@@ -21,6 +21,7 @@ import orjson
 from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.report.aggregates import fields, order_of_rows
+from datacheck.report.brushes import brushes
 from datacheck.report.measures import read
 from datacheck.report.overlaps import overlaps
 from datacheck.report.pictures import pictures
@@ -43,7 +44,7 @@ _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 _ROOM = {
     "findings": 750_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 150_000, "crashes": 150_000,
     "fields": 450_000, "rows": 600_000, "schema": 100_000, "pairs": 20_000,
-    "plots": 250_000,
+    "plots": 250_000, "brushes": 250_000,
 }  # fmt: skip
 # in UTF-8: a tag's beginning, U+007F to U+009F, and the noncharacters, which HTML calls errors also within a script
 _NOT_HTML = re.compile(
@@ -100,19 +101,24 @@ def run_of(
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
     reference = reference_of(result["run"], schema)
     of_fields = list(fields(table, schema, unfit, reference))
+    order = order_of_rows(failing, ranks, MOST_ROWS)
     run = _bounded(result) | {
         "folder": shlex.quote(folder_said(folder)),
         "reference": reference is not None,
         "schema_text": text if size_of(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),
         "fields": within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
         "plots": within(plots(table, schema, unfit), _ROOM["plots"]),
-        "samples": _samples(table, failing, ranks, of_fields),
+        "samples": _samples(table, failing, ranks, order, of_fields),
         "overlaps": _overlaps(table, schema, failing),
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }  # fmt: skip
+    left = _ALL - size_of(run)
+    order = order[: len(run["samples"]["rows"])]
+    run["brushes"] = brushes(table, run["fields"], order, min(_ROOM["brushes"], left // 2), size_of)
+    run["parquet"] = repr(str(Path(folder_said(folder)) / SAMPLES))
     if drawn is not None:
         drawn()
-    return run | {"previews": pictures(folder, min(_PICTURES, _ALL - size_of(run)), size_of)}
+    return run | {"previews": pictures(folder, min(_PICTURES, left - size_of(run["brushes"])), size_of)}
 
 
 def _unfit(folder: Path, table: Table, failing: Texts) -> Array:
@@ -153,12 +159,13 @@ def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
     return said | kept | {"left_out": before | left_out}
 
 
-def _samples(table: Table, failing: Texts, ranks: Array, of_fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _samples(
+    table: Table, failing: Texts, ranks: Array, order: Array, of_fields: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return the rows of the sample table, and the titles of the measures in them."""
     measures = [(f["name"], f["measures"][0]) for f in of_fields if f["measures"] and f["measures"][0]["edges"]]
     known = [(pair, read(table.columns, pair[1]["column"])) for pair in measures]
     kept = [(pair, column) for pair, column in known if column is not None and column.values.ndim == 1][:_MEASURES]
-    order = order_of_rows(failing, ranks, MOST_ROWS)
     places = order.tolist()
     columns = [
         [cut(table.keys[row], _KEY) for row in places],
@@ -252,7 +259,8 @@ class Kind:
 
 _OF_RUN = Kind(
     "datacheck scan", "Verdict", "findings",
-    "The same is in result.json and samples.parquet beside it.", ("plots.js", "parts.js", "samples.js", "page.js"),
+    "The same is in result.json and samples.parquet beside it.",
+    ("plots.js", "brush.js", "parts.js", "samples.js", "page.js"),
 )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def read(columns: Mapping[str, Measured], name: str) -> Measured | None:
     if few.values.ndim != 1 or all_.values.ndim != 1:
         return None
     known = few.present & all_.present & (all_.values > 0)
-    return Measured(np.divide(few.values, all_.values, out=np.zeros(len(known)), where=known), known)
+    return Measured(np.divide(few.values, all_.values, out=np.zeros(len(known)), where=known, dtype=np.float64), known)
 
 
 def label(spec: FieldSpec, stat: str) -> str:

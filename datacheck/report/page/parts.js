@@ -254,7 +254,7 @@ function fieldsOf(run) {
   const kinds = ["", "", "", "number", "number", "chart-cell"];
   const left = run.all_fields - run.fields.length;
   return section("fields", "Fields", "Counted over all samples, not over a part" +
-    (run.of_samples.total > 100000 ? "; percentiles are of 100,000 of them. " : ". ") + "Open a field for all of its measures.",
+    (run.of_samples.total > 100000 ? "; percentiles are of 100,000 of them. " : ". ") + "Open a field for all of its measures; drag over one of them, or move its two ends, to choose samples for the table below.",
     el("div", {class: "controls"}, names.length > 1 ? select.label : null,
       el("ul", {class: "legend"}, [["of-bar", "fit"], ["of-error", "not fit"], ["of-band", "allowed by the schema"], ...(run.reference ? [["of-then", "the reference, as if it had as many samples"]] : [])].map(([colour, word]) => el("li", {class: colour}, el("span", {}, word))))),
     el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Fields"}, el("table", {}, el("caption", {class: "hidden"}, "Fields"),
@@ -268,7 +268,7 @@ function fieldRows(field, n, run, split, open) {
   const more = run.plots.filter((plot) => plot.field === field.name);
   const plots = el("tr", {class: "inside", id: `field-${n}`, hidden: !open.has(n)}, el("td", {colspan: 6}));
   const unfold = () => {
-    if (!plots.hidden && !plots.firstChild.firstChild) plots.firstChild.append(measuresOf(field, split, more));
+    if (!plots.hidden && !plots.firstChild.firstChild) plots.firstChild.append(measuresOf(field, split, more, run));
   };
   const toggle = el("button", {type: "button", class: "link", "aria-expanded": String(open.has(n)), "aria-controls": `field-${n}`, onclick: () => {
     plots.hidden = !plots.hidden;
@@ -285,9 +285,9 @@ function fieldRows(field, n, run, split, open) {
   return [row, plots];
 }
 
-function measuresOf(field, split, plots) {
+function measuresOf(field, split, plots, run) {
   const same = field.measures.filter((measure) => !measure.edges.length);
-  return el("div", {}, el("div", {class: "plots"}, field.measures.filter((measure) => measure.edges.length).map((measure) => histogram(measure, split))),
+  return el("div", {}, el("div", {class: "plots"}, field.measures.filter((measure) => measure.edges.length).map((measure) => brushable(field, measure, split, run))),
     plots.length ? el("div", {class: "plots"}, plots.map((plot) => plotOf(plot, split))) : null,
     same.length ? el("p", {class: "small soft"}, "The same in all samples: ", same.map((measure) => `${measure.label} ${withUnit(measure.low, measure.unit)}`).join(" · ")) : null);
 }

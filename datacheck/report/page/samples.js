@@ -16,7 +16,8 @@ function samplesOf(run) {
   const codes = [...new Set(rows.flatMap((row) => row[CODES].split(" ")))].filter(Boolean).sort();
 
   const shown = () => {
-    const found = rows.filter((row) => (!state.split || row[SPLIT] === state.split) && (!state.status || row[STATUS] === state.status) &&
+    const brushed = (brush.chosen && chosenRows(run, brush.chosen)) || (() => true);
+    const found = rows.filter((row, n) => brushed(row, n) && (!state.split || row[SPLIT] === state.split) && (!state.status || row[STATUS] === state.status) &&
       (!state.code || row[CODES].split(" ").includes(state.code)) && (!state.text || `${row[KEY]} ${row[CODES]} ${row[REASON]}`.toLowerCase().includes(state.text)));
     if (state.sort === null) return found;
     return found.sort((a, b) => {
@@ -54,18 +55,21 @@ function samplesOf(run) {
     return cell;
   });
   render();
+  brush.heard.push(() => set("page")(0));
 
   const held = rows.length === total ? `All ${count(total, "sample")}`
     : `${rows.length.toLocaleString("en")} of ${count(total, "sample")}: ` + (rows.filter((row) => row[CODES]).length >= failing
       ? `all ${failing.toLocaleString("en")} that fail anything, and some of the others` : `some of each kind of the ${failing.toLocaleString("en")} that fail anything`);
   const made = section("samples", "Samples", `${held}. Those that fail come first. All rows are in samples.parquet.`,
     el("div", {class: "controls"}, el("label", {}, "Search samples", search), splits.length ? bySplit.label : null, byStatus.label, codes.length ? byCode.label : null),
+    chosenOf(run, () => search.focus({preventScroll: true})),
     el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Samples"}, el("table", {}, el("caption", {class: "hidden"}, "Samples"), el("thead", {}, el("tr", {}, columns)), body)),
     el("div", {class: "controls"}, previous, next, said));
   const show = (finding) => {
     const has = codes.includes(finding.rule);
     Object.assign(state, {text: "", split: splits.includes(finding.split) ? finding.split : "", code: has ? finding.rule : "", status: "", page: 0});
     search.value = "";
+    if (brush.chosen) choose(null);
     bySplit.select.value = state.split;
     byCode.select.value = state.code;
     byStatus.select.value = "";
