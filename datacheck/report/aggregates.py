@@ -15,6 +15,7 @@ from datacheck.table import Measured, Table, Texts
 Array = np.ndarray[Any, Any]
 
 BINS = 64
+BELOW, ABOVE, NONFINITE = BINS, BINS + 1, BINS + 2  # beside the bins
 _DRAWN = 48  # where the values do not ask for another number
 _SHARES = (0.01, 0.5, 0.99)
 _FAR = 6.0  # times the span from the 1st to the 99th percentile: what lies beyond is counted, not drawn
@@ -253,12 +254,18 @@ def _places(values: Array, edges: Array, *, log: bool) -> Array:
 
 
 def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
-    """Return in which bin of a measure's histogram each of some rows was counted, -1 where in none."""
-    found, edges = np.full(len(rows), -1, np.int64), np.array(measure["edges"])
-    part = Measured(column.values[rows], column.present[rows])
+    """Return in which bin of a measure's histogram each of some rows was counted, or `BELOW`, `ABOVE`, `NONFINITE`.
+
+    Returns:
+        int64 (rows), -1 where there is no value.
+    """
+    part, edges = Measured(column.values[rows], column.present[rows]), np.array(measure["edges"])
+    found = np.where(part.present & ~np.isfinite(_scalar(part.values, measure["stat"])), NONFINITE, -1)
     values, at, _ = _finite(part, measure["stat"], np.arange(len(rows)))
+    beside = np.where(values < edges[0], BELOW, ABOVE)
     within = (values >= edges[0]) & (values <= edges[-1])
-    found[at[within]] = _places(values[within], edges, log=measure["log"])
+    beside[within] = _places(values[within], edges, log=measure["log"])
+    found[at] = beside
     return found
 
 

@@ -14,12 +14,15 @@ import numpy as np
 
 from datacheck.report.aggregates import BINS, bins_of
 from datacheck.report.measures import VECTORS, read
+from datacheck.rules.families.tokens import UNTOLD
 from datacheck.table import Measured, Table
 
 Array = np.ndarray[Any, Any]
 
-SIGNS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"  # of the bins, as `page/brush.js` reads
-_SIGNS = np.frombuffer(f"{SIGNS}.".encode(), np.uint8)  # the last of what is in no bin
+# as `page/brush.js` reads them: of the bins, of what is below and above them, not finite, and not there
+SIGNS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/"
+BESIDE = "-_!"
+_SIGNS = np.frombuffer(f"{SIGNS}{BESIDE}.".encode(), np.uint8)
 _ENTRY = 32  # bytes of the page for an entry's names
 
 
@@ -78,11 +81,13 @@ def expression(columns: Mapping[str, Measured], name: str) -> str:
     part, _, whole = stat.partition("/")
     if whole:
         few, every = (_double(_field(one), columns[one].values) for one in (f"{head}:{part}", f"{head}:{whole}"))
-        return f"pc.if_else({_field(f'{head}:{whole}')} > 0, pc.divide({few}, {every}), float('nan'))"
+        return f"pc.if_else({_field(f'{head}:{whole}')} > 0, pc.divide({few}, {every}), None)"
     values = columns[name].values
     if values.ndim == 2 and stat in VECTORS:
         return _of_vector(_field(name), stat, values)
     value = _double(_field(name), values)
+    if stat == "prompt_bytes":
+        return f"pc.if_else({value} < {UNTOLD}, {value}, None)"
     return f"pc.round({value} * 1e5) / 1e5" if stat in {"shortest", "longest"} else value
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import orjson
 
+from datacheck.rules.families.tokens import UNTOLD
 from datacheck.scan.samples import table_bytes
 from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, VALID
 from datacheck.table import CHECKED, Measured, Table, Texts
@@ -24,14 +25,19 @@ def planted(rows):
     low = rng.normal(0, 1, (rows, 3)).astype(np.float32)
     low[0, 1], low[1, 2], low[2, 0] = np.nan, np.inf, -np.inf
     count = rng.integers(0, 6, rows)
+    far = rng.normal(0, 1, rows).astype(np.float32)
+    far[:6] = 1e9, 2e9, -1e9, np.inf, -np.inf, np.nan
+    prompt = rng.integers(10, 20, rows)
+    prompt[:9] = UNTOLD
+    prompt[9] = 5000
     return {
         "x:box": (size, known), "x:min": (low, whole), "x:max": (-low.astype(np.float64), whole),
         "x:dims": (np.stack([rng.integers(100, 10_000, rows), np.full(rows, 3)], axis=1), whole),
         "x:near": (rng.uniform(0.1, 0.4, rows).astype(np.float32), known),
         "c:ignored": (rng.integers(0, 6, rows) % (count + 1), whole), "c:count": (count, whole),
-        "q:longest": (1 + rng.uniform(0, 1e-3, rows), whole),
+        "x:p99": (far, known), ":c:prompt_bytes": (prompt, whole), "q:longest": (1 + rng.uniform(0, 1e-3, rows), whole),
         ":bytes": (rng.integers(2**53, 2**54, rows), whole), ":largest": (np.exp(rng.normal(0, 4, rows)), whole),
-        f"{EVIL}:box": (rng.uniform(0, 1, rows).astype(np.float32), known),
+        f"{EVIL}:box": (rng.uniform(0.2, 1, rows).astype(np.float32), known),
         f"{EVIL}:tokens": (rng.integers(3, 9, rows), known),
     }  # fmt: skip
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from datacheck.report.aggregates import histogram
-from datacheck.report.brushes import SIGNS
+from datacheck.report.brushes import BESIDE, SIGNS
 from datacheck.report.html import MOST_ROWS, run_of, write_page
+from datacheck.rules.families.tokens import UNTOLD
 from tests.report.brushed import EVIL, brushed_run, planted
 
 ALIKE = st.sampled_from([1e16, 1e16 + 2, 1e16 + 4, 0.1, 0.1 + 2**-56, 0.3, -5e-324, 0.0])
@@ -44,13 +45,14 @@ def numbers_of(name, columns):
     stat = name.rpartition(":")[2]
     if stat == "ignored/count":
         (few, _), (every, _) = columns["c:ignored"], columns["c:count"]
-        return np.array([a / b if b else np.nan for a, b in zip(few.tolist(), every.tolist(), strict=True)])
+        return np.array([a / max(b, 1) for a, b in zip(few.tolist(), every.tolist(), strict=True)]), every > 0
     if values.ndim == 2:
         rows = values.astype(np.float64).tolist()
         picked = {"min": min, "max": max, "dims": lambda row: row[0]}[stat]
         values = np.array([np.nan if any(one != one for one in row) else picked(row) for row in rows])
     values = np.array([round(one, 5) for one in values.tolist()]) if stat == "longest" else values.astype(np.float64)
-    return np.where(present, values, np.nan)
+    present = present & (values < UNTOLD) if stat == "prompt_bytes" else present
+    return values, present
 
 
 def ranges(edges):
@@ -62,19 +64,30 @@ def test_bins_rows_and_pyarrow_agree_on_every_kind_of_column(tmp_path):
     columns = planted(400)
     run = run_of(folder := brushed_run(tmp_path))
     keys = [row[0] for row in run["samples"]["rows"]]
+    met = {"below": 0, "above": 0, "nonfinite": 0}
     drawn = {*columns, "c:ignored/count"} - {"c:ignored", "c:count"}
     assert set(run["brushes"]) == drawn
     for measure in (m for field in run["fields"] for m in field["measures"] if m["edges"]):
         brush, edges = run["brushes"][measure["column"]], measure["edges"]
-        values, v = numbers_of(measure["column"], columns), eval(brush["value"], {"pc": pc})  # noqa: S307  ours
+        (values, known), v = numbers_of(measure["column"], columns), eval(brush["value"], {"pc": pc})  # noqa: S307  ours
         for start, stop in ranges(edges):
             upper = (values <= edges[stop]) if stop == len(edges) - 1 else (values < edges[stop])
-            wanted = {f"{n}.npy" for n in np.flatnonzero((values >= edges[start]) & upper)}
+            wanted = {f"{n}.npy" for n in np.flatnonzero(known & (values >= edges[start]) & upper)}
             assert sum(sum(part[start:stop]) for part in measure["counts"]) == len(wanted), measure["column"]
             assert {key for key, sign in zip(keys, brush["bins"], strict=True) if sign in SIGNS[start:stop]} == wanted
             below = (v <= edges[stop]) if stop == len(edges) - 1 else (v < edges[stop])
             found = pq.read_table(folder / "samples.parquet", filters=(v >= edges[start]) & below)
             assert set(found["key"].to_pylist()) == wanted, measure["column"]
+        finite = known & np.isfinite(values)
+        sides = [finite & (values < edges[0]), finite & (values > edges[-1]), known & ~np.isfinite(values)]
+        exprs = [(v < edges[0]) & pc.is_finite(v), (v > edges[-1]) & pc.is_finite(v), ~pc.is_finite(v)]
+        for side, rows, expr, sign in zip(("below", "above", "nonfinite"), sides, exprs, BESIDE, strict=True):
+            wanted = {f"{n}.npy" for n in np.flatnonzero(rows)}
+            assert measure[side] == len(wanted), (measure["column"], side)
+            assert {key for key, one in zip(keys, brush["bins"], strict=True) if one == sign} == wanted
+            assert set(pq.read_table(folder / "samples.parquet", filters=expr)["key"].to_pylist()) == wanted
+            met[side] += len(wanted)
+    assert min(met.values()) > 0
     assert [name for name, brush in run["brushes"].items() if brush["whole"]] == [f"{EVIL}:tokens"]
 
 
