@@ -243,14 +243,18 @@ def _counted(values: Array, groups: Array, count: int, edges: Array, *, log: boo
 def _places(values: Array, edges: Array, *, log: bool) -> Array:
     """Return the bin of values that lie in one: each holds its lower edge, the last its upper one, too, exactly."""
     bins = len(edges) - 1
-    if np.diff(edges).min() < 8 * np.spacing(np.abs(edges).max()):  # rounding may be off by more than a bin
-        return np.asarray(np.minimum(np.searchsorted(edges, values, "right") - 1, bins - 1))
+    if not log and edges[1] - edges[0] < 1e7 * np.spacing(np.abs(edges).max()):  # rounding is no small part of a bin
+        return _searched(values, edges)
     first, last = (np.log(edges[[0, -1]]) if log else edges[[0, -1]]).tolist()
-    places: Array = (((np.log(values) if log else values) - first) * (bins / (last - first))).astype(np.int64)
-    np.clip(places, 0, bins - 1, out=places)
-    places -= values < edges[places]
-    places += (values >= edges[1:][places]) & (places < bins - 1)
+    at = ((np.log(values) if log else values) - first) * (bins / (last - first))
+    places: Array = at.astype(np.int64)
+    beside = np.flatnonzero(np.abs(at - np.rint(at)) < 1e-6)  # an edge: of these arithmetic does not tell
+    places[beside] = _searched(values[beside], edges)
     return places
+
+
+def _searched(values: Array, edges: Array) -> Array:
+    return np.asarray(np.minimum(np.searchsorted(edges, values, "right") - 1, len(edges) - 2))
 
 
 def bins_of(column: Measured, measure: Mapping[str, Any], rows: Array) -> Array:
