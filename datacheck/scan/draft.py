@@ -12,7 +12,7 @@ from typing import Any
 from datacheck.errors import UsageError
 from datacheck.formats.base import format_of
 from datacheck.parallel import Limits, ordered_map
-from datacheck.scan.guess import Guess, guess, name_axes
+from datacheck.scan.guess import Guess, are_rows, guess, name_axes
 from datacheck.scan.look import Seen
 from datacheck.schema.dump import dump_schema
 from datacheck.schema.load import builtin, load_schema, parse_schema
@@ -66,8 +66,13 @@ def draft(data: Path) -> Draft:
     if each:
         said["samples"] |= {"each": each}
     fields, samples, unread = _look(said, listing)
+    if not each and are_rows(fields, len(paths)):
+        said["samples"] |= {"each": "row"}
+        why += ", each row of which looks like a sample"
+        fields, samples, unread = _look(said, listing)
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
-    guesses = {name: guess(name, seen, axes, samples) for name, seen in sorted(fields.items())}
+    files = f"{_name(data)} {pattern}"
+    guesses = {name: guess(name, seen, axes, samples, files) for name, seen in sorted(fields.items())}
     others = Counter(PurePosixPath(p).suffix or "no suffix" for p in readable if p not in set(paths))
     notes = [f"not described: {count:,} {suffix} files" for suffix, count in others.most_common(4)]
     return _written(said, guesses, samples, [*notes, *unread], why)
@@ -128,7 +133,10 @@ def _pattern(paths: Sequence[str], ending: str) -> tuple[str, str]:
             folders.append("{split}")
         else:
             folders.append(f"{{folder{level + 1}}}")
-    stem = "{id}" if len(paths) > 1 else _plain(parts[0][-1][: -len(ending)] if ending else parts[0][-1])
+    stems = {p[-1][: len(p[-1]) - len(ending)] for p in parts}
+    if len(paths) == 1:
+        return "/".join([*folders, _plain(stems.pop()) + ending]), "1 file"
+    stem = "{split}" if stems <= _SPLITS else "{id}"
     return "/".join([*folders, stem + ending]), f"{len(paths):,} files"
 
 

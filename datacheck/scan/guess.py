@@ -11,6 +11,9 @@ from typing import Any
 from datacheck.scan.look import Seen
 
 _TURN = 2 * math.pi + 0.1
+_JOINTS = range(14, 71)
+_SPLIT_FILES, _MANY_ROWS = 6, 256  # train.npy, val.npy, test.npy; a sequence of steps is shorter, or there are more
+ONE_ARRAY = "array"  # what a file of one array calls it
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def _vector(seen: Seen) -> bool:
 
 
 def _skeleton(seen: Seen) -> bool:
-    return bool(seen.item) and _width(seen) == 3 and len(set(seen.lengths)) == 1 and seen.lengths[0] in range(14, 71)
+    return bool(seen.item) and _width(seen) == 3 and len(set(seen.lengths)) == 1 and seen.lengths[0] in _JOINTS
 
 
 def _flat(seen: Seen) -> bool:
@@ -94,7 +97,7 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
 )
 
 
-def guess(name: str, seen: Seen, axes: Mapping[str, str], samples: int) -> Guess:
+def guess(name: str, seen: Seen, axes: Mapping[str, str], samples: int, files: str = "") -> Guess:
     """Return what a field probably is.
 
     Args:
@@ -102,31 +105,48 @@ def guess(name: str, seen: Seen, axes: Mapping[str, str], samples: int) -> Guess
         seen: what a few samples hold.
         axes: the name of the first axis by field.
         samples: how many samples were looked at.
+        files: what folder and files are called, which says more than the name of their one array.
     """
-    found = _guess(name, seen, axes)
+    said = files if name == ONE_ARRAY else name.rpartition("/")[2]
+    found = _guess(said.lower(), seen, axes.get(name))
     if seen.samples >= samples:
         return found
     why = f"in {seen.samples:,} of {samples:,} samples"
     return Guess(found.spec | {"optional": True}, (*found.why, why))
 
 
-def _guess(name: str, seen: Seen, axes: Mapping[str, str]) -> Guess:
+def are_rows(fields: Mapping[str, Seen], files: int) -> bool:
+    """Tell few files of one array each whose rows are skeletons: more likely a split's samples than one sample.
+
+    Args:
+        fields: what was seen where each file was taken for a sample.
+        files: how many there are.
+    """
+    if files > _SPLIT_FILES or fields.keys() != {ONE_ARRAY}:
+        return False
+    item, lengths = fields[ONE_ARRAY].item or [], fields[ONE_ARRAY].lengths
+    return len(item) == 2 and item[0] in _JOINTS and item[1] == 3 and min(lengths, default=0) >= _MANY_ROWS
+
+
+def _guess(said: str, seen: Seen, axis: str | None) -> Guess:
     if {"text", "json"} & seen.dtypes.keys():
         return _text(seen)
-    last = name.rpartition("/")[2].lower()
-    role = next((r for r, said, fits in _ROLES if re.search(said, last) and fits(seen)), None)
+    role = next((r for r, names, fits in _ROLES if re.search(names, said) and fits(seen)), None)
     spec: dict[str, Any] = {} if role is None else {"role": role}
     why = [] if role is None else ["role from name and values"]
-    shape = _shape(seen, axes.get(name))
+    shape = _shape(seen, axis)
     if shape is not None:
         spec["shape"] = shape
     if len(seen.dtypes) == 1 and next(iter(seen.dtypes)) in {"bool", "uint8"}:
         spec["dtype"] = next(iter(seen.dtypes))
-    if not seen.finite:
-        spec["finite"] = False
-        why.append("holds NaN or infinity")
-    said, reasons = _numbers(role, seen)
-    return Guess(spec | said, (*why, *reasons))
+    if seen.unfinite:
+        why.append(f"NaN or infinity in {seen.unfinite:,} of {seen.samples:,} samples")
+        if 2 * seen.unfinite >= seen.samples:
+            spec["finite"] = False
+        else:  # more likely what a scan is to find than what is meant
+            why.append("finite: false where that means missing")
+    more, reasons = _numbers(role, seen)
+    return Guess(spec | more, (*why, *reasons))
 
 
 def _text(seen: Seen) -> Guess:

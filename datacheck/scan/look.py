@@ -37,7 +37,8 @@ class Seen:
         item: sizes of the axes behind the first, None where they differ.
         lengths: size of the first axis in the first samples.
         low, high: of all finite numbers.
-        finite, whole: all values are finite; all are whole numbers.
+        unfinite: how many samples hold NaN or infinity.
+        whole: all values are whole numbers.
         distinct: different values where they are few whole numbers, else [].
         norms: smallest and largest length of the rows along the last axis, for 3 and 4 numbers.
         sizes: smallest and largest diagonal of the bounding box, for rows of 3.
@@ -54,7 +55,7 @@ class Seen:
     lengths: list[int] = field(default_factory=list)
     low: float | None = None
     high: float | None = None
-    finite: bool = True
+    unfinite: int = 0
     whole: bool = True
     distinct: list[int] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
@@ -172,7 +173,9 @@ def _add_text(seen: Seen, column: Column) -> None:
 def _add_numbers(seen: Seen, column: Column) -> None:
     values = column.values.astype(np.float64)
     known = np.isfinite(values)
-    seen.finite &= bool(known.all())
+    if not known.all():
+        strange = ~known.reshape(len(known), -1).all(axis=1)
+        seen.unfinite += int(np.count_nonzero(reduced(np.logical_or, strange, column.lengths)))
     numbers = values[known]
     if not len(numbers):
         return

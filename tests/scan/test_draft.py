@@ -138,6 +138,47 @@ def test_strange_names_and_values_still_make_a_schema_that_loads(tmp_path):
     assert schema.fields["a b: {c}"].finite is False
 
 
+def test_nan_in_a_few_samples_is_a_fault_and_in_all_of_them_a_mark(tmp_path):
+    (tmp_path / "d").mkdir()
+    for i in range(4):
+        few = np.full(5, np.nan if i == 2 else 1.0)
+        np.savez(tmp_path / f"d/{i}.npz", few=few, half=np.array([1.0, np.inf]) if i % 2 else np.ones(2))
+    text = draft(tmp_path / "d").text
+    schema = parse_schema(text)
+    assert schema.fields["few"].finite is True
+    assert schema.fields["half"].finite is False
+    assert "NaN or infinity in 1 of 4 samples; finite: false where that means missing" in text
+    assert "NaN or infinity in 2 of 4 samples; measured" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "shape", "files", "each"),
+    [
+        (["train", "val"], (300, 21, 3), ("{split}.npy",), "row"),
+        (["all"], (3000, 42, 3), ("all.npy",), "row"),
+        (["all"], (100, 21, 3), ("all.npy",), ""),  # so many steps has a sequence
+        ([f"{i:02d}" for i in range(20)], (300, 21, 3), ("{id}.npy",), ""),
+        (["all"], (300, 224, 3), ("all.npy",), ""),
+        (["all"], (300, 3), ("all.npy",), ""),
+    ],
+)
+def test_rows_of_few_files_of_skeletons_are_samples(tmp_path, names, shape, files, each):
+    (tmp_path / "hand_joints").mkdir()
+    for name in names:
+        np.save(tmp_path / f"hand_joints/{name}.npy", np.random.default_rng(0).random(shape, np.float32))
+    schema = parse_schema(draft(tmp_path / "hand_joints").text)
+    assert (schema.samples.files, schema.samples.each or "") == (files, each)
+    if each:
+        assert (schema.fields["array"].role, schema.fields["array"].shape) == ("joints", shape[1:])
+
+
+def test_an_array_without_a_name_is_called_as_its_folder_is(tmp_path):
+    (tmp_path / "clouds").mkdir()
+    for i in range(3):
+        np.save(tmp_path / f"clouds/{i}.npy", np.random.default_rng(i).random((50 + i, 3), np.float32))
+    assert parse_schema(draft(tmp_path / "clouds").text).fields["array"].role == "points"
+
+
 def test_no_name_of_a_file_or_field_breaks_the_lines_of_a_draft(tmp_path):
     (tmp_path / "d").mkdir()
     for i in range(6):
