@@ -174,7 +174,7 @@ def _add_numbers(seen: Seen, column: Column) -> None:
     values = column.values.astype(np.float64)
     known = np.isfinite(values)
     if not known.all():
-        strange = ~known.reshape(len(known), -1).all(axis=1)
+        strange = np.any(~known.reshape(len(known), -1), axis=1)
         seen.unfinite += int(np.count_nonzero(reduced(np.logical_or, strange, column.lengths)))
     numbers = values[known]
     if not len(numbers):
