@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -133,6 +133,7 @@ class RuleVerdict:
         unseen: what else it could not look at, a sentence each.
         why: the reason for a verdict that is neither pass nor fail, what was allowed or waived, and what the rule saw.
         options: the options in force.
+        compared: of a rule against a reference, what it has compared: ``count``, ``measures`` (the largest effects).
     """
 
     code: str
@@ -146,6 +147,7 @@ class RuleVerdict:
     unseen: tuple[str, ...] = ()
     why: str = ""
     options: dict[str, Any] = field(default_factory=dict)
+    compared: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

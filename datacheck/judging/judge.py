@@ -17,6 +17,7 @@ from datacheck.judging.pairs import SecondRead, second_read
 from datacheck.judging.reference import Reference
 from datacheck.judging.select import Choice, in_order_of_need, targets
 from datacheck.rules.base import Case, Skip, Told
+from datacheck.rules.compared import Compared, bounded
 from datacheck.schema.model import ANY, Schema
 from datacheck.table import CHECKED, Note, Table, Texts
 
@@ -70,6 +71,7 @@ class _Trial:
     crashes: list[dict[str, str]] = field(default_factory=list)
     allowed: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    compared: list[Compared] = field(default_factory=list)
     unseen: dict[str, Array] = field(default_factory=dict)
     expected: bool = False
     waived: int = 0
@@ -102,7 +104,7 @@ class _Trial:
         return RuleVerdict(
             rule.code, rule.name, verdict, choice.severity, rule.level,
             int(np.count_nonzero(self.checked)), int(np.count_nonzero(self.failed)), skipped, unseen, "; ".join(why),
-            dict(choice.options),
+            dict(choice.options), bounded(self.compared) if self.compared else {},
         )  # fmt: skip
 
 
@@ -259,9 +261,11 @@ class _Court:
             where = " ".join(part for part in (case.name, split) if part) or "the dataset"
             trial.crashes.append({"rule": rule.code, "at": where, "traceback": traceback.format_exc()})
 
-    def _take(self, trial: _Trial, split: str, name: str, index: Array, said: Failure | Skip | Told) -> None:
+    def _take(self, trial: _Trial, split: str, name: str, index: Array, said: Failure | Skip | Told | Compared) -> None:
         if isinstance(said, Skip):
             self._skip(trial, index, said)
+        elif isinstance(said, Compared):
+            trial.compared.append(replace(said, split=split))
         elif isinstance(said, Told):
             trial.told.append(" ".join(part for part in (name, split, said.words) if part))
         else:

@@ -22,6 +22,7 @@ from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.report.aggregates import fields, order_of_rows
 from datacheck.report.brushes import brushes
+from datacheck.report.drifts import drifts
 from datacheck.report.measures import read
 from datacheck.report.overlaps import overlaps
 from datacheck.report.pictures import pictures
@@ -44,7 +45,7 @@ _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 _ROOM = {
     "findings": 750_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 150_000, "crashes": 150_000,
     "fields": 450_000, "rows": 600_000, "schema": 100_000, "pairs": 20_000,
-    "plots": 250_000, "brushes": 250_000,
+    "plots": 250_000, "brushes": 250_000, "drifts": 80_000,
 }  # fmt: skip
 # in UTF-8: a tag's beginning, U+007F to U+009F, and the noncharacters, which HTML calls errors also within a script
 _NOT_HTML = re.compile(
@@ -110,6 +111,9 @@ def run_of(
         "plots": within(plots(table, schema, unfit), _ROOM["plots"]),
         "samples": _samples(table, failing, ranks, order, of_fields),
         "overlaps": _overlaps(table, schema, failing),
+        "drifts": [
+            one | {"measures": within(one["measures"], _ROOM["drifts"])} for one in drifts(result["rules"], schema)
+        ],
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }  # fmt: skip
     left = _ALL - size_of(run)
@@ -150,7 +154,10 @@ def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
     said = {name: result[name] for name in ("format", "run", "dataset", "schema", "verdict", "files")}
     lists = {
         "findings": result["findings"], "suppressed": result.get("suppressed", []),
-        "rules": [{"code": code} | rule for code, rule in result["rules"].items()],
+        "rules": [
+            {"code": code} | {name: rule[name] for name in rule if name != "compared"}
+            for code, rule in result["rules"].items()
+        ],
         "unchecked": result["unchecked"], "crashes": result["crashes"],
     }  # fmt: skip
     kept = {name: within(items, _ROOM[name]) for name, items in lists.items()}
@@ -260,7 +267,7 @@ class Kind:
 _OF_RUN = Kind(
     "datacheck scan", "Verdict", "findings",
     "The same is in result.json and samples.parquet beside it.",
-    ("plots.js", "brush.js", "parts.js", "samples.js", "page.js"),
+    ("plots.js", "drifts.js", "brush.js", "parts.js", "samples.js", "page.js"),
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
+from datacheck.rules.compared import Compared
 from datacheck.sample import DEPTHS, Depth, Sample
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import UNREADABLE, Measured, Note, Rows
@@ -148,7 +149,7 @@ class Told:
     words: str
 
 
-Judge = Callable[[Rows, Case], Iterable["Failure | Skip | Told"]]
+Judge = Callable[[Rows, Case], Iterable["Failure | Skip | Told | Compared"]]
 Pairing = Callable[[Rows, Case], Array]
 Compare = Callable[[Sample, Sample, Case], Mapping[str, float]]
 

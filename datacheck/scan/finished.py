@@ -107,7 +107,7 @@ def _verdict(code: str, rule: Mapping[str, Any]) -> RuleVerdict:
     return RuleVerdict(
         code, rule["name"], Verdict(rule["status"]), Severity(rule["severity"]), Level(rule["level"]),
         rule.get("checked", 0), rule.get("failed", 0), rule.get("skipped", {}), tuple(rule.get("unseen", ())),
-        rule.get("why", ""), rule["options"],
+        rule.get("why", ""), rule["options"], rule.get("compared", {}),
     )  # fmt: skip
 
 

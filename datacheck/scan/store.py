@@ -65,7 +65,8 @@ def _rule(verdict: RuleVerdict) -> dict[str, Any]:
     if verdict.verdict not in {Verdict.NOT_APPLICABLE, Verdict.OFF}:
         said |= {"checked": verdict.checked, "failed": verdict.failed, "skipped": verdict.skipped}
         said |= {"unseen": list(verdict.unseen)} if verdict.unseen else {}
-    return said | ({"why": verdict.why} if verdict.why else {}) | {"options": _plain(verdict.options)}
+    said |= ({"why": verdict.why} if verdict.why else {}) | {"options": _plain(verdict.options)}
+    return said | ({"compared": dict(verdict.compared)} if verdict.compared else {})
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -6,11 +6,13 @@ of them in every place that data, schemas and people can write to; `leaks` says 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
+from datacheck.rules.compared import Compared, bounded
 from datacheck.scan.store import RESULT, dump_json, result
 from tests.report.conftest import SCHEMA_TEXT
 
@@ -86,6 +88,10 @@ def hostile_report(evil: str, folder: str = ".datacheck/R") -> Report:
         RuleVerdict(code, evil, verdict, Severity.ERROR, Level.SAMPLE, 3, 2, {"DC901": 1}, (evil,), evil, {evil: evil})
         for code, verdict in zip(("DC901", "DC902", "DC903", "DC904", "DC905", "DC906"), Verdict, strict=True)
     ]
+    curve = {"at": [1.0, 2.0], "here": [1, 2], "reference": [0, 2], "ks": 0.5, "ks_at": 1.0}
+    classes = ((evil or "c", 0.5, 0.25),)
+    told = Compared(evil, evil or "m", evil, 1.5, True, (2, 2), (2, 2), 0.01, 0.2, (1.5, 2.0), curve, classes, evil)
+    verdicts[1] = replace(verdicts[1], compared=bounded([told]), options={"effect": 0.2, "false_discoveries": 0.05})
     known = finding(Severity.ERROR, "DC901", suppressed=evil or "known")
     return Report(
         run, dataset, {"name": evil, "digest": "1" * 32}, verdicts,

@@ -133,7 +133,10 @@ def test_nothing_of_the_users_is_parsed_as_markup(made_run, name):
     run, said = data_of(tree), json.loads((folder / "result.json").read_text())
     for part in ("findings", "suppressed", "unchecked", "crashes", "dataset"):
         assert run[part] == said[part]
+    compared = {code: rule.pop("compared") for code, rule in said["rules"].items() if "compared" in rule}
     assert run["rules"] == [{"code": code} | rule for code, rule in said["rules"].items()]
+    names = [(one["code"], each["field"], each["split"]) for one in run["drifts"] for each in one["measures"]]
+    assert names == [(c, each["field"], each["split"]) for c, one in compared.items() for each in one["measures"]] != []
 
 
 @pytest.mark.parametrize("kind", ["findings", "unchecked", "crashes"])

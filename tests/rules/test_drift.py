@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from datacheck.rules.base import Case, Skip
 from datacheck.rules.classes import shares
+from datacheck.rules.compared import Compared
 from datacheck.rules.families.drift import class_drift, distribution_drift
 from datacheck.rules.families.versions import version_change
 from datacheck.rules.groupwise import (
@@ -43,10 +44,15 @@ def rows_of(table):
     return table.rows(np.arange(len(table)))
 
 
-def drift(now, then, rule=distribution_drift, schema=None, **options):
+def judged(now, then, rule=distribution_drift, schema=None, **options):
     schema = schema_of(schema or {"fields": {"x": {"role": "value"}, "y": {"role": "value"}}})
     case = Case(schema, "", FieldSpec(), {**rule.defaults, **options}, reference=rows_of(then))
     return list(rule.judge(rows_of(now), case))
+
+
+def drift(*sides, **options):
+    """What is found, without what was compared."""
+    return [said for said in judged(*sides, **options) if not isinstance(said, Compared)]
 
 
 def episodes(rng, count, frames, shift=0.0, sd=1.0):

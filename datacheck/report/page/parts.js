@@ -227,7 +227,7 @@ function driftOf(run) {
     table("Rules of drift", ["Rule", "Verdict", "What it saw"], rules.map((rule) => [`${rule.code} ${rule.name}`, badge(rule.status, rule.status === "skip" ? "plain" : rule.status), rule.why || ""]), [null, null, "wide"]),
     found.length ? table("What differs", ["Field", "What", "Numbers"], found.map((one) => [one.fields.join(", ") || "dataset", one.message, numbers(one.measured)]), [null, "wide", "wide"])
       : rules.every((rule) => rule.status === "pass") ? el("p", {class: "card"}, "Nothing differs by more than is allowed.") : null,
-    driftedOf(found, run.fields));
+    driftsOf(run.drifts), driftedOf(found, run.fields));
 }
 
 // What differs most of each field, where the page has that measure, with the reference behind it.

@@ -11,6 +11,7 @@ import numpy as np
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Skip, listed, rule, shown
 from datacheck.rules.classes import PLACES, class_names, shares
+from datacheck.rules.compared import Compared, cumulative, foremost
 from datacheck.rules.groupwise import (
     Permutations,
     discovery_rates,
@@ -108,6 +109,16 @@ class _Feature:
     positions: Array
     p_value: float = 1.0
     rate: float = 1.0
+    chance: float | None = None
+
+    def compared(self, groups: tuple[int, int], *, drifted: bool, curve: bool) -> Compared:
+        """Return what is told of it, with its two distributions where they are asked for."""
+        tested = self.chance is not None
+        return Compared(
+            self.field, self.name, self.unit, self.effect, drifted, (len(self.now), len(self.then)), groups,
+            self.rate if tested else None, self.chance, (float(np.median(self.now)), float(np.median(self.then))),
+            cumulative(self.now, self.then) if curve else None,
+        )  # fmt: skip
 
 
 def _features(sides: list[_Side], case: Case) -> Iterator[_Feature]:
@@ -161,7 +172,7 @@ def _dealt(sides: list[_Side]) -> Permutations:
     measures=(form, numbers, place, turn), needs=("DC109", "DC201", "DC202", "DC221", "DC222"), compares=True,
     defaults=_COUNTED | {"effect": 0.2},
 )  # fmt: skip
-def distribution_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def distribution_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Compared]:
     """A field is distributed otherwise than in the reference run.
 
     What:
@@ -214,10 +225,11 @@ def distribution_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     features = list(_features(sides, case))
     least, most = float(case.options["effect"]), float(case.options["false_discoveries"])
     _test(features, _dealt(sides), least, most, int(case.options["permutations"]))
-    drifted = [f for f in features if f.effect >= least and f.rate <= most]
+    drifted = sorted((f for f in features if f.effect >= least and f.rate <= most), key=lambda f: (-f.effect, f.name))
+    groups, told, drawn = (sides[0].count, sides[1].count), {*drifted}, {*foremost(drifted)}
+    yield from (f.compared(groups, drifted=f in told, curve=f in drawn) for f in features)
     for field in sorted({f.field for f in drifted}):
-        mine = sorted((f for f in drifted if f.field == field), key=lambda f: (-f.effect, f.name))
-        yield _drifted(rows, mine, sides, least, most)
+        yield _drifted(rows, [f for f in drifted if f.field == field], sides, least, most)
 
 
 def _test(features: list[_Feature], dealt: Permutations, effect: float, most: float, rounds: int) -> None:
@@ -226,7 +238,8 @@ def _test(features: list[_Feature], dealt: Permutations, effect: float, most: fl
 
     def tested(among: list[_Feature], times: int) -> None:
         for feature in among:
-            feature.p_value = dealt.p_value(feature.counts, wasserstein(feature.positions), times)
+            found = dealt.chance(feature.counts, wasserstein(feature.positions), times)
+            feature.p_value, feature.chance = found.p_value, found.usual
         rates = discovery_rates(np.array([f.p_value for f in features]))
         for feature, rate in zip(features, rates.tolist(), strict=True):
             feature.rate = rate
@@ -265,7 +278,7 @@ def _drifted(rows: Rows, mine: list[_Feature], sides: list[_Side], least: float,
     needs=("DC109", "DC404"), compares=True, defaults=_COUNTED | {"effect": 0.1},
     unless=lambda schema: "" if any(schema.of_role("class")) else "no field has role class",
 )  # fmt: skip
-def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
+def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Compared]:
     """Classes have other shares than in the reference run.
 
     What:
@@ -314,13 +327,15 @@ def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     fields = [name for name, _ in case.schema.of_role("class") if all(f"{name}:classes" in s.rows for s in sides)]
     counts = {name: _class_counts(sides, name) for name in fields}
     dealt, rounds = _dealt(sides), int(case.options["permutations"])
-    p_values = [dealt.p_value(counts[name], total_variation, rounds) for name in fields]
-    rates = discovery_rates(np.array(p_values))
+    chances = [dealt.chance(counts[name], total_variation, rounds) for name in fields]
+    rates = discovery_rates(np.array([chance.p_value for chance in chances]))
     least, most = float(case.options["effect"]), float(case.options["false_discoveries"])
-    for name, rate in zip(fields, rates.tolist(), strict=True):
+    for name, rate, chance in zip(fields, rates.tolist(), chances, strict=True):
         halves = counts[name][: sides[0].count].sum(axis=0), counts[name][sides[0].count :].sum(axis=0)
         effect = float(total_variation(*halves))
-        if rate <= most and effect >= least:
+        drifted = rate <= most and effect >= least
+        yield _class_compared(sides, name, case, halves, (effect, rate, chance.usual), drifted=drifted)
+        if drifted:
             yield _class_drifted(rows, name, case, halves, (effect, rate), sides)
 
 
@@ -333,6 +348,22 @@ def _class_counts(sides: list[_Side], name: str) -> Array:
         np.add.at(total, side.units[known], side.rows[f"{name}:classes"][known])
         found.append(total)
     return np.concatenate(found)
+
+
+def _class_compared(
+    sides: list[_Side], name: str, case: Case, halves: tuple[Array, Array], told: tuple[float, float, float],
+    *, drifted: bool,
+) -> Compared:  # fmt: skip
+    known = tuple(int(np.count_nonzero(side.rows.measured(f"{name}:classes"))) for side in sides)
+    effect, rate, usual = told
+    now, then = (half / max(half.sum(), 1.0) for half in halves)
+    words = class_names(case.schema.fields[name])
+    most = np.argsort(-np.abs(now - then), kind="stable")
+    moved = tuple((words[i], float(now[i]), float(then[i])) for i in most.tolist() if now[i] + then[i])
+    return Compared(
+        name, "classes", "", effect, drifted, (known[0], known[1]), (sides[0].count, sides[1].count), rate, usual,
+        classes=moved if drifted else (),
+    )  # fmt: skip
 
 
 def _class_drifted(
