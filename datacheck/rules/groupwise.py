@@ -99,10 +99,6 @@ class Permutations:
         self._first = first
         self._known = np.zeros((0, len(first)), bool)
 
-    def p_value(self, counts: Array, distance: Distance, rounds: int) -> float:
-        """Return how likely chance makes the sides differ as much as they do; see `chance`."""
-        return self.chance(counts, distance, rounds).p_value
-
     def chance(self, counts: Array, distance: Distance, rounds: int) -> Chance:
         """Return how likely chance makes the sides differ as much as they do, (1 + as far apart) / (1 + rounds).
 

@@ -122,7 +122,7 @@ def test_classes_have_their_shares_side_by_side(browser, made_run):
     classes = (("0", 0.2, 0.4), ("3", 0.3, 0.1), ("1", 0.5, 0.5))
     told = Compared("label", "classes", "", 0.2, True, (9, 8), (9, 8), 0.005, 0.04, classes=classes)
     opened(browser, made_run(rules=compared_rules([told], "DC903")))
-    assert texts(browser, "#drift .drifts p")[0] == "1 of 1 field with classes drifted."
+    assert texts(browser, "#drift .drifts p")[0] == "1 of 1 class distribution drifted."
     assert labels(browser)[1] == (
         "label classes, from the reference to this run: class 0 40 % to 20 %, class 3 10 % to 30 %, "
         "class 1 50 % to 50 %. total variation 0.2 (limit 0.1, q 0.005); 8 samples in the reference, 9 here"

@@ -117,9 +117,9 @@ def test_rates_are_those_of_the_step_up_procedure():
 def test_a_p_value_counts_the_deals_that_are_as_far_apart():
     first = np.array([True] * 4 + [False] * 4)
     counts = np.array([[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 4)
-    assert Permutations(first).p_value(counts, total_variation, 199) <= (1 + 12) / 200  # chance gives 2 in 70
-    assert Permutations(first).p_value(np.ones((8, 2)), total_variation, 199) == 1.0
-    again = [Permutations(first).p_value(counts, total_variation, 999) for _ in range(2)]
+    assert Permutations(first).chance(counts, total_variation, 199).p_value <= (1 + 12) / 200  # chance gives 2 in 70
+    assert Permutations(first).chance(np.ones((8, 2)), total_variation, 199).p_value == 1.0
+    again = [Permutations(first).chance(counts, total_variation, 999) for _ in range(2)]
     assert again[0] == again[1]
 
 

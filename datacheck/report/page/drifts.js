@@ -15,9 +15,9 @@ function comparedOf(rule) {
   const {code, count: many, measures, effect: limit, false_discoveries: rate} = rule, [scaleName, unit] = SCALES[code] || ["effect", ""];
   const told = rule.drifted, tested = measures.some(({chance}) => chance !== null);
   const largest = measures.reduce((most, one) => (one.effect > most.effect ? one : most));
-  const fields = new Set(measures.map(({field}) => field)).size, what = code === "DC903" ? ["field with classes", "fields with classes"] : ["measure", "measures"];
-  const first = told ? `${told.toLocaleString("en")} of ${count(many, ...what)} drifted.`
-    : `${count(many, ...what)}${code === "DC903" ? "" : ` of ${count(fields, "field")}`} compared, nothing drifted: the largest effect is ${withUnit(largest.effect, unit)} (${nameOf(largest)})${largest.effect < limit ? "" : ", which may be chance"}.`;
+  const fields = new Set(measures.map(({field}) => field)).size, what = code === "DC903" ? "class distribution" : "measure";
+  const first = told ? `${told.toLocaleString("en")} of ${count(many, what)} drifted.`
+    : `${count(many, what)}${many > measures.length ? "" : ` of ${count(fields, "field")}`} compared, nothing drifted: the largest effect is ${withUnit(largest.effect, unit)} (${nameOf(largest)})${largest.effect < limit ? "" : ", which may be chance"}.`;
   const splits = new Map(measures.map(({split, groups}) => [split, groups])), limits = `A measure drifts from ${withUnit(limit, unit)} on where chance is unlikely to give as much (q at most ${number(rate)}).`;
   const sides = `Looked at: ${[...splits].map(([name, {here, reference}]) => `${name ? `${name} ` : ""}${count(here, "group")} here, ${reference.toLocaleString("en")} in the reference`).join("; ")} (at most 1,000 a side, and 50,000 samples).`;
   const left = many - measures.length;
@@ -50,7 +50,7 @@ function effects(measures, {effect: limit}, unit) {
     const rows = measures.map((one, n) => {
       const y = top + n * ROW + (narrow ? 27 : ROW / 2), kind = one.drifted ? "unfit" : "fit", room = (narrow ? width : left - 8) * (one.drifted ? 0.9 : 1);  // bold is wider
       return svg("g", {class: one.drifted ? "effect drifted" : "effect"}, svg("title", {}, `${nameOf(one)}: ${verdictOfEffect(one, limit, unit)}`),
-        svg("text", {class: one.drifted ? "strong" : null, x: narrow ? 0 : left - 8, y: narrow ? y - 13 : y + 4, "text-anchor": narrow ? "start" : "end"}, clipped(nameOf(one), room)),
+        svg("text", {class: one.drifted ? "halo strong" : "halo", x: narrow ? 0 : left - 8, y: narrow ? y - 13 : y + 4, "text-anchor": narrow ? "start" : "end"}, clipped(nameOf(one), room)),
         one.chance === null ? null : svg("rect", {class: "chance", x: left, y: y - 8, width: Math.max(1, at(one.chance) - left), height: 16}),
         svg("line", {class: `stem ${kind}`, x1: left, x2: at(one.effect), y1: y, y2: y}), svg("circle", {class: kind, cx: at(one.effect), cy: y, r: 5}),
         svg("text", {class: one.drifted ? "strong" : null, x: width, y: y + 4, "text-anchor": "end"}, withUnit(one.effect, unit)));
