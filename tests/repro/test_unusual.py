@@ -176,6 +176,27 @@ def test_what_has_no_values_ends_no_training(tmp_path, value):
     assert lines(recorder)[0]["samples"] == 4
 
 
+POINTERS = {
+    "structured": np.zeros(4, [("name", object), ("x", "f4")]),
+    "texts": np.array(["a", "b", "c", "d"], np.dtypes.StringDType()),
+    "record": np.zeros(4, [("name", object)])[0],
+}
+
+
+@pytest.mark.parametrize("kind", POINTERS)
+def test_what_numpy_holds_as_pointers_is_told_by_its_type(tmp_path, kind):
+    value = POINTERS[kind]
+    with Recorder(tmp_path, config={"x": value}) as recorder:
+        recorder.step({"x": torch.ones(4, 2), "other": value}, 1.0)
+    (note,) = lines(recorder, "note")
+    assert note["said"] == f"batches hold values of type {type(value).__name__}, of which only the type is digested"
+    one, other = POINTERS["structured"].copy(), POINTERS["structured"].copy()
+    one["name"], other["name"] = [str(i) * 40 for i in range(4)], ["".join([str(i)] * 40) for i in range(4)]
+    assert digest_of(one) == digest_of(other)  # equal texts, which lie elsewhere
+    assert digest_of(one[0]) == digest_of(other[0])
+    assert resolved(one) == resolved(other)
+
+
 def test_the_order_of_keys_depends_on_the_batch_alone():
     one, other = torch.zeros(2), torch.ones(2)
     assert digest_of({1: one, "1": other}) == digest_of({"1": other, 1: one})

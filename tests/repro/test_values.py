@@ -102,3 +102,29 @@ def test_numbers_and_texts_of_a_batch_belong_to_its_samples(one, other):
 def test_texts_that_changed_places_are_other_values():
     x = torch.tensor([[1.0], [2.0]])
     assert sums([{"x": x, "text": ["a", "b"]}], 2) != sums([{"x": x, "text": ["b", "a"]}], 2)
+
+
+TURNS = {"half a turn about z": [-1, -1, 1], "mirrored in y": [1, -1, 1], "turned in a plane": [-1, -1], "y": [1, -1]}
+
+
+@pytest.mark.parametrize("kind", ["<f8", "<f4", ">f8"])
+@pytest.mark.parametrize("turn", TURNS)
+def test_signs_that_change_in_pairs_are_no_other_order(tmp_path, kind, turn):
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(6, 4, len(TURNS[turn]))).astype(kind)
+    one = record(tmp_path, "one", [([0, 1, 2], points[:3]), ([3, 4, 5], points[3:])])
+    turned = points * np.array(TURNS[turn], kind)
+    other = record(tmp_path, "other", [([0, 1, 2], turned[:3]), ([3, 4, 5], turned[3:])])
+    found = diff_runs(one, other)
+    assert found.first.name == "step trace"
+    assert "the values of the batch of the same samples differ" in found.meaning
+    again = [(rows, points[rows]) for rows in ([3, 1, 5], [0, 4, 2])]
+    lines = [next(read_run(one).traces[0].of("epoch")) for one in (one, record(tmp_path, "again", again))]
+    assert lines[0]["values"] == lines[1]["values"]
+
+
+def test_conjugates_and_long_rows_of_float64_are_told_apart():
+    z = np.random.default_rng(0).normal(size=(2, 4)).astype(np.complex64) + np.complex64(1j)
+    x = np.random.default_rng(1).normal(size=(2, 400))
+    for one, other in ((z, z.conj()), (x, -x)):
+        assert digest_batch(one, 2)[1] != digest_batch(other, 2)[1]

@@ -93,7 +93,7 @@ def _other(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes | bytearray):
         return {"bytes": len(value), "digest": digest_bytes(value)}
-    if isinstance(value, np.ndarray) and value.dtype != object:
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return {"dtype": value.dtype.str, "shape": list(value.shape), "digest": digest_array(value)}
     return {"type": kind}
 

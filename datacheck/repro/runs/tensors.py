@@ -92,7 +92,7 @@ class Digest:
 
     def add(self, name: str, value: Any) -> None:
         """Take one value: a tensor, an array, a number, a text, bytes; of anything else its type."""
-        if isinstance(value, np.ndarray) and value.dtype != object:
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             self._update(name, value.dtype.str, value.shape, np.ascontiguousarray(value))
         elif hasattr(value, "untyped_storage"):
             self.add_tensor(name, value)
@@ -142,7 +142,7 @@ def _plain(value: Any) -> bytes | None:
         return value.hex().encode()
     if value is None or isinstance(value, bool | int | str):
         return str(value).encode("utf-8", "surrogatepass")
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and not value.dtype.hasobject:
         return value.tobytes()
     return None
 
