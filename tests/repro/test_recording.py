@@ -182,6 +182,40 @@ def test_an_evaluation_of_lightning_counts_the_samples_that_it_saw(tmp_path, jud
     ]
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("same", [True, False], ids=["the same again", "new ones"])
+def test_loaders_that_each_epoch_asks_for_anew_are_looked_at_and_let_go(tmp_path, same):
+    held, watched = (DataLoader(dataset(), 4), DataLoader(dataset(), 6)), []
+
+    class Anew(Module):
+        def train_dataloader(self):
+            return held[0] if same else DataLoader(dataset(), 4)
+
+        def val_dataloader(self):
+            return held[1] if same else DataLoader(dataset(), 6)
+
+        def on_validation_epoch_end(self):
+            watched.append(len(callback._judged))
+
+    callback = LightningRecorder(tmp_path, name="a")
+    quiet = {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = L.Trainer(
+        accelerator="cpu",
+        max_epochs=4,
+        callbacks=[callback],
+        logger=False,
+        reload_dataloaders_every_n_epochs=1,
+        **quiet,
+    )
+    trainer.fit(Anew())
+    run = read_run(tmp_path / "a")
+    assert [line["samples"] for line in run.traces[0].of("epoch")] == [12] * 4
+    assert len({line["indices"] for line in steps(run)}) == 3
+    assert [(line["seen"], line["of"]) for line in run.traces[0].of("eval")] == [(12, 12)] * 4
+    assert set(watched) == {1}
+    assert [type(loader.batch_sampler) for loader in held] == [torch.utils.data.BatchSampler] * 2
+
+
 class Config(PretrainedConfig):
     model_type = "line"
     width = 3

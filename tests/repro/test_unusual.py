@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
 
@@ -18,7 +19,7 @@ from datacheck.repro.runs.batch import digest_batch
 from datacheck.repro.runs.read import read_run
 from datacheck.repro.runs.resolved import resolved
 from datacheck.repro.runs.tensors import norm
-from datacheck.repro.runs.watch import Watch, as_indices
+from datacheck.repro.runs.watch import Pass, Watch, as_indices
 
 
 @pytest.fixture(autouse=True)
@@ -218,6 +219,39 @@ def test_a_watched_sampler_is_pickled_and_copied_as_what_it_was():
     assert as_indices(watch.take()[1]).tolist() == first
     watch.close()
     assert type(loader.batch_sampler) is torch.utils.data.BatchSampler
+
+
+def test_whoever_looks_on_sees_all_of_it_in_whatever_order_they_end():
+    loader = DataLoader(TensorDataset(torch.arange(4)), 2)
+    first, second = Watch(loader), Watch(loader)
+    for some in loader.batch_sampler:
+        assert first.take()[1].tolist() == second.take()[1].tolist() == some
+    first.close()
+    for some in loader.batch_sampler:
+        assert (first.take(), second.take()[1].tolist()) == (None, some)
+    third = Watch(loader)
+    second.close()
+    assert [third.take()[1].tolist() for _ in loader.batch_sampler] == [[0, 1], [2, 3]]
+    third.close()
+    assert type(loader.batch_sampler) is torch.utils.data.BatchSampler
+
+
+def test_indices_that_nobody_takes_are_not_kept():
+    watch = Watch(loader := DataLoader(TensorDataset(torch.arange(4)), 2))
+
+    def kept():
+        return [one for one in gc.get_objects() if type(one) is Pass]
+
+    before = len(kept())
+    for _ in range(3):
+        assert len(list(loader)) == 2
+    assert len(kept()) == before + 1
+    batches = iter(loader.batch_sampler)
+    next(batches)
+    (latest,) = (one for one in kept() if one.number == 3)
+    watch.close()
+    next(batches)  # the pass goes on behind the recording
+    assert [some.tolist() for some in latest.waiting] == [[0, 1]]
 
 
 def test_gradients_that_a_framework_had_read_are_not_written_twice(tmp_path):

@@ -53,10 +53,12 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         def processed(loader: Any) -> Any:
             loader = process(loader)
             if trainer.training:
+                if self._watch is not None:  # perhaps of this very loader
+                    self._watch.close()
                 self._watch = Watch(loader)
                 if self.recorder is not None:
                     self.recorder.watch(self._watch)
-            else:
+            elif self._watch_of(loader) is None:
                 self._judged.append((loader, Watch(loader)))
             return loader
 
@@ -98,6 +100,11 @@ class LightningRecorder(Callback):  # type: ignore[misc]  # Lightning is untyped
         del pl_module
         self._others = set(trainer.callback_metrics) - self._names
         self._seen = {}
+        loaders = _flat(trainer.val_dataloaders)
+        for known, watch in self._judged:
+            if not any(known is loader for loader in loaders):  # of an epoch that had its own
+                watch.close()
+        self._judged = [pair for pair in self._judged if any(pair[0] is loader for loader in loaders)]
 
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0

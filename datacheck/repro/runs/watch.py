@@ -14,6 +14,7 @@ from datacheck.digest import digest64
 Array = np.ndarray[Any, Any]
 
 _WORD = (1 << 64) - 1
+_WATCH = "_datacheck_watch"  # of a class that looks on
 _ITEM = (1 << 40) - 1  # a datacheck sampler packs the epoch above 40 bits of an index
 
 
@@ -37,29 +38,32 @@ class Watch:
 
     Notes:
         The sampler's class gets a subclass that looks on, so workers, threads and frameworks see the same object;
-        `close` takes it back. `why` says where nothing can be seen, `facts` what the loader is.
+        `close` takes it back, as soon as nobody looks on who came later. `why` says where nothing can be seen, `facts`
+        what the loader is, `plain` which class the sampler had, `open` that this one looks on.
     """
 
     def __init__(self, loader: Any) -> None:
-        self.passes: deque[Pass] = deque()
         self.why = ""
+        self.open = False
+        self._pass: Pass | None = None  # a new one begins when the loop has left the one before
         self._begun = 0
         self.facts = _facts(loader)
         sampler = getattr(loader, "batch_sampler", None)
         self._sampler = getattr(loader, "sampler", None) if sampler is None else sampler
-        self._class: Any = type(self._sampler)
+        self.plain: Any = type(self._sampler)
         if not getattr(loader, "in_order", True):
             self.why = "the loader gives batches as they are ready (in_order=False)"
-        elif self._class.__name__ == "_InfiniteConstantSampler":
+        elif self.plain.__name__ == "_InfiniteConstantSampler":
             self.why = "an iterable dataset has no indices"
         else:
             self._look_on()
 
     def _look_on(self) -> None:
-        plain, watch = self._class, self
+        plain, watch = self.plain, self
 
         def watched(sampler: Any) -> Iterator[Any]:
-            return watch._seen(sampler, iter(plain.__iter__(sampler)))
+            indices = iter(plain.__iter__(sampler))
+            return watch._seen(sampler, indices) if watch.open else indices
 
         def reduced(sampler: Any, protocol: Any) -> Any:
             """Say of what a copy or a pickle is made: the sampler as it was, which nobody looks at."""
@@ -72,9 +76,10 @@ class Watch:
             return made, tuple(plain if one is type(sampler) else one for one in given), *state
 
         named = {"__module__": plain.__module__, "__qualname__": plain.__qualname__}
-        more = {"__iter__": watched, "__reduce_ex__": reduced, **named}
+        more = {"__iter__": watched, "__reduce_ex__": reduced, _WATCH: self, **named}
         try:
             self._sampler.__class__ = type(plain.__name__, (plain,), more)
+            self.open = True
         except TypeError:
             self.why = f"batches are ordered by a {plain.__name__}, which cannot be watched"
 
@@ -86,22 +91,21 @@ class Watch:
                 known = as_whole(epoch)
                 now = Pass(known if known is not None and known >= self._begun else self._begun)
                 self._begun = now.number + 1
-                self.passes.append(now)
-            now.waiting.append(as_indices(some))  # now, while they are near
+                self._pass = now
+            if self.open:  # a pass may go on behind the recording
+                now.waiting.append(as_indices(some))  # now, while they are near
             yield some
 
     def take(self) -> tuple[int, Array | None] | None:
         """Return pass and indices of the next batch that the loop has; None where none was given out."""
-        while len(self.passes) > 1:  # a new pass begins when the loop has left the one before
-            self.passes.popleft()
-        if not self.passes or not self.passes[0].waiting:
-            return None
-        return self.passes[0].number, self.passes[0].waiting.popleft()
+        now = self._pass
+        return (now.number, now.waiting.popleft()) if now is not None and now.waiting else None
 
     def close(self) -> None:
         """Look on no more."""
-        if not self.why:
-            self._sampler.__class__ = self._class
+        self.open, self._pass = False, None
+        while (last := vars(type(self._sampler)).get(_WATCH)) is not None and not last.open:
+            self._sampler.__class__ = last.plain
 
 
 def _facts(loader: Any) -> dict[str, Any]:
