@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import sys
@@ -14,13 +13,14 @@ from typing import Any
 from datacheck.digest import digest64
 from datacheck.errors import StorageError, UsageError
 from datacheck.fsops import make_directory, write_file
-from datacheck.registry import require
 from datacheck.repro.runs import tensors
 from datacheck.repro.runs.batch import digest_batch
 from datacheck.repro.runs.generators import RandomStates
+from datacheck.repro.runs.numbers import hex_of, whole, whole_or_none
+from datacheck.repro.runs.ranks import agreed, place
 from datacheck.repro.runs.read import CONFIG, ENVIRONMENT, VERSION, trace_name
 from datacheck.repro.runs.resolved import resolved
-from datacheck.repro.runs.watch import Array, Order, Watch, as_indices, as_whole, count_unique
+from datacheck.repro.runs.watch import Array, Order, Watch, as_indices, count_unique
 
 _OTHERS = (
     "batches have another number of samples than the sampler gave out for them: their indices are not written, and "
@@ -55,7 +55,7 @@ class Recorder:
         contiguous is copied. What lies on a device is folded there to 8 bytes, for which the call waits. A line is
         one write, so a killed run loses its last line at most; a disk that takes no more ends the recording with a
         warning, not the training.
-        Every rank writes a file of its own into the same folder.
+        Every rank writes a file of its own into the same folder; a fork of the process records nothing.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Recorder:
         loader: Any = None, scaler: Any = None, data: Sequence[str | os.PathLike[str]] = (), name: str | None = None,
         every: int = 50, index_key: Any = None, first_step: int = 0,
     ) -> None:  # fmt: skip
-        every, first_step = _whole("every", every, 1), _whole("first_step", first_step)
+        every, first_step = whole("every", every, 1), whole("first_step", first_step)
         if name is not None and (not name or name != Path(name).name or name in {".", ".."}):
             msg = f"name={name!r} is no name of one folder"
             raise UsageError(msg)
@@ -80,6 +80,7 @@ class Recorder:
         self._loader, self._every, self._index_key, self._step = loader, every, index_key, first_step
         self.path: Path | None = None
         self._file: int | None = None
+        self._process = 0
         self._hooks: list[Any] = []
         self._watch: Watch | None = None
         self._order: Order | None = None
@@ -99,31 +100,35 @@ class Recorder:
     # ------------------------------------------------------------------------------------------ begin and end
 
     def __enter__(self) -> Recorder:
-        rank, world = _place()
-        self.path = self._folder / _agreed(self._name, world)
+        rank, world = place()
+        self.path = self._folder / agreed(self._name, world)
         make_directory(self.path, sync=False)
-        place = self.path / trace_name(rank)
+        self._process = os.getpid()
+        trace = self.path / trace_name(rank)
         try:
-            self._file = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            msg = f"{place}: a run is recorded there already. Give another name, or none."
-            raise UsageError(msg) from None
-        except OSError as error:
-            msg = f"{place}: {(error.strerror or str(error)).lower()}. Choose another folder for the runs."
-            raise UsageError(msg) from error
+            self._file = _new(trace)
+            self._begin(self.path, rank, world)
+            return self  # noqa: TRY300  an interrupt may come here, too
+        except BaseException:  # nothing was recorded: the name can be given again
+            if self._file is not None:
+                trace.unlink(missing_ok=True)
+            self._let_go()
+            self._close()
+            raise
+
+    def _begin(self, path: Path, rank: int, world: int) -> None:
         if rank == 0:
             from datacheck.repro.captures import capture  # noqa: PLC0415  looks at all that is loaded
 
             self._environment = capture(data=self._data)
             self._modules = len(sys.modules)
-            _write_json(self.path / ENVIRONMENT, self._environment)
-            _write_json(self.path / CONFIG, {"version": VERSION, "config": resolved(self._config)})
+            _write_json(path / ENVIRONMENT, self._environment)
+            _write_json(path / CONFIG, {"version": VERSION, "config": resolved(self._config)})
         self._write({"kind": "start", "rank": rank, "world": world} | self._started())
         for one in self._optimizers:
             self._hooks += [one.register_step_pre_hook(self._before), one.register_step_post_hook(self._after)]
         if self._loader is not None:
             self.watch(self._loader)
-        return self
 
     def _started(self) -> dict[str, Any]:
         groups = [group for one in self._optimizers for group in one.param_groups]
@@ -138,16 +143,28 @@ class Recorder:
         }
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._let_go()
+        try:
+            self._close_epoch()
+            self._write({"kind": "end", "step": self._step, "status": "done" if kind is None else kind.__name__})
+        finally:
+            self._close()
+        self._look_again(ended=True)  # takes a moment, in which an impatient Ctrl-C may come
+
+    def _let_go(self) -> None:
         for hook in self._hooks:
             hook.remove()
+        self._hooks = []
         if self._watch is not None:
             self._watch.close()
-        self._close_epoch()
-        self._look_again(ended=True)
-        self._write({"kind": "end", "step": self._step, "status": "done" if kind is None else kind.__name__})
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                os.close(file)
+            except OSError as error:  # a disk on a network may say so late
+                self._lost(error)
 
     def watch(self, loader: Any) -> None:
         """Take the indices of batches from the sampler of this loader, from its next pass on."""
@@ -212,7 +229,7 @@ class Recorder:
         Raises:
             UsageError: the loss is not one number, the epoch no whole one.
         """
-        epoch = _whole_or_none("epoch", epoch)
+        epoch = whole_or_none("epoch", epoch)
         if batch is not None:
             self.input(batch, indices)
         line, self._line = self._line, {}
@@ -220,7 +237,7 @@ class Recorder:
             epoch = line.get("epoch", 0 if self._order is None else self._order.epoch)
         line |= {"epoch": epoch, "updates": line.get("updates", 0)}
         if loss is not None:
-            line["loss"] = _number(loss, "loss")
+            line["loss"] = hex_of(loss, "loss")
         line["random"] = self._random.digests()
         if self._scaler is not None:
             line["scale"] = float(self._scaler.get_scale()).hex()
@@ -290,8 +307,8 @@ class Recorder:
         Raises:
             UsageError: a value is not one number, `of` no whole one.
         """
-        line = {str(name): _number(value, str(name)) for name, value in values.items()}
-        count = {"seen": count_unique(seen), "of": _whole_or_none("of", of)}
+        line = {str(name): hex_of(value, str(name)) for name, value in values.items()}
+        count = {"seen": count_unique(seen), "of": whole_or_none("of", of)}
         epoch = None if self._order is None else self._order.epoch
         self._write({"kind": "eval", "name": str(name), "step": self._step, "epoch": epoch, "values": line} | count)
         if len(sys.modules) != self._modules:
@@ -307,7 +324,7 @@ class Recorder:
 
     def _look_again(self, *, ended: bool = False) -> None:
         """Write down what was loaded since the environment was: much is imported when it is first used."""
-        if self._environment is None or self.path is None:
+        if self._environment is None or self.path is None or not self._ours:
             return
         from datacheck.repro.captures import grow  # noqa: PLC0415  as in `__enter__`
 
@@ -323,73 +340,42 @@ class Recorder:
             self._write({"kind": "epoch"} | self._order.line())
             self._order = None
 
+    @property
+    def _ours(self) -> bool:
+        """Whether this is the process that is recorded: a fork of it has the files of its run, and no part in it."""
+        return os.getpid() == self._process
+
     def _write(self, line: Mapping[str, Any]) -> None:
-        if self._file is None:
+        if self._file is None or not self._ours:
             return
         left = _LINE.encode(line).encode() + b"\n"
         try:
             while left:
                 left = left[os.write(self._file, left) :]
         except OSError as error:
-            os.close(self._file)
-            self._file = None
-            said = (
-                f"{self.path}: {(error.strerror or str(error)).lower()}; nothing is recorded from step {self._step} on"
-            )
-            warnings.warn(said, stacklevel=3)
+            self._lost(error)
+            self._close()
+
+    def _lost(self, error: OSError) -> None:
+        why = (error.strerror or str(error)).lower()
+        warnings.warn(f"{self.path}: {why}; nothing is recorded from step {self._step} on", stacklevel=4)
 
 
-def _place() -> tuple[int, int]:
-    """Return rank and number of ranks."""
-    distributed = require("torch", "torch").distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    rank, world = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
-    return (int(rank), int(world)) if rank.isdecimal() and world.isdecimal() else (0, 1)
-
-
-def _agreed(name: str | None, world: int) -> str:
-    """Return the name of the run, the same on all ranks."""
-    distributed = require("torch", "torch").distributed
-    if name is not None:
-        return name
-    now = datetime.datetime.now(datetime.UTC)
-    said = [f"{now:%Y%m%d-%H%M%S}-{os.urandom(3).hex()}"]
-    if world > 1:
-        if not (distributed.is_available() and distributed.is_initialized()):
-            msg = f"{world} ranks and no process group: record behind init_process_group, or give all the same name="
-            raise UsageError(msg)
-        distributed.broadcast_object_list(said, src=0)
-    return said[0]
+def _new(trace: Path) -> int:
+    try:
+        return os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        msg = f"{trace}: a run is recorded there already. Give another name, or none."
+        raise UsageError(msg) from None
+    except OSError as error:
+        msg = f"{trace}: {(error.strerror or str(error)).lower()}. Choose another folder for the runs."
+        raise UsageError(msg) from error
 
 
 def _samples(batch: Any) -> int | None:
     """Return the length of the first tensor or array that has one."""
     shapes = (tensors.shape_of(value) for _, value in tensors.parts(batch))
     return next((shape[0] for shape in shapes if shape), None)
-
-
-def _whole(name: str, value: Any, least: int = 0) -> int:
-    """Return a whole number of any library as Python's."""
-    whole = as_whole(value)
-    if whole is None or whole < least:
-        msg = f"{name}={value!r} is no whole number of {least} or more"
-        raise UsageError(msg)
-    return whole
-
-
-def _whole_or_none(name: str, value: Any) -> int | None:
-    return None if value is None else _whole(name, value)
-
-
-def _number(value: Any, name: str) -> str:
-    """Return a number as the hex digits of a float64."""
-    try:
-        return float(value.detach() if hasattr(value, "detach") else value).hex()
-    except (TypeError, ValueError, RuntimeError) as error:
-        kind = f"of shape {tuple(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"
-        msg = f"{name} is {kind}; one number is wanted"
-        raise UsageError(msg) from error
 
 
 def _more(line: dict[str, Any], name: str, said: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import digest64
+from datacheck.repro.runs.numbers import as_whole
 
 Array = np.ndarray[Any, Any]
 
@@ -114,20 +114,6 @@ def _facts(loader: Any) -> dict[str, Any]:
     found = {name: whole.get(name, value) for name, value in found.items() if whole.get(name, value) is not None}
     found |= {"persistent_workers": bool(getattr(loader, "persistent_workers", False))}
     return found | {"sampler": type(getattr(loader, "sampler", None)).__name__, "class": type(loader).__name__}
-
-
-def as_whole(value: Any) -> int | None:
-    """Return a whole number of Python, NumPy or PyTorch; None: it is none, as a bool and a list of one number are."""
-    if (
-        isinstance(value, bool | np.bool_)
-        or getattr(value, "shape", None)
-        or "bool" in str(getattr(value, "dtype", ""))
-    ):
-        return None
-    try:
-        return operator.index(value)
-    except (TypeError, ValueError, RuntimeError):
-        return None
 
 
 def as_indices(said: Any) -> Array | None:
