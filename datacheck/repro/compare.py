@@ -16,7 +16,7 @@ from datacheck.errors import UsageError
 from datacheck.repro import manifest as manifests
 from datacheck.repro.data.samples import Samples
 from datacheck.repro.data.trees import TreeDiff, tree_diff
-from datacheck.repro.manifest import Manifest
+from datacheck.repro.manifest import Files, Manifest
 from datacheck.repro.runs.read import ENVIRONMENT, is_run, trace_name
 
 if TYPE_CHECKING:
@@ -168,8 +168,9 @@ def compare(
         manifests.read(place) if kind == "manifest" else manifests.make(place, **asked)  # type: ignore[arg-type]
         for place, kind in zip((first, second), kinds, strict=True)
     ]
-    if "manifest" not in kinds and _alone(first) and _alone(second):  # whatever each is called
-        found[1] = replace(found[1], files=replace(found[1].files, paths=found[0].files.paths))
+    alone = [None if kind == "manifest" else _alone(place) for place, kind in zip((first, second), kinds, strict=True)]
+    if alone[0] is not None and alone[1] is not None:  # whatever each is called
+        found[1] = replace(found[1], files=_renamed(found[1].files, alone[1], alone[0]))
     said = _of_manifests(*found)
     about = [_about(place, kind, one) for place, kind, one in zip((first, second), kinds, found, strict=True)]
     said = replace(said, first=about[0], second=about[1])
@@ -178,10 +179,17 @@ def compare(
     return said
 
 
-def _alone(place: Place) -> bool:
+def _alone(place: Place) -> str | None:
     from datacheck.sources.listing import target  # noqa: PLC0415  `datacheck.repro` is light
 
-    return target(Path(place))[1] is not None
+    return target(Path(place))[1]
+
+
+def _renamed(files: Files, name: str, other: str) -> Files:
+    """Return the files with another name for one of them, in their order; those of extra folders may lie around it."""
+    paths = [other if path == name else path for path in files.paths]
+    order = sorted(range(len(paths)), key=paths.__getitem__)
+    return Files([paths[i] for i in order], files.sizes[order], files.digests[order])
 
 
 def _about(place: Place, kind: Kind, found: Manifest) -> dict[str, Any]:

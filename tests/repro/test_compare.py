@@ -16,6 +16,7 @@ from datacheck.errors import StorageError, UsageError
 from datacheck.repro import manifest
 from datacheck.repro.compare import compare, kind_of
 from datacheck.repro.data import values
+from datacheck.repro.data.trees import TreeDiff
 from datacheck.sample import ArraySpec
 from datacheck.schema.load import load_schema
 from tests.cache.make import make_cache
@@ -283,6 +284,17 @@ def test_single_files_are_compared_whatever_they_are_called(here):
     assert (said["array"]["largest"], said["array"]["first"]) == (2.0, [1])
     shutil.copy("old.npy", "copy.npy")
     assert not compare("old.npy", "copy.npy")
+
+
+@pytest.mark.parametrize(("one", "other"), [("0.bin", "a.bin"), ("a.bin", "0.bin")])
+def test_single_files_are_compared_beside_an_extra_folder_that_lies_between_their_names(here, one, other):
+    (here / "more").mkdir()
+    for name, content in {one: b"x", other: b"x", "more/f": b"1", "more/g": b"2"}.items():
+        (here / name).write_bytes(content)
+    assert not compare(one, other, roots={"m": "more"})
+    (here / other).write_bytes(b"y")
+    found = compare(one, other, roots={"m": "more"})
+    assert found.files.as_dict() == TreeDiff(changed=[one]).as_dict()
 
 
 # ------------------------------------------------------------------------------------------ caches
