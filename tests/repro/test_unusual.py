@@ -10,6 +10,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from pydantic import BaseModel, field_serializer, model_serializer
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -35,6 +36,42 @@ def lines(recorder, kind="step"):
 
 def digest_of(batch, samples=None):
     return digest_batch(batch, samples)[0].text()
+
+
+# ------------------------------------------------------------------------------------------ configurations
+
+
+def models(error):
+    """Models of pydantic whose serializers raise, one within the other."""
+
+    class Inner(BaseModel):
+        rate: float = 0.1
+
+        @field_serializer("rate")
+        def said(self, value):
+            raise error
+
+    class Outer(BaseModel):
+        inner: Inner = Inner()
+
+        @model_serializer(mode="wrap")
+        def said(self, handler):
+            return handler(self)
+
+    return [Inner(), Outer(), {"train": [Outer()]}]
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_an_interrupt_within_a_serializer_is_one(place):
+    with pytest.raises(KeyboardInterrupt):
+        resolved(models(KeyboardInterrupt())[place])
+
+
+def test_a_serializer_that_fails_ends_no_training(tmp_path):
+    with Recorder(tmp_path, name="x", config={"rate": 0.1, "model": models(ValueError("no"))[1]}):
+        pass
+    said = {"type": f"{__name__}.models.<locals>.Outer", "unresolved": "PydanticSerializationError"}
+    assert read_run(tmp_path / "x").config == {"rate": 0.1, "model": said}
 
 
 # ------------------------------------------------------------------------------------------ numbers

@@ -67,8 +67,8 @@ def _held(value: Any, name: str, within: tuple[int, ...]) -> Any:
         value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
     elif isinstance(value, argparse.Namespace | types.SimpleNamespace):
         value = vars(value)
-    elif callable(dump := getattr(value, "model_dump", None)):  # pydantic
-        value = dump()
+    elif callable(getattr(value, "model_dump", None)):  # pydantic
+        value = _dumped(value)
     if isinstance(value, Mapping):
         hidden = names_secret(name)
         return {str(key): _item(value, key, name if hidden else str(key), within) for key in value}
@@ -77,6 +77,15 @@ def _held(value: Any, name: str, within: tuple[int, ...]) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | memoryview):
         return [_item(value, i, name, within) for i in range(len(value))]
     return _other(value)
+
+
+def _dumped(model: Any) -> Any:
+    try:
+        return model.model_dump()
+    except Exception as error:
+        if "KeyboardInterrupt" in str(error):  # pydantic makes an error of its own of it, at times without a cause
+            raise KeyboardInterrupt from error
+        return {"type": _type(model), "unresolved": type(error).__name__}
 
 
 def _item(held: Any, key: Any, name: str, within: tuple[int, ...]) -> Any:
