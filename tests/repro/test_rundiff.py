@@ -929,3 +929,43 @@ def test_a_deep_configuration_is_compared(tmp_path):
     deep = next(one for one in diff_runs(a, c).first.differences if one.name == "config.x")
     assert (deep.a, deep.b) == ("nested deeper than 32 levels", None)
     assert call(a, c).exit_code == call(a, b, "--format", "json").exit_code == 1
+
+
+WHOLE = [evaluation(n, loss=0.5 + n) for n in (9, 19, 29)]
+
+
+@pytest.mark.parametrize(
+    ("change", "lines", "lacks"),
+    [
+        ({}, WHOLE[:1], ["2 evaluations of val, which only A has"]),
+        ({}, WHOLE[:2], ["1 evaluation of val, which only A has"]),
+        (
+            {},
+            [evaluation(9, name="test", loss=1.0)],
+            ["3 evaluations of val, which only A has", "1 evaluation of test, which only B has"],
+        ),
+        (
+            {},
+            [evaluation(n, acc=1.0 * n) for n in (9, 19, 29)],
+            ["val loss, which only A has", "val acc, which only B has"],
+        ),
+        ({n: {"loss": None, "lr": None} for n in range(30)}, WHOLE, ["loss, lr, which only A has"]),
+        ({n: {"grads": None} for n in range(30) if n % 10}, WHOLE, []),  # digested less often
+    ],
+)
+def test_what_only_one_of_both_recorded_is_not_called_equal(tmp_path, change, lines, lacks):
+    one = make_run(tmp_path / "one", lines=WHOLE)
+    other = make_run(tmp_path / "other", change=change, lines=lines)
+    found, turned = diff_runs(one, other), diff_runs(other, one)
+    assert found.lacks == lacks
+    names = str.maketrans("AB", "BA")
+    assert turned.lacks == sorted((said.translate(names) for said in lacks), key=lambda said: said[-5])
+    for one in (found, turned):
+        assert (bool(one), one.code) == (False, 2 if lacks else 0)
+        assert not lacks or one.headline.startswith("equal in what could be compared, 30 steps; not compared: ")
+
+
+def test_evaluations_before_the_later_run_began_are_not_missed(tmp_path):
+    whole = make_run(tmp_path / "whole", lines=[evaluation(n, loss=0.5 + n) for n in (10, 20, 30)])
+    later = make_run(tmp_path / "later", first=20, lines=[evaluation(30, loss=30.5)])
+    assert diff_runs(whole, later).lacks == diff_runs(later, whole).lacks == []

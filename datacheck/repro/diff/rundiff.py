@@ -77,7 +77,15 @@ class RunDiff:
         lost = sum(sum(_holes(self.a, self.b, one).values()) for one in self.partings)
         said += [f"{lost:,} step{'s' if lost > 1 else ''} that one of them lacks"] * bool(lost)
         other = sorted({name for one in self.partings for name in one.unlike - one.known})
-        return said + [f"{', '.join(other)}, of which one was made on a device"] * bool(other)
+        said += [f"{', '.join(other)}, of which one was made on a device"] * bool(other)
+        return said + [f"{', '.join(names)}, which only {whose} has" for whose, names in self._alone.items() if names]
+
+    @property
+    def _alone(self) -> dict[str, list[str]]:
+        """What was recorded in only one of them where both have a step."""
+        found = {(whose, name) for one in self.partings for name, whose in one.alone.items() if name not in one.known}
+        steps = {whose: [name for name in CAUSES if (whose, name) in found] for whose in ("A", "B")}
+        return {whose: names + _more_evaluated(self, whose) for whose, names in steps.items()}
 
     @property
     def code(self) -> int:
@@ -289,6 +297,24 @@ def _evaluated(a: Run, b: Run) -> Section:
     if not compared:
         section.unknown = "no metric that both have"
     return section
+
+
+def _more_evaluated(found: RunDiff, whose: str) -> list[str]:
+    """Return which evaluations and metrics only one of both has, where both had begun."""
+    mine, others = (found.a, found.b) if whose == "A" else (found.b, found.a)
+    here, there = evaluations(mine), evaluations(others)
+    said = []
+    for (rank, name), lines in here.items():
+        if rank not in others.traces:
+            continue
+        since = began(others, rank) if began(others, rank) > began(mine, rank) else -1
+        beside = dict(by_step(there.get((rank, name), [])))
+        placed = [(place, line) for place, line in by_step(lines) if place[0] > since]
+        if alone := sum(place not in beside for place, _ in placed):
+            said.append(f"{alone:,} evaluation{'s' if alone > 1 else ''} of {name}")
+        held = ({*line["values"]} - {*beside[place]["values"]} for place, line in placed if place in beside)
+        said += [f"{name} {metric}" for metric in sorted(set().union(*held))]
+    return list(dict.fromkeys(said))
 
 
 def _float(said: Any) -> Any:

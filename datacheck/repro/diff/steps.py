@@ -61,6 +61,7 @@ class Parting:
         begun: of each epoch its first step.
         unlike: columns that were digested in two ways, on a device and in main memory.
         known: columns that both have.
+        alone: columns that one of them has at a step, and which.
         unequal: of each column that parts at how many steps it differs, and at which of those compared it parted.
         shuffled: epochs with the same samples' values where batches differ.
         permuted: epochs with the same set of indices where batches differ.
@@ -76,6 +77,7 @@ class Parting:
     begun: dict[int, int] = field(default_factory=dict)
     unlike: set[str] = field(default_factory=set)
     known: set[str] = field(default_factory=set)
+    alone: dict[str, str] = field(default_factory=dict)
     unequal: dict[str, tuple[int, int]] = field(default_factory=dict)
     shuffled: list[int] = field(default_factory=list)
     permuted: list[int] = field(default_factory=list)
@@ -88,6 +90,7 @@ class Parting:
         self.first = step if self.first is None else self.first
         if epoch is not None:
             self.begun.setdefault(epoch, step)
+        self.alone |= {name: "A" if name in one else "B" for name in one.keys() ^ other.keys() if name in CAUSES}
         parted = {column.name for column in self.columns}
         for name, x, y in _values(one, other):
             if name in _DIGESTS and unlike(x, y):
