@@ -12,6 +12,7 @@ import pytest
 import torch
 from pydantic import BaseModel, field_serializer, model_serializer
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from datacheck.errors import UsageError
@@ -320,3 +321,34 @@ def test_the_norm_of_large_tensors_is_the_same_on_any_number_of_threads(layout):
         torch.set_num_threads(before)
     assert found == [pytest.approx(expected, rel=1e-6)] * 3
     assert len(set(found)) == 1
+
+
+class Operations(TorchDispatchMode):
+    """Which operations PyTorch is asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(function.overloadpacket.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("large", "how"),
+    [
+        (torch.ones(256, 1024), "linalg_vector_norm"),
+        (torch.ones(64, 64, 9, 9).contiguous(memory_format=torch.channels_last), "linalg_vector_norm"),
+        (torch.ones(256, 1024).t(), "_foreach_norm"),  # a row is spread over all of it
+        (torch.ones(1, 1024).expand(256, 1024), "linalg_vector_norm"),
+        (torch.ones(256, 1).expand(256, 1024), "linalg_vector_norm"),
+    ],
+    ids=["rows", "channels last", "turned", "one row", "one column"],
+)
+def test_the_norm_of_large_tensors_copies_none(large, how):
+    with Operations() as asked:
+        found = norm([large])
+    assert found == pytest.approx(large.numel() ** 0.5)
+    assert asked.names[0] == how
+    assert not {"clone", "copy_", "_to_copy"} & set(asked.names)

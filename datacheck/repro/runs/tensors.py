@@ -301,6 +301,12 @@ def digest_state(optimizer: Any) -> str:
     return digest.text()
 
 
+def _is_of_rows(tensor: Any) -> bool:
+    """Tell a tensor whose rows lie one behind the other, or in one place, whatever their order (`channels_last`)."""
+    strides = tensor.stride()
+    return len(strides) > 1 and strides[0] in {0, max(strides)}
+
+
 def norm(tensors: Sequence[Any]) -> float:
     """Return the 2-norm of tensors together, as `torch.nn.utils.clip_grad_norm_` but for rounding; also of float8.
 
@@ -317,9 +323,10 @@ def norm(tensors: Sequence[Any]) -> float:
     plain = [held.float() if held.is_floating_point() and held.element_size() == 1 else held for held in plain]
     if not plain:
         return 0.0
-    in_rows = [one.dim() > 1 and one.numel() >= _LARGE and is_near(one) for one in plain]
+    in_rows = [one.numel() >= _LARGE and _is_of_rows(one) and is_near(one) for one in plain]
     with torch.no_grad():
-        each = [torch.linalg.vector_norm(one.flatten(1), dim=1) for one in itertools.compress(plain, in_rows)]
+        large = itertools.compress(plain, in_rows)
+        each = [torch.linalg.vector_norm(one, dim=tuple(range(1, one.dim()))) for one in large]
         rest = [one for one, apart in zip(plain, in_rows, strict=True) if not apart]
         if rest:  # that function takes twice as long in main memory
             each += [one.reshape(1) for one in torch._foreach_norm(rest)]  # noqa: SLF001
