@@ -113,8 +113,13 @@ def fitting(step_ms):
     size = 64
     for _ in range(6):
         took = np.median(Training(loader_of(size, 2), *parts()).steps(40), axis=0)[1] * 1e3
-        size = max(8, min(16_384, round(size * step_ms / took)))
+        size = resized(size, step_ms, took)
     return size
+
+
+def resized(size, step_ms, took):
+    """Return the batch size whose step takes the wanted time where that of `size` took so long [ms]."""
+    return max(8, min(16_384, round(size * step_ms / took)))
 
 
 def one_by_one(size):
@@ -208,7 +213,7 @@ def main():
         if abs(plain * 1e3 / given.step_ms - 1) <= NEAR:
             break
         print(f"a step takes {plain * 1e3:.1f} ms by now, recorded {more * 1e3:.2f} ms more: again, with another batch")
-        size = round(size * given.step_ms / (plain * 1e3))
+        size = resized(size, given.step_ms, plain * 1e3)
     own = statistics.median(found["own"])
     low, high = np.quantile(np.array(found["plain"])[:, :, 1], [0.05, 0.95]) * 1e3
     print(f"a step takes {plain * 1e3:.2f} ms (nine of ten {low:.1f} to {high:.1f}), recorded {more * 1e3:.2f} ms more")
