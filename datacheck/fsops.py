@@ -251,10 +251,10 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
         sync: make their names durable, and that of the folder they are in, whose maker may have been killed before;
             not needed below a folder that is synced whole or thrown away.
     """
-    missing = list(takewhile(lambda place: not place.is_dir(), (path, *path.parents)))
-    if sync:
-        _sync_name(missing[-1].parent if missing else path)
     with _guarded(path):
+        missing = list(takewhile(lambda place: not place.is_dir(), (path, *path.parents)))
+        if sync:
+            _sync_name(missing[-1].parent if missing else path)
         for place in reversed(missing):
             try:
                 SYSTEM.mkdir(place)

@@ -134,7 +134,7 @@ def make(
     folders = {name: Path(path) for name, path in (roots or {}).items()}
     place = memory.place_of(root, folders, only)
     walk = partial(_whole, Path(data), root, folders, only)
-    if deep or not place.exists():
+    if deep or not os.path.exists(place):  # noqa: PTH110  Path.exists raises where a folder may not be searched
         listing, digests, fault = hashing.digest_while_listed(root, folders, walk, workers, progress)
         known, todo = memory.recall(place, listing), np.arange(len(digests))
     else:

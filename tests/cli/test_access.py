@@ -99,3 +99,12 @@ def test_data_that_are_not_there_are_a_wrong_request_also_without_a_temporary_fo
 
 def _nowhere(*dirs):
     raise FileNotFoundError(2, "No usable temporary directory found")
+
+
+def test_a_manifest_needs_no_working_folder_that_is_its_own(place, ordinary):
+    (place / ".datacheck").mkdir(mode=0)
+    made = [*ordinary, *COMMAND, "manifest", "data", "-o", "made.json"]
+    done = subprocess.run(made, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    (place / ".datacheck").chmod(0o755)
+    assert (done.returncode, (place / "made.json").exists()) == (0, True)
+    assert "cannot be written, so the next manifest of these data reads all files again." in done.stderr + done.stdout
