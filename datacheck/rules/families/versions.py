@@ -102,7 +102,7 @@ def _samples(rows: Rows, before: Rows, most: float) -> Iterator[Failure]:
     if both.any():
         changed[both] = rows["content"][both] != before["content"][at[both]]
     if changed.any():
-        text = f"{counted(int(changed.sum()))} of {counted(int(both.sum()))} under the same key hold something else."
+        text = f"{int(changed.sum()):,} of {counted(int(both.sum()))} under the same key hold something else."
         yield Failure(changed, text, measured={"changed": int(changed.sum())}, fix=fix, kind="changed")
 
 
