@@ -22,6 +22,7 @@ from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.report.aggregates import fields, order_of_rows
 from datacheck.report.brushes import brushes
+from datacheck.report.classes import class_shares
 from datacheck.report.drifts import drifts
 from datacheck.report.measures import read
 from datacheck.report.overlaps import overlaps
@@ -45,7 +46,7 @@ _MEASURES = 4  # columns of the sample table beside key, split, status, codes
 _ROOM = {
     "findings": 750_000, "suppressed": 100_000, "rules": 250_000, "unchecked": 150_000, "crashes": 150_000,
     "fields": 450_000, "rows": 600_000, "schema": 100_000, "pairs": 20_000,
-    "plots": 250_000, "brushes": 250_000, "drifts": 80_000,
+    "plots": 200_000, "brushes": 250_000, "drifts": 80_000, "classes": 50_000,
 }  # fmt: skip
 # in UTF-8: a tag's beginning, U+007F to U+009F, and the noncharacters, which HTML calls errors also within a script
 _NOT_HTML = re.compile(
@@ -111,6 +112,7 @@ def run_of(
         "plots": within(plots(table, schema, unfit), _ROOM["plots"]),
         "samples": _samples(table, failing, ranks, order, of_fields),
         "overlaps": _overlaps(table, schema, failing),
+        "classes": within(_classes(table, schema, failing, reference), _ROOM["classes"]),
         "drifts": [
             one | {"measures": within(one["measures"], _ROOM["drifts"])} for one in drifts(result["rules"], schema)
         ],
@@ -201,6 +203,13 @@ def _overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | 
     return said
 
 
+def _classes(table: Table, schema: Schema, failing: Texts, reference: Table | None) -> Iterable[dict[str, Any]]:
+    """Yield the shares of classes, with no name longer than there is room for."""
+    for one in class_shares(table, schema, failing, reference):
+        names = {what: [cut(name, _KEY) for name in one[what]] for what in ("splits", "without")}
+        yield one | names | {"field": cut(one["field"], _KEY)}
+
+
 def _rounded(column: Measured, order: Array) -> list[float | None]:
     values, present = column.values[order].tolist(), column.present[order].tolist()
     if column.values.dtype.kind != "f":
@@ -267,7 +276,7 @@ class Kind:
 _OF_RUN = Kind(
     "datacheck scan", "Verdict", "findings",
     "The same is in result.json and samples.parquet beside it.",
-    ("plots.js", "drifts.js", "brush.js", "parts.js", "samples.js", "page.js"),
+    ("plots.js", "drifts.js", "classes.js", "brush.js", "parts.js", "samples.js", "page.js"),
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -38,11 +39,19 @@ def shares(column: Column, spec: FieldSpec) -> Columns:
     return {"classes": Measured(counts.astype(np.int32), counts.sum(axis=1) > 0)}
 
 
+def declared(spec: FieldSpec) -> list[int]:
+    """Return the declared classes but for what is ignored; none where nobody knows their names, or they have no end."""
+    said: Iterable[int] | int | Range | None = spec.classes
+    if isinstance(said, Range):
+        low, high = int(said.low or 0), -1 if said.high is None else int(said.high)
+        said = range(low, high + 1) if high - low < _NAMED else ()
+    elif isinstance(said, int):
+        said = range(said) if said <= _NAMED else ()
+    return [c for c in said or () if c not in spec.ignore]
+
+
 def class_names(spec: FieldSpec) -> list[str]:
     """Return what to call each of the 64 places: the declared classes that share it."""
-    said = spec.classes
-    declared = said if isinstance(said, tuple) else range(said) if isinstance(said, int) else range(0)
-    if isinstance(said, Range) and (said.high or 0) - (said.low or 0) < _NAMED:
-        declared = range(int(said.low or 0), int(said.high or 0) + 1)
-    found = [[str(c) for c in declared if c % PLACES == place] for place in range(PLACES)]
+    classes = declared(spec)
+    found = [[str(c) for c in classes if c % PLACES == place] for place in range(PLACES)]
     return [" or ".join(words[:3]) or str(place) for place, words in enumerate(found)]
