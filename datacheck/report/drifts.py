@@ -9,6 +9,12 @@ from datacheck.report.measures import LABELS, label
 from datacheck.schema.model import Schema
 
 _PART = " of component "
+# of measures that no histogram of the page is of
+_LABELS = {
+    "top": "highest class", "middle": "middle of the box", "centroid": "centroid", "first": "first point",
+    "behind": "share behind", "count": "numbers",
+    "placed": "finite points",
+}  # fmt: skip
 
 
 def drifts(rules: Mapping[str, Mapping[str, Any]], schema: Schema) -> Iterator[dict[str, Any]]:
@@ -30,5 +36,5 @@ def _label(schema: Schema, field: str, measure: str) -> str:
     """Return what the page calls a measure of a rule's: "max of component 0" is the highest value there."""
     stat, _, part = measure.partition(_PART)
     stat = {"length": "dims"}.get(stat, stat)
-    said = label(schema.spec(field), stat) if stat in LABELS else stat
+    said = label(schema.spec(field), stat) if stat in LABELS else _LABELS.get(stat, stat)
     return f"{said}, component {part}" if part else said

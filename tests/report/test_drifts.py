@@ -18,14 +18,14 @@ from tests.report.made_drift import compared_rules, one
 
 
 def test_measures_are_called_as_elsewhere_in_the_page():
-    names = ["box", "max of component 2", "length", "rows", "min"]
+    names = ["box", "max of component 2", "length", "rows", "min", "middle of component 0"]
     rules = compared_rules([one("xyz", name, 1.0 + n, drifted=False) for n, name in enumerate(names)])
     (said,) = drifts(rules, parse_schema(SCHEMA_TEXT))
     assert {each["measure"]: each["label"] for each in said["measures"]} == {
         "box": "size (diagonal)", "max of component 2": "highest value, component 2", "length": "points",
-        "rows": "rows", "min": "lowest value",
+        "rows": "rows", "min": "lowest value", "middle of component 0": "middle of the box, component 0",
     }  # fmt: skip
-    assert (said["code"], said["count"], said["drifted"]) == ("DC902", 5, 0)
+    assert (said["code"], said["count"], said["drifted"]) == ("DC902", 6, 0)
     assert (said["effect"], said["false_discoveries"]) == (0.2, 0.05)
 
 
