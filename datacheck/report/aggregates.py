@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datacheck.report.measures import MOST, VECTORS, Shown, band, label, read, shown, unit, units
+from datacheck.report.measures import MOST, VECTORS, Shown, band, label, marks, of_episodes, read, shown, unit, units
 from datacheck.rules.families.tokens import UNTOLD
 from datacheck.schema.model import ANY, Schema
 from datacheck.table import Measured, Table, Texts
@@ -57,12 +57,14 @@ def _drawn(table: Table, schema: Schema, measures: Iterable[Shown], groups: _Gro
     """Return the first measures that vary, and behind them those that do not."""
     drawn: list[dict[str, Any]] = []
     same: list[dict[str, Any]] = []
-    for one in measures:
+    for one in sorted(measures, key=lambda one: not of_episodes(schema, one)):
         if len(drawn) == MOST:
             break
         if (made := _measure(table, schema, one, groups)) is not None:
             (drawn if made["edges"] else same).append(made)
-    drawn.sort(key=lambda measure: measure["band"] is None)  # what the schema speaks of comes first
+    drawn.sort(
+        key=lambda measure: measure["band"] is None and not measure["marks"]
+    )  # what the schema speaks of comes first
     return [*drawn, *same[: MOST - len(drawn)]]
 
 
@@ -119,10 +121,12 @@ def _measure(table: Table, schema: Schema, one: Shown, groups: _Groups) -> dict[
     if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
         return None
     then = _then(one, groups)
-    spec = schema.spec(one.field)
+    spec, whole = schema.spec(one.field), of_episodes(schema, one)
     return {
-        "column": one.column, "stat": one.stat, "label": label(spec, one.stat), "unit": unit(spec, one.stat),
+        "column": one.column, "stat": one.stat, "label": "episode length" if whole else label(spec, one.stat),
+        "unit": "steps" if whole else unit(spec, one.stat),
         "band": band(schema, one), "units": units(schema, one), "n": len(values),
+        "marks": [mark | {"many": int(np.count_nonzero(values < mark["at"]))} for mark in marks(schema, one)],
         "nonfinite": known - len(values),
         **histogram(values, rows, 2 * len(groups.names), whole=column.values.dtype.kind in "biu", then=then),
         "groups": groups.names,

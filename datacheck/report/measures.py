@@ -9,6 +9,7 @@ import numpy as np
 
 from datacheck.rules.families.instances import loader_steps
 from datacheck.rules.families.rotations import bad_rotation
+from datacheck.rules.series import time_field
 from datacheck.schema.model import FieldSpec, RuleSpec, Schema
 from datacheck.schema.units import LENGTH
 from datacheck.table import Measured
@@ -104,7 +105,7 @@ def band(schema: Schema, one: Shown) -> list[float | None] | None:
     wanted: Any = getattr(spec, _BANDS[one.stat]) if one.stat in _BANDS else None
     if one.stat in {"box", "bone"} and (one.stat == "bone") != (spec.role == "joints"):
         wanted = None  # the size of joints is that of their bones
-    if one.stat == "steps" and schema.episode is not None:
+    if schema.episode is not None and of_episodes(schema, one):
         wanted = schema.episode.length
     return None if wanted is None else [wanted.low, wanted.high]
 
@@ -134,3 +135,19 @@ def units(schema: Schema, one: Shown) -> list[tuple[str, float]]:
     if own is None or one.stat not in _OF_SIZE:
         return []
     return [(name, own / other) for name, other in LENGTH.items() if other != own]
+
+
+def of_episodes(schema: Schema, one: Shown) -> bool:
+    """Tell whether a measure is how long an episode is, as DC501 counts it."""
+    declared = schema.windows is not None or schema.episode is not None
+    return declared and one.stat == "dims" and one.field == time_field(schema)
+
+
+def marks(schema: Schema, one: Shown) -> list[dict[str, Any]]:
+    """Return the lines to draw ``at`` a number: their ``name``, and what becomes of samples that are ``below``."""
+    windows = schema.windows
+    if windows is None or not of_episodes(schema, one):
+        return []
+    padded = windows.pad != "none" or windows.short == "pad"
+    below = "padded" if padded else "an error in the loader" if windows.short == "raise" else "without a window"
+    return [{"at": windows.length, "name": f"window {windows.length:,}", "below": below}]

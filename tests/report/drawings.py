@@ -36,14 +36,14 @@ def columns_of(rows):
     }  # fmt: skip
 
 
-def drawn_run(folder, rows=40, unfit=10, schema=DRAWN_SCHEMA):
-    """Write such a run, of which the last samples are not fit; return its folder."""
+def drawn_run(folder, rows=40, unfit=10, schema=DRAWN_SCHEMA, **more):
+    """Write such a run, of which the last samples are not fit, with more columns; return its folder."""
     whole = np.ones(rows, bool)
     keys = [f"{n}.npy" for n in range(rows)]
     made = Table(
         keys=keys, files=[""] * rows, inner=[""] * rows, splits=[""] * rows, groups=[""] * rows, reasons=[""] * rows,
         status=np.full(rows, CHECKED, np.int8), nbytes=np.full(rows, 9),
-        columns={name: Measured(values, whole) for name, values in columns_of(rows).items()},
+        columns={name: Measured(values, whole) for name, values in (columns_of(rows) | more).items()},
     )  # fmt: skip
     failing = Texts(["", "DC201"], (np.arange(rows) >= rows - unfit).astype(np.int32))
     (folder / RESULT).write_bytes(orjson.dumps(result(rows, unfit, [])))

@@ -197,3 +197,32 @@ def test_a_size_says_what_it_would_be_in_other_units():
     assert units == pytest.approx({"m": 0.01, "mm": 10, "in": 1 / 2.54, "ft": 1 / 30.48})
     none = measures_of({"x:box": sizes}, "fields: {x: {role: points, shape: [P, 3], size: 1..5}}")
     assert none["size (diagonal)"]["units"] == []
+
+
+EPISODES = "fields: {a: {role: action, shape: [T, 3]}, p: {role: position, shape: [T, 3]}}\n"
+LENGTHS = [50, 63, 64, 65, 90, 100, 120, 64, 63, 200]
+
+
+@pytest.mark.parametrize(
+    ("windows", "below"),
+    [
+        ("{length: 64}", "without a window"), ("{length: 64, pad: edge}", "padded"),
+        ("{length: 64, short: pad}", "padded"), ("{length: 64, short: raise}", "an error in the loader"),
+    ],
+)  # fmt: skip
+def test_lengths_of_episodes_have_the_window_as_a_line_and_count_what_is_shorter(windows, below):
+    dims = np.stack([LENGTHS, np.full(10, 3)], axis=1)
+    many = {f"a:{stat}": np.arange(10.0) for stat in ("p99", "norm", "near", "angle", "reach", "peak", "leap")}
+    said = measures_of(many | {"a:dims": dims}, f"{EPISODES}windows: {windows}\nepisode: {{length: 60..}}")
+    assert next(iter(said)) == "episode length"
+    assert said["episode length"]["marks"] == [{"at": 64, "name": "window 64", "below": below, "many": 3}]
+    assert (said["episode length"]["band"], said["episode length"]["unit"]) == ([60, None], "steps")
+    assert all(one["marks"] == [] for name, one in said.items() if name != "episode length")
+
+
+def test_without_windows_there_is_no_line_and_what_is_no_episode_has_no_length_of_one():
+    dims = np.stack([LENGTHS, np.full(10, 3)], axis=1)
+    said = measures_of({"a:dims": dims}, f"{EPISODES}episode: {{length: 60..150}}")["episode length"]
+    assert (said["marks"], said["band"]) == ([], [60, 150])
+    assert list(measures_of({"a:dims": dims}, EPISODES)) == ["length (first axis)"]
+    assert list(measures_of({"p:dims": dims}, f"{EPISODES}windows: {{length: 64}}")) == ["length (first axis)"]

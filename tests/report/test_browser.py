@@ -11,7 +11,7 @@ import pytest
 from datacheck.report.html import write_page
 from datacheck.schema.load import parse_schema
 from tests.report.conftest import SCHEMA_TEXT, finding, table
-from tests.report.drawings import drawn_run
+from tests.report.drawings import DRAWN_SCHEMA, drawn_run
 from tests.report.hostile import HOSTILE, evil_run, leaks
 
 CHROMIUM = next(
@@ -371,3 +371,22 @@ def test_each_kind_of_drawing_is_drawn_and_says_in_words_what_it_shows(browser, 
     assert "2 equal: 2 samples, 1 not fit, in 1 group" in found["bars"][0]
     assert "index 1 0.1 m" in found["boxes"][0]
     assert browser.get_log("browser") == logged == []
+
+
+def test_lengths_of_episodes_show_the_window_as_a_line_with_its_name(browser, tmp_path):
+    more = "windows: {length: 64}\nepisode: {length: 10..}\n"
+    lengths = np.stack([np.arange(40) + 50, np.full(40, 3)], axis=1)
+    logged, _ = opened(browser, drawn_run(tmp_path, schema=DRAWN_SCHEMA + more, **{"a:dims": lengths}))
+    browser.execute_script("document.querySelector('#fields th button.link').click()")
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert texts(browser, "#fields .inside svg text.name") == ["window 64"]
+    assert "window 64: 14 samples shorter, without a window" in texts(browser, "#fields .inside .plots p")[0]
+    label = "return document.querySelector('#fields .inside svg').getAttribute('aria-label')"
+    assert browser.execute_script(label).endswith("window 64: 14 samples shorter, without a window")
+    # 63.5 between 49.5 and 89.5
+    place = browser.execute_script(
+        "const svg = document.querySelector('#fields .inside svg');"
+        "return (svg.querySelector('line.named').x1.baseVal.value - 2) / (svg.width.baseVal.value - 4)"
+    )
+    assert place == pytest.approx(14 / 40, abs=1e-3)
+    assert logged == []

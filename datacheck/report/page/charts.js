@@ -167,7 +167,7 @@ function bars(measure, split, x, top, bottom) {
 function sparkline(measure, split) {
   const width = 170, x = scale(measure.edges[0], measure.edges.at(-1), measure.log, 0, width);
   return svg("svg", {viewBox: `0 0 ${width} 34`, width, height: 34, role: "img", "aria-label": `Histogram of ${measure.label}`},
-    bandOf(measure, x, 2, 33, width), bars(measure, split, x, 5, 33),
+    bandOf(measure, x, 2, 33, width), bars(measure, split, x, 5, 33), marksOf(measure, x, 2, 33),
     svg("line", {class: "axis", x1: 0, x2: width, y1: 33.5, y2: 33.5}));
 }
 
@@ -184,6 +184,20 @@ function bandOf(measure, x, top, bottom, width) {
   return [area, line(low), line(high)];
 }
 
+// Lines below whole numbers that the schema names, with their names where there is a width.
+function marksOf(measure, x, top, bottom, width) {
+  const places = (measure.marks || []).map(({at, name}) => [at - 0.5, name]);  // what is shorter lies left of it
+  return places.filter(([at]) => at >= measure.edges[0] && at <= measure.edges.at(-1)).map(([at, name]) => {
+    const left = x(at) > (width || 0) / 2;
+    return [svg("line", {class: "named", x1: x(at), x2: x(at), y1: top, y2: bottom}),
+      width ? svg("text", {class: "name", x: x(at) + (left ? -5 : 5), y: top + 9, "text-anchor": left ? "end" : "start"}, name) : null];
+  });
+}
+
+function marksSaid({marks, groups}) {
+  return (marks || []).map(({name, many, below}) => `${name}: ${groups.length > 1 ? "in all splits " : ""}${many ? `${count(many, "sample")} shorter, ${below}` : "no sample is shorter"}`);
+}
+
 function histogram(measure, split, field) {
   const outside = [
     measure.below ? `${count(measure.below, "sample")} left of it, down to ${number(measure.low)}` : "",
@@ -192,19 +206,20 @@ function histogram(measure, split, field) {
   ].filter(Boolean).join("; ");
   const {p: [first, median, last], then} = measure, whole = !field || !split;  // of one split no percentiles are known
   const label = `Histogram of ${measure.label}: ${number(measure.low)} to ${withUnit(measure.high, measure.unit)}` + (whole ? `, median ${number(median)}` : "") +
-    (whole && then ? `, of the reference ${number(then.median)}` : "") + (measure.band ? `, allowed ${interval(measure.band, measure.unit)}` : "");
+    (whole && then ? `, of the reference ${number(then.median)}` : "") + (measure.band ? `, allowed ${interval(measure.band, measure.unit)}` : "") +
+    marksSaid(measure).map((said) => `, ${said}`).join("");
   const meant = measure.units && measure.units.length ? otherUnits(measure, split) : [];
   const said = [
     whole ? `${measure.groups.length > 1 ? "all splits: " : ""}1 %: ${number(first)} · median: ${number(median)} · 99 %: ${number(last)}` : "",
     whole && then ? `median of the reference: ${number(then.median)}` : "", measure.band ? `allowed: ${interval(measure.band, measure.unit)}` : "",
-    measure.log ? "log axis" : "", ...meant.map(({unit, many}) => `${count(many, "sample")} would be allowed in ${unit}`), outside && !whole ? `all splits: ${outside}` : outside,
+    ...marksSaid(measure), measure.log ? "log axis" : "", ...meant.map(({unit, many}) => `${count(many, "sample")} would be allowed in ${unit}`), outside && !whole ? `all splits: ${outside}` : outside,
   ].filter(Boolean).join(" · ");
   return el("div", {},
     el("h4", {}, field ? `${field}: ` : "", measure.label, measure.unit ? ` (${measure.unit})` : ""),
     drawing((width) => {
       const x = scale(measure.edges[0], measure.edges.at(-1), measure.log, 2, width - 2), bottom = 118;
       return svg("svg", {viewBox: `0 0 ${width} 138`, width, height: 138, role: "img", "aria-label": label},
-        bandOf(measure, x, 4, bottom, width), bars(measure, split, x, 8, bottom), meant.length ? unitsOf(measure, meant, x, 4, bottom) : null,
+        bandOf(measure, x, 4, bottom, width), bars(measure, split, x, 8, bottom), meant.length ? unitsOf(measure, meant, x, 4, bottom) : null, marksOf(measure, x, 4, bottom, width),
         axis(measure.edges[0], measure.edges.at(-1), measure.log, x, bottom, "", width));
     }),
     el("p", {class: "small soft"}, said));
