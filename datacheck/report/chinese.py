@@ -8,6 +8,7 @@ from importlib import resources
 from datacheck.digest import digest_value
 from datacheck.report.pages import EXAMPLES, Page, english
 from datacheck.rules.base import Rule
+from datacheck.scan.overview import roles_of
 
 HEADINGS = {
     "What": "检查内容",
@@ -48,6 +49,10 @@ def made_from(rule: Rule) -> str:
 
 def _identity(rule: Rule) -> str:
     said = [_SEVERITIES[rule.severity.value], f"按{_LEVELS[rule.level.value]}判断"]
+    if (known := roles_of(rule)) is not None:
+        roles, others = known
+        most = f"针对 role 不是 {'、'.join(others)} 的字段" if roles and others else "针对任意 role 的字段"
+        said.append(f"针对 role 为 {'、'.join(roles)} 的字段" if 0 < len(roles) < len(others) else most)
     if rule.needs:
         said.append(f"未通过 {'、'.join(rule.needs)} 的样本不作判断")
     return "；".join(said)

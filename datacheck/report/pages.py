@@ -69,7 +69,14 @@ def plain(rule: Rule, page: Page, width: int = 100) -> str:
 
 
 def _identity(rule: Rule) -> str:
+    from datacheck.scan.overview import roles_of  # noqa: PLC0415  the table of rules needs first sentences alone
+
     said = [rule.severity.value, f"per {rule.level.value}"]
+    if (known := roles_of(rule)) is not None:
+        roles, others = known
+        few = f"{'role' if len(roles) == 1 else 'roles'} {', '.join(roles)}"
+        most = f"any role but {', '.join(others)}" if roles and others else "any role"
+        said.append(few if 0 < len(roles) < len(others) else most)
     if rule.needs:
         said.append(f"not judged on samples that fail {', '.join(rule.needs)}")
     return "; ".join(said)

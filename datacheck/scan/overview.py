@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from datacheck.errors import UsageError
@@ -74,12 +74,12 @@ def _of_family(rule: Rule, family: str) -> bool:
     return _module(rule) == family.lower() or (start.isdigit() and rule.code.startswith(f"DC{start}"))
 
 
-def _specs(role: str) -> Iterator[FieldSpec]:
-    """Yield declarations of a field of that role: the bare one, and such as say all that can be said of it."""
-    yield FieldSpec(role=role)
+@cache
+def _specs(role: str) -> list[FieldSpec]:
+    """Return declarations of a field of that role: the bare one, and such as say all that can be said of it."""
     span, other = Range(low=0.0, high=1.0), "other"
-    for unit in ("m", "rad", "deg", "s"):
-        yield FieldSpec.model_construct(
+    full = (
+        FieldSpec.model_construct(
             role=role, unit=unit, shape=("T", 3), range=span, size=span, distance=span, share=span, rests=span,
             centered="root", centered_on=other, up="z", frame="camera_opengl", intrinsics=other, extrinsics=other,
             image_size=(640, 480), scale=1.0, origin="top_left", skeleton="mano21_ho3d", robot="panda", max_speed=1.0,
@@ -87,11 +87,30 @@ def _specs(role: str) -> Iterator[FieldSpec]:
             encloses=other, annotates=other, encodes=(other, other), ignore=(-1,), sentinels=(-1.0,), classes=20,
             min_points=1, min_instances=1, must_be=False, speakers=("user",), train_on="user", preferred_over=other,
             label_of=other, shift=0, channels=(1.0, 256.0), min_trained_tokens=1,
-        )  # fmt: skip
+        )
+        for unit in ("m", "rad", "deg", "s")
+    )  # fmt: skip
+    return [FieldSpec(role=role), *full]
 
 
 def _looks_at(rule: Rule, role: str) -> bool:
     return rule.per == "field" and any(rule.applies(spec) for spec in _specs(role))
+
+
+def roles_of(rule: Rule) -> tuple[list[str], list[str]] | None:
+    """Return the roles of the fields that a rule looks at, and all others; None where it cannot be known.
+
+    Notes:
+        Of a rule on whole samples it is not known. One that looks at what is declared whatever the role, such as
+        ``columns``, looks at none of its own.
+    """
+    if rule.per == "sample":
+        return None
+    try:
+        found = [role for role in sorted(ROLES) if _looks_at(rule, role)]
+    except Exception:  # noqa: BLE001  the predicate of a plug-in, of a declaration that nobody would write
+        return None
+    return found, [role for role in sorted(ROLES) if role not in found]
 
 
 def _runs(schema: Schema) -> dict[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
+from datacheck.report.pages import english
 from datacheck.rules import catalogue
 
 
@@ -141,3 +142,34 @@ def test_a_rule_of_a_plug_in_has_its_own_page_alone(here, monkeypatch):
     assert out == here("explain", "X201")[1]
     assert "Lengths are not in the declared unit." in out
     assert "中文" not in out
+
+
+@pytest.mark.parametrize(
+    ("rule", "first", "chinese"),
+    [
+        ("DC201", "roles joints, points, pose, position; not", "role 为 joints、points、pose、position 的字段；"),
+        ("DC311", "warning; per sample; role normal; not", "警告；按样本判断；针对 role 为 normal 的字段；"),
+        ("DC221", "any role but captions, chat, text; not", "针对 role 不是 captions、chat、text 的字段；"),
+        ("DC122", "error; per sample; any role\n", "针对任意 role 的字段\n"),
+        ("DC125", "error; per sample; any role;", "针对任意 role 的字段；"),  # of what has columns
+    ],
+)  # fmt: skip
+def test_the_first_line_names_the_roles_that_a_rule_looks_at(here, rule, first, chinese):
+    pages = {lang: here("explain", rule, "--lang", lang)[1] for lang in ("en", "zh")}
+    heads = {lang: page.partition("\n\n")[0] for lang, page in pages.items()}
+    assert first.strip() in " ".join(heads["en"].split())
+    assert chinese.strip() in heads["zh"].replace("\n", "")
+    assert (rule in here("rules", "--role", "normal")[1]) == (rule in {"DC311", "DC221", "DC122"})
+
+
+def test_of_a_rule_on_whole_samples_or_one_that_cannot_say_it_no_role_is_named(here):
+    head = here("explain", "DC801")[1].splitlines()[0]
+    assert head.endswith("error; per dataset; not judged on samples that fail DC109, DC602")
+
+    def fails(spec):
+        raise AttributeError(spec)
+
+    rule = catalogue()["DC201"]
+    assert english(replace(rule, applies=fails)).identity.startswith("error; per sample; not judged")
+    one = replace(rule, applies=lambda spec: spec.role == "pose")
+    assert english(one).identity.startswith("error; per sample; role pose; ")

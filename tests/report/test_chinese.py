@@ -122,9 +122,10 @@ def test_on_the_terminal_a_page_keeps_to_its_cells_and_begins_no_line_with_closi
             assert line.strip()[:1] not in {*"，。、；：？！）》」』”"}, code
 
 
-def test_the_first_line_names_severity_level_and_needs():
+def test_the_first_line_names_severity_level_roles_and_needs():
     rule = catalogue()["DC201"]
-    assert chinese(rule).identity == "错误；按样本判断；未通过 DC109、DC122、DC125、DC221、DC222 的样本不作判断"
+    said = "错误；按样本判断；针对 role 为 joints、points、pose、position 的字段；"
+    assert chinese(rule).identity == said + "未通过 DC109、DC122、DC125、DC221、DC222 的样本不作判断"
     kinds = Counter(chinese(r).identity.partition("；")[0] for r in catalogue().values())
     severities = Counter(r.severity.value for r in catalogue().values())
     assert kinds == Counter({"错误": severities["error"], "警告": severities["warning"], "提示": severities["info"]})
