@@ -25,6 +25,7 @@ from datacheck.table import Table, concatenate
 from datacheck.wire import decode, encode
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+_TRIES = 100  # each of which met the end of another scan
 
 
 @dataclass(frozen=True)
@@ -149,19 +150,24 @@ class Journal:
 
     def _locked(self) -> int:
         """Lock the folder, where another process has it one of this process's own; return the open lock."""
-        while True:
+        for _ in range(_TRIES):
             fsops.make_directory(self.folder)
             with contextlib.suppress(FileNotFoundError):  # a scan that ends removes its folder
-                lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+                lock = self._open_lock()
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
-                    self.folder = self.folder.with_name(f"{self.folder.name}-{os.getpid()}")
-                    fsops.make_directory(self.folder)
-                    return lock
+                    os.close(lock)
+                    break
                 if os.fstat(lock).st_nlink:  # else it was removed between the two calls
                     return lock
                 os.close(lock)
+        self.folder = self.folder.with_name(f"{self.folder.name}-{os.getpid()}")
+        fsops.make_directory(self.folder)
+        return self._open_lock()
+
+    def _open_lock(self) -> int:
+        return os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
 
     def parts(self, root: Path) -> Past | None:
         """Return what an interrupted scan has done, or None; parts that cannot be read count as not done."""
