@@ -156,7 +156,8 @@ class Report:
 
     Args:
         run: id, started, seconds, version, command, fail_on (error, warning, never), kept_files, kept_samples,
-            rule_seconds {code: judging it took 1 ms or more}, rescored and reference {run, folder} where there is one.
+            rule_seconds {code: judging it took 1 ms or more}, rescored and reference {run, folder} where there is one,
+            and since {run, started, new, gone, other} where the same data were scanned before.
         dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped}, splits
             {name: {samples, valid}}.
         schema: name, digest.

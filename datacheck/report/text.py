@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -260,6 +261,8 @@ def _foot(report: Report, width: int, *, page: bool) -> list[Text]:
         lines += _entry("not seen" if number == 0 else "", Text(clean(sentence)), width, 0, 2)
     if len(told) > _TOLD:
         lines += _entry("", Text(f"… and {len(told) - _TOLD} more in result.json: unchecked", "dim"), width, 0)
+    if "since" in report.run:
+        lines += _entry("since", Text(clean(_since(report.run["since"]))), width, 0, 2)
     lines += _entry("valid", Text(_valid(report)), width, 0, 3)
     folder = clean(f"{folder_said(Path(report.folder))}/", spaces=True)  # folded, it is no path
     lines.append(Text.assemble(("results   ", "dim"), folder))
@@ -299,6 +302,17 @@ def _rules(report: Report) -> str:
     ]
     said = ", ".join(f"{counts[kind]} {word}" for kind, word in tally if counts[kind])
     return f"{_count(len(report.verdicts), 'rule')}: {said}"
+
+
+def _since(said: Mapping[str, Any]) -> str:
+    """Return what is new beside the scan before, and what besides the data is another."""
+    new, gone = said["new"]["count"], said["gone"]["count"]
+    told = [_count(new, "new finding") if new else "", f"{gone:,} no longer found" if gone else ""]
+    others = " and ".join(f"another {what}" for what in said["other"])
+    when = said["started"].replace("T", " ").replace("Z", " UTC")
+    return (
+        f"the scan of {when}{f' (with {others})' if others else ''}: {', '.join(filter(None, told)) or 'nothing new'}"
+    )
 
 
 def _crashes(report: Report) -> Iterable[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,13 @@ class Gathered:
     Args:
         state: the rows and all that the next scan wants to know.
         kept_files, kept_samples: how many come from an earlier scan.
+        last: folder of the finished scan of the same data before this one, if any.
     """
 
     state: Past
     kept_files: int
     kept_samples: int
+    last: Path | None = None
 
 
 def as_before(past: Past, listing: Listing) -> Gathered:

@@ -30,6 +30,7 @@ from datacheck.scan.measuring import Job
 from datacheck.scan.pairs import Remembering, Rereader
 from datacheck.scan.reference import named_reference, read_reference
 from datacheck.scan.samples import codes_digest, read_codes, table_bytes
+from datacheck.scan.since import of_the_same, since
 from datacheck.scan.state import Past, last_finished, state_bytes
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema
@@ -151,6 +152,7 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         )
         report = report_of(facts, request.command, request.fail_on, judged)
         report = replace(report, run=report.run | named_reference(request.reference))
+        report = replace(report, run=report.run | since(report, gathered.last))
         folder = publish(report, declared, judged, state, second.answers, place, journal)
     return run(replace(report, folder=str(folder)), valid=judged.valid, codes=judged.codes)
 
@@ -161,12 +163,13 @@ def _gathered(
 ) -> Gathered:  # fmt: skip
     key = digest_value(measured)
     last = last_finished(place.finished())
+    before = of_the_same(last, listing, target(request.data)[1])
     parts = None if request.rehash else journal.parts(job.root)
     if last is not None and parts is None and not request.rehash and history.unchanged(listing, key, last):
-        return as_before(last, listing)
+        return replace(as_before(last, listing), last=before)
     pasts = [] if request.rehash else [past for past in (parts, last) if past is not None]
     work, only = _planned(job.schema, listing, request.data), target(request.data)[1]
-    return anew(job, listing, work, measured, key, pasts, last, journal, progress, only)
+    return replace(anew(job, listing, work, measured, key, pasts, last, journal, progress, only), last=before)
 
 
 def listed(data: Path, roots: Mapping[str, Path] | None = None) -> Listing:

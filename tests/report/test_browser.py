@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from datacheck.report.html import write_page
+from datacheck.scan.store import RESULT
 from datacheck.schema.load import parse_schema
 from tests.report.conftest import SCHEMA_TEXT, finding, table
 from tests.report.drawings import DRAWN_SCHEMA, drawn_run
@@ -390,3 +391,27 @@ def test_lengths_of_episodes_show_the_window_as_a_line_with_its_name(browser, tm
     )
     assert place == pytest.approx(14 / 40, abs=1e-3)
     assert logged == []
+
+
+def test_findings_that_the_scan_before_had_not_are_marked_and_what_is_gone_is_named(browser, made_run):
+    folder = made_run(findings=[finding(), finding("DC227", severity="warning", name="<i>x")])
+    said = json.loads((folder / RESULT).read_bytes())
+    gone = [f"DC221:<b>{n}" for n in range(5)]
+    since = {"run": "R0", "started": "2026-11-19T10:00:00Z", "new": {"count": 1, "ids": ["DC227:xyz"]},
+             "gone": {"count": 5, "ids": gone}, "other": ["schema", "depth"]}  # fmt: skip
+
+    def told(since):
+        (folder / RESULT).write_text(json.dumps(said | {"run": said["run"] | since}))
+        assert opened(browser, folder)[0] == []
+        return [text for text in texts(browser, "#verdict .facts div") if text.startswith("Since")]
+
+    assert told({"since": since}) == [
+        "Since the scan before1 new finding; 5 no longer found: DC221:<b>0, DC221:<b>1, DC221:<b>2, \u2026 "
+        "(2026-11-19 10:00:00 UTC, with another schema and another depth)"
+    ]
+    assert ["new since the scan before" in text for text in texts(browser, "#findings article")] == [False, True]
+    none = {"count": 0, "ids": []}
+    assert told({"since": since | {"new": none, "gone": none, "other": []}}) == [
+        "Since the scan beforenothing new (2026-11-19 10:00:00 UTC)"
+    ]
+    assert told({}) == []

@@ -37,9 +37,17 @@ function verdictOf(run) {
       ["Files", `${count(run.dataset.files, "file")}, ${bytes(run.dataset.bytes)}`],
       ["Splits", Object.keys(splits).length ? `${Object.keys(splits).slice(0, 6).join(", ")}${Object.keys(splits).length > 6 ? " …" : ""}` : "none"],
       ["Scanned", `${run.run.started.replace("T", " ").replace("Z", " UTC")}, in ${number(run.run.seconds)}\u00a0s`],
+      ["Since the scan before", run.run.since ? sinceOf(run.run.since) : null],
       ["Digest of the data", el("code", {}, run.dataset.digest)],
     ], "facts"),
   ];
+}
+
+// What is new beside the scan before, what it alone found, and what besides the data is another.
+function sinceOf({started, new: fresh, gone, other}) {
+  const names = gone.ids.slice(0, 3).map((name) => clipped(name, 400)).join(", ") + (gone.count > 3 ? ", …" : "");
+  const told = [fresh.count ? count(fresh.count, "new finding") : "", gone.count ? `${gone.count.toLocaleString("en")} no longer found: ${names}` : ""].filter(Boolean);
+  return `${told.join("; ") || "nothing new"} (${started.replace("T", " ").replace("Z", " UTC")}${other.length ? `, with ${other.map((what) => `another ${what}`).join(" and ")}` : ""})`;
 }
 
 // A bar of what makes up a whole, and in words: [size, kind of the drawing, colour of the legend, word].
@@ -125,7 +133,8 @@ function card(finding, run, show) {
   return el("article", {class: `card finding ${finding.severity}`, "data-rule": finding.rule},
     el("div", {class: "top"},
       el("h3", {}, badge(finding.severity), `${finding.rule} ${finding.name}`, where.length ? el("span", {class: "soft"}, ` · ${where.join(" · ")}`) : null),
-      el("span", {class: "soft small"}, fresh ? badge("new since the baseline", "plain") : null, extent)),
+      el("span", {class: "soft small"}, fresh ? badge("new since the baseline", "plain") : null,
+        run.run.since && run.run.since.new.ids.includes(finding.id) ? badge("new since the scan before", "plain") : null, extent)),
     el("p", {class: "said"}, finding.message),
     causeOf(finding), numberLine(finding), run.previews ? picturesOf(finding, run) : null,
     facts([
