@@ -13,16 +13,28 @@ from datacheck.preview.cloud import MOST, Colour, cloud
 from datacheck.preview.numbers import Array, UnfitError, floats, shown, spelled, thinned
 from datacheck.preview.picture import film, image
 from datacheck.preview.placed import beside
+from datacheck.preview.projected import projection
 from datacheck.preview.skeleton import skeleton
 from datacheck.preview.text import chat, decoded, plain, tokenized, tokens
 from datacheck.preview.timeline import names_of, timeline
+from datacheck.rules.projection import FRAMES
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.tokens import Tokenizer
 
 _LABELS = ("segment", "class", "instance", "mask")
-_KINDS = ("cloud", "skeleton", "film", "image", "text", "timeline", "note")  # in which order they are shown
+_KINDS = (
+    "cloud",
+    "skeleton",
+    "projection",
+    "film",
+    "image",
+    "text",
+    "timeline",
+    "note",
+)  # in which order they are shown
 _NOTE_VALUES, _NOTE_LETTERS = 12, 300
 _UP = {"camera_opengl": "y", "camera_opencv": "-y"}  # of frames that say which way is up
+_ASPECT = 0.02  # an image has the sides of its camera's, up to rounding of a smaller one
 _CLOUD_POINTS = 32  # an undeclared table of three columns is taken for points from so many rows on
 
 
@@ -63,12 +75,20 @@ def previews(sitter: Sitter) -> list[dict[str, Any]]:
     """
     made = [one for name in sorted(sitter.fields) for one in _of_field(sitter, name)]
     rank = {kind: place for place, kind in enumerate(_KINDS)}
-    return sorted(made, key=lambda one: (one["field"] not in sitter.wanted, rank[one["kind"]], one["field"]))
+
+    def first(one: Mapping[str, Any]) -> tuple[bool, int, str]:
+        told = bool(one.get("other"))  # joints that the image does not show, but for other axes: says more than any
+        return one["field"] not in sitter.wanted, -1 if told else rank[one["kind"]], one["field"]
+
+    return sorted(made, key=first)
 
 
 def _of_field(sitter: Sitter, name: str) -> Iterator[dict[str, Any]]:
     spec, value = sitter.schema.spec(name), sitter.fields[name]
-    yield {"field": name} | _drawn(name, value, lambda: _picture(sitter, name, spec, value))
+    drawn = _drawn(name, value, lambda: _picture(sitter, name, spec, value))
+    yield {"field": name} | drawn
+    if drawn["kind"] == "skeleton" and value.shape[-1] == 3 and _has_camera(sitter, spec):
+        yield {"field": name} | _drawn(name, value, lambda: _projected(sitter, spec, value))
     for part, (start, stop) in sitter.schema.parts(name).items():
         inner = f"{name}.{part}"
         if sitter.schema.spec(inner).role in {"position", "points"} and stop - start == 3 and _many(value, spec):
@@ -115,6 +135,28 @@ def _points(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[st
 def _joints(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
     del sitter, name
     return skeleton(value, spec.skeleton, spec.unit or "", _up(spec))
+
+
+def _has_camera(sitter: Sitter, spec: FieldSpec) -> bool:
+    return spec.frame in FRAMES and spec.image_size is not None and spec.intrinsics in sitter.fields
+
+
+def _projected(sitter: Sitter, spec: FieldSpec, value: Any) -> dict[str, Any]:
+    """Return where the camera sees joints, and ``over`` which field's image they are to be drawn, "" for none."""
+    made = projection(value, sitter.fields[spec.intrinsics or ""], spec)
+    images = {
+        name: told for name, told in sitter.schema.of_role("image") if _sides(sitter.fields.get(name), made["size"])
+    }
+    mine = [name for name, told in images.items() if len(images) == 1 or told.intrinsics == spec.intrinsics]
+    return made | {"over": mine[0] if mine else ""}
+
+
+def _sides(value: Any, size: Sequence[int]) -> bool:
+    """Tell whether a value is an image with sides like those of a camera's."""
+    if not isinstance(value, np.ndarray) or value.ndim not in {2, 3} or value.shape[2:] not in {(), (1,), (3,), (4,)}:
+        return False
+    across, down = value.shape[1] * size[1], value.shape[0] * size[0]
+    return bool(abs(across - down) <= _ASPECT * down)
 
 
 def _pixels(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:

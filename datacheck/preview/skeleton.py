@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,53 @@ from datacheck.rules.skeletons import SKELETONS, Skeleton
 
 _HAND = 21
 _MOST = 512
+
+
+class Pose(NamedTuple):
+    """The joints of one moment.
+
+    Shapes:
+        joints: float64 (joints, 3)
+        finite: bool (joints): which have a place
+
+    Args:
+        skeleton: their order, None where it is not known.
+        guessed: it is the one in which bones are shortest; the schema names none.
+        moment: which one it is of several, else "".
+    """
+
+    joints: Array
+    finite: Array
+    skeleton: Skeleton | None
+    guessed: bool
+    moment: str
+
+    @property
+    def chains(self) -> list[Any]:
+        """The bones as JSON: of each finger its name and its joints."""
+        return (
+            [] if self.skeleton is None else [[finger, list(chain)] for finger, chain in self.skeleton.chains.items()]
+        )
+
+
+def pose(value: object, name: str | None) -> Pose:
+    """Return the joints of one moment; of several that of the middle one.
+
+    Shapes:
+        value: as of `skeleton`
+
+    Args:
+        name: of the skeleton that the schema declares, or None.
+
+    Raises:
+        UnfitError: it has no finite joint, or is of another shape.
+    """
+    joints, moment = _joints(numeric(value))
+    finite = np.asarray(np.isfinite(joints).all(axis=1))
+    if not finite.any():
+        msg = f"has {len(joints)} joints, none of them finite"
+        raise UnfitError(msg)
+    return Pose(joints, finite, *_bones(joints, finite, name), moment)
 
 
 def skeleton(value: object, name: str | None = None, unit: str = "", up: str | None = None) -> dict[str, Any]:
@@ -27,23 +74,18 @@ def skeleton(value: object, name: str | None = None, unit: str = "", up: str | N
     Raises:
         UnfitError: it has no finite joint, or is of another shape.
     """
-    joints, moment = _joints(numeric(value))
-    finite = np.asarray(np.isfinite(joints).all(axis=1))
-    if not finite.any():
-        msg = f"has {len(joints)} joints, none of them finite"
-        raise UnfitError(msg)
-    found, guessed = _bones(joints, finite, name)
+    posed = pose(value, name)
+    joints, finite, found = posed.joints, posed.finite, posed.skeleton
     low, high = joints[finite].min(axis=0), joints[finite].max(axis=0)
     with np.errstate(over="ignore"):
         span = float((high - low).max())
     kept = [[short(v, span) for v in joint] if fine else None for joint, fine in zip(joints, finite, strict=True)]
     made = {
         "kind": "skeleton", "unit": unit, "up": up or "z", "box": [low.tolist(), high.tolist()],
-        "joints": kept,
-        "chains": [] if found is None else [[finger, list(chain)] for finger, chain in found.chains.items()],
-        "skeleton": "" if found is None else found.name, "guessed": guessed, "unfinite": int((~finite).sum()),
+        "joints": kept, "chains": posed.chains,
+        "skeleton": "" if found is None else found.name, "guessed": posed.guessed, "unfinite": int((~finite).sum()),
     }  # fmt: skip
-    return made | {"about": _about(made, moment, low, high)}
+    return made | {"about": _about(made, posed.moment, low, high)}
 
 
 def _joints(values: Array) -> tuple[Array, str]:

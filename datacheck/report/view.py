@@ -76,7 +76,10 @@ def record(said: Mapping[str, Any], out: Path | None) -> None:
 
 
 def _log(rr: Any, stream: Any, picture: Mapping[str, Any]) -> None:
-    logs = {"cloud": _log_cloud, "skeleton": _log_skeleton, "film": _log_film, "timeline": _log_timeline}
+    logs = {
+        "cloud": _log_cloud, "skeleton": _log_skeleton, "projection": _log_projection, "film": _log_film,
+        "timeline": _log_timeline,
+    }  # fmt: skip
     name, kind = picture["field"].split("/"), picture["kind"]  # parts of a path: Rerun escapes what is in them
     if kind in logs:
         logs[kind](rr, stream, name, picture)
@@ -96,6 +99,10 @@ def _log_skeleton(rr: Any, stream: Any, name: list[str], picture: Mapping[str, A
     stream.log(name, rr.Points3D([joint for joint in joints if joint is not None]))
     bones = [[joints[j] for j in chain if joints[j] is not None] for _, chain in picture["chains"]]
     stream.log([*name, "bones"], rr.LineStrips3D([bone for bone in bones if len(bone) > 1]))
+
+
+def _log_projection(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
+    stream.log([*name, "projected"], rr.Points2D([pixel for pixel in picture["pixels"] if pixel is not None]))
 
 
 def _log_film(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:

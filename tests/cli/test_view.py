@@ -145,7 +145,7 @@ def test_every_picture_is_logged_to_rerun(monkeypatch, tmp_path):
         def flush(self):
             logged.append(("flushed", ""))
 
-    kinds = ("Points3D", "LineStrips3D", "EncodedImage", "Scalars", "TextDocument")
+    kinds = ("Points2D", "Points3D", "LineStrips3D", "EncodedImage", "Scalars", "TextDocument")
     fake = SimpleNamespace(RecordingStream=Stream, **{k: lambda *a, _k=k, **b: (_k, a, b) for k in kinds})
     monkeypatch.setitem(sys.modules, "rerun", fake)
     fields = [{"field": f"a/{name}", **one} for name, one in pictures().items()]
@@ -158,6 +158,7 @@ def test_every_picture_is_logged_to_rerun(monkeypatch, tmp_path):
         "LineStrips3D", "EncodedImage", "TextDocument",
     )  # fmt: skip
     assert kinds_of["a/timeline/grip"] == "Scalars"
+    assert kinds_of["a/projection/projected"] == "Points2D"
     assert len([path for path, _ in logged if path == "a/film"]) == 6
 
 

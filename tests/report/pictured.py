@@ -5,12 +5,16 @@ import orjson
 
 from datacheck.preview.cloud import Colour, cloud
 from datacheck.preview.picture import film, image
+from datacheck.preview.projected import projection
 from datacheck.preview.skeleton import skeleton
 from datacheck.preview.text import chat, tokens
 from datacheck.preview.timeline import timeline
 from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
 from datacheck.schema.model import FieldSpec
 
+CAMERA = FieldSpec(
+    role="joints", skeleton="mano21", frame="camera_opengl", intrinsics="k", image_size=(640, 480), shape=[21, 3]
+)
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e"
 
 
@@ -24,6 +28,8 @@ def pictures():
         "rgb": cloud(points, "m", "y", Colour("rgb", rng.integers(0, 256, (500, 3)))),
         "one place": cloud(np.zeros((4, 3)), "m"),
         "skeleton": skeleton(rng.normal(size=(21, 3)), "mano21", "m"),
+        "projection": projection(rng.uniform([-1, -1, 3], [1, 1, 5], (21, 3)), np.array([300.0, 300, 320, 240]), CAMERA)
+        | {"over": "image"},
         "image": image(frames[0]), "film": film(frames, fps=20),
         "timeline": timeline(np.where(rng.uniform(size=(300, 3)) < 0.01, np.nan, 1.0), [HOSTILE, "grip"], "rad", 20),
         "text": chat(talk, FieldSpec(role="chat", train_on="assistant"), None, None),

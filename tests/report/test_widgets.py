@@ -108,7 +108,8 @@ def test_every_widget_is_drawn_and_has_words(page, name):
     show(browser, name)
     wanted = {
         "cloud": ".stage canvas", "rgb": ".stage canvas", "one place": ".stage canvas", "skeleton": ".stage canvas",
-        "image": "img.picture", "film": ".strip img", "timeline": "svg path.series", "text": ".segment.supervised",
+        "projection": "svg.projection[role=img] .other .joint", "image": "img.picture",
+        "film": ".strip img", "timeline": "svg path.series", "text": ".segment.supervised",
         "tokens": ".segment.padding", "note": ".notes dd",
     }[name]  # fmt: skip
     if name != "note":
@@ -123,6 +124,28 @@ def test_every_widget_is_drawn_and_has_words(page, name):
             "return [...document.querySelectorAll('dialog img')].every((i) => i.complete && i.naturalWidth && i.alt)"
         )
     assert logged_by_us(browser) == []
+
+
+def test_projected_joints_lie_on_their_image_and_have_a_small_form_without_it(page):
+    browser, _ = page
+    show(browser, "projection")
+    found = "return [...document.querySelectorAll('dialog ' + arguments[0])].map((e) => e.getAttribute(arguments[1]))"
+    assert browser.execute_script(found, "svg.projection image", "href") == []
+    assert len(browser.execute_script(found, ".projection .other .bone", "stroke")) == 20
+    assert browser.execute_script(found, ".projection .own .bone", "stroke") == []  # all of them are behind the camera
+    first = pictures()["projection"]["other"]["pixels"][0]
+    assert browser.execute_script(found, ".projection .joint", "cx")[0] == f"{first[0]:g}"
+    assert texts(browser, "dialog .projection p, dialog section.projection p")[0] == (
+        "Dashed: where they would be as camera_opencv."
+    )
+    browser.execute_script("document.querySelector('.thumbs').scrollIntoView()")
+    settle(browser)
+    thumb = "return document.querySelectorAll('.thumb[title=projection] .projection.small .bone').length"
+    assert browser.execute_script(thumb) == 20
+    browser.execute_script("document.querySelector('dialog').close()")
+    show(browser, HOSTILE)
+    (url,) = browser.execute_script(found, "svg.projection image", "href")
+    assert url == pictures()["image"]["url"]
 
 
 @pytest.mark.parametrize(("script", "drawn"), [(WITH_WEBGL, "webgl"), (WITHOUT_WEBGL, "canvas")])
@@ -188,7 +211,7 @@ def test_enter_opens_the_dialog_escape_closes_it_and_the_focus_comes_back(page):
         "[...document.querySelectorAll('dialog button')].find((b) => b.textContent === 'Next').click()"
     )
     assert texts(browser, "dialog h2")[0] == "one place"
-    assert texts(browser, "dialog [role=status]") == ["3 of 11"]
+    assert texts(browser, "dialog [role=status]") == ["3 of 12"]
     press(browser, Keys.ESCAPE)
     assert texts(browser, "dialog") == []
     assert browser.switch_to.active_element.get_attribute("title") == "rgb"

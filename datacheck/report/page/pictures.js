@@ -36,6 +36,7 @@ function small(picture, fields) {
     draw();
     return canvas;
   }
+  if (picture.kind === "projection") return projectionOf(picture, "", WIDE, "");
   if (picture.kind === "image") return imageOf(picture.url, ...blown(picture.width, picture.height, HIGH), "", "");
   if (picture.kind === "film") {
     return el("span", {class: "frames"}, picture.frames.filter((_, n) => n % 2 === 0).slice(0, 3).map(({url}) => imageOf(url, ...blown(picture.width, picture.height, WIDE / 3), "", "")));
@@ -47,9 +48,10 @@ function small(picture, fields) {
   return el("span", {class: "words soft"}, picture.about.slice(0, 160));
 }
 
-function large(picture, marks) {
+function large(picture, marks, sample) {
   if (picture.kind === "cloud" || picture.kind === "skeleton") return spaceOf(picture);
   if (picture.kind === "image") return imageOf(picture.url, ...blown(picture.width, picture.height, 480), picture.about, "picture");
+  if (picture.kind === "projection") return projectionShown(picture, sample);
   if (picture.kind === "film") return filmOf(picture);
   if (picture.kind === "timeline") return timelineOf(picture, marks);
   return picture.kind === "text" ? textOfSegments(picture) : null;
@@ -98,7 +100,7 @@ function sampleParts(sample, fields) {
   const first = pictureFor(sample, fields), drawn = sample.fields.filter((one) => one.kind !== "note" && one !== first);
   const shown = first && first.kind !== "note" ? [first, ...drawn] : drawn;
   const notes = sample.fields.filter((one) => one.kind === "note");
-  const made = shown.map((picture) => ({picture, widget: large(picture, picture.kind === "timeline" ? marks : [])}));
+  const made = shown.map((picture) => ({picture, widget: large(picture, picture.kind === "timeline" ? marks : [], sample)}));
   return {
     nodes: [
       made.map(({picture, widget}) => el("section", {class: `shown ${picture.kind}`, "data-field": picture.field}, el("h4", {}, picture.field), widget, el("p", {class: "small soft"}, picture.about))),

@@ -24,6 +24,29 @@ function filmOf(picture) {
     imageOf(url, width, height, `Frame at ${moment(at, picture.fps)}`, "frame"), el("span", {class: "small soft"}, moment(at, picture.fps)))));
 }
 
+// --------------------------------------------------------------------------------------------- projections
+
+// Joints where their camera sees them, on its image or within the edges of it; dashed: by other axes, where they fit.
+function projectionOf(picture, under, most, text) {
+  const {size: [width, height], pixels, chains, other} = picture, room = Math.max(width, height) / 12, wide = width + 2 * room, high = height + 2 * room;
+  const by = Math.max(wide, high) / most, bare = !text && chains.length;
+  const drawn = (at, kind) => at ? svg("g", {class: kind},
+    chains.map(([, chain], n) => chain.slice(1).map((joint, place) => [at[chain[place]], at[joint]]).filter(([from, to]) => from && to)
+      .map(([[x1, y1], [x2, y2]]) => svg("line", {class: "bone", x1, y1, x2, y2, stroke: `rgb(${PALETTE[n % PALETTE.length]})`}))),
+    bare ? null : at.filter(Boolean).map(([cx, cy]) => svg("circle", {class: "joint", cx, cy, r: 2.4 * by}))) : null;
+  return svg("svg", {class: `projection${text ? "" : " small"}`, viewBox: `${-room} ${-room} ${wide} ${high}`, width: Math.round(wide / by), height: Math.round(high / by), ...(text ? {role: "img", "aria-label": text} : {"aria-hidden": "true"})},
+    svg("rect", {class: "bed", x: 0, y: 0, width, height}),
+    under && SAFE_IMAGE.test(under) ? svg("image", {href: under, x: 0, y: 0, width, height, preserveAspectRatio: "none"}) : null,
+    drawn(other && other.pixels, "other"), drawn(pixels, "own"), svg("rect", {class: "border", x: 0, y: 0, width, height}));
+}
+
+function projectionShown(picture, sample) {
+  const under = sample.fields.find((one) => one.kind === "image" && one.field === picture.over);
+  return el("div", {}, projectionOf(picture, under ? under.url : "", 480, picture.about),
+    swatches(picture.chains.map(([finger], n) => [PALETTE[n % PALETTE.length], finger])),
+    picture.other ? el("p", {class: "small soft"}, `Dashed: where they would be ${picture.other.name}.`) : null);
+}
+
 // ------------------------------------------------------------------------------------------------ timelines
 
 // A line, and a dot for a step that has no neighbour to draw one to.

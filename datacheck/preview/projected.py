@@ -1,0 +1,92 @@
+"""Joints where their camera sees them, by what the schema says of camera, frame and image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from datacheck.preview.numbers import Array, UnfitError
+from datacheck.preview.skeleton import pose
+from datacheck.rules.base import counted
+from datacheck.rules.projection import FRAMES, READINGS, Signs, cameras
+from datacheck.sample import Column
+from datacheck.schema.model import FieldSpec
+
+_FAR = 1e5  # pixels: what lies beyond is drawn no further off
+
+
+def projection(value: object, camera: object, spec: FieldSpec) -> dict[str, Any]:
+    """Return where the joints of one moment lie in the image of their camera; of several that of the middle one.
+
+    Shapes:
+        value: number, as of `skeleton`, in the frame of `spec` and any unit
+        camera: number (4), (3, 3), (3, 4), (4, 4) or several such matrices: fx, fy, cx, cy [px]
+
+    Args:
+        spec: of the joints, with ``frame``, ``intrinsics`` and ``image_size``.
+
+    Returns:
+        ``pixels`` of each joint, None where it is behind the camera or not finite; and where fewer than half of the
+        joints are in the image and other signs of the axes bring more than half there, ``other`` with those.
+
+    Raises:
+        UnfitError: it has no finite joint, there is no finite camera, or either is of another shape.
+    """
+    found = pose(value, spec.skeleton)
+    joints = np.where(found.finite[:, None], found.joints, np.nan)
+    lens = _lens(camera, spec.intrinsics or "")
+    frame, (width, height) = spec.frame or "", spec.image_size or (0, 0)
+    own = FRAMES[frame]
+    seen = {signs: _pixels(joints, lens, signs) for signs in READINGS}
+    within = {signs: _within(pixels, width, height) for signs, pixels in seen.items()}
+    other = max(READINGS, key=lambda signs: (within[signs], signs in FRAMES.values()))
+    count, behind = len(joints), int((own[2] * joints[:, 2] <= 0).sum())
+    said = [f"{within[own]:,} of {counted(count, 'joint')} within {width:,} x {height:,} pixels"]
+    if behind:
+        said.append(f"{behind:,} behind the camera")
+    said.append(f"by {spec.intrinsics} and {frame}")
+    made: dict[str, Any] = {
+        "kind": "projection", "size": [width, height], "pixels": _drawn(seen[own]), "chains": found.chains,
+        "other": None,
+    }  # fmt: skip
+    if 2 * within[own] < count < 2 * within[other]:
+        name = _turned(own, other)
+        made["other"] = {"name": name, "pixels": _drawn(seen[other])}
+        said.append(f"{name} {within[other]:,} would be")
+    return made | {"about": f"Projected: {'; '.join(said)}."}
+
+
+def _lens(camera: object, name: str) -> Array:
+    """Return fx, fy, cx, cy."""
+    if isinstance(camera, np.ndarray) and camera.ndim and camera.dtype.kind in "iuf":
+        found, known = cameras(Column(camera, np.array([len(camera)])))
+        if known.all():
+            return np.asarray(found[0])
+    msg = f"has no finite camera in {name}"
+    raise UnfitError(msg)
+
+
+def _pixels(joints: Array, lens: Array, signs: Signs) -> Array:
+    """Return float64 (joints, 2) [px], NaN where a joint is not before the camera."""
+    fx, fy, cx, cy = lens
+    with np.errstate(all="ignore"):
+        x, y, z = (joints * signs).T
+        found = np.stack([cx + fx * (x / z), cy + fy * (y / z)], axis=1)
+    return np.where(((z > 0) & np.isfinite(found).all(axis=1))[:, None], found, np.nan)
+
+
+def _within(pixels: Array, width: int, height: int) -> int:
+    return int(((pixels >= 0) & (pixels < [width, height])).all(axis=1).sum())
+
+
+def _drawn(pixels: Array) -> list[list[float] | None]:
+    near = np.clip(pixels, -_FAR, _FAR).round(1)
+    return [None if np.isnan(place).any() else place.tolist() for place in near]
+
+
+def _turned(own: Signs, other: Signs) -> str:
+    """Return by what name the reader knows other axes: of a frame, or which of them are reversed."""
+    frame = next((name for name, signs in FRAMES.items() if signs == other), "")
+    axes = [axis for axis, a, b in zip("xyz", own, other, strict=True) if a != b]
+    return f"as {frame}" if frame else f"with {' and '.join(axes)} reversed"
