@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.rules.families.instances import loader_steps
+from datacheck.rules.funnel import loader_steps
 from datacheck.schema.model import Schema
 from datacheck.table import Table, Texts
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datacheck.rules.families.instances import loader_steps
 from datacheck.rules.families.rotations import bad_rotation
+from datacheck.rules.funnel import loader_steps
 from datacheck.rules.series import time_field
 from datacheck.schema.model import FieldSpec, RuleSpec, Schema
 from datacheck.schema.units import LENGTH

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.families.instances import funnel
 from datacheck.rules.families.labels import labels
+from datacheck.rules.funnel import funnel
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import codes, judged, measured, schema_of

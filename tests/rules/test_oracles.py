@@ -11,9 +11,9 @@ from hypothesis.extra import numpy as hnp
 from datacheck.rules import histograms
 from datacheck.rules.families import clouds
 from datacheck.rules.families.clouds import repeats
-from datacheck.rules.families.instances import funnel
 from datacheck.rules.families.labels import labels
 from datacheck.rules.families.numbers import extent
+from datacheck.rules.funnel import funnel
 from datacheck.rules.histograms import crossed, distinct
 from datacheck.rules.measures import extremes, finite, in_classes, numbers, one_of, reduced
 from datacheck.sample import Column, Origin, Piece, stack
