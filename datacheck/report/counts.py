@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from typing import Any
 
 import numpy as np
 
-from datacheck.rules.funnel import loader_steps
+from datacheck.rules.funnel import loader_steps, size_edges
 from datacheck.schema.model import Schema
 from datacheck.table import Table, Texts
 
@@ -28,6 +29,7 @@ def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Pl
     """
     if name == next((field for field, _ in schema.of_role("instance")), None):
         yield from _funnel(table, schema, unfit)
+        yield from _sizes(table, schema, unfit)
     if f"{name}:turns" in table.columns and schema.spec(name).role == "chat":
         yield from _orders(table, f"{name}:turns", unfit)
     if not name and ":content" in table.columns:
@@ -51,6 +53,35 @@ def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
         ],
         "about": f"All instances of {int(column.present.sum()):,} samples; behind clip and voxel what is expected.",
     }  # fmt: skip
+
+
+def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
+    """Yield how many instances have how many points where ``min_points`` meets them, over all samples."""
+    steps, column = loader_steps(schema), table.columns.get(":sizes")
+    edges = size_edges(steps)
+    if column is None or column.values.shape[1:] != (len(edges) + 1,) or not column.values[column.present].any():
+        return
+    least = dict(steps)["min_points"]
+    names = [
+        f"fewer than {edges[0]:,}",
+        *(_span(low, high) for low, high in pairwise(edges)),
+        f"{edges[-1]:,} and more",
+    ]
+    parts = [column.values[column.present & mask].astype(np.int64).sum(axis=0).tolist() for mask in (~unfit, unfit)]
+    rows = [
+        {"name": name, "parts": [a, b], "said": "dropped" if high <= least and a + b else ""}
+        for name, high, a, b in zip(names, [*edges, math.inf], *parts, strict=True)
+    ]
+    yield {
+        "kind": "bars", "title": f"Points of each instance where min_points {least:,} meets it", "what": "instance",
+        "rows": list(dropwhile(lambda row: not any(row["parts"]), rows)),
+        "about": f"All instances of {int(column.present.sum()):,} samples that are left by then; behind clip and voxel "
+        "what is expected.",
+    }  # fmt: skip
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}"
 
 
 def _samples(many: int) -> str:
@@ -98,7 +129,7 @@ def _copies(table: Table, unfit: Array) -> Iterator[Plot]:
     owner = np.repeat(each, sizes)
     parts = [np.bincount(owner[mask[order]], minlength=len(_SIZES) + 1) for mask in (~unfit, unfit)]
     groups = np.bincount(each, minlength=len(_SIZES) + 1).tolist()
-    names = ["", *(f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}" for low, high in pairwise(_SIZES))]
+    names = ["", *(_span(low, high) for low, high in pairwise(_SIZES))]
     names.append(f"{_SIZES[-1]:,} and more")
     yield {
         "kind": "bars", "title": "Samples of equal content", "what": "sample",

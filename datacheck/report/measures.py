@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from datacheck.rules.base import Rule
+from datacheck.rules.families.clocks import fps_mismatch
 from datacheck.rules.families.rotations import bad_rotation
 from datacheck.rules.funnel import loader_steps
 from datacheck.rules.series import time_field
 from datacheck.schema.model import FieldSpec, RuleSpec, Schema
-from datacheck.schema.units import LENGTH
+from datacheck.schema.units import LENGTH, factor
 from datacheck.table import Measured
 
 MOST = 6  # measures shown of one field
@@ -20,7 +22,8 @@ MOST = 6  # measures shown of one field
 LABELS = {
     "box": "size (diagonal)", "bone": "median bone", "near": "distance", "norm": "length",
     "p99": "99th percentile of |x|", "tokens": "tokens", "trained": "supervised tokens",
-    "trained/tokens": "share of supervised tokens", "ignored/count": "share ignored", "min": "lowest value",
+    "trained/tokens": "share of supervised tokens", "ignored/count": "share ignored", "step": "time step (median)",
+    "min": "lowest value",
     "max": "highest value", "angle": "angle", "dims": "length (first axis)", "steps": "steps", "reach": "reach",
     "shortest": "shortest quaternion", "longest": "longest quaternion", "largest": "points of the largest instance",
     "objects": "objects", "front": "share in front", "copies": "repeated points", "flatness": "flatness",
@@ -29,7 +32,9 @@ LABELS = {
     "answers": "answers", "same": "idle steps", "noop": "steps without motion", "nonfinite": "NaN or infinite values",
     "zeros": "rows of zeros", "bytes": "bytes",
 }  # fmt: skip
-_IN_UNIT = frozenset({"box", "bone", "near", "norm", "p99", "peak", "min", "max", "lowest", "highest", "leap", "reach"})
+_IN_UNIT = frozenset(
+    {"box", "bone", "near", "norm", "p99", "peak", "min", "max", "lowest", "highest", "leap", "reach", "step"}
+)
 _BANDS = {"box": "size", "bone": "size", "near": "distance", "min": "range", "max": "range", "lowest": "rests"}
 _OF_SIZE = frozenset({"box", "bone", "near", "norm"})  # what a unit is told by
 VECTORS = frozenset({"min", "max", "dims"})  # shown by their lowest, highest and first component
@@ -111,7 +116,7 @@ def band(schema: Schema, one: Shown) -> list[float | None] | None:
 
 
 def _counts(schema: Schema, spec: FieldSpec, one: Shown) -> tuple[float | None, float | None]:
-    """Return the least and the most of what is counted, and of lengths that are to be 1; None where it is open."""
+    """Return the least and the most of what is counted, and of lengths and steps of time; None where it is open."""
     least: float | None = None
     most: float | None = None
     if one.stat == "tokens" and schema.tokenizer is not None:
@@ -123,10 +128,17 @@ def _counts(schema: Schema, spec: FieldSpec, one: Shown) -> tuple[float | None, 
     elif one.stat == "largest":
         least = dict(loader_steps(schema)).get("min_points")
     elif one.stat in {"shortest", "longest"}:
-        extra = schema.rules.get(bad_rotation.code, RuleSpec()).model_extra or {}
-        off = float(extra.get("off", bad_rotation.defaults["off"]))
+        off = _option(schema, bad_rotation, "off")
         least, most = 1 - off, 1 + off
+    elif one.stat == "step" and schema.episode is not None and schema.episode.fps is not None:
+        off, seconds = _option(schema, fps_mismatch, "tolerance"), 1 / schema.episode.fps / factor(spec.unit or "s")
+        least, most = seconds / (1 + off), seconds / (1 - off) if off < 1 else None
     return least, most
+
+
+def _option(schema: Schema, of: Rule, name: str) -> float:
+    """Return an option of a rule, as the schema sets it."""
+    return float((schema.rules.get(of.code, RuleSpec()).model_extra or {}).get(name, of.defaults[name]))
 
 
 def units(schema: Schema, one: Shown) -> list[tuple[str, float]]:

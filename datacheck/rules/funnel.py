@@ -75,14 +75,14 @@ class _Scene:
         rows = first if self.rows is None or not len(self.rows) else self.rows[first]
         return np.where(first >= 0, rows if self.classes is None else self.classes[rows], -1)
 
-    def step(self, name: str, value: Any, later: tuple[tuple[str, Any], ...]) -> float:
-        """Take one step of the loader; return the size of the largest instance that ``min_points`` met, else NaN.
+    def step(self, name: str, value: Any, later: tuple[tuple[str, Any], ...]) -> Array | None:
+        """Take one step of the loader; return the sizes of the instances that ``min_points`` met, else None.
 
         Args:
             name, value: the step.
             later: the steps behind it.
         """
-        largest = np.nan
+        met = None
         if name == "clip":
             left = len(self.which) if self.rows is None else len(self.rows)
             if value < left:
@@ -95,11 +95,11 @@ class _Scene:
             self.lives = self.lives & ~one_of(self.first_classes(), tuple(value))
         elif name == "min_points":
             size = self.sizes()
-            largest = float(size.max()) if len(size) and size.max() > 0 else np.nan
+            met = size[size > 0]
             self.lives = self.lives & (size >= value)
         elif name == "captions":
             self.lives = self.lives & np.array([int(i) in self.captions for i in self.ids], dtype=bool)
-        return largest
+        return met
 
     def _voxels(self, xyz: Array, edge: float, later: dict[str, Any]) -> None:
         plain = isinstance(self.weight, float) and self.weight == 1
@@ -122,15 +122,27 @@ def loader_steps(schema: Schema) -> tuple[tuple[str, Any], ...]:
     return (*steps, ("min_points", least)) if least and "min_points" not in dict(steps) else steps
 
 
+def size_edges(steps: tuple[tuple[str, Any], ...]) -> tuple[int, ...]:
+    """Return the numbers of points between which instances are counted: ``min_points``, parts and multiples of it.
+
+    Notes:
+        None without that step. The last is as far as sizes are counted to the end.
+    """
+    least = dict(steps).get("min_points")
+    parts = () if least is None else (*(-(-least >> k) for k in (4, 3, 2, 1)), least, 2 * least, _ENOUGH * least)
+    return tuple(sorted({*parts}))
+
+
 @measure(
-    "funnel", version=3, per="sample",
+    "funnel", version=4, per="sample",
     uses=("loader", "fields.role", "fields.ignore", "fields.classes", "fields.min_points", "fields.absent"),
 )  # fmt: skip
 def funnel(block: Block, schema: Schema) -> Columns:
     """Instances at each stage: `funnel` (stored, with a class, then after each step of the loader).
 
     `largest`: expected points of the largest instance that met ``min_points``, where there is that step (above 4 times
-    ``min_points`` it may be more than that); `vanish`: expected number of instances of which ``clip`` leaves no point:
+    ``min_points`` it may be more than that), `sizes`: how many it met below the first of `size_edges`, from each to
+    the next, and from the last on; `vanish`: expected number of instances of which ``clip`` leaves no point:
     (1 - clip/N)^n of one with n of N points.
     """
     names = {role: next((n for n, _ in schema.of_role(role)), "") for role in ("instance", "class", "points")}
@@ -141,6 +153,8 @@ def funnel(block: Block, schema: Schema) -> Columns:
         return {}
     counts = np.zeros((len(block), 2 + len(steps)), np.int64)
     largest = np.full(len(block), np.nan)
+    edges = size_edges(steps)
+    sizes = np.zeros((len(block), len(edges) + 1), np.int64)
     vanish, fits = np.zeros(len(block)), np.ones(len(block), bool)
     spec, class_spec = schema.spec(names["instance"]), schema.spec(names["class"])
     told = block.fields.get(dict(steps).get("captions", ""))
@@ -155,12 +169,14 @@ def funnel(block: Block, schema: Schema) -> Columns:
         scene = _Scene(*numbered_points(ids, labels_, i, spec, class_spec), classes, xyz, captions)
         counts[i, 1] = len(scene.ids)
         for place, (name, value) in enumerate(steps):
-            size = scene.step(name, value, steps[place + 1 :])
-            largest[i] = size if name == "min_points" else largest[i]
+            met = scene.step(name, value, steps[place + 1 :])
+            if met is not None:
+                largest[i] = met.max(initial=-np.inf)
+                sizes[i] = np.bincount(np.searchsorted(edges, met, side="right"), minlength=len(edges) + 1)
             counts[i, 2 + place] = np.count_nonzero(scene.sizes())
         vanish[i] = scene.vanish
     counts[fits, 0] = stored_instances(ids, spec)[fits]
     return {
         "funnel": Measured(counts, fits), "vanish": Measured(vanish, fits),
-        "largest": Measured(largest, fits & ~np.isnan(largest)),
-    }  # fmt: skip
+        "largest": Measured(largest, fits & np.isfinite(largest)),
+    } | ({"sizes": Measured(sizes, fits)} if edges else {})  # fmt: skip

@@ -182,6 +182,23 @@ def test_quaternions_are_to_be_as_long_as_the_rule_allows_and_rounding_is_no_dis
     assert (said["shortest quaternion"]["low"], said["shortest quaternion"]["edges"]) == (1, [])
 
 
+@pytest.mark.parametrize(
+    ("unit", "rules", "band"),
+    [
+        ("s", "", [0.05 / 1.02, 0.05 / 0.98]), ("ms", "", [50 / 1.02, 50 / 0.98]),
+        ("s", "\nrules: {DC503: {tolerance: 0.25}}", [0.04, 0.2 / 3]),
+        ("s", "\nrules: {DC503: {tolerance: 1}}", [0.025, None]),
+    ],
+)  # fmt: skip
+def test_steps_of_time_are_those_of_the_declared_rate_as_the_rule_allows_in_the_unit_of_the_field(unit, rules, band):
+    text = f"fields: {{t: {{role: timestamp, shape: [T], unit: {unit}}}}}\nepisode: {{fps: 20}}" + rules
+    ends = np.arange(10.0)[:, None]
+    said = measures_of({"t:step": np.arange(10) + 0.1, "t:min": ends, "t:max": ends}, text)
+    assert said["time step (median)"]["band"] == [None if end is None else pytest.approx(end) for end in band]
+    assert next(iter(said)) == "time step (median)"
+    assert measures_of({"t:step": np.arange(10.0)}, text.partition("\n")[0])["time step (median)"]["band"] is None
+
+
 def test_clouds_have_the_least_number_of_points_and_instances_that_of_the_loader_as_their_limits():
     dims = np.stack([np.arange(10) + 60, np.full(10, 3)], axis=1)
     said = measures_of({"x:dims": dims}, "fields: {x: {role: points, shape: [P, 3], min_points: 64}}")

@@ -208,6 +208,21 @@ def test_instances_are_summed_step_by_step():
     ]  # fmt: skip
 
 
+def test_instances_are_summed_by_their_points_and_what_is_dropped_is_said():
+    sizes = np.array([[0, 2, 1, 4, 0, 7, 0], [0, 0, 0, 5, 1, 0, 0], [0, 0, 0, 1, 1, 1, 0]])  # below 1, 2, 3, 5, 10, 20
+    plot = only("bars", {":sizes": sizes}, SCENES, unfit=[1])
+    assert plot["title"] == "Points of each instance where min_points 5 meets it"
+    assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
+        ("1", [2, 0], "dropped"), ("2", [1, 0], "dropped"), ("3 to 4", [5, 5], "dropped"), ("5 to 9", [1, 1], ""),
+        ("10 to 19", [8, 0], ""), ("20 and more", [0, 0], ""),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", [np.zeros((3, 7), int), np.ones((3, 9), int), np.ones((3, 7))[:, :0]])
+def test_sizes_of_no_instance_or_by_another_min_points_are_not_drawn(sizes):
+    assert made({":sizes": sizes}, SCENES) == []
+
+
 def test_of_a_loader_with_other_steps_than_were_counted_nothing_is_drawn():
     assert made({":funnel": np.ones((3, 4), int)}, SCENES) == []
 

@@ -45,6 +45,15 @@ def test_each_step_takes_what_it_says():
     assert counts(scene(GRID, classes, ids), steps.replace("25}", "26}")) == ([3, 2, 2, 1, 0], 25.0)
 
 
+def test_instances_are_counted_by_their_points_where_min_points_meets_them():
+    sizes = [3, 10, 37, 50]
+    points = np.stack([np.arange(100.0)] * 3, axis=1)
+    (block,) = stack([scene(points, np.full(100, 3), np.repeat(np.arange(4), sizes))])
+    found = funnel.function(block, schema_of(FIELDS + "loader: {min_points: 10}"))["sizes"]
+    assert found.values.tolist() == [[0, 0, 0, 1, 0, 1, 1, 1]]  # up to 1, 2, 3, 5, 10, 20, 40, and from there on
+    assert "sizes" not in funnel.function(block, schema_of(FIELDS + "loader: {voxel: 1.0}"))
+
+
 def test_steps_run_in_the_order_written():
     ids, classes = np.repeat([0, 1], 50), np.repeat([3, 4], 50)
     assert counts(scene(GRID, classes, ids), "loader: {min_points: 40, voxel: 2.0}")[0] == [2, 2, 2, 2]

@@ -1,5 +1,6 @@
 """Fast measurements against the slow ones that they replaced: the same rows, bit for bit."""
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -65,8 +66,9 @@ class SlowScene:
             size = self.sizes()
             largest = float(size.max()) if len(size) and size.max() > 0 else np.nan
             self.lives &= size >= value
-            return largest
-        return np.nan
+            edges = sorted({1, *(math.ceil(value / part) for part in (16, 8, 4, 2, 1, 0.5, 0.25))})
+            return largest, np.histogram(size[size > 0], [0, *edges, np.inf])[0].tolist()
+        return None
 
 
 def slow_funnel(sample, steps, spec, class_spec):
@@ -75,12 +77,11 @@ def slow_funnel(sample, steps, spec, class_spec):
     counts = [len(np.unique(ids[good]))]
     scene = SlowScene(ids, classes, xyz, good & in_classes(classes, class_spec))
     counts.append(len(scene.ids))
-    largest = np.nan
+    met = None
     for name, value in steps.items():
-        size = scene.step(name, value)
-        largest = size if name == "min_points" else largest
+        met = scene.step(name, value) or met
         counts.append(np.count_nonzero(scene.sizes()))
-    return counts, largest
+    return counts, *met
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8", "int16"])
@@ -103,8 +104,9 @@ def test_a_funnel_counts_as_before(dtype, steps, most):
     (block,) = stack([Piece(f"{i}", sample, Origin("f")) for i, sample in enumerate(samples)])
     found = funnel.function(block, schema)
     for i, sample in enumerate(samples):
-        counts, largest = slow_funnel(sample, steps, schema.spec("id"), schema.spec("cls"))
+        counts, largest, sizes = slow_funnel(sample, steps, schema.spec("id"), schema.spec("cls"))
         assert found["funnel"].values[i].tolist() == counts
+        assert found["sizes"].values[i].tolist() == sizes
         if found["largest"].present[i]:
             assert found["largest"].values[i].tobytes() == np.float64(largest).tobytes()
         else:
