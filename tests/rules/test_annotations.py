@@ -46,6 +46,16 @@ def test_a_minority_of_five_and_of_ten_percent_are_the_two_limits(other, wanted)
     assert said(SCENE, {"id": np.zeros(100, int), "label": label}) == wanted
 
 
+def test_the_cause_counts_scenes_as_the_finding_does_and_says_of_how_many_instances():
+    ids, label = np.repeat([0, 1, 2], 40), np.tile([2] * 8 + [1] * 32, 3)  # the first point of each has the other class
+    pieces = [Piece(f"s{n}", {"id": ids, "label": label}, Origin("")) for n in range(2)]
+    schema = schema_of(SCENE)
+    every = judged(schema, measured(schema, [("", piece) for piece in pieces])).findings
+    (found,) = (one for one in every if one.code == "DC406")
+    assert (found.failed, found.cause.explains, found.measured["first"]) == (2, 2, 6)
+    assert found.cause.text.startswith("the first point of 6 instances has another class than most")
+
+
 def test_points_without_class_or_instance_do_not_count():
     ids = np.array([0] * 50 + [-1] * 50)
     label = np.array([1] * 30 + [-100] * 20 + [1, 2] * 25)

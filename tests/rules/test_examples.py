@@ -68,6 +68,8 @@ def test_the_bad_block_raises_its_own_code_and_no_other(code):
     found, _ = scan(sections(catalogue()[code].doc)["Bad::"])
     assert codes(found) == [code]
     assert all(f.message.endswith(".") and f.fix for f in found.findings)
+    causes = [(f.cause.explains, f.failed) for f in found.findings if f.cause is not None]
+    assert all(explains is None or 0 < explains <= failed for explains, failed in causes)
 
 
 @EVERY

@@ -208,8 +208,9 @@ def instance_class_conflict(rows: Rows, case: Case) -> Iterator[Failure]:
 
 def _mixed(rows: Rows, where: Array, count: Array, share: float, severity: Severity) -> Failure:
     worst = int(np.flatnonzero(where)[np.argmin(rows["worst"][where])])
-    first = int(rows["first"][where].sum())
-    cause = Cause("the first point has another class than most, and loaders take that one", "first", explains=first)
+    first, scenes = int(rows["first"][where].sum()), int(np.count_nonzero(rows["first"][where]))
+    words = f"the first point of {counted(first, 'instance')} has another class than most, and loaders take that one"
+    cause = Cause(words, "first", explains=scenes)
     return Failure(
         where,
         f"{counted(int(count[where].sum()), 'instance')} in {counted(int(where.sum()))} "
