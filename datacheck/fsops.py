@@ -28,6 +28,7 @@ _HINTS = {
 _NO_LINK = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_EXCHANGE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _PIECE = 1 << 20
+_TRIES = 100  # each of which met a folder that was gone at once
 _LOCAL = frozenset({
     "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "tmpfs", "ramfs", "overlay", "squashfs",
 })  # fmt: skip
@@ -234,13 +235,25 @@ def sync_directory(path: Path) -> None:
 
 
 def check_writable(path: Path, instead: str = "") -> None:
-    """Raise `StorageError` where `path` could not be made or written into; `instead` ends "another folder"."""
-    place = next(p for p in (path, *path.absolute().parents) if p.exists())
-    if not place.is_dir():
+    """Raise `StorageError` where `path` could not be made or written into; `instead` ends "another folder".
+
+    Notes:
+        It may be removed meanwhile: another scan that ends removes its folder.
+    """
+    seen = ((place, _mode(place)) for place in (path, *path.absolute().parents))
+    place, mode = next((place, mode) for place, mode in seen if mode is not None)
+    if not stat.S_ISDIR(mode):
         raise refused(NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), place)
-    if not os.access(place, os.W_OK | os.X_OK):
+    if not os.access(place, os.W_OK | os.X_OK) and place.exists():
         msg = f"{place}: nothing can be written there. Choose another folder{instead}, or change its permissions."
         raise StorageError(msg)
+
+
+def _mode(place: Path) -> int | None:
+    """Return the mode of what is there, None where nothing can be seen."""
+    with contextlib.suppress(OSError):
+        return place.stat().st_mode
+    return None
 
 
 def make_directory(path: Path, *, sync: bool = True) -> None:
@@ -256,13 +269,23 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
         if sync:
             _sync_name(missing[-1].parent if missing else path)
         for place in reversed(missing):
-            try:
-                SYSTEM.mkdir(place)
-            except FileExistsError:
-                if not place.is_dir():
-                    raise
+            _make(place)
             if sync:
                 sync_directory(place.parent)
+
+
+def _make(place: Path) -> None:
+    """Make one folder; who else makes it may remove it again before it is seen."""
+    for left in reversed(range(_TRIES)):
+        try:
+            SYSTEM.mkdir(place)
+        except FileExistsError:
+            mode = _mode(place)
+            if mode is None and left:
+                continue
+            if mode is None or not stat.S_ISDIR(mode):
+                raise
+        return
 
 
 def rename(source: Path, target: Path) -> None:

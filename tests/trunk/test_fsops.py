@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -258,6 +259,7 @@ def test_a_tree_goes_without_following_links(tmp_path):
 
 HOLDER = """
 import sys
+import threading
 from pathlib import Path
 from datacheck import fsops
 held = fsops.hold(Path(sys.argv[1]), shared=sys.argv[2] == "shared")
@@ -310,3 +312,43 @@ def test_a_file_system_may_have_nothing_to_sync(tmp_path, monkeypatch, code, fai
     monkeypatch.setattr(fsops.SYSTEM, "sync", refusing)
     with pytest.raises(SyncFailedError) if fails else contextlib.nullcontext():
         fsops.sync_directory(tmp_path)
+
+
+@contextlib.contextmanager
+def blinking(folder):
+    """Another scan or builder that makes a folder and removes it, again and again."""
+    ended = threading.Event()
+
+    def blink():
+        while not ended.is_set():
+            with contextlib.suppress(OSError):
+                folder.mkdir()
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    thread = threading.Thread(target=blink)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_folder_that_another_process_makes_and_removes_can_be_written_and_made(tmp_path):
+    folder = tmp_path / "there"
+    with blinking(folder):
+        for _ in range(20_000):
+            fsops.check_writable(folder)
+            fsops.check_writable(folder / "below")
+            fsops.make_directory(folder, sync=False)
+    fsops.make_directory(folder)
+    assert folder.is_dir()
+
+
+def test_what_is_no_folder_is_refused_where_a_folder_is_to_be(tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for name in ("file", "dangling"):
+        with pytest.raises(StorageError, match="file exists"):
+            fsops.make_directory(tmp_path / name)
