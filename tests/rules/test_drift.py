@@ -198,6 +198,8 @@ def test_texts_nan_constants_and_unlisted_fields_are_left_out():
     }  # fmt: skip
     then = odd | {"z:v": rng.normal(0, 1, 40), "x:ndim": np.full(40, 1), "x:wide": rng.normal(0, 1, (40, 40))}
     assert drift(table_of(odd), table_of(then)) == []
+    far = table_of({"x:far": np.full(40, 2.0**1010)}), table_of({"x:far": rng.normal(0, 1e-6, 40)})
+    assert judged(*far) == []  # infinitely many standard deviations
     assert [f.measured["median"] for f in drift(table_of({"x:c": np.ones(40)}), table_of({"x:c": np.full(40, 3)}))] == [
         [3.0, 1.0]
     ]
@@ -250,6 +252,22 @@ def test_class_shares_that_moved_are_named(shift, found):
     if found:
         assert said[0].measured["effect"] == pytest.approx(0.3, abs=0.05)
         assert said[0].cause.kind in {"rarer", "commoner"}
+
+
+def test_sides_with_labels_in_too_few_groups_are_not_compared():
+    rng, schema = np.random.default_rng(9), {"fields": {"label": {"role": "class"}, "seg": {"role": "class"}}}
+    full = [classes(rng, 30, 0.0).columns["label:classes"] for _ in range(4)]
+    part = Measured(full[0].values * (np.arange(30) < 3)[:, None], np.arange(30) < 3)
+    none = Measured(np.zeros((30, 64), int), np.zeros(30, bool))
+    for lacks, said in ((none, "0 here and 30"), (part, "3 here and 30")):
+        why = f"not enough groups with labels of label to compare: {said} in the reference, 10 are needed on each side"
+        now, then = table_of({"x:v": np.zeros(30)}), table_of({"x:v": np.zeros(30)})
+        now.columns["label:classes"], then.columns["label:classes"] = lacks, full[1]
+        (skip,) = judged(now, then, class_drift, schema)
+        assert (skip.reason, skip.mask.all()) == (why, True)
+        now.columns["seg:classes"], then.columns["seg:classes"] = full[2:]
+        told, other = judged(now, then, class_drift, schema)
+        assert (told.words, other.field, other.drifted) == (why, "seg", False)
 
 
 def test_the_classes_of_a_place_are_the_declared_ones():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Skip, listed, rule, shown
+from datacheck.rules.base import Case, Skip, Told, listed, rule, shown
 from datacheck.rules.classes import PLACES, class_names, shares
 from datacheck.rules.compared import Compared, cumulative, foremost
 from datacheck.rules.groupwise import (
@@ -80,13 +80,12 @@ def _side(rows: Rows, unit: str) -> _Side:
 
 
 def _too_few(rows: Rows, sides: list[_Side], least: int) -> Skip | None:
-    if min(side.total for side in sides) >= least:
-        return None
     now, then = (side.total for side in sides)
-    reason = (
-        f"not enough groups to compare: {now:,} here and {then:,} in the reference, {least} are needed on each side"
-    )
-    return Skip(np.ones(len(rows), bool), reason)
+    return None if min(now, then) >= least else Skip(np.ones(len(rows), bool), _few("groups", now, then, least))
+
+
+def _few(what: str, now: int, then: int, least: int) -> str:
+    return f"not enough {what} to compare: {now:,} here and {then:,} in the reference, {least} are needed on each side"
 
 
 def _looked_at(sides: list[_Side]) -> str:
@@ -160,7 +159,8 @@ def _feature(
         units = np.concatenate([sides[0].units[known[0]], sides[0].count + sides[1].units[known[1]]])
         counts, positions = histograms(np.concatenate([now, then]) / scale, units, sides[0].count + sides[1].count)
         halves = counts[: sides[0].count].sum(axis=0), counts[sides[0].count :].sum(axis=0)
-        return now, then, float(wasserstein(positions)(*halves)), counts, positions
+        effect = float(wasserstein(positions)(*halves))
+        return (now, then, effect, counts, positions) if np.isfinite(effect) else None
 
 
 def _dealt(sides: list[_Side]) -> Permutations:
@@ -278,7 +278,7 @@ def _drifted(rows: Rows, mine: list[_Feature], sides: list[_Side], least: float,
     needs=("DC109", "DC404"), compares=True, defaults=_COUNTED | {"effect": 0.1},
     unless=lambda schema: "" if any(schema.of_role("class")) else "no field has role class",
 )  # fmt: skip
-def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Compared]:
+def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Told | Compared]:
     """Classes have other shares than in the reference run.
 
     What:
@@ -324,7 +324,12 @@ def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Compared]:
     if few is not None:
         yield few
         return
-    fields = [name for name, _ in case.schema.of_role("class") if all(f"{name}:classes" in s.rows for s in sides)]
+    known = [name for name, _ in case.schema.of_role("class") if all(f"{name}:classes" in s.rows for s in sides)]
+    lacking = {name: why for name in known if (why := _few_labelled(sides, name, int(case.options["groups"])))}
+    fields = [name for name in known if name not in lacking]
+    if lacking and not fields:
+        yield Skip(np.ones(len(rows), bool), "; ".join(lacking.values()))
+    yield from (Told(why) for why in lacking.values() if fields)
     counts = {name: _class_counts(sides, name) for name in fields}
     dealt, rounds = _dealt(sides), int(case.options["permutations"])
     chances = [dealt.chance(counts[name], total_variation, rounds) for name in fields]
@@ -337,6 +342,12 @@ def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Compared]:
         yield _class_compared(sides, name, case, halves, (effect, rate, chance.usual), drifted=drifted)
         if drifted:
             yield _class_drifted(rows, name, case, halves, (effect, rate), sides)
+
+
+def _few_labelled(sides: list[_Side], name: str, least: int) -> str:
+    """Return why the shares of a field cannot be compared, "" where they can."""
+    now, then = (len(np.unique(side.units[side.rows.measured(f"{name}:classes")])) for side in sides)
+    return "" if min(now, then) >= least else _few(f"groups with labels of {name}", now, then, least)
 
 
 def _class_counts(sides: list[_Side], name: str) -> Array:
