@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 MOST_BYTES = 900_000
@@ -11,6 +12,7 @@ _TEXT, _NAME, _TRACE = 1_000, 4_200, 4_000  # characters of a sentence; of a pat
 _SHORT = 300  # of a sentence about a rule, of a name
 _LIST = 128  # numbers, names or options kept of a list
 _FINDING = 40_000  # bytes; of a larger one the numbers behind it are left out
+_COMPARED = 120_000  # bytes of what a rule has compared; it says of how much
 _UNSEEN, _UNCHECKED, _CRASHES, _SPLITS = 3, 50, 20, 200
 _DEEP = 6
 
@@ -30,7 +32,7 @@ def bounded(said: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, An
     dataset, splits = dict(full["dataset"]), full["dataset"]["splits"]
     dataset["splits"] = {_cut(name, _SHORT): splits[name] for name in list(splits)[:_SPLITS]}
     crashes = [_crash(crash) for crash in full["crashes"][:_CRASHES]]
-    rules = {code: _rule(rule) for code, rule in full["rules"].items()}
+    rules = {code: _rule(rule, size) for code, rule in full["rules"].items()}
     unchecked = [_cut(text, _TEXT) for text in full["unchecked"][:_UNCHECKED]]
     full |= {"dataset": dataset, "rules": rules, "unchecked": unchecked, "crashes": crashes, "findings": []}
     full["run"] = {name: _cut(v, _NAME) if isinstance(v, str) else v for name, v in full["run"].items()}
@@ -68,8 +70,12 @@ def _crash(crash: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _rule(rule: Mapping[str, Any]) -> dict[str, Any]:
+def _rule(rule: Mapping[str, Any], size: Callable[[Any], int]) -> dict[str, Any]:
     short: dict[str, Any] = _plain(rule, _SHORT)
+    if "compared" in short:
+        ends = accumulate(size({"measures": [one]}) for one in short["compared"]["measures"])
+        kept = sum(end <= _COMPARED for end in ends)
+        short["compared"] |= {"measures": short["compared"]["measures"][:kept]}
     return short | ({"unseen": short["unseen"][:_UNSEEN]} if "unseen" in short else {})
 
 

@@ -1,5 +1,6 @@
 """Whatever is found, the text has at most 60 lines, result.json less than 1 MB, and samples.parquet names every row."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ from datacheck.finding import Cause, Failure, Finding, Level, Report, RuleVerdic
 from datacheck.judging.judge import judge
 from datacheck.judging.select import Choice
 from datacheck.report.text import report_lines
+from datacheck.rules.compared import Compared, cumulative
+from datacheck.rules.compared import bounded as bounded_measures
 from datacheck.scan.bounds import bounded
 from datacheck.scan.samples import table_bytes
 from datacheck.scan.state import Past, Slots
@@ -116,3 +119,27 @@ def test_what_is_small_is_left_as_it_is():
     said = {"run": {"id": "x"}, "dataset": {"splits": {"train": 1}}, "rules": {}, "unchecked": ["a"], "crashes": []}
     said |= {"findings": [{"examples": ["k"], "measured": {"a": [1, 2.5, None]}, "cause": None}]}
     assert bounded(said, lambda value: len(dump_json(value))) == said
+
+
+@pytest.mark.parametrize("word", ["x", "名", "\x01"])
+def test_what_two_rules_have_compared_leaves_room_for_findings(word):
+    long, values = word * 4096, np.random.default_rng(0).normal(size=3000)
+    curve = cumulative(values, values[:999])
+    classes = tuple((long, n / 9, 0.1) for n in range(8))
+    many = [
+        Compared(long, f"{n}", long, 1.0 + n, True, (9, 9), (9, 9), 0.01, 0.1, (1.5, 2.5), curve, classes, long)
+        for n in range(300)
+    ]  # fmt: skip
+    report = huge(4, 1, 1, 1)
+    rules = [
+        replace(one, skipped={}, unseen=(), why="", options={}, compared=bounded_measures(many if n < 2 else []))
+        for n, one in enumerate(report.verdicts)
+    ]
+    said = result(replace(report, verdicts=rules))
+    assert len(dump_json(said)) < 1_000_000
+    assert len(said["findings"]) == 4
+    for code in ("DC000", "DC001"):
+        compared = said["rules"][code]["compared"]
+        assert (compared["count"], compared["drifted"]) == (300, 300)
+        assert [one["effect"] for one in compared["measures"]] == [300.0 - n for n in range(len(compared["measures"]))]
+        assert 0 < len(compared["measures"]) < 120
