@@ -672,7 +672,7 @@ def test_an_environment_of_any_shape_ends_in_no_crash(tmp_path, value):
     a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b", env=value)
     found = diff_runs(a, b)
     json.dumps(found.as_json())
-    assert CliRunner().invoke(command, [str(a), str(b)]).exception is None or found
+    assert isinstance(CliRunner().invoke(command, [str(a), str(b)]).exception, SystemExit | None)
 
 
 @pytest.mark.parametrize("name", ["env.json", "config.json"])
@@ -682,6 +682,17 @@ def test_documents_that_cannot_be_read_are_told(tmp_path, name, text):
     (b / name).write_bytes(text)
     found = diff_runs(a, b)
     assert any(name in line for line in found.warnings["B"])
+
+
+@pytest.mark.parametrize(("gone", "which"), [("b", "A"), ("a", "B")])
+def test_a_run_without_its_environment_is_not_equal_to_one_that_has_it(tmp_path, gone, which):
+    a, b = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    assert diff_runs(a, b).code == 0
+    (tmp_path / gone / "env.json").unlink()
+    found = diff_runs(a, b)
+    assert found.code == 2
+    assert found.headline.endswith(f"not compared: the environment, which only {which} has")
+    assert found.as_json()["equal"] is None
 
 
 def test_a_folder_of_runs_is_no_run_and_names_those_in_it(tmp_path):

@@ -69,11 +69,13 @@ class RunDiff:
 
     @property
     def lacks(self) -> list[str]:
-        """What was not compared though a run had it: ranks, lines that are damaged, digests of another kind."""
+        """What was not compared though a run had it: ranks, the environment, damaged lines, other digests."""
         known = {rank for run in (self.a, self.b) for rank in (*run.traces, *run.missing)}
         ranks = sorted(known - ({*self.a.traces} & {*self.b.traces}))
         listed = ", ".join(map(str, ranks[:_RANKS])) + ", ..." * (len(ranks) > _RANKS)
         said = [f"rank{'s' if len(ranks) > 1 else ''} {listed}"] if ranks else []
+        seen = [name for name, run in (("A", self.a), ("B", self.b)) if run.environment]
+        said += [f"the environment, which only {seen[0]} has"] if len(seen) == 1 else []
         lost = sum(sum(_holes(self.a, self.b, one).values()) for one in self.partings)
         said += [f"{lost:,} step{'s' if lost > 1 else ''} that one of them lacks"] * bool(lost)
         other = sorted({name for one in self.partings for name in one.unlike - one.known})
