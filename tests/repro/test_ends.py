@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
+from datacheck.errors import UsageError
 from datacheck.repro import Recorder
 from datacheck.repro.runs import record
 from datacheck.repro.runs.read import read_run
@@ -160,3 +161,41 @@ def test_an_interrupt_at_any_line_leaves_nothing_open_and_a_run_that_can_be_read
             run = read_run(path)
             assert [line["step"] for line in run.traces[0].of("step")] == list(range(run.steps[0])), (function, at)
     assert functions >= {"__enter__", "_begin", "step", "input", "gradients", "_after", "_write", "__exit__", None}
+
+
+def test_a_recorder_records_one_run(tmp_path):
+    first = Recorder(tmp_path, name="x")
+    with first:
+        first.step(torch.zeros(2), 1.0)
+        with pytest.raises(UsageError, match="records one run"):
+            first.__enter__()
+        first.step(torch.zeros(2), 2.0)
+    assert kinds(tmp_path / "x") == ["start", "step", "step", "epoch", "end"]
+    with pytest.raises(UsageError, match="records one run"), first:
+        pass
+    late = Recorder(tmp_path, name="y", loader=Late())
+    with pytest.raises(KeyboardInterrupt), late:
+        pass
+    with pytest.raises(KeyboardInterrupt), late:  # it has not begun
+        pass
+
+
+def test_steps_that_nobody_records_are_an_error(tmp_path):
+    recorder = Recorder(tmp_path, name="x")
+    with pytest.raises(UsageError, match="nothing is recorded yet"):
+        recorder.step(torch.zeros(2), 1.0)
+    with recorder:
+        recorder.step(torch.zeros(2), 1.0)
+    recorder.step(torch.zeros(2), 1.0)  # what comes behind is let be
+    assert kinds(tmp_path / "x") == ["start", "step", "epoch", "end"]
+
+
+@pytest.mark.parametrize("seen", [True, 3.0, -1])
+def test_what_counts_no_samples_is_told(tmp_path, seen):
+    with Recorder(tmp_path, name="x") as recorder, pytest.raises(UsageError, match=f"seen={seen!r}"):
+        recorder.evaluation("val", {"loss": 1.0}, seen=seen, of=3)
+
+
+def test_a_number_beyond_those_of_a_float_is_told(tmp_path):
+    with Recorder(tmp_path, name="x") as recorder, pytest.raises(UsageError, match="loss is a int"):
+        recorder.step(torch.zeros(2), 10**400)

@@ -42,7 +42,7 @@ def hex_of(value: Any, name: str) -> str:
     """Return a number as the hex digits of a float64."""
     try:
         return float(value.detach() if hasattr(value, "detach") else value).hex()
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         kind = f"of shape {tuple(value.shape)}" if hasattr(value, "shape") else f"a {type(value).__name__}"
         msg = f"{name} is {kind}; one number is wanted"
         raise UsageError(msg) from error

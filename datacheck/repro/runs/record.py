@@ -47,7 +47,8 @@ class Recorder:
         first_step: number of the first step, of a run that goes on.
 
     Raises:
-        UsageError: a value is out of range; the folder holds this run already; several ranks and no process group yet.
+        UsageError: a value is out of range; the folder holds this run already; several ranks and no process group yet;
+            it is entered a second time, or a step comes before it is entered.
         StorageError: the folder cannot be written.
 
     Notes:
@@ -100,20 +101,25 @@ class Recorder:
     # ------------------------------------------------------------------------------------------ begin and end
 
     def __enter__(self) -> Recorder:
+        if self.path is not None:
+            msg = f"{self.path}: a Recorder records one run, and this one has begun it. Make another for the next."
+            raise UsageError(msg)
         rank, world = place()
-        self.path = self._folder / agreed(self._name, world)
-        make_directory(self.path, sync=False)
+        path = self._folder / agreed(self._name, world)
+        make_directory(path, sync=False)
         self._process = os.getpid()
-        trace = self.path / trace_name(rank)
+        trace = path / trace_name(rank)
         try:
+            self.path = path
             self._file = _new(trace)
-            self._begin(self.path, rank, world)
+            self._begin(path, rank, world)
             return self  # noqa: TRY300  an interrupt may come here, too
         except BaseException:  # nothing was recorded: the name can be given again
             if self._file is not None:
                 trace.unlink(missing_ok=True)
             self._let_go()
             self._close()
+            self.path = None
             raise
 
     def _begin(self, path: Path, rank: int, world: int) -> None:
@@ -229,6 +235,7 @@ class Recorder:
         Raises:
             UsageError: the loss is not one number, the epoch no whole one.
         """
+        self._check_entered()
         epoch = whole_or_none("epoch", epoch)
         if batch is not None:
             self.input(batch, indices)
@@ -305,7 +312,7 @@ class Recorder:
             of: how many there are.
 
         Raises:
-            UsageError: a value is not one number, `of` no whole one.
+            UsageError: a value is not one number, `of` no whole one, `seen` neither a whole one nor indices.
         """
         line = {str(name): hex_of(value, str(name)) for name, value in values.items()}
         count = {"seen": count_unique(seen), "of": whole_or_none("of", of)}
@@ -344,6 +351,11 @@ class Recorder:
     def _ours(self) -> bool:
         """Whether this is the process that is recorded: a fork of it has the files of its run, and no part in it."""
         return os.getpid() == self._process
+
+    def _check_entered(self) -> None:
+        if self.path is None:
+            msg = "nothing is recorded yet: write the training into `with Recorder(...) as recorder:`"
+            raise UsageError(msg)
 
     def _write(self, line: Mapping[str, Any]) -> None:
         if self._file is None or not self._ours:

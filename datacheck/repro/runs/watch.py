@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import digest64
-from datacheck.repro.runs.numbers import as_whole
+from datacheck.repro.runs.numbers import as_whole, whole
 
 Array = np.ndarray[Any, Any]
 
@@ -180,10 +180,13 @@ def count_unique(seen: Any) -> int | None:
 
     Args:
         seen: a number, or the indices of all that were seen.
+
+    Raises:
+        UsageError: it is neither, or below 0.
     """
     if seen is None:
         return None
-    if (count := as_whole(seen)) is not None:
-        return count
+    if as_whole(seen) is not None or not hasattr(seen, "__iter__"):
+        return whole("seen", seen)
     indices = as_indices(list(seen) if not hasattr(seen, "shape") else seen)
     return None if indices is None else len(np.unique(indices))
