@@ -25,6 +25,7 @@ from datacheck.table import Table, concatenate
 from datacheck.wire import decode, encode
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+_LOCK = "lock"
 _TRIES = 100  # each of which met the end of another scan
 
 
@@ -149,25 +150,29 @@ class Journal:
             os.close(lock)
 
     def _locked(self) -> int:
-        """Lock the folder, where another process has it one of this process's own; return the open lock."""
+        """Lock the folder, or where other processes have it the next that is free; return the open lock."""
+        plain, number = self.folder, 1
         for _ in range(_TRIES):
             fsops.make_directory(self.folder)
             with contextlib.suppress(FileNotFoundError):  # a scan that ends removes its folder
                 lock = self._open_lock()
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
+                    if os.fstat(lock).st_nlink:  # else it was removed between the two calls
+                        return lock
+                except BlockingIOError:
+                    number += 1
+                    self.folder = plain.with_name(f"{plain.name}-{number}")
+                except OSError:  # nothing can be locked here
                     os.close(lock)
                     break
-                if os.fstat(lock).st_nlink:  # else it was removed between the two calls
-                    return lock
                 os.close(lock)
-        self.folder = self.folder.with_name(f"{self.folder.name}-{os.getpid()}")
+        self.folder = plain.with_name(f"{plain.name}-{os.urandom(6).hex()}")
         fsops.make_directory(self.folder)
         return self._open_lock()
 
     def _open_lock(self) -> int:
-        return os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        return os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
 
     def parts(self, root: Path) -> Past | None:
         """Return what an interrupted scan has done, or None; parts that cannot be read count as not done."""
@@ -201,5 +206,10 @@ class Journal:
         self._number += 1
 
     def clear(self) -> None:
-        """Forget all parts: the scan is finished, or starts anew."""
-        fsops.remove_tree(self.folder)
+        """Forget all parts: the scan is finished."""
+        with os.scandir(self.folder) as entries:
+            found = [(Path(entry.path), entry.is_dir()) for entry in entries if entry.name != _LOCK]
+        for path, folder in found:
+            fsops.remove_tree(path) if folder else fsops.remove_file(path)
+        fsops.remove_file(self.folder / _LOCK)  # from here on the folder may be another scan's
+        fsops.remove_empty(self.folder)

@@ -1,3 +1,5 @@
+import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -337,7 +339,53 @@ def test_parts_that_were_measured_otherwise_or_are_damaged_count_as_not_done(in_
 def test_a_second_scan_of_the_same_data_works_in_a_folder_of_its_own(in_tmp):
     with (one := journal_for(in_tmp)).held(), (two := journal_for(in_tmp)).held():
         assert one.folder != two.folder
-        assert str(os.getpid()) in two.folder.name
+        two.add(part("a"))
+        with (three := journal_for(in_tmp)).held():
+            assert three.folder not in {one.folder, two.folder}
+            three.clear()
+            assert not three.folder.exists()
+    with journal_for(in_tmp).held(), (again := journal_for(in_tmp)).held():  # two that were killed go on
+        assert again.parts(in_tmp).table.keys == ["a"]
+
+
+class Begins(System):
+    """Another scan begins as soon as the lock of this one is gone."""
+
+    def __init__(self, scan):
+        self.scan = scan
+
+    def unlink(self, path):
+        super().unlink(path)
+        if path.name == "lock" and self.scan:
+            scan, self.scan = self.scan, None
+            scan()
+
+
+def test_a_scan_that_begins_while_another_clears_its_folder_keeps_all_of_its_own(in_tmp, monkeypatch):
+    other = journal_for(in_tmp)
+    with contextlib.ExitStack() as held:
+
+        def begin():
+            held.enter_context(other.held())
+            other.add(part("b"))
+
+        with (journal := journal_for(in_tmp)).held():
+            for name in "abc":
+                journal.add(part(name))
+            staged_in(place(in_tmp / "data"), "ours")
+            monkeypatch.setattr(fsops, "SYSTEM", Begins(begin))
+            journal.clear()
+        assert other.folder == journal.folder
+        assert other.parts(in_tmp).table.keys == ["b"]
+
+
+def test_where_nothing_can_be_locked_each_scan_has_a_folder(in_tmp, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with (one := journal_for(in_tmp)).held(), (two := journal_for(in_tmp)).held():
+        assert one.folder != two.folder
 
 
 def test_the_digest_of_a_schema_does_not_say_where_its_data_lie(tmp_path, monkeypatch):
