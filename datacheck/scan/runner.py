@@ -13,7 +13,7 @@ import numpy as np
 
 from datacheck import fsops
 from datacheck.digest import digest_value
-from datacheck.errors import ManyLines, UsageError
+from datacheck.errors import ManyLines, StorageError, UsageError
 from datacheck.finding import Progress, Report
 from datacheck.formats.base import formats
 from datacheck.judging.judge import Judged, judge
@@ -226,6 +226,22 @@ def publish(
         pairs: what was found of pairs of samples.
         place, journal: where the run goes, and where it is made.
     """
+    staged = journal.folder / "run"
+    try:
+        _write(staged, report, schema, judged, state, pairs)
+    except (FileNotFoundError, StorageError) as error:  # another scan may have replaced the earlier run just now
+        if state.folder == Path() or not isinstance(error.__cause__ or error, FileNotFoundError):
+            raise
+        _write(staged, report, schema, judged, replace(state, folder=Path(), written=False), pairs)
+    folder = place.publish(staged, report.run["id"])
+    journal.clear()
+    return folder
+
+
+def _write(
+    staged: Path, report: Report, schema: Schema, judged: Judged, state: Past,
+    pairs: Mapping[str, Mapping[str, Array]],
+) -> None:  # fmt: skip
     from datacheck.schema.dump import dump_schema  # noqa: PLC0415  YAML is not needed before
 
     old = state.folder
@@ -238,9 +254,5 @@ def publish(
         store.LISTING: old / store.LISTING if same_state else state_bytes(replace(state, pairs=pairs)),
         store.SCHEMA: dump_schema(schema).encode(),  # never that of the old run: people edit it
     }
-    staged = journal.folder / "run"
     fsops.remove_tree(staged)
     store.write_run(staged, files)
-    folder = place.publish(staged, report.run["id"])
-    journal.clear()
-    return folder

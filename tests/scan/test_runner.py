@@ -60,6 +60,37 @@ def run(data, schema=None, **options):
     return run_scan(schema or plain(), Request(data, **options))
 
 
+@pytest.mark.parametrize("gone", ["samples.parquet", "listing.npz"])
+def test_an_earlier_run_that_another_scan_replaces_at_that_moment_is_not_missed(data, monkeypatch, gone):
+    output = data.parent / "out"
+    run(data, output=output)
+    before = run(data, output=output)  # of the third, both files are those of the second
+    write_run = stored.write_run
+
+    def replaced(folder, files):
+        (output / gone).unlink(missing_ok=True)
+        write_run(folder, files)
+
+    monkeypatch.setattr(stored, "write_run", replaced)
+    again = run(data, output=output)
+    assert read_table(output / "samples.parquet").keys == before.table.keys
+    assert read_state(output).listing.digest == again.listing.digest == before.listing.digest
+
+
+def test_an_earlier_run_that_goes_before_its_rows_are_looked_at_is_not_missed(data, monkeypatch):
+    output = data.parent / "out"
+    before = run(data, output=output)
+    judge = runner.judge
+
+    def judged(*args):
+        shutil.rmtree(output)
+        return judge(*args)
+
+    monkeypatch.setattr(runner, "judge", judged)
+    run(data, output=output)
+    assert read_state(output).listing.digest == before.listing.digest
+
+
 def told(result):
     return {f.code: (f.failed, f.examples) for f in result.report.findings}
 
