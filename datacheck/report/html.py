@@ -110,7 +110,6 @@ def run_of(
         "schema_text": text if size_of(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),
         "fields": within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
         "plots": within(plots(table, schema, unfit), _ROOM["plots"]),
-        "samples": _samples(table, failing, ranks, order, of_fields),
         "overlaps": _overlaps(table, schema, failing),
         "classes": within(_classes(table, schema, failing, reference), _ROOM["classes"]),
         "drifts": [
@@ -118,6 +117,8 @@ def run_of(
         ],
         "of_samples": {"total": len(table), "failing": int(np.count_nonzero(_fails(failing)))},
     }  # fmt: skip
+    room = min(_ROOM["rows"], _ALL - size_of(run))  # all the others full at once leave the rows less
+    run["samples"] = _samples(table, failing, ranks, order, of_fields, room)
     left = _ALL - size_of(run)
     order = order[: len(run["samples"]["rows"])]
     run["brushes"] = brushes(table, run["fields"], order, min(_ROOM["brushes"], left // 2), size_of)
@@ -169,9 +170,9 @@ def _bounded(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _samples(
-    table: Table, failing: Texts, ranks: Array, order: Array, of_fields: Iterable[Mapping[str, Any]]
+    table: Table, failing: Texts, ranks: Array, order: Array, of_fields: Iterable[Mapping[str, Any]], room: int
 ) -> dict[str, Any]:
-    """Return the rows of the sample table, and the titles of the measures in them."""
+    """Return the rows of the sample table that there is room for, and the titles of the measures in them."""
     measures = [(f["name"], f["measures"][0]) for f in of_fields if f["measures"] and f["measures"][0]["edges"]]
     known = [(pair, read(table.columns, pair[1]["column"])) for pair in measures]
     kept = [(pair, column) for pair, column in known if column is not None and column.values.ndim == 1][:_MEASURES]
@@ -185,7 +186,7 @@ def _samples(
         *(_rounded(column, order) for _, column in kept),
     ]
     titles = [{"field": name, "label": m["label"], "unit": m["unit"]} for (name, m), _ in kept]
-    return {"rows": within(zip(*columns, strict=True), _ROOM["rows"]), "measures": titles}
+    return {"rows": within(zip(*columns, strict=True), room), "measures": titles}
 
 
 def _overlaps(table: Table, schema: Schema, failing: Texts) -> dict[str, Any] | None:

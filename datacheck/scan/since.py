@@ -14,7 +14,7 @@ from datacheck.scan.state import Past
 from datacheck.scan.store import RESULT
 from datacheck.sources.listing import Listing
 
-_ROOM = 20_000  # characters of the names of findings
+_ROOM = 20_000  # bytes of the names of findings
 
 
 def of_the_same(past: Past | None, listing: Listing, only: str | None) -> Path | None:
@@ -72,7 +72,7 @@ def _named(names: Iterable[str]) -> dict[str, Any]:
     """Return how many findings there are, and the first of them."""
     found, room, shown = list(dict.fromkeys(names)), _ROOM, []
     for name in found:
-        room -= len(name)
+        room -= len(orjson.dumps(name))
         if room < 0:
             break
         shown.append(name)

@@ -9,16 +9,19 @@ from pathlib import Path
 
 import html5lib
 import numpy as np
+import orjson
 import pytest
 
 import datacheck
 from datacheck.report.html import MOST_ROWS, _rounded, run_of, write_page
 from datacheck.scan import scan
-from datacheck.scan.store import RESULT, VALID
+from datacheck.scan.store import RESULT, SCHEMA, VALID
 from datacheck.schema.load import parse_schema
 from datacheck.table import Measured
-from tests.report.conftest import SCHEMA_TEXT, finding, table
+from tests.report.brushed import brushed_run
+from tests.report.conftest import SCHEMA_TEXT, finding, result, table
 from tests.report.hostile import HOSTILE, evil_run
+from tests.report.made_drift import compared_rules, one
 
 ROOT = "{http://www.w3.org/1999/xhtml}"
 
@@ -177,6 +180,26 @@ def test_the_page_stays_small_whatever_is_said(made_run, word):
     assert path.stat().st_size < 3_000_000
     run = data_of(html5lib.parse(path.read_bytes().decode()))
     assert run["left_out"].get("findings", 0) + len(run["findings"]) == 300
+
+
+def test_all_that_has_a_bound_may_be_full_at_once(tmp_path):
+    word, whole, values = "<" * 50, np.ones(6000, bool), np.random.default_rng(0).normal(size=6000)
+    columns = {f"{word}{n:03}:{stat}": (values + n, whole) for n in range(150) for stat in ("box", "near")}
+    labels = {f"label{n}:classes": (np.ones((6000, 64), np.int32), whole) for n in range(20)}
+    folder = brushed_run(tmp_path, 6000, columns | labels, splits=(word, "val"))
+    long = [one("x", f"m{n}", 1.0 + n, here=values[:999], reference=values, split=word * 6) for n in range(200)]
+    rules = compared_rules(long) | compared_rules(long, "DC903")
+    rules |= {f"DC{n}": compared_rules([])["DC902"] | {"why": word * 5} for n in range(100, 300)}
+    findings = [finding(message=word * 16, suppressed=word) for _ in range(300)]
+    more = {"crashes": [{"rule": "DC201", "at": word, "traceback": word * 80}] * 20, "suppressed": findings}
+    said = result(6000, 10, findings, rules=rules, unchecked=[word * 20] * 50, **more)
+    said["dataset"]["splits"] = {f"{word * 6}{n}": {"samples": 9, "valid": 9} for n in range(200)}
+    (folder / RESULT).write_bytes(orjson.dumps(said))
+    fields = "".join(f"  label{n}: {{role: class, shape: [P], classes: 60}}\n" for n in range(20))
+    schema = f'datacheck: 1\nname: full\nsamples: {{files: "*.npy"}}\nfields:\n{fields}# {word * 2000}\n'
+    (folder / SCHEMA).write_text(schema, encoding="utf-8")
+    assert write_page(folder).stat().st_size < 3_000_000
+    assert 0 < len(run_of(folder)["samples"]["rows"]) < MOST_ROWS
 
 
 def test_a_run_without_a_sample_that_could_be_read_has_its_page(made_run):

@@ -109,8 +109,9 @@ def test_what_a_baseline_knows_is_neither_new_nor_gone(in_tmp):
     assert (since["new"]["count"], since["gone"]["count"]) == (0, 0)
 
 
-def test_names_of_many_findings_are_cut_and_counted(in_tmp):
-    names = [f"{'f' * 100}{n}" for n in range(300)]
+@pytest.mark.parametrize("sign", ["f", "\u540d"])
+def test_names_of_many_findings_are_cut_and_counted(in_tmp, sign):
+    names = [f"{sign * 80}{n}" for n in range(300)]
     (in_tmp / "data").mkdir()
     fields = "".join(f"  {name}: {{role: value, shape: [4], range: 0..1}}\n" for name in names)
     text = f'datacheck: 1\nname: many\nsamples: {{files: "*.npz"}}\nfields:\n{fields}'
@@ -125,4 +126,4 @@ def test_names_of_many_findings_are_cut_and_counted(in_tmp):
     assert len(found) >= 100
     new = report.run["since"]["new"]
     assert new["count"] >= len(found) > len(new["ids"]) > 50
-    assert len(json.dumps(new)) < 25_000
+    assert len(json.dumps(new, ensure_ascii=False).encode()) < 25_000
