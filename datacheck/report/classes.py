@@ -34,8 +34,8 @@ def class_shares(
     Returns:
         ``splits`` and ``of`` how many labels (each a ``what``) and ``samples`` they have, ``rows``: the ``name`` of a
         class and its ``counts`` by split, those first of which the shares differ most. ``rest``: the same of all
-        other classes, how far their shares differ at ``most``, and how many of them each split lacks. ``then``: what
-        the reference has of the same splits, None where it has no labels of them.
+        other classes, how far their shares differ at ``most`` (None where nothing is beside them), and how many of them
+        each split lacks. ``then``: what the reference has of the same splits, None where it has no labels of them.
     """
     judged = np.array([_NOT_JUDGED.isdisjoint(word.split()) for word in failing.words], bool)[failing.rows]
     present = Texts.of(table.splits).present()
@@ -113,9 +113,8 @@ def _rows(now: Array, then: Array | None, names: list[str]) -> dict[str, Any]:
     rest = None
     if len(others):
         lacking = np.count_nonzero(now[:, others] == 0, axis=1).tolist()
-        rest = {"classes": len(others), "most": float(spread[others].max()), "lacking": lacking} | _sums(
-            now, then, others
-        )
+        most = float(spread[others].max()) if len(both) > 1 else None
+        rest = {"classes": len(others), "most": most, "lacking": lacking} | _sums(now, then, others)
     return {
         "rows": [{"name": names[place]} | _sums(now, then, np.array([place])) for place in first], "rest": rest,
         "then": None if then is None else [int(many) or None for many in then.sum(axis=1)],

@@ -143,6 +143,19 @@ def test_a_range_is_set_moved_and_cleared_with_the_keys(browser, page):
     assert first.aria_role == "slider"
 
 
+def test_large_whole_numbers_are_told_apart(browser, tmp_path):
+    sizes = 12_345_678 + np.arange(60) % 6
+    folder = brushed_run(tmp_path, 60, {"x:bytes": (sizes, np.ones(60, bool))})
+    assert shown(browser, folder) == []
+    _, (first, last) = histogram(browser, "x: bytes")
+    first.send_keys(Keys.ARROW_RIGHT)
+    assert "12,345,679 ≤ bytes ≤ 12,345,683 B: 50 samples." in texts(browser, CHIP)[0]
+    assert first.get_attribute("aria-valuetext") == "12,345,679 B"
+    last.send_keys(Keys.HOME)
+    assert "bytes = 12,345,679 B: 10 samples." in texts(browser, CHIP)[0]
+    assert python(browser, folder) == 10
+
+
 def test_of_one_split_only_its_samples_are_chosen_and_one_range_takes_the_place_of_another(browser, page):
     values, known = planted(ROWS)[f"{EVIL}:box"]
     chart, _ = histogram(browser, f"{SPELLED}: tokens")

@@ -93,6 +93,18 @@ def test_of_two_hundred_classes_the_others_are_told_in_words(browser, opened):
     assert "Left out: 1 sample that fails DC109 or DC404." in notes
 
 
+def test_beside_nothing_no_difference_is_told(browser, opened):
+    schema = HEAD + "  label: {role: class, shape: [P], classes: 40}\n"
+    rows = [("train", {n: 1 + n for n in range(40)})]
+    for reference in ([("val", {0: 9})], None):
+        assert opened(made(rows, schema, reference=reference)) == []
+        assert "differ by" not in " ".join(texts(browser, "#classes p.small"))
+    assert opened(made(rows, schema, reference=[("train", dict.fromkeys(range(40), 1))])) == []
+    notes = " ".join(texts(browser, "#classes p.small"))
+    assert f"{100 * (25 / 820 - 1 / 40):.3f}" == f"{100 * (1 / 40 - 16 / 820):.3f}" == "0.549"  # of classes 24 and 15
+    assert "The 10 others: shares differ by at most 0.549 percentage points." in notes
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_of_fields_and_splits_are_shown_as_they_are_or_spelled_out(browser, opened, name):
     evil = HOSTILE[name].encode("utf-8", "backslashreplace").decode()

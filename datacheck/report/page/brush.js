@@ -26,7 +26,7 @@ function chooseAndTell(run, chosen) {
 
 // The edges of a measure's bins, with as many digits as tell them apart; of whole numbers the first or last in the bin.
 function edgeSaid(run, measure, edge, upper) {
-  if (run.brushes[measure.column].whole) return number(measure.edges[edge] + (upper ? -0.5 : 0.5));
+  if (run.brushes[measure.column].whole) return (measure.edges[edge] + (upper ? -0.5 : 0.5)).toLocaleString("en");
   const {edges} = measure, value = Math.abs(edges[edge]) < (edges.at(-1) - edges[0]) * 1e-9 && !measure.log ? 0 : edges[edge];
   let digits = 3;
   while (digits < 17 && edges.some((one, n) => n && one.toPrecision(digits) === edges[n - 1].toPrecision(digits))) digits += 1;

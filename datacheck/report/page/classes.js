@@ -34,9 +34,9 @@ function shareCell(many, of, most) {
   return cell;
 }
 
-function classNotes({splits, more_splits: more, without, left_out: left, folded, nowhere, rest, then}, name) {
+function classNotes({splits, more_splits: more, without, left_out: left, folded, nowhere, rest}, name) {
   const lacking = rest ? rest.lacking.map((many, n) => (many ? `${name(splits[n])} lacks ${many}` : "")).filter(Boolean) : [];
-  const differ = splits.length > 1 || then ? ` differ by at most ${number(rest ? 100 * rest.most : 0)} percentage points` : "";
+  const differ = rest && rest.most !== null ? ` differ by at most ${number(100 * rest.most)} percentage points` : "";
   return [
     rest && (differ || lacking.length) ? `The ${count(rest.classes, "other")}:${differ ? ` shares${differ}` : ""}${lacking.length ? `; of them ${lacking.join(", ")}` : ""}.` : "",
     nowhere.many ? `Declared, and in no sample: ${nowhere.names.join(", ")}${nowhere.many > nowhere.names.length ? ` and ${(nowhere.many - nowhere.names.length).toLocaleString("en")} more` : ""}.` : "",
