@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from datacheck.rules.compared import Compared
+from tests.report.conftest import finding
 from tests.report.made_drift import compared_rules, one
 from tests.report.test_browser import browser, opened, pytestmark, texts
 
@@ -53,6 +54,12 @@ def test_effects_are_drawn_by_size_with_the_limit_and_what_chance_gives(browser,
     bands = numbers(browser, "#drift .effect rect.chance", "x", "width")  # only of what was tested
     assert [width for _, width in bands] == pytest.approx([widths[0] * part for part in (0.15, 0.2, 0.3)], abs=0.01)
     assert {x for x, _ in bands} == {zero}
+
+
+def test_what_differs_is_named_with_its_split(browser, made_run):
+    found = [finding("DC902", split=split, fields=fields) for split, fields in (("train", ["xyz"]), ("val", ["xyz"]))]
+    opened(browser, made_run(findings=[*found, finding("DC901", fields=[])]))
+    assert texts(browser, "#drift table:last-of-type tbody th")[-3:] == ["xyz · train", "xyz · val", "dataset"]
 
 
 def test_a_pair_of_distributions_is_two_step_lines_with_the_largest_difference_marked(browser, made_run):

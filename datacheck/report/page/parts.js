@@ -234,7 +234,7 @@ function driftOf(run) {
   return section("drift", "Against the reference", "What is distributed otherwise than in the run named by --reference" + (said ? `: run ${said.run} in ${said.folder}.` : "."),
     gone ? el("p", {class: "soft"}, "That run is gone or cannot be read, so its histograms are not drawn.") : null,
     table("Rules of drift", ["Rule", "Verdict", "What it saw"], rules.map((rule) => [`${rule.code} ${rule.name}`, badge(rule.status, rule.status === "skip" ? "plain" : rule.status), rule.why || ""]), [null, null, "wide"]),
-    found.length ? table("What differs", ["Field", "What", "Numbers"], found.map((one) => [one.fields.join(", ") || "dataset", one.message, numbers(one.measured)]), [null, "wide", "wide"])
+    found.length ? table("What differs", ["Field", "What", "Numbers"], found.map((one) => [whereOf(one).join(" · ") || "dataset", one.message, numbers(one.measured)]), [null, "wide", "wide"])
       : rules.every((rule) => rule.status === "pass") ? el("p", {class: "card"}, "Nothing differs by more than is allowed.") : null,
     driftsOf(run.drifts), driftedOf(found, run.fields));
 }
