@@ -21,9 +21,11 @@ def of_the_same(past: Past | None, listing: Listing, only: str | None) -> Path |
     """Return the folder of an earlier run where it was of the same data; into one --output any data may be scanned."""
     if past is None or past.folder == Path() or past.only != only:
         return None
-    here = [(name, path.absolute()) for name, path in sorted(listing.roots.items())]
-    same = past.listing.root == listing.root.absolute() and sorted(past.listing.roots.items()) == here
-    return past.folder if same else None
+    return past.folder if _folders(past.listing) == _folders(listing) else None
+
+
+def _folders(listing: Listing) -> tuple[Path, dict[str, Path]]:
+    return listing.root.resolve(), {name: path.resolve() for name, path in listing.roots.items()}
 
 
 def since(report: Report, folder: Path | None) -> dict[str, Any]:

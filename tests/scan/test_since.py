@@ -85,6 +85,16 @@ def test_a_run_of_other_data_in_the_same_folder_is_not_the_scan_before(in_tmp):
     assert (said["new"]["count"], said["gone"]["count"]) == (1, 1)
 
 
+def test_data_by_another_path_are_the_same_data(in_tmp):
+    wrote(in_tmp / "data", outside=[3])
+    first = scanned()
+    (in_tmp / "link").symlink_to("data")
+    for path in ("link", in_tmp / "data", "data/../data", "link"):
+        since = scanned(path).run["since"]
+        assert (since["new"]["count"], since["gone"]["count"]) == (0, 0)
+    assert since["started"] >= first.run["started"]
+
+
 @pytest.mark.parametrize(
     "change",
     [
