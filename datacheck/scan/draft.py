@@ -99,14 +99,15 @@ def _main_kind(paths: Sequence[str]) -> tuple[str, list[str]]:
     """Return the ending that most files of the main format have, and these files; pictures only if nothing else."""
     counted = Counter(_ending(path) for path in paths)
     pictures = {".jpg", ".jpeg", ".png", ".yaml", ".yml", ".json", ".txt"}
-    ending = max(counted, key=lambda e: (e not in pictures, counted[e], e))
+    ending = max(counted, key=lambda e: (e.lower() not in pictures, counted[e], e))
     return ending, [path for path in paths if _ending(path) == ending]
 
 
 def _ending(path: str) -> str:
+    """Return the ending of a path as it is written: patterns tell capitals."""
     found = format_of(path)
-    lowered = path.lower()
-    return next((s for s in (found.suffixes if found else ()) if lowered.endswith(s)), PurePosixPath(lowered).suffix)
+    known = (s for s in (found.suffixes if found else ()) if path.lower().endswith(s))
+    return path[-len(next(known, PurePosixPath(path).suffix)) or len(path) :]
 
 
 def _name(data: Path) -> str:
@@ -129,14 +130,14 @@ def _pattern(paths: Sequence[str], ending: str) -> tuple[str, str]:
         values = {p[level] for p in parts}
         if len(values) == 1 and not values & _SPLITS:
             folders.append(_plain(values.pop()))
-        elif values <= _SPLITS:
+        elif values <= _SPLITS and "{split}" not in folders:  # twice in a pattern it is the same split
             folders.append("{split}")
         else:
             folders.append(f"{{folder{level + 1}}}")
     stems = {p[-1][: len(p[-1]) - len(ending)] for p in parts}
     if len(paths) == 1:
         return "/".join([*folders, _plain(stems.pop()) + ending]), "1 file"
-    stem = "{split}" if stems <= _SPLITS else "{id}"
+    stem = "{split}" if stems <= _SPLITS and "{split}" not in folders else "{id}"
     return "/".join([*folders, stem + ending]), f"{len(paths):,} files"
 
 
@@ -146,7 +147,7 @@ def _plain(text: str) -> str:
 
 def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     """Return ``samples.each``: lines, groups or episodes inside the files, "" where a file is a sample."""
-    if ending in {".jsonl", ".ndjson", ".jsonl.gz"}:
+    if ending.lower() in {".jsonl", ".ndjson", ".jsonl.gz"}:
         return "line"
     task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
     found: Counter[str] = Counter()

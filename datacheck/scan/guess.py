@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -178,7 +179,8 @@ def _numbers(role: str | None, seen: Seen) -> Said:
 
 def _ranged(seen: Seen, low: float, high: float, measured: str) -> Said:
     del seen
-    return ({"range": _widened(low, high)} if high > low else {}), [measured]
+    wide = sys.float_info.min < high - low < math.inf  # else its ends are no numbers that can be widened and written
+    return ({"range": _widened(low, high)} if wide else {}), [measured]
 
 
 def _placed(seen: Seen, low: float, high: float, measured: str) -> Said:

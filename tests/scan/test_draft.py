@@ -10,6 +10,8 @@ from datacheck.scan.draft import draft
 from datacheck.scan.guess import guess, name_axes
 from datacheck.scan.look import Seen
 from datacheck.schema.load import parse_schema
+from datacheck.sources import plan_work
+from datacheck.sources.listing import list_files
 from datacheck.testing.synth import SYSTEMS, write
 
 
@@ -218,3 +220,32 @@ def test_every_file_of_lines_is_looked_into_however_long_the_first_ones_are(tmp_
     found = draft(tmp_path / "d")
     assert sorted(parse_schema(found.text).fields) == ["a", "b", "c"]
     assert found.samples <= 200
+
+
+@pytest.mark.parametrize(
+    ("names", "files"),
+    [
+        (["A.NPY", "B.NPY", "c.npy"], "{id}.NPY"),
+        (["train/train/x.npy", "train/test/x.npy", "val/test/x.npy"], "{split}/{folder2}/{id}.npy"),
+        (["train/val.npy", "val/train.npy", "val/val.npy"], "{split}/{id}.npy"),
+    ],
+)
+def test_a_pattern_fits_every_file_that_it_was_made_for(tmp_path, names, files):
+    rng = np.random.default_rng(0)
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        with (tmp_path / name).open("wb") as file:
+            np.save(file, rng.normal(size=(8, 3)))
+    drafted = parse_schema(draft(tmp_path).text)
+    assert drafted.samples.files == (files,)
+    wanted = {name for name in names if name.endswith(files[-4:])}
+    listing = list_files(tmp_path)
+    assert {item.path for item in plan_work(drafted, listing).items} == wanted
+
+
+@pytest.mark.parametrize("values", [[-1e308, 1e308], [0.0, 5e-324], [-5e-324, 5e-324], [1e-310, 3e-310]])
+def test_the_range_of_the_largest_and_smallest_numbers_holds_them(tmp_path, values):
+    for i in range(3):
+        np.savez(tmp_path / f"{i}.npz", x=np.array(values))
+    spec = parse_schema(draft(tmp_path).text).fields["x"]
+    assert spec.range is None or (spec.range.low <= values[0] and values[1] <= spec.range.high)
