@@ -108,3 +108,14 @@ def test_a_manifest_needs_no_working_folder_that_is_its_own(place, ordinary):
     (place / ".datacheck").chmod(0o755)
     assert (done.returncode, (place / "made.json").exists()) == (0, True)
     assert "cannot be written, so the next manifest of these data reads all files again." in done.stderr + done.stdout
+
+
+def test_a_scan_where_the_folder_of_runs_is_closed_names_another(place, closed, ordinary):
+    closed(".")
+    done = subprocess.run(
+        [*ordinary, *COMMAND, "scan", "data", "--schema", "plain.yaml"],
+        cwd=place, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert ".datacheck: nothing can be written there. Choose another folder" in done.stderr
+    assert "--output DIR" in done.stderr
