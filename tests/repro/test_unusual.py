@@ -352,3 +352,30 @@ def test_the_norm_of_large_tensors_copies_none(large, how):
     assert found == pytest.approx(large.numel() ** 0.5)
     assert asked.names[0] == how
     assert not {"clone", "copy_", "_to_copy"} & set(asked.names)
+
+
+class NoSubclasses:
+    def __init_subclass__(cls):
+        raise ValueError
+
+    def __iter__(self):
+        return iter([0, 1])
+
+
+class Frozen:
+    def __setattr__(self, name, value):
+        raise AttributeError(name)
+
+    def __iter__(self):
+        return iter([0, 1])
+
+
+def test_a_sampler_that_lets_nobody_look_on_ends_no_training(tmp_path):
+    for name, sampler in (("subclasses", NoSubclasses()), ("frozen", Frozen())):
+        loader = DataLoader(TensorDataset(torch.arange(2.0)), batch_size=None, sampler=sampler)
+        with Recorder(tmp_path, name=name, loader=loader) as recorder:
+            for (one,) in loader:
+                recorder.step(one, 1.0)
+        told = [json.loads(line) for line in (recorder.path / "trace-00000.jsonl").read_text().splitlines()]
+        assert [line["kind"] for line in told] == ["start", "loader", "step", "step", "epoch", "end"]
+        assert "cannot be watched" in told[1]["unseen"]

@@ -80,7 +80,7 @@ class Watch:
         try:
             self._sampler.__class__ = type(plain.__name__, (plain,), more)
             self.open = True
-        except TypeError:
+        except Exception:  # noqa: BLE001  a class of one's own may refuse it with any
             self.why = f"batches are ordered by a {plain.__name__}, which cannot be watched"
 
     def _seen(self, sampler: Any, indices: Iterator[Any]) -> Iterator[Any]:
