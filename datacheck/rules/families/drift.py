@@ -80,12 +80,12 @@ def _side(rows: Rows, unit: str) -> _Side:
 
 
 def _too_few(rows: Rows, sides: list[_Side], least: int) -> Skip | None:
-    now, then = (side.total for side in sides)
-    return None if min(now, then) >= least else Skip(np.ones(len(rows), bool), _few("groups", now, then, least))
+    return Skip(np.ones(len(rows), bool), few) if (few := _few("groups", [s.total for s in sides], least)) else None
 
 
-def _few(what: str, now: int, then: int, least: int) -> str:
-    return f"not enough {what} to compare: {now:,} here and {then:,} in the reference, {least} are needed on each side"
+def _few(what: str, many: list[int], least: int) -> str:
+    said = f"not enough {what} to compare: {many[0]:,} here and {many[1]:,} in the reference"
+    return f"{said}, {least} are needed on each side" if min(many) < least else ""
 
 
 def _looked_at(sides: list[_Side]) -> str:
@@ -324,12 +324,8 @@ def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Told | Comp
     if few is not None:
         yield few
         return
-    known = [name for name, _ in case.schema.of_role("class") if all(f"{name}:classes" in s.rows for s in sides)]
-    lacking = {name: why for name in known if (why := _few_labelled(sides, name, int(case.options["groups"])))}
-    fields = [name for name in known if name not in lacking]
-    if lacking and not fields:
-        yield Skip(np.ones(len(rows), bool), "; ".join(lacking.values()))
-    yield from (Told(why) for why in lacking.values() if fields)
+    fields, lacking = _labelled(rows, sides, case)
+    yield from lacking
     counts = {name: _class_counts(sides, name) for name in fields}
     dealt, rounds = _dealt(sides), int(case.options["permutations"])
     chances = [dealt.chance(counts[name], total_variation, rounds) for name in fields]
@@ -344,10 +340,14 @@ def class_drift(rows: Rows, case: Case) -> Iterator[Failure | Skip | Told | Comp
             yield _class_drifted(rows, name, case, halves, (effect, rate), sides)
 
 
-def _few_labelled(sides: list[_Side], name: str, least: int) -> str:
-    """Return why the shares of a field cannot be compared, "" where they can."""
-    now, then = (len(np.unique(side.units[side.rows.measured(f"{name}:classes")])) for side in sides)
-    return "" if min(now, then) >= least else _few(f"groups with labels of {name}", now, then, least)
+def _labelled(rows: Rows, sides: list[_Side], case: Case) -> tuple[list[str], list[Skip | Told]]:
+    """Return the fields of which both sides have labels in enough groups, and what is said of the others."""
+    names = [name for name, _ in case.schema.of_role("class") if all(f"{name}:classes" in s.rows for s in sides)]
+    many = {n: [len(np.unique(s.units[s.rows.measured(f"{n}:classes")])) for s in sides] for n in names}
+    few = {n: _few(f"groups with labels of {n}", many[n], int(case.options["groups"])) for n in names}
+    fields, why = [n for n in names if not few[n]], [few[n] for n in names if few[n]]
+    skip = Skip(np.ones(len(rows), bool), "; ".join(why))
+    return fields, [Told(one) for one in why] if fields else [skip] * bool(why)
 
 
 def _class_counts(sides: list[_Side], name: str) -> Array:
