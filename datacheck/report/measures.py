@@ -128,17 +128,18 @@ def _counts(schema: Schema, spec: FieldSpec, one: Shown) -> tuple[float | None, 
     elif one.stat == "largest":
         least = dict(loader_steps(schema)).get("min_points")
     elif one.stat in {"shortest", "longest"}:
-        off = _option(schema, bad_rotation, "off")
+        off = option(schema, bad_rotation, "off")
         least, most = 1 - off, 1 + off
     elif one.stat == "step" and schema.episode is not None and schema.episode.fps is not None:
-        off, seconds = _option(schema, fps_mismatch, "tolerance"), 1 / schema.episode.fps / factor(spec.unit or "s")
+        off, seconds = option(schema, fps_mismatch, "tolerance"), 1 / schema.episode.fps / factor(spec.unit or "s")
         least, most = seconds / (1 + off), seconds / (1 - off) if off < 1 else None
     return least, most
 
 
-def _option(schema: Schema, of: Rule, name: str) -> float:
-    """Return an option of a rule, as the schema sets it."""
-    return float((schema.rules.get(of.code, RuleSpec()).model_extra or {}).get(name, of.defaults[name]))
+def option(schema: Schema, of: Rule, name: str) -> float:
+    """Return what a number among a rule's options is."""
+    given = schema.rules.get(of.code, RuleSpec()).model_extra or {}
+    return float(given.get(name, of.defaults[name]))
 
 
 def units(schema: Schema, one: Shown) -> list[tuple[str, float]]:

@@ -13,6 +13,8 @@ import numpy as np
 
 from datacheck.preview.timeline import names_of
 from datacheck.report.counts import counts
+from datacheck.report.measures import option
+from datacheck.rules.families.joints import bone_length
 from datacheck.rules.families.speed import LAGS
 from datacheck.rules.measures import skeleton_of
 from datacheck.rules.robots import ROBOTS
@@ -33,14 +35,15 @@ _MAIN = (0.02, 0.98)  # what is usual
 _ENOUGH = 8  # samples that tell what is usual
 _OFF = 0.05  # of the size: what a centre may be off (DC301)
 _WIDE, _NARROW = 1e300, 1e-290
-_BONE = 2.5  # factor around the skeleton's table (DC601)
 
 
 class Drawn(NamedTuple):
-    """The rows that are drawn, rising: of fit samples, and of those that are not."""
+    """The rows that are drawn, rising: of fit samples, of those that are not, and of all alike; bool: who is not."""
 
     fit: Array
     unfit: Array
+    alike: Array
+    mask: Array
 
     def of(self, column: Measured) -> tuple[Array, Array]:
         """Return a column's rows as float64 (rows, components), of fit samples and of the others; NaN: not finite."""
@@ -50,6 +53,16 @@ class Drawn(NamedTuple):
         """Return those of them in which all is finite."""
         fit, unfit = self.of(column)
         return _whole(fit), _whole(unfit)
+
+    def many(self, column: Measured) -> list[int]:
+        """Return in how many rows all is finite, whether they are drawn or not: of fit samples, and of the others."""
+        known = _known(column)
+        return [int(np.count_nonzero(known & ~self.mask)), int(np.count_nonzero(known & self.mask))]
+
+    def median(self, column: Measured) -> Array:
+        """Return the median of each component, not finite where there is none; each sample counts as much."""
+        rows = _whole(_rows(column, self.alike))
+        return np.median(rows, axis=0) if len(rows) else np.full(column.values.shape[1:] or 1, np.nan)
 
 
 def _rows(column: Measured, rows: Array) -> Array:
@@ -63,8 +76,14 @@ def _whole(values: Array) -> Array:
     return values[~np.isnan(values).any(axis=1)]
 
 
+def _known(column: Measured) -> Array:
+    """Return bool (rows): there is a value, and all of it is finite."""
+    return np.asarray(column.present & np.isfinite(column.values).all(axis=1))
+
+
 def _drawn(unfit: Array) -> Drawn:
-    return Drawn(*(_some(np.flatnonzero(mask)) for mask in (~unfit, unfit)))
+    fit, others, alike = (_some(np.flatnonzero(mask)) for mask in (~unfit, unfit, unfit | True))
+    return Drawn(fit, others, alike, unfit)
 
 
 def _some(rows: Array) -> Array:
@@ -92,7 +111,7 @@ def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
         spec = schema.spec(name)
         if not spec.absent:
             made = (_lags(table, name, spec), _ridges(table, name, schema, drawn), _centroids(table, name, spec, drawn),
-                    _bones(table, name, spec, drawn), *counts(table, name, schema, unfit))  # fmt: skip
+                    _bones(table, name, schema, drawn), *counts(table, name, schema, unfit))  # fmt: skip
             yield from ({"field": name} | plot for plot in made if plot is not None)
 
 
@@ -115,18 +134,21 @@ def _numeric(table: Table, name: str, width: int = 0) -> Measured | None:
 def _lags(table: Table, name: str, spec: FieldSpec) -> Plot | None:
     """Return how a command goes with the change of what it drives, step by step, over episodes (DC507)."""
     read: dict[str, Array] = {}
+    count: dict[str, int] = {}
     for kind in ("delta", "absolute"):
         column = _numeric(table, f":{name}:{kind}", len(LAGS))
-        rows = None if column is None else _whole(_rows(column, _some(np.flatnonzero(column.present))))
-        if column is not None and rows is not None and len(rows):
-            quartiles = np.quantile(np.abs(rows) if spec.role == "gripper" else rows, [0.25, 0.5, 0.75], axis=0)
-            read[kind], count = quartiles, int(np.count_nonzero(column.present))
+        known = np.zeros(0, np.int64) if column is None else np.flatnonzero(_known(column))
+        if column is not None and len(known):
+            read[kind], count[kind] = np.quantile(_rows(column, _some(known)), [0.25, 0.5, 0.75], axis=0), len(known)
+            if spec.role == "gripper":  # which way it counts is another question
+                falls = read[kind][1] < 0
+                read[kind][:, falls] = -read[kind][::-1, falls]
     if not read:
         return None
     kind = max(read, key=lambda one: float(read[one][1].max()))
     others = {one: float(quartiles[1].max()) for one, quartiles in read.items() if one != kind}
     return {
-        "kind": "lags", "title": f"How {spec.drives} follows {name}", "lags": list(LAGS), "n": count,
+        "kind": "lags", "title": f"How {spec.drives} follows {name}", "lags": list(LAGS), "n": count[kind],
         "quartiles": _short(read[kind]), "expected": [0, 1] if spec.lag is None else [spec.lag],
         "declared": spec.lag is not None, "reading": kind, "other": _short(others.get("absolute", others.get("delta"))),
     }  # fmt: skip
@@ -165,7 +187,8 @@ def _ridges(table: Table, name: str, schema: Schema, drawn: Drawn) -> Plot | Non
             "edges": None,
         }
         if a is not None and b is not None and b - a > _NARROW:
-            row["edges"] = _reach(_usual([part[:, n] for part in ends]), a, b, bands[n])
+            edges = _reach(_usual([part[:, n] for part in ends]), a, b, bands[n])
+            row["edges"] = edges if edges[1] - edges[0] > _NARROW else None  # all of it beyond what is drawn
         rows.append(row)
     shared = _share([row for row in rows if row["edges"]])
     beyond = _beyond(low, high, rows)
@@ -193,7 +216,7 @@ def _names(schema: Schema, name: str, width: int) -> list[str]:
 def _ends(column: Measured, ufunc: np.ufunc) -> list[float | None]:
     """Return the lowest or the highest finite value of each component, None where it has none."""
     values = column.values if column.present.all() else column.values[column.present]
-    found = ufunc.reduce(values, axis=0, initial=np.nan)
+    found = ufunc.reduce(values, axis=0, initial=np.nan, dtype=np.float64)
     if not np.isfinite(found).all():
         found = ufunc.reduce(np.where(np.isfinite(values), values, np.nan), axis=0, initial=np.nan)
     return [float(one) if np.isfinite(one) else None for one in found]
@@ -218,7 +241,7 @@ def _reach(values: Array, low: float, high: float, band: list[float | None] | No
     if not len(values):  # what is drawn has none
         return [max(low, -_WIDE), min(high, _WIDE)]
     a, b = (float(one) for one in np.quantile(values, _MAIN))
-    room = (b - a) or abs(a) or 1.0
+    room = max((b - a) or abs(a) or 1.0, 2 * _NARROW)
     near = [end for end in band or () if end is not None and a - 2 * room <= end <= b + 2 * room]
     return [max(-_WIDE, min(max(low, a - room), *near, b)), min(_WIDE, max(min(high, b + room), *near, a))]
 
@@ -275,8 +298,7 @@ def _centroids(table: Table, name: str, spec: FieldSpec, drawn: Drawn) -> Plot |
     if len(together) < 2:
         return None
     known = sizes is not None and sizes.values.dtype.kind == "f" and sizes.values.ndim == 1
-    boxes = np.concatenate(drawn.whole(sizes)) if known and sizes is not None else np.zeros(0)
-    half = float(np.median(boxes)) / 2 if len(boxes) else 0.0
+    half = float(np.nan_to_num(drawn.median(sizes)[0])) / 2 if known and sizes is not None else 0.0
     low, high, origin = _frame(parts[0] if len(parts[0]) >= _ENOUGH else together, parts[1], half)
     within = [part[((part >= low) & (part <= high)).all(axis=1)] for part in parts]
     planes = [
@@ -286,8 +308,8 @@ def _centroids(table: Table, name: str, spec: FieldSpec, drawn: Drawn) -> Plot |
     return {
         "kind": "centroids", "title": "Where the centroids lie", "unit": spec.unit or "", "cells": _GRID,
         "low": low.tolist(), "high": high.tolist(), "origin": origin, "half": _short(half), "planes": planes,
-        "median": _short(np.median(together, axis=0)), "of": [len(part) for part in parts],
-        "outside": len(together) - sum(map(len, within)), "centered": spec.centered or "",
+        "median": _short(drawn.median(column)), "of": drawn.many(column), "drawn": [len(part) for part in parts],
+        "outside": _apart(column, low, high), "centered": spec.centered or "",
     }  # fmt: skip
 
 
@@ -311,6 +333,15 @@ def _frame(usual: Array, others: Array, half: float) -> tuple[Array, Array, bool
     return middle - edge, middle + edge, origin
 
 
+def _apart(column: Measured, low: Array, high: Array) -> int:
+    """Return how many rows, of those in which all is finite, do not lie within a cube."""
+    found = 0
+    for start in range(0, len(column.values), _PIECE):
+        part = Measured(column.values[start : start + _PIECE], column.present[start : start + _PIECE])
+        found += int(np.count_nonzero(_known(part) & ~((part.values >= low) & (part.values <= high)).all(axis=1)))
+    return found
+
+
 def _cells(values: Array, low: Array, high: Array) -> list[int]:
     """Return the cells that hold something and how many, in turn."""
     places = np.minimum(((values - low) * (_GRID / (high - low))).astype(np.int64), _GRID - 1)
@@ -318,8 +349,9 @@ def _cells(values: Array, low: Array, high: Array) -> list[int]:
     return np.stack([cells, many], axis=1).reshape(-1).tolist()
 
 
-def _bones(table: Table, name: str, spec: FieldSpec, drawn: Drawn) -> Plot | None:
+def _bones(table: Table, name: str, schema: Schema, drawn: Drawn) -> Plot | None:
     """Return how long each bone is, against an average hand's (DC601)."""
+    spec = schema.spec(name)
     skeleton = skeleton_of(spec)
     column = None if skeleton is None else _numeric(table, f"{name}:pairs", len(skeleton.pairs))
     if skeleton is None or column is None:
@@ -331,9 +363,10 @@ def _bones(table: Table, name: str, spec: FieldSpec, drawn: Drawn) -> Plot | Non
     places = _short(np.quantile(fit if len(fit) else unfit, shares, axis=0).T)
     others = _short(np.median(unfit, axis=0)) if len(fit) and len(unfit) else [None] * len(places)
     by = factor(spec.unit or "m")
-    bands = [_short([length / _BONE / by, length * _BONE / by]) for length in skeleton.table]
+    wide = option(schema, bone_length, "band")
+    bands = [_short([one / wide / by, one * wide / by]) if wide > 0 else None for one in skeleton.table]
     rows = zip(skeleton.bone_names, places, bands, others, strict=True)
     return {
-        "kind": "boxes", "title": "Length of each bone", "unit": spec.unit or "", "of": [len(fit), len(unfit)],
+        "kind": "boxes", "title": "Length of each bone", "unit": spec.unit or "", "of": drawn.many(column),
         "rows": [{"name": bone, "p": p, "band": band, "unfit": other} for bone, p, band, other in rows],
     }  # fmt: skip

@@ -294,3 +294,63 @@ def test_a_page_has_room_for_some_drawings_and_no_more(made_run):
     run = run_of(made_run())
     assert [(plot["field"], plot["kind"]) for plot in run["plots"]] == [("xyz", "centroids")]
     assert size_of(run["plots"]) < 250_000
+
+
+def test_what_is_said_of_many_samples_is_true_of_all_of_them_and_not_of_those_that_are_drawn():
+    rows = 4 * MOST_DRAWN
+    places = np.random.default_rng(10).normal(0, 0.1, (rows, 3))
+    unfit = np.arange(rows - 10_000, rows)
+    places[unfit] += 0.3
+    places[:1_900] = 100
+    places[1_900] = np.nan
+    box = np.where(np.arange(rows) < rows - 10_000, 0.5, 5.0)
+    plot = only("centroids", {"x:centroid": places, "x:box": box}, POINTS % ("points", 3, ""), unfit=unfit)
+    within = ((places >= plot["low"]) & (places <= plot["high"])).all(axis=1)
+    assert (plot["of"], plot["drawn"][1]) == ([rows - 10_001, 10_000], 10_000)
+    assert plot["drawn"][0] <= MOST_DRAWN
+    assert plot["outside"] == np.count_nonzero(~within) - 1
+    assert plot["outside"] > 1_900
+    # a fit and an unfit sample count alike: drawn are five times as many unfit ones, which would move it by 0.02
+    assert plot["median"] == pytest.approx(np.nanmedian(places, axis=0), abs=0.003)
+    assert plot["half"] == 0.25
+
+
+def test_episodes_are_counted_of_the_reading_that_is_drawn():
+    delta, absolute = np.full((6, 11), 0.8), np.full((6, 11), 0.1)
+    delta[0], absolute[2:] = np.nan, np.nan
+    plot = only("lags", {":a:delta": delta, ":a:absolute": absolute}, DRIVES % "")
+    assert (plot["reading"], plot["n"]) == ("delta", 5)
+
+
+def test_a_gripper_that_counts_either_way_goes_with_nothing_on_the_whole():
+    signs = np.array([1, 1, -1, -1])[:, None]  # DC507 takes the size of the median, not the median of sizes
+    fields = "fields:\n  g: {role: gripper, drives: q}\n  q: {role: position, shape: [T, 1]}\n"
+    assert only("lags", {":g:delta": 0.7 * signs * np.ones((4, 11))}, fields)["quartiles"][1] == [0] * 11
+    some = np.array([-0.9, -0.7, -0.5, -0.3, 0.1])[:, None] * np.ones((5, 11))
+    assert [one[0] for one in only("lags", {":g:delta": some}, fields)["quartiles"]] == [0.3, 0.5, 0.7]
+
+
+def test_bones_are_held_against_the_factor_that_the_rules_are_given():
+    skeleton = SKELETONS["mano21"]
+    pairs = {"j:pairs": np.full((4, len(skeleton.pairs)), 0.03)}
+    fields = "fields: {j: {role: joints, shape: [21, 3], unit: m, skeleton: mano21}}\nrules: {DC601: {band: %s}}\n"
+    bands = {wide: only("boxes", pairs, fields % wide)["rows"][0]["band"] for wide in ("4", "0")}
+    assert bands["4"] == pytest.approx([skeleton.table[0] / 4, skeleton.table[0] * 4], rel=1e-4)
+    assert bands["0"] is None
+
+
+@pytest.mark.parametrize("values", [[2e300, 3e300], [2e300, 1e300, 1e308], [0, *[1e-310] * 98, 1]])
+def test_components_at_the_ends_of_what_numbers_can_be_are_drawn_or_said_not_to_be(values):
+    column = np.array(values * 30)[:, None] * np.ones(2)
+    for row in only("ridges", {"x:min": column, "x:max": column}, POINTS % ("value", 2, ""))["rows"]:
+        assert (row["low"], row["high"]) == (min(values), max(values))
+        assert row["edges"] is None or row["edges"][0] < row["edges"][1]
+        if row["edges"] is not None:
+            assert sum(row["counts"][0]) + row["outside"] >= len(column)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint64", "bool", "float16"])
+def test_the_numbers_of_a_check_of_the_users_may_be_of_any_type(dtype):
+    values = np.array([[0, 1], [1, 0], [1, 1]], dtype)
+    rows = only("ridges", {"x:min": values, "x:max": values}, POINTS % ("value", 2, ""))["rows"]
+    assert [(row["low"], row["high"]) for row in rows] == [(0, 1)] * 2

@@ -50,7 +50,7 @@ function ridgesOf(plot) {
       const band = row.band && (row.edges || axes) ? limits(row.band, a, b, x, line - tall, end) : null;
       const drawn = row.counts ? row.counts.map((counts, k) => ridge(counts, row.edges, x, line, k < 2 ? tall : -tall, k % 2 ? "unfit" : "fit")) : null;
       const constant = row.counts ? null : [axes && inside(row.low) ? svg("line", {class: "dead", x1: x(row.low), x2: x(row.low), y1: line - tall, y2: end}) : null,
-        axes && row.low !== null ? null : svg("text", {class: "deadtext", x: (LEFT + right) / 2, y: line - 2, "text-anchor": "middle"}, row.low === null ? "nothing finite" : "never changes")];
+        axes && row.low !== null ? null : svg("text", {class: "deadtext", x: (LEFT + right) / 2, y: line - 2, "text-anchor": "middle"}, row.low === null ? "nothing finite" : row.low === row.high ? "never changes" : "not drawn")];
       return svg("g", {}, svg("title", {}, `${row.name}: ${of(row)}${row.band ? `, allowed ${interval(row.band, unit)}` : ""}`),
         svg("rect", {class: "bed", x: LEFT, y: line - tall, width: right - LEFT, height: end - line + tall}), band,
         svg("line", {class: "track-line", x1: LEFT, x2: right, y1: line, y2: line}), drawn, constant,
@@ -95,19 +95,21 @@ function lagsOf(plot) {
 // ------------------------------------------------------------------------------------------------- places
 
 function centroidsOf(plot) {
-  const {low, high, cells, planes, unit, origin, half, median, of: [fit, unfit]} = plot, NAMES = "xyz", wide = high[0] - low[0];
+  const {low, high, cells, planes, unit, origin, half, median, of, drawn} = plot, [fit, unfit] = of, NAMES = "xyz", wide = high[0] - low[0];
   const said = ["left from above (x, y), right from the side (x, z); darker: more samples", origin ? "cross: the origin" : "the origin lies outside",
     half > 0 ? `median size ${withUnit(2 * half, unit)}` + (origin && half < wide * 0.7 ? " (dotted circle)" : "") : "", plot.centered ? `declared: centered: ${plot.centered}` : "",
-    plot.outside ? `${count(plot.outside, "sample")} beyond the drawing` : ""];
+    plot.outside ? `${count(plot.outside, "sample")} beyond the drawing` : "",
+    drawn[0] < fit || drawn[1] < unfit ? `drawn: ${drawn[0].toLocaleString("en")} of the fit samples, ${drawn[1].toLocaleString("en")} of those not fit` : ""];
+  const many = (inside, kind) => (drawn[kind] < of[kind] ? `about ${count(Math.round((inside * of[kind]) / drawn[kind]), "sample")}` : count(inside, "sample"));
   const picture = (width) => {
     const side = Math.min(250, (width - 78) / 2), pads = [36, side + 76];
     return [side + 40, planes.map(({axes: [h, v], counts}, n) => {
       const x = scale(low[h], high[h], false, 0, side), y = scale(low[v], high[v], false, side + 4, 4), size = side / cells;
       const zero = [low[h] < 0 && high[h] > 0, low[v] < 0 && high[v] > 0];
       return svg("g", {transform: `translate(${pads[n]} 0)`}, svg("rect", {class: "bed", x: 0, y: 4, width: side, height: side}),
-        counts.map((found, kind) => cellsOf(found, kind, cells).map(([across, up, share, many]) => svg("rect", {class: kind ? "unfit" : "fit", "fill-opacity": share.toFixed(2),
+        counts.map((found, kind) => cellsOf(found, kind, cells).map(([across, up, share, inside]) => svg("rect", {class: kind ? "unfit" : "fit", "fill-opacity": share.toFixed(2),
           x: (across * size + kind * size * 0.2).toFixed(1), y: (side + 4 - (up + 1) * size + kind * size * 0.2).toFixed(1), width: (size * (kind ? 0.6 : 1)).toFixed(1), height: (size * (kind ? 0.6 : 1)).toFixed(1)},
-        svg("title", {}, `${count(many, "sample")}${kind ? ", not fit" : ""}`)))),
+        svg("title", {}, `${many(inside, kind)}${kind ? ", not fit" : ""}`)))),
         zero[0] ? svg("line", {class: "origin", x1: x(0), x2: x(0), y1: 4, y2: side + 4}) : null, zero[1] ? svg("line", {class: "origin", x1: 0, x2: side, y1: y(0), y2: y(0)}) : null,
         origin && half > 0 && half < wide * 0.7 ? svg("path", {class: "origin", d: circle(x, y, half, [low[h], high[h], low[v], high[v]])}) : null,
         svg("text", {class: "strong", x: -6, y: 14, "text-anchor": "end"}, NAMES[v]), edgesOf(low[v], high[v], side).map((one) => [
