@@ -9,9 +9,7 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain, takewhile
 from pathlib import Path
@@ -29,9 +27,6 @@ _NO_LINK = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSU
 _NO_EXCHANGE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _PIECE = 1 << 20
 _TRIES = 100  # each of which met a folder that was gone at once
-_LOCAL = frozenset({
-    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "tmpfs", "ramfs", "overlay", "squashfs",
-})  # fmt: skip
 
 SYSTEM = System()
 
@@ -382,7 +377,8 @@ def hold(path: Path, *, shared: bool) -> Hold | None:
         StorageError: any other refusal; some network file systems know no locks.
 
     Notes:
-        Seen by every process and container of this machine; on a network file system (`is_local`) do not trust it.
+        Seen by every process and container of this machine; do not trust it on a network file system
+        (`mounts.is_local`).
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
@@ -400,24 +396,3 @@ def hold(path: Path, *, shared: bool) -> Hold | None:
         held.close()
         raise refused(error, path) from error
     return held
-
-
-def is_local(path: Path) -> bool:
-    """Tell whether `path` lies on a file system of this machine: maps cannot lose their file there, locks hold.
-
-    Notes:
-        Unknown types count as remote. Without ``/proc`` (macOS) everything counts as local.
-    """
-    try:
-        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
-    except OSError:
-        return sys.platform != "linux"
-    here = os.path.realpath(path)
-    found = ("", "")
-    for line in table.splitlines():
-        before, _, after = line.partition(" - ")
-        point = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), before.split()[4])
-        inside = here == point or here.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(found[0]):
-            found = (point, after.split()[0])
-    return found[1] in _LOCAL

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from datacheck import fsops, numerics
+from datacheck import fsops, mounts, numerics
 from datacheck.build import record
 from datacheck.build.finish import NOT_MADE
 from datacheck.build.plan import Plan
@@ -105,7 +105,7 @@ class Earlier:
 
     def __init__(self, folder: Path, plan: Plan, files: Sequence[Sequence[File]]) -> None:
         self.folder, self.reuse, self._plan = folder, Reuse(folder), plan
-        self._lease = lease(folder) if fsops.is_local(folder) else None  # `cache gc` leaves it alone
+        self._lease = lease(folder) if mounts.is_local(folder) else None  # `cache gc` leaves it alone
         self._place = Place.of_files(open_store(folder))
         self._root = layout.Root.of(self._json(layout.ZARR))
         self._made = self._table(layout.sample_path("made"), "bool")

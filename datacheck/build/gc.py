@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from datacheck import fsops
+from datacheck import fsops, mounts
 from datacheck.build import publish, staging
 from datacheck.cache import layout
 from datacheck.cache.find import newest_first
@@ -94,7 +94,7 @@ def survey(
         _folders(root)
     except OSError as error:
         raise fsops.refused(error, root) from error
-    return list(_below(root, _Policy(keep, older, fsops.is_local(root), unlocked), _DEPTH))
+    return list(_below(root, _Policy(keep, older, mounts.is_local(root), unlocked), _DEPTH))
 
 
 def freed(found: Sequence[Found]) -> int:
@@ -121,7 +121,7 @@ def remove(found: Found) -> bool:
     if found.kind == "build":
         return staging.discard(path)
     with ExitStack() as stack:
-        if _is_file(path / layout.MANIFEST) and fsops.is_local(path):
+        if _is_file(path / layout.MANIFEST) and mounts.is_local(path):
             try:
                 held = exclusive(path)
             except FileNotFoundError:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from datacheck import fsops
+from datacheck import fsops, mounts
 from datacheck.build import record
 from datacheck.build.plan import Plan
 from datacheck.build.record import Record
@@ -186,7 +186,7 @@ def _owned(folder: Path) -> Iterator[float | None]:
         Where locks cannot be trusted: since when no owner can have been silent that lives [s of the server's clock].
     """
     private = folder.with_name(f".{folder.name}")
-    local = fsops.is_local(folder.parent)
+    local = mounts.is_local(folder.parent)
     held, ended = None, threading.Event()
     try:
         _make(private / _WORK)  # empty, it can be replaced by another's
@@ -266,7 +266,7 @@ def is_gone(owner: Path, since: float | None) -> bool:
 def sweep(place: Path, key: str) -> None:
     """Remove what builders of this key left that are gone: its cache is there."""
     _clear(place / layout.BUILDING, key)
-    if (place / layout.BUILDING).is_dir() and fsops.is_local(place):
+    if (place / layout.BUILDING).is_dir() and mounts.is_local(place):
         for left in _abandoned(place / layout.BUILDING, key, None):
             discard(left)
 

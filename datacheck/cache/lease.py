@@ -1,7 +1,7 @@
 """Who reads a cache holds a shared lock on its manifest, so that `cache gc` leaves the cache alone.
 
 The lock belongs to the open file: forked loader workers have it, too, and the kernel frees it when the last of them
-ends, however it ends. Nothing is written, so it works on read-only disks. On network file systems (`fsops.is_local`)
+ends, however it ends. Nothing is written, so it works on read-only disks. On network file systems (`mounts.is_local`)
 locks are not to be trusted and none is taken.
 """
 

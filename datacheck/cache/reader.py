@@ -25,7 +25,7 @@ from datacheck.cache.shards import Shards
 from datacheck.cache.store import open_store
 from datacheck.cache.stored import StoredArray
 from datacheck.errors import UsageError
-from datacheck.fsops import is_local
+from datacheck.mounts import is_local
 from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from datacheck import fsops
+from datacheck import fsops, mounts
 from datacheck.build import gc, staging
 from datacheck.build.gc import freed, remove, survey
 from datacheck.cache import lease, open_cache
@@ -120,7 +120,7 @@ def test_on_a_network_file_system_only_who_says_so_removes_what_may_be_read(tmp_
     build = made[0].parent / ".building" / ("a" * 16 + "." + "1" * 32)
     build.mkdir(parents=True)
     (build / staging.OWNER).write_text("{}")
-    monkeypatch.setattr(fsops, "is_local", lambda path: False)
+    monkeypatch.setattr(mounts, "is_local", lambda path: False)
     monkeypatch.setattr(lease, "exclusive", None)  # locks are not asked
     assert going(survey(tmp_path, 1)) == set()
     assert "--unlocked" in words(survey(tmp_path, 1))[made[1].name]

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck import fsops
+from datacheck import fsops, mounts
 from datacheck.build import builder, record, staging
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import Finish
@@ -279,7 +279,7 @@ def test_what_others_left_goes_when_the_cache_is_there(job, made, golden, tmp_pa
 
 
 def test_a_builder_that_slept_on_a_network_disk_is_fenced_off(job, made, golden, tmp_path, monkeypatch):
-    monkeypatch.setattr(fsops, "is_local", lambda path: False)
+    monkeypatch.setattr(mounts, "is_local", lambda path: False)
     seconds = []
 
     def progress(tick):
@@ -300,7 +300,7 @@ def test_a_builder_that_slept_on_a_network_disk_is_fenced_off(job, made, golden,
 
 
 def test_an_owner_on_a_network_disk_that_spoke_lately_is_left_alone(job, made, golden, tmp_path, monkeypatch):
-    monkeypatch.setattr(fsops, "is_local", lambda path: False)
+    monkeypatch.setattr(mounts, "is_local", lambda path: False)
     stopped(job, tmp_path / "out", 3)
     (left,) = stagings(tmp_path / "out")
     assert build_cache(job, tmp_path / "out").kept == 0
@@ -308,7 +308,7 @@ def test_an_owner_on_a_network_disk_that_spoke_lately_is_left_alone(job, made, g
 
 
 def test_an_owner_on_a_network_disk_says_that_it_lives(tmp_path, monkeypatch):
-    monkeypatch.setattr(fsops, "is_local", lambda path: False)
+    monkeypatch.setattr(mounts, "is_local", lambda path: False)
     monkeypatch.setattr(staging, "_BEAT_S", 0.01)
     with staging.claimed(tmp_path, "k") as stage:
         owner = stage.folder / staging.OWNER

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck import fsops
+from datacheck import mounts
 from datacheck.cache import addresses, layout, maps, open_cache, stored
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
@@ -497,12 +497,12 @@ def test_where_no_more_maps_are_granted_reads_serve_the_same(made, monkeypatch):
 
 
 def test_local_file_systems_are_told_from_remote_ones(tmp_path, monkeypatch):
-    assert fsops.is_local(tmp_path)
+    assert mounts.is_local(tmp_path)
     table = "1 0 8:1 / / rw - ext4 /dev/a rw\n2 1 0:5 / /mnt/my\\040disk rw - nfs4 server:/ rw\n"
-    monkeypatch.setattr(fsops.Path, "read_text", lambda *_, **__: table)
-    assert fsops.is_local(Path("/home"))
-    assert fsops.is_local(Path("/mnt/my diskette"))
-    assert not fsops.is_local(Path("/mnt/my disk/cache"))
+    monkeypatch.setattr(mounts.Path, "read_text", lambda *_, **__: table)
+    assert mounts.is_local(Path("/home"))
+    assert mounts.is_local(Path("/mnt/my diskette"))
+    assert not mounts.is_local(Path("/mnt/my disk/cache"))
 
 
 def test_the_only_cache_below_a_folder_is_chosen(tmp_path):

@@ -16,7 +16,7 @@ import torch
 import xxhash
 from torch.utils.data import DataLoader
 
-from datacheck import CachedDataset, fsops, open_cache
+from datacheck import CachedDataset, fsops, mounts, open_cache
 from datacheck.cache import shards as keeping
 from datacheck.cache.codec import Codec
 from datacheck.cache.shards import Shards
@@ -261,7 +261,7 @@ def test_workers_share_what_is_kept(place, near, monkeypatch):
 
 
 def test_a_folder_where_maps_are_not_safe_is_refused(place, near, monkeypatch):
-    monkeypatch.setattr(fsops, "is_local", lambda _: False)
+    monkeypatch.setattr(mounts, "is_local", lambda _: False)
     with pytest.raises(UsageError, match=r"near: lies on a network file system"):
         open_cache(place, shards_in=near)
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from datacheck import fsops
+from datacheck import fsops, mounts
 from datacheck.build.export import npz, robomimic, webdataset
 from datacheck.build.export.samples import ABOUT, samples
 from datacheck.cache import Cache, open_cache
@@ -102,7 +102,7 @@ def _growing(to: Path) -> Iterator[Path]:
     """Make the folder that becomes `to`, beside it, and remove what is left of it and of those of killed exports."""
     parent = to.absolute().parent
     fsops.make_directory(parent)
-    local = fsops.is_local(parent)
+    local = mounts.is_local(parent)
     if local:
         _clear(parent, to.name)
     held = None
