@@ -243,10 +243,15 @@ class Child:
                     since, sign = time.monotonic(), self._counter[:]
                 elif process.poll() is not None:  # a process of its own may still hold the pipe open
                     raise EOFError
-                elif time.monotonic() - since > (silence if any(sign) else max(self._program.start_s, silence)):
-                    msg = f"still busy after {silence:g} s"
-                    raise TimeoutError(msg)
+                else:
+                    self._still(time.monotonic() - since, silence, started=any(sign))
         return received
+
+    def _still(self, quiet: float, silence: float, *, started: bool) -> None:
+        limit = silence if started else max(self._program.start_s, silence)
+        if quiet > limit:
+            msg = f"still {'busy' if started else 'starting'} after {limit:g} s"
+            raise TimeoutError(msg)
 
     def _last_words(self) -> str:
         self._noise.seek(0, os.SEEK_END)

@@ -14,7 +14,7 @@ import orjson
 
 from datacheck import fsops
 from datacheck.child import PARSER, Child, Limits
-from datacheck.errors import DatacheckError, StorageError
+from datacheck.errors import DatacheckError
 from datacheck.finding import Finding
 from datacheck.rules.base import counted
 from datacheck.scan.runner import ScanRun
@@ -200,8 +200,9 @@ def _drawn(
     for one in chosen:
         files.setdefault((one.file, one.split), []).append(one)
     with closing(child or _child()) as child:
-        if child.run(_READY, {"items": []})[1] is not None:
-            yield from _without(chosen, _LATE)
+        why = _answer(child, _READY, {"items": []})[1]
+        if why:
+            yield from _without(chosen, why)
             return
         end = time.monotonic() + seconds
         for (file, _), asked in files.items():
@@ -227,18 +228,25 @@ def read_samples(
         asked: the samples.
         seconds: without a sign of life that reading may take.
     """
-    try:
-        drawn, death = child.run(_DRAW, task, patience=seconds)
-    except (DatacheckError, StorageError) as error:
-        yield from _without(asked, f"it could not be read again: {error}")
-        return
-    if death is not None:
-        why = death.how.strip().splitlines()[-1] if death.how.strip() else "the parser ended"
-        yield from _without(asked, f"it could not be read again: {why[:300]}")
+    drawn, why = _answer(child, _DRAW, task, seconds)
+    if why:
+        yield from _without(asked, why)
         return
     yield from drawn
     told = {one["key"] for one in drawn}
     yield from _without([one for one in asked if one.key not in told], "it is no longer in its file")
+
+
+def _answer(child: Child, function: str, task: dict[str, Any], seconds: float = 0.0) -> tuple[Any, str]:
+    """Return what the child answers, and why it gives no answer, else ""."""
+    try:
+        answer, death = child.run(function, task, patience=seconds)
+    except (DatacheckError, OSError) as error:  # of the system, too: there may be no room for another process
+        return None, f"it could not be read again: {error}"
+    if death is None:
+        return answer, ""
+    how = death.how.strip().splitlines()[-1] if death.how.strip() else "the parser ended"
+    return None, f"it could not be read again: {how[:300]}"
 
 
 def _without(asked: Iterable[Chosen], why: str) -> Iterator[dict[str, Any]]:

@@ -37,7 +37,8 @@ def printing(report: Report, console: Console | None = None, *, page: bool = Fal
         page: its folder holds a report.html, too.
     """
     console = console or _console()
-    lines = [plain(line, console.encoding) for line in report_lines(report, _width(console), page=page)]
+    lines = report_lines(report, _width(console), page=page, encoding=console.encoding)
+    lines = [plain(line, console.encoding) for line in lines]
 
     def put() -> None:
         for line in lines:
@@ -62,16 +63,17 @@ def _width(console: Console) -> int:
     return max(40, min(console.width, _WIDEST)) if known else _UNPIPED
 
 
-def report_lines(report: Report, width: int, *, page: bool = False) -> list[Text]:
+def report_lines(report: Report, width: int, *, page: bool = False, encoding: str = "utf-8") -> list[Text]:
     """Return the report's lines, at most 60, each at most `width` cells wide unless a name alone is longer.
 
     Args:
         report: what a scan says.
         width: cells.
         page: its folder holds a report.html, too.
+        encoding: of the output; a command that it cannot show as it is typed is left out.
     """
     head = [*_head(report, width), Text()]
-    foot = _foot(report, width, page=page)
+    foot = _foot(report, width, encoding, page=page)
     return [*head, *_blocks(report.findings, width, LINES - len(head) - len(foot)), *foot]
 
 
@@ -254,7 +256,7 @@ def _rows(words: Sequence[str], width: int) -> list[str]:
 # -------------------------------------------------------------------------------------------------- foot
 
 
-def _foot(report: Report, width: int, *, page: bool) -> list[Text]:
+def _foot(report: Report, width: int, encoding: str, *, page: bool) -> list[Text]:
     lines = _entry("checked", Text(_rules(report)), width, 0)
     told = [*_crashes(report), *report.unchecked]
     for number, sentence in enumerate(told[:_TOLD]):
@@ -268,13 +270,13 @@ def _foot(report: Report, width: int, *, page: bool) -> list[Text]:
     lines.append(Text.assemble(("results   ", "dim"), folder))
     if page:
         lines.append(Text.assemble(("page      ", "dim"), folder + PAGE))
-    for number, command in enumerate(_next(report)):  # folded, it is no command
+    for number, command in enumerate(_next(report, encoding)):  # folded, it is no command
         lines.append(Text.assemble(("          " if number else "next      ", "dim"), command))
     return [*lines, Text(), *_wrapped(_last(report), width, 0)]
 
 
-def _next(report: Report) -> Iterable[str]:
-    """Yield what to type next: what the worst finding is about, and its worst sample."""
+def _next(report: Report, encoding: str) -> Iterable[str]:
+    """Yield what to type next: what the worst finding is about, and its worst sample, where it can be printed."""
     worst = report.findings[0] if report.findings else None
     if worst is None or worst.severity is Severity.INFO:
         return
@@ -286,7 +288,7 @@ def _next(report: Report) -> Iterable[str]:
     newest = folder.resolve() == Path(".datacheck/latest").resolve()
     where = "" if newest else f" --run {shlex.quote(folder_said(folder))}"
     command = f"datacheck view {shlex.quote(key)}{where}"
-    if command == clean(command, spaces=True):  # what is spelled out is no name
+    if command == clean(command, spaces=True) == plain(Text(command), encoding).plain:  # what is spelled out is no name
         yield command
 
 

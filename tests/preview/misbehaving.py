@@ -13,5 +13,9 @@ def draw_items(task, beat):
     return reading.draw_items(task, beat)
 
 
+def dies_at_once(task, beat):
+    misbehave("kill")
+
+
 def never_ready(task, beat):
     time.sleep(3600)

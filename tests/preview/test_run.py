@@ -1,6 +1,8 @@
 """Pictures of a run: the worst samples of each finding, bounded, and never more harm than a sample without one."""
 
+import errno
 import shutil
+import subprocess
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,6 +79,28 @@ def test_where_no_time_is_left_it_is_said(data):
     made = pictures.previews_of(run, 0.0)
     assert made["left_out"] == ["6 samples not drawn: reading again may take 0 s in all"]
     assert all("no time left" in sample["why"] for sample in made["samples"])
+
+
+def test_a_child_that_dies_before_it_draws_is_told_as_that(data, monkeypatch):
+    run = scanned(data)
+    monkeypatch.setattr(pictures, "_READY", "tests.preview.misbehaving:dies_at_once")
+    made = pictures.previews_of(run, PATIENCE)
+    assert {sample["why"] for sample in made["samples"]} == {
+        "it could not be read again: the parser was killed by SIGSEGV"
+    }
+    assert made["left_out"] == []
+
+
+def test_where_the_system_starts_no_process_there_are_no_pictures_and_no_more_harm(data, monkeypatch):
+    def refuse(*_, **__):
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    run = scanned(data)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    made = pictures.previews_of(run, PATIENCE)
+    assert all("Resource temporarily unavailable" in sample["why"] for sample in made["samples"])
+    with pictures.Drawer() as drawer:
+        assert drawer.write(run)() is None
 
 
 def test_pictures_stay_within_their_room(data, monkeypatch):

@@ -264,7 +264,8 @@ def test_no_name_is_a_command_to_github_wherever_a_line_is_broken(monkeypatch, e
     shown = [printed(word) for word in words]
     assert [commands_in(output) for output in shown] == [[]] * len(words)
     for before, after in zip(plain, shown, strict=True):
-        assert after.replace(r"\x3a", ":").replace(r"\x23", "#") == before
+        typed = re.sub(r" +datacheck view .*##\[.*\n", "", before)  # spelled it would be no command
+        assert after.replace(r"\x3a", ":").replace(r"\x23", "#") == typed
 
 
 def test_an_output_without_unicode_gets_plain_characters():
@@ -273,6 +274,23 @@ def test_an_output_without_unicode_gets_plain_characters():
     printing(report(finding()), Console(file=file, width=100))()
     file.flush()
     assert "train.h5:/302  ... 34 more" in binary.getvalue().decode("ascii")
+
+
+@pytest.mark.parametrize(
+    ("key", "encoding", "typed"),
+    [
+        ("t\u00fcr.npy", "ascii", False), ("t\u00fcr.npy", "latin-1", True), ("3\u00d74.npy", "latin-1", False),
+        ("\u684c\u5b50.npy", "latin-1", False), ("\u684c\u5b50.npy", "gbk", True), ("a b.npy", "ascii", True),
+    ],
+)  # fmt: skip
+def test_a_command_that_an_output_cannot_show_as_it_is_typed_is_not_there(key, encoding, typed):
+    binary = io.BytesIO()
+    file = io.TextIOWrapper(binary, encoding=encoding)
+    printing(report(finding(examples=(key,), failed=1)), Console(file=file, width=100))()
+    file.flush()
+    said = binary.getvalue().decode(encoding)
+    assert "next      datacheck explain DC201" in said
+    assert re.findall("datacheck view .*", said) == [f"datacheck view {shlex.quote(key)} --run .datacheck/R"] * typed
 
 
 def test_colours_on_a_terminal_and_none_where_they_are_not_wanted(monkeypatch):
