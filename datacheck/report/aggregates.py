@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 BINS = 64
 BELOW, ABOVE, NONFINITE = BINS, BINS + 1, BINS + 2  # beside the bins
 _DRAWN = 48  # where the values do not ask for another number
-_SHARES = (0.01, 0.5, 0.99)
+_SHARES = (0.01, 0.99)  # besides the median
 _FAR = 6.0  # times the span from the 1st to the 99th percentile: what lies beyond is counted, not drawn
 _LOG = 50.0  # from this ratio of highest to lowest on
 _LEAST = 1e-9  # of the highest: what is smaller is no length
@@ -121,16 +121,34 @@ def _measure(table: Table, schema: Schema, one: Shown, groups: _Groups) -> dict[
     if not len(values) or (one.stat in {"nonfinite", "zeros", "copies"} and not values.any()):
         return None
     then = _then(one, groups)
-    spec, whole = schema.spec(one.field), of_episodes(schema, one)
+    spec, whole, allowed = schema.spec(one.field), of_episodes(schema, one), band(schema, one)
     return {
         "column": one.column, "stat": one.stat, "label": "episode length" if whole else label(spec, one.stat),
         "unit": "steps" if whole else unit(spec, one.stat),
-        "band": band(schema, one), "units": units(schema, one), "n": len(values),
+        "band": allowed, "units": _meant(values, rows, allowed, units(schema, one), len(groups.names)),
+        "n": len(values),
         "marks": [mark | {"many": int(np.count_nonzero(values < mark["at"]))} for mark in marks(schema, one)],
         "nonfinite": known - len(values),
         **histogram(values, rows, 2 * len(groups.names), whole=column.values.dtype.kind in "biu", then=then),
         "groups": groups.names,
     }  # fmt: skip
+
+
+def _meant(
+    values: Array, rows: Array, allowed: list[float | None] | None, others: list[tuple[str, float]], splits: int
+) -> list[dict[str, Any]]:
+    """Return in which other units values would be allowed that are not: ``unit``, ``band``, how ``many`` by split."""
+    low, high = allowed or (None, None)
+    if low is None or high is None:
+        return []
+    beside = (values < low) | (values > high)
+    found, split = values[beside], rows[beside] // 2
+    made = []
+    for name, by in others:
+        many = np.bincount(split[(found >= low * by) & (found <= high * by)], minlength=splits)
+        if many.any():
+            made.append({"unit": name, "band": [low * by, high * by], "many": many.tolist()})
+    return made
 
 
 def _is_drawn(column: Measured, one: Shown) -> bool:
@@ -224,9 +242,11 @@ def _extent(values: Array) -> tuple[float, float, list[float]]:
         if len(values) <= SORTED
         else values[np.random.Generator(np.random.PCG64(0)).integers(0, len(values), SORTED)]
     )
-    places = [min(len(few) - 1, int(share * len(few))) for share in _SHARES]
-    ordered = np.partition(few, places)
-    return float(values.min()), float(values.max()), [float(ordered[place]) for place in places]
+    first, last = (min(len(few) - 1, int(share * len(few))) for share in _SHARES)
+    before, behind = (len(few) - 1) // 2, len(few) // 2
+    ordered = np.partition(few, [first, before, behind, last]).tolist()
+    median = ordered[behind] if before == behind else ordered[before] / 2 + ordered[behind] / 2
+    return float(values.min()), float(values.max()), [ordered[first], median, ordered[last]]
 
 
 def _counted(values: Array, groups: Array, count: int, edges: Array, *, log: bool) -> dict[str, Any]:

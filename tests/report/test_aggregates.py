@@ -26,7 +26,7 @@ def test_every_value_is_in_a_bin_or_beside_them(values, positive):
 def test_a_histogram_is_that_of_numpy():
     values = np.random.default_rng(1).normal(5, 2, 4000)
     said = histogram(values, np.zeros(4000, np.int64), 1)
-    assert said["p"] == np.sort(values)[[40, 2000, 3960]].tolist()
+    assert said["p"] == [np.sort(values)[40], np.median(values), np.sort(values)[3960]]
     counts, _ = np.histogram(values, np.linspace(values.min(), values.max(), 49))
     assert said["counts"] == [counts.tolist()]
 
@@ -90,11 +90,11 @@ def test_a_reference_is_counted_in_bins_that_hold_both():
     edges = np.array(said["edges"])
     both = np.concatenate([values, then])
     assert (edges[0], edges[-1]) == (both.min(), both.max())
-    assert (said["low"], said["high"], said["p"][1]) == (values.min(), values.max(), np.sort(values)[1000])
+    assert (said["low"], said["high"], said["p"][1]) == (values.min(), values.max(), np.median(values))
     assert said["counts"] == [np.histogram(values, edges)[0].tolist()]
     assert said["then"] == {
         "counts": [np.histogram(then[splits == n], edges)[0].tolist() for n in (0, 1)], "below": 0, "above": 0,
-        "median": np.sort(then)[1500],
+        "median": np.median(then),
     }  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_of_splits_that_are_not_told_apart_only_those_here_are_counted_in_the_re
     sizes = then.columns["xyz:box"].values[np.arange(80) % (splits + 1) != splits]
     (box,) = (measure for measure in xyz["measures"] if measure["stat"] == "box")
     assert box["groups"] == [""]
-    assert box["then"]["median"] == np.sort(sizes)[len(sizes) // 2]
+    assert box["then"]["median"] == pytest.approx(np.median(sizes))
     assert np.sum(box["then"]["counts"]) + box["then"]["below"] + box["then"]["above"] == len(sizes)
 
 
@@ -210,10 +210,28 @@ def test_clouds_have_the_least_number_of_points_and_instances_that_of_the_loader
 def test_a_size_says_what_it_would_be_in_other_units():
     sizes = np.arange(1.0, 11)
     said = measures_of({"x:box": sizes}, "fields: {x: {role: points, shape: [P, 3], unit: cm, size: 1..5}}")
-    units = dict(said["size (diagonal)"]["units"])
-    assert units == pytest.approx({"m": 0.01, "mm": 10, "in": 1 / 2.54, "ft": 1 / 30.48})
+    (millimetres,) = said["size (diagonal)"]["units"]
+    assert millimetres == {"unit": "mm", "band": [10, 50], "many": [0, 1]}
     none = measures_of({"x:box": sizes}, "fields: {x: {role: points, shape: [P, 3], size: 1..5}}")
     assert none["size (diagonal)"]["units"] == []
+
+
+def test_samples_that_would_be_allowed_in_another_unit_are_counted_split_by_split_and_not_by_bins():
+    rng = np.random.default_rng(3)
+    sizes = np.concatenate([rng.uniform(0.3, 0.5, 900), rng.uniform(240, 560, 100), [39.37 * 0.3, 1e7]])
+    rows, _ = table(len(sizes), 0)
+    rows.columns["x:box"] = Measured(sizes, np.ones(len(sizes), bool))
+    rows.splits = Texts.of(["a", "b", "b"] * 334)
+    schema = parse_schema("datacheck: 1\nname: n\nsamples: {files: '*'}\n"
+                          "fields: {x: {role: points, shape: [P, 3], unit: m, size: 0.25..0.45}}\n")  # fmt: skip
+    (x,) = (one for one in fields(rows, schema, np.zeros(len(sizes), bool)) if one["name"] == "x")
+    (measure,) = x["measures"]
+    of_a = np.arange(len(sizes)) % 3 == 0
+    asked = [(one["unit"], one["many"]) for one in measure["units"]]
+    assert asked == [
+        (unit, [np.count_nonzero(mask & (sizes >= 0.25 * by) & (sizes <= 0.45 * by)) for mask in (of_a, ~of_a)])
+        for unit, by in (("mm", 1000), ("in", 1 / 0.0254))
+    ]
 
 
 EPISODES = "fields: {a: {role: action, shape: [T, 3]}, p: {role: position, shape: [T, 3]}}\n"

@@ -184,18 +184,15 @@ function boxesOf(plot) {
 
 // Units in which samples would be allowed that are not as the field is declared: {unit, band, many}, the likeliest first.
 function otherUnits(measure, split) {
-  const [low, high] = measure.band || [];
-  if (typeof low !== "number" || typeof high !== "number" || !measure.edges.length) return [];
-  const [fit, unfit] = binned(measure, split), middles = fit.map((_, n) => (measure.edges[n] + measure.edges[n + 1]) / 2);
-  return measure.units.map(([unit, factor]) => {
-    const within = (value) => value >= low * factor && value <= high * factor && (value < low || value > high);
-    return {unit, band: [low * factor, high * factor], many: middles.reduce((sum, value, n) => sum + (within(value) ? fit[n] + unfit[n] : 0), 0)};
-  }).filter(({many}) => many).sort((a, b) => b.many - a.many).slice(0, 3);
+  const own = (many) => many.reduce((sum, one, n) => sum + (split === "" || measure.groups[n] === split ? one : 0), 0);
+  return measure.units.map(({unit, band, many}) => ({unit, band, many: own(many)}))
+    .filter(({many}) => many).sort((a, b) => b.many - a.many).slice(0, 3);
 }
 
 function unitsOf(measure, meant, x, top, bottom) {
   const first = measure.edges[0], last = measure.edges.at(-1);
   return meant.map(({unit, band: [low, high]}, n) => {
+    if (low > last || high < first) return null;  // what it would be lies beside the bins
     const from = x(Math.max(low, first)), to = x(Math.min(high, last)), y = top + 4 + 13 * n;
     return svg("g", {class: "meant"}, svg("path", {d: `M${from} ${y + 4}V${y}H${to}V${y + 4}`}), svg("text", {x: Math.min((from + to) / 2, x(last) - 18), y: y + 11, "text-anchor": "middle"}, `if ${unit}`));
   });
