@@ -19,6 +19,7 @@ from datacheck.table import Measured
 Array = np.ndarray[Any, Any]
 
 _NUMERIC = "biuf"
+_KEPT = "biufOUM"  # what samples.parquet can hold
 _WIDEST = 64
 NOT_READ = " (not read)"  # behind the name of an undeclared field of which only shape and dtype are known
 
@@ -162,6 +163,9 @@ def _checked(stat: str, values: Any, every: Array) -> Measured:
         present, values = np.asarray(values.present, dtype=bool), values.values
     if isinstance(values, list):
         values = _objects(values)
+    if values.dtype.kind not in _KEPT or (values.dtype.kind in _NUMERIC and values.dtype.itemsize > 8):
+        msg = f"{stat} is of {values.dtype}; samples.parquet holds numbers of at most 64 bits and texts"
+        raise TypeError(msg)
     count, shape = len(every), values.shape
     if len(present) != count or shape[:1] != (count,) or len(shape) > 2 or (len(shape) == 2 and shape[1] > _WIDEST):
         msg = f"{stat} has shape {shape}; {count} samples need one scalar or vector of at most {_WIDEST} each"

@@ -101,6 +101,13 @@ def test_an_answer_of_the_wrong_shape_is_a_crash_of_that_measurement_alone(answe
     assert bench.failed == {"f0"}
 
 
+@pytest.mark.parametrize("dtype", ["complex128", "longdouble", "S3", "m8[s]"])
+def test_an_answer_that_no_run_can_keep_is_a_crash_of_that_measurement_alone(dtype):
+    bench = Bench(make_schema(), [field_measure("wrong", lambda c, s: {"w": np.zeros(1, dtype)}), field_measure()])
+    assert values(bench.measure(block_of({"x": np.array([4])}))) == {"x:top": [4]}
+    assert f"w is of {np.dtype(dtype)}; samples.parquet holds" in bench.crashes["wrong"]["traceback"]
+
+
 def test_running_out_of_memory_is_not_a_crash_of_the_measurement():
     def hungry(column, spec):
         raise MemoryError
