@@ -1,6 +1,7 @@
 """The page in headless Chromium: every section is drawn, filters work, nothing is logged, no request leaves."""
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -415,3 +416,34 @@ def test_findings_that_the_scan_before_had_not_are_marked_and_what_is_gone_is_na
         "Since the scan beforenothing new (2026-11-19 10:00:00 UTC)"
     ]
     assert told({}) == []
+
+
+def test_a_measure_without_a_histogram_says_why_and_of_whom_it_has_no_number(browser, tmp_path):
+    peak = np.full(40, 5.0)
+    peak[[3, 4, 5]] = np.nan
+    more = {"p:peak": peak, "p:leap": np.linspace(2e300, 3e300, 40)}
+    logged, _ = opened(browser, drawn_run(tmp_path, **more))
+    browser.execute_script("document.querySelectorAll('#fields th button.link').forEach((button) => button.click())")
+    said = texts(browser, "#fields .inside p.small")
+    assert (
+        "The same in all samples: size (diagonal) 0.1 m · largest |x| 5 m (3 samples with NaN or infinity instead)"
+        in said
+    )
+    assert "Too large or too close together to be drawn: largest step 2e300 to 3e300 m" in said
+    assert logged == []
+
+
+def test_of_many_samples_the_places_say_how_many_are_drawn(browser, tmp_path):
+    opened(browser, drawn_run(tmp_path, rows=60_000))
+    browser.execute_script("document.querySelectorAll('#fields th button.link').forEach((button) => button.click())")
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    (said,) = texts(browser, "#fields .plot[data-kind=centroids] p")
+    assert "drawn: 50,000 of the fit samples, 10 of those not fit" in said
+    cells = browser.execute_script(
+        "return [...document.querySelectorAll('#fields [data-kind=centroids] g')]"
+        ".map((plane) => [...plane.querySelectorAll('title')].map((e) => e.textContent))"
+    )
+    fit = [int(one.split()[1].replace(",", "")) for one in cells[0] if "not fit" not in one]
+    assert all(one.startswith("about ") for one in cells[0] if "not fit" not in one)
+    beyond = int(re.search(r"([\d,]+) samples beyond", said)[1].replace(",", ""))
+    assert sum(fit) + beyond == pytest.approx(59_990, rel=0.02)

@@ -295,10 +295,13 @@ function fieldRows(field, n, run, split, open) {
 }
 
 function measuresOf(field, split, plots, run) {
-  const same = field.measures.filter((measure) => !measure.edges.length);
+  const plain = field.measures.filter((measure) => !measure.edges.length), isSame = ({low, high}) => low === high;
+  const said = ({label, low, high, unit, nonfinite}) => `${label} ${low === high ? "" : `${number(low)} to `}${withUnit(high, unit)}` +
+    (nonfinite ? ` (${count(nonfinite, "sample")} with NaN or infinity instead)` : "");
+  const line = (title, some) => (some.length ? el("p", {class: "small soft"}, title, some.map(said).join(" · ")) : null);
   return el("div", {}, el("div", {class: "plots"}, field.measures.filter((measure) => measure.edges.length).map((measure) => brushable(field, measure, split, run))),
     plots.length ? el("div", {class: "plots"}, plots.map((plot) => plotOf(plot, split))) : null,
-    same.length ? el("p", {class: "small soft"}, "The same in all samples: ", same.map((measure) => `${measure.label} ${withUnit(measure.low, measure.unit)}`).join(" · ")) : null);
+    line("The same in all samples: ", plain.filter(isSame)), line("Too large or too close together to be drawn: ", plain.filter((measure) => !isSame(measure))));
 }
 
 // ------------------------------------------------------------------------------------ rules and provenance
