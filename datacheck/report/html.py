@@ -24,7 +24,7 @@ from datacheck.report.aggregates import fields, order_of_rows
 from datacheck.report.brushes import brushes
 from datacheck.report.classes import class_shares
 from datacheck.report.drifts import drifts
-from datacheck.report.measures import read
+from datacheck.report.measures import agreed, read
 from datacheck.report.overlaps import overlaps
 from datacheck.report.pictures import pictures
 from datacheck.report.plots import plots
@@ -102,14 +102,15 @@ def run_of(
     unfit = _unfit(folder, table, failing) if unfit is None else unfit
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
     reference = reference_of(result["run"], schema)
-    of_fields = list(fields(table, schema, unfit, reference))
+    drawn_as = agreed(schema)
+    of_fields = list(fields(table, drawn_as, unfit, reference))
     order = order_of_rows(failing, ranks, MOST_ROWS)
     run = _bounded(result) | {
         "folder": shlex.quote(folder_said(folder)),
         "reference": reference is not None,
         "schema_text": text if size_of(text) <= _ROOM["schema"] else cut(text, _ROOM["schema"] // 6),
         "fields": within(of_fields, _ROOM["fields"]), "all_fields": len(of_fields),
-        "plots": within(plots(table, schema, unfit), _ROOM["plots"]),
+        "plots": within(plots(table, drawn_as, unfit), _ROOM["plots"]),
         "overlaps": _overlaps(table, schema, failing),
         "classes": within(_classes(table, schema, failing, reference), _ROOM["classes"]),
         "drifts": [

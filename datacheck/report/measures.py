@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from datacheck.judging.select import variants
 from datacheck.rules.base import Rule
 from datacheck.rules.families.clocks import fps_mismatch
 from datacheck.rules.families.rotations import bad_rotation
@@ -134,6 +135,18 @@ def _counts(schema: Schema, spec: FieldSpec, one: Shown) -> tuple[float | None, 
         off, seconds = option(schema, fps_mismatch, "tolerance"), 1 / schema.episode.fps / factor(spec.unit or "s")
         least, most = seconds / (1 + off), seconds / (1 - off) if off < 1 else None
     return least, most
+
+
+def agreed(schema: Schema) -> Schema:
+    """Return the schema without what ``when: split=...`` says otherwise: of all splits together it is not true."""
+    every = variants(schema)
+    none, fields = FieldSpec(), dict(schema.fields)
+    for name, spec in schema.fields.items():
+        others = [one.spec(name) for one in every[1:]]
+        apart = [key for key in FieldSpec.model_fields if any(getattr(o, key) != getattr(spec, key) for o in others)]
+        if apart:
+            fields[name] = spec.model_copy(update={key: getattr(none, key) for key in apart if key != "role"})
+    return schema.model_copy(update={"fields": fields})
 
 
 def option(schema: Schema, of: Rule, name: str) -> float:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from datacheck.report.aggregates import BINS, Then, fields, histogram, order_of_rows
-from datacheck.report.measures import shown
+from datacheck.report.measures import agreed, shown
 from datacheck.rules.families.tokens import UNTOLD
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.table import Measured, Texts
@@ -261,3 +261,27 @@ def test_without_windows_there_is_no_line_and_what_is_no_episode_has_no_length_o
     assert (said["marks"], said["band"]) == ([], [60, 150])
     assert list(measures_of({"a:dims": dims}, EPISODES)) == ["length (first axis)"]
     assert list(measures_of({"p:dims": dims}, f"{EPISODES}windows: {{length: 64}}")) == ["length (first axis)"]
+
+
+def test_what_is_declared_otherwise_for_a_split_is_not_said_of_all():
+    schema = parse_schema(
+        "datacheck: 1\nname: n\nsamples: {files: '{split}/*'}\n"
+        "fields:\n  x: {role: points, shape: [P, 3], unit: m, size: 0.5..5, min_points: 9}\n"
+        "  y: {role: points, shape: [P, 3], unit: m, size: 0.5..5}\n"
+        "when:\n  split=val: {x: {unit: mm, size: 500..5000}}\n"
+    )
+    rows, _ = table(40, 0)
+    rows.splits, whole = Texts.of(["train", "val"] * 20), np.ones(40, bool)
+    sizes = np.where(np.arange(40) % 2, 1700.0, 1.7) + np.arange(40) / 100
+    dims = np.stack([np.arange(40) + 9, np.full(40, 3)], axis=1)
+    rows.columns.update(
+        {"x:box": Measured(sizes, whole), "y:box": Measured(sizes, whole), "x:dims": Measured(dims, whole)}
+    )
+    said = {one["name"]: one for one in fields(rows, agreed(schema), np.zeros(40, bool))}
+    of = {(name, m["stat"]): m for name, one in said.items() for m in one["measures"]}
+    box = of["x", "box"]
+    assert (said["x"]["unit"], box["unit"], box["band"], box["units"]) == ("", "", None, [])
+    assert (said["x"]["role"], of["x", "dims"]["band"]) == ("points", [9, None])
+    assert (of["y", "box"]["unit"], of["y", "box"]["units"][0]["many"]) == ("m", [0, 20])
+    plain = parse_schema(SCHEMA_TEXT)
+    assert agreed(plain) == plain

@@ -15,6 +15,7 @@ from datacheck.rules.robots import ROBOTS
 from datacheck.rules.skeletons import SKELETONS
 from datacheck.schema.load import parse_schema
 from datacheck.table import CHECKED, Measured, Table
+from tests.report.drawings import DRAWN_SCHEMA, drawn_run
 
 HEAD = "datacheck: 1\nname: made\nsamples: {files: '*.npy'}\n"
 
@@ -354,3 +355,11 @@ def test_the_numbers_of_a_check_of_the_users_may_be_of_any_type(dtype):
     values = np.array([[0, 1], [1, 0], [1, 1]], dtype)
     rows = only("ridges", {"x:min": values, "x:max": values}, POINTS % ("value", 2, ""))["rows"]
     assert [(row["low"], row["high"]) for row in rows] == [(0, 1)] * 2
+
+
+def test_the_page_holds_no_split_against_what_is_declared_for_others(tmp_path):
+    text = DRAWN_SCHEMA.replace('"*.npy"', '"{split}/*.npy"')
+    per_split = text + "when:\n  split=val: {a: {unit: mm, range: -4000..4000}}\n"
+    for schema, unit, band in ((text, "m", [-4, 4]), (per_split, "", None)):
+        (plot,) = (one for one in run_of(drawn_run(tmp_path, schema=schema))["plots"] if one["kind"] == "ridges")
+        assert (plot["unit"], plot["rows"][1]["band"]) == (unit, band)
