@@ -26,7 +26,7 @@ _HINTS = {
 _NO_LINK = {errno.EXDEV, errno.EMLINK, errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_EXCHANGE = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _PIECE = 1 << 20
-_TRIES = 100  # each of which met a folder that was gone at once
+_TRIES = 1000  # each of which met a folder that was gone at once
 
 SYSTEM = System()
 
@@ -271,16 +271,12 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
 
 def _make(place: Path) -> None:
     """Make one folder; who else makes it may remove it again before it is seen."""
-    for left in reversed(range(_TRIES)):
-        try:
-            SYSTEM.mkdir(place)
-        except FileExistsError:
-            mode = _mode(place)
-            if mode is None and left:
-                continue
-            if mode is None or not stat.S_ISDIR(mode):
-                raise
-        return
+    for _ in range(_TRIES):
+        with contextlib.suppress(FileExistsError):
+            return SYSTEM.mkdir(place)
+        if place.is_dir():
+            return None
+    return SYSTEM.mkdir(place)  # where something else is, this says so
 
 
 def rename(source: Path, target: Path) -> None:
