@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -46,13 +47,13 @@ def datacheck(arguments: Sequence[str], folder: Path) -> tuple[int, str, Cost]:
 def family(pid: int) -> Iterator[int]:
     """Yield a process and all that it started."""
     yield pid
-    for found in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = found.read_text().split()
-        except OSError:  # it has just ended
-            continue
-        for child in children:
-            yield from family(int(child))
+    children: list[str] = []
+    with contextlib.suppress(OSError):  # it has just ended
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                children += (thread / "children").read_text().split()
+    for child in children:
+        yield from family(int(child))
 
 
 def peak(pid: int) -> int:
