@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from datacheck.report.measures import option
+from datacheck.rules.base import counted
+from datacheck.rules.families.annotations import PURITY, WORST, instance_class_conflict, place_of
 from datacheck.rules.funnel import loader_steps, size_edges
 from datacheck.schema.model import Schema
 from datacheck.table import Table, Texts
@@ -30,6 +33,7 @@ def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Pl
     if name == next((field for field, _ in schema.of_role("instance")), None):
         yield from _funnel(table, schema, unfit)
         yield from _sizes(table, schema, unfit)
+        yield from _mixed(table, schema, unfit)
     if f"{name}:turns" in table.columns and schema.spec(name).role == "chat":
         yield from _orders(table, f"{name}:turns", unfit)
     if not name and ":content" in table.columns:
@@ -48,7 +52,7 @@ def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     yield {
         "kind": "bars", "title": "Instances left after each step of the loader", "what": "instance",
         "rows": [
-            {"name": step, "parts": [a, b], "said": f"none left in {empty:,} {_samples(empty)}" if empty else ""}
+            {"name": step, "parts": [a, b], "said": f"none left in {counted(empty)}" if empty else ""}
             for step, a, b, empty in zip(names, *left, none, strict=True)
         ],
         "about": f"All instances of {int(column.present.sum()):,} samples; behind clip and voxel what is expected.",
@@ -80,12 +84,37 @@ def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     }  # fmt: skip
 
 
+def _mixed(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
+    """Yield which two classes most points of an instance have where DC406 finds too few of them in one."""
+    purity, between = (table.columns.get(name) for name in (":purity", ":between"))
+    if purity is None or between is None or purity.values.shape[1:] != (WORST,):
+        return
+    if purity.values.dtype.kind != "f" or between.values.dtype.kind != "i" or between.values.shape[1:] != (2 * WORST,):
+        return
+    least = PURITY[max(place_of(option(schema, instance_class_conflict, word)) for word in ("warning", "error"))]
+    owner, nth = np.nonzero(purity.present[:, None] & (purity.values < least))
+    if not len(owner):
+        return
+    names, code = np.unique(between.values[owner[:, None], 2 * nth[:, None] + [0, 1]], return_inverse=True)
+    pairs, which = np.unique(np.sort(code.reshape(-1, 2), axis=1) @ [len(names), 1], return_inverse=True)
+    rows = []
+    for n in np.argsort(-np.bincount(which), kind="stable")[:_MOST].tolist():
+        mine = owner[which == n]
+        one, other = (names[place] for place in divmod(int(pairs[n]), len(names)))
+        parts = [int(np.count_nonzero(mask[mine])) for mask in (~unfit, unfit)]
+        rows.append({"name": f"{one} and {other}", "parts": parts, "said": f"in {counted(len(np.unique(mine)))}"})
+    about = "The two classes that most of the points of such an instance have"
+    about += f"; the {_MOST} most frequent pairs of {len(pairs):,}" if len(pairs) > _MOST else ""
+    full = int(np.count_nonzero(np.bincount(owner) == WORST))
+    about += f"; of {counted(full)} with {WORST} or more of them the {WORST} worst" if full else ""
+    yield {
+        "kind": "bars", "title": f"Classes of instances with less than {100 * least:g} % of their points in one",
+        "what": "instance", "rows": rows, "about": f"{about}.",
+    }  # fmt: skip
+
+
 def _span(low: int, high: int) -> str:
     return f"{low:,}" if high == low + 1 else f"{low:,} to {high - 1:,}"
-
-
-def _samples(many: int) -> str:
-    return "sample" if many == 1 else "samples"
 
 
 def _said(value: Any) -> str:

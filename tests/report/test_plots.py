@@ -224,6 +224,40 @@ def test_sizes_of_no_instance_or_by_another_min_points_are_not_drawn(sizes):
     assert made({":sizes": sizes}, SCENES) == []
 
 
+def mixes(*scenes):
+    """Return the columns of scenes of (share, class, class) of each of their worst instances."""
+    purity, between = np.ones((len(scenes), 8)), np.zeros((len(scenes), 16), np.int64)
+    for n, worst in enumerate(scenes):
+        for place, (share, *two) in enumerate(worst):
+            purity[n, place], between[n, 2 * place : 2 * place + 2] = share, two
+    return {":purity": purity, ":between": between}
+
+
+def test_pairs_of_classes_in_one_instance_are_counted_the_most_frequent_first():
+    columns = mixes([(0.5, 7, 3), (0.6, 3, 7), (0.97, 1, 2)], [(0.9, 3, 7), (0.94, 1, 2)], [(0.8, 1 << 40, -9)] * 8, [])
+    plot = only("bars", columns, SCENES, unfit=[1])
+    assert plot["title"] == "Classes of instances with less than 95 % of their points in one"
+    assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
+        ("-9 and 1099511627776", [8, 0], "in 1 sample"), ("3 and 7", [2, 1], "in 2 samples"),
+        ("1 and 2", [0, 1], "in 1 sample"),
+    ]  # fmt: skip
+    assert plot["about"].endswith("of 1 sample with 8 or more of them the 8 worst.")
+
+
+def test_pairs_of_classes_are_those_that_the_rule_finds_by_its_options():
+    schema = SCENES + "rules: {DC406: {warning: 0.7, error: 0.5}}\n"
+    columns = mixes([(0.6, 1, 2), (0.8, 3, 4)])
+    assert [row["name"] for row in only("bars", columns, schema)["rows"]] == ["1 and 2"]
+    assert made(mixes([(0.7, 1, 2)]), schema) == []
+
+
+def test_of_many_pairs_of_classes_the_ten_most_frequent_are_shown():
+    plot = only("bars", mixes(*[[(0.5, n, 99)] * (1 + (n > 9)) for n in range(12)]), SCENES)
+    assert len(plot["rows"]) == 10
+    assert [row["name"] for row in plot["rows"][:2]] == ["10 and 99", "11 and 99"]
+    assert "the 10 most frequent pairs of 12" in plot["about"]
+
+
 def test_of_a_loader_with_other_steps_than_were_counted_nothing_is_drawn():
     assert made({":funnel": np.ones((3, 4), int)}, SCENES) == []
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datacheck.rules.families.annotations import PURITY, objects
+from datacheck.rules.families.annotations import PURITY, WORST, objects
 from datacheck.rules.families.boxes import boxes
 from datacheck.rules.families.encodings import truth
 from datacheck.rules.families.labels import segments
@@ -56,6 +56,18 @@ def test_the_cause_counts_scenes_as_the_finding_does_and_says_of_how_many_instan
     assert found.cause.text.startswith("the first point of 6 instances has another class than most")
 
 
+def test_the_cause_is_of_the_instances_that_fail_not_of_those_that_are_nearly_pure():
+    """Of each scene one instance of 60 % begins with its own class, and seven of 99.9 % begin with another."""
+    ids = np.repeat(np.arange(8), 1000)
+    label = np.where(np.arange(8000) % 1000 == 0, 2, 1)
+    label[:1000] = np.where(np.arange(1000) < 600, 1, 3)
+    pieces = [Piece(f"s{n}", {"id": ids, "label": label}, Origin("")) for n in range(3)]
+    schema = schema_of(SCENE)
+    every = judged(schema, measured(schema, [("", piece) for piece in pieces])).findings
+    (found,) = (one for one in every if one.code == "DC406")
+    assert (found.failed, found.cause, found.measured["first"], found.measured["classes"]) == (3, None, 0, [1, 3])
+
+
 def test_points_without_class_or_instance_do_not_count():
     ids = np.array([0] * 50 + [-1] * 50)
     label = np.array([1] * 30 + [-100] * 20 + [1, 2] * 25)
@@ -69,17 +81,21 @@ def test_points_without_class_or_instance_do_not_count():
 def test_shares_are_those_of_a_plain_loop(rows, dtype):
     ids, label = (np.array(column, dtype) for column in zip(*rows, strict=True))
     found = counted(SCENE, objects.function, {"id": ids, "label": label})
-    shares, first = {}, 0
+    shares, early, two = {}, set(), {}
     for name in sorted({i for i, _ in rows} - {-1}):
         mine = [c for i, c in rows if i == name]
         known = [c for c in mine if c != -100]
         counts = {c: known.count(c) for c in sorted(set(known))}
         shares[name] = max(counts.values()) / len(known) if known else 1.0
-        first += shares[name] < 1 and mine[0] != max(counts, key=counts.get)
+        if shares[name] < 1:
+            two[name] = sorted(counts, key=counts.get, reverse=True)[:2]
+            early |= {name} if mine[0] != two[name][0] else set()
     assert found["objects"] == len(shares)
     assert found["mixed"] == [sum(s < limit for s in shares.values()) for limit in PURITY]
-    assert found["worst"] == min(shares.values(), default=1.0)
-    assert found["first"] == first
+    assert found["first"] == [sum(shares[name] < limit for name in early) for limit in PURITY]
+    worst = sorted(two, key=shares.get)
+    assert found["purity"] == [*(shares[name] for name in worst), *[1.0] * (WORST - len(worst))]
+    assert found["between"] == [*(c for name in worst for c in two[name]), *[0] * (2 * (WORST - len(worst)))]
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
@@ -93,7 +109,7 @@ def test_huge_and_sparse_ids_are_counted_too():
     found = counted(
         SCENE, objects.function, {"id": np.array([5, 1 << 40, 1 << 40, -1]), "label": np.array([1, 1, 2, 3])}
     )
-    assert (found["objects"], found["worst"], found["worst_id"]) == (2, 0.5, 1 << 40)
+    assert (found["objects"], found["purity"][0], found["worst_id"]) == (2, 0.5, 1 << 40)
 
 
 # ------------------------------------------------------------------------------------------ annotations

@@ -18,6 +18,7 @@ from datacheck.table import Measured, Rows
 Array = np.ndarray[Any, Any]
 
 PURITY = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
+WORST = 8  # instances of a scene of which it is kept between which classes they are
 
 
 def _judged_classes(known: Array, spec: FieldSpec, dropped: tuple[int, ...]) -> tuple[Array, Array]:
@@ -39,15 +40,16 @@ def _instances(schema: Schema) -> tuple[str, str]:
 
 
 @measure(
-    "objects", per="sample",
+    "objects", version=2, per="sample",
     uses=("loader", "fields.role", "fields.ignore", "fields.classes", "fields.absent", "fields.annotates"),
 )  # fmt: skip
 def objects(block: Block, schema: Schema) -> Columns:
     """What the points of each instance say.
 
     `objects`: instances; `mixed`: instances whose most frequent class has less than each share of
-    `PURITY` of their points with a class; `worst`: the smallest such share, `worst_id` its instance; `first`: instances
-    whose first point has another class than most. For each field that annotates them: `<field>:told` ids, `:absent`
+    `PURITY` of their points with a class; `first`: those among them whose first point has another class than most;
+    `worst_id`: the one with the smallest share; `purity`: the eight smallest shares, in rising order; `between`: which
+    two classes most of their points have, in turn. For each field that annotates them: `<field>:told` ids, `:absent`
     ones without a point, `:bare` instances without one among `:wanted`, those that the loader keeps by class.
     """
     name, class_name = _instances(schema)
@@ -91,23 +93,38 @@ def _one(
     share = np.where(mine & (size > 0), labelled.max(axis=1, initial=0) / np.maximum(size, 1), 1.0)
     row: dict[str, Any] = {"objects": int(mine.sum())}
     if classes is not None:
-        row["mixed"] = (share[:, None] < PURITY).sum(axis=0)
-        row["worst"] = float(share.min(initial=1.0))
+        below = share[:, None] < PURITY
+        row["mixed"] = below.sum(axis=0)
+        row["first"] = (below & _first_differs(pairs, classes, top, share < 1)[:, None]).sum(axis=0)
         row["worst_id"] = int(known[share.argmin()]) if len(share) else -1
-        row["first"] = _first_differs(pairs, classes, top, share < 1)
+        row |= _worst(labelled, share, top, numbers)
     keeps = mine & (size > 0) & (kept[top] if len(kept) else False)
     return row, frozenset(known[keeps].tolist()), frozenset(known[mine].tolist())
 
 
-def _first_differs(pairs: Crossed, classes: Array, top: Array, mixed: Array) -> int:
-    """Return how many mixed instances have another class at their first point than at most of them."""
-    if not mixed.any():
-        return 0
-    width = pairs.cells.shape[1]
-    rows = np.flatnonzero(np.repeat(mixed, width).take(pairs.code))[::-1]
-    first = np.zeros(len(mixed), np.int64)
-    first[pairs.code[rows] // width] = rows  # of several the last written stays: the lowest row
-    return int((classes[first[mixed]] != pairs.classes[top[mixed]]).sum())
+def _worst(labelled: Array, share: Array, top: Array, numbers: Array) -> dict[str, Array]:
+    """Return the smallest shares of a scene, and the two most frequent classes of each; 1 and 0 where all is one."""
+    order = np.argsort(share, kind="stable")[:WORST]
+    order = order[share[order] < 1]
+    shares, between = np.ones(WORST), np.zeros((WORST, 2), np.int64)
+    shares[: len(order)] = share[order]
+    rest = labelled[order]
+    rest[np.arange(len(order)), top[order]] = 0
+    if len(order):
+        between[: len(order)] = np.stack([numbers[top[order]], numbers[rest.argmax(axis=1)]], axis=1)
+    return {"purity": shares, "between": between.reshape(-1)}
+
+
+def _first_differs(pairs: Crossed, classes: Array, top: Array, mixed: Array) -> Array:
+    """Return bool (instances): mixed ones that have another class at their first point than at most of them."""
+    found = np.zeros(len(mixed), bool)
+    if mixed.any():
+        width = pairs.cells.shape[1]
+        rows = np.flatnonzero(np.repeat(mixed, width).take(pairs.code))[::-1]
+        first = np.zeros(len(mixed), np.int64)
+        first[pairs.code[rows] // width] = rows  # of several the last written stays: the lowest row
+        found[mixed] = classes[first[mixed]] != pairs.classes[top[mixed]]
+    return found
 
 
 def _told(
@@ -196,33 +213,37 @@ def instance_class_conflict(rows: Rows, case: Case) -> Iterator[Failure]:
     known = rows.measured("mixed")
     if not known.any():
         return
-    at = {word: int(np.argmin(np.abs(np.array(PURITY) - float(case.options[word])))) for word in ("error", "warning")}
-    worse = np.where(known, rows["mixed"][:, at["error"]], 0)
-    bad = np.where(known, rows["mixed"][:, max(at.values())], 0)
-    if (worse > 0).any():
-        yield _mixed(rows, worse > 0, worse, PURITY[at["error"]], Severity.ERROR)
-    rest = (bad > 0) & (worse == 0)
-    if rest.any():
-        yield _mixed(rows, rest, bad, PURITY[max(at.values())], Severity.WARNING)
+    at = {word: place_of(float(case.options[word])) for word in ("error", "warning")}
+    worse = np.where(known, rows["mixed"][:, at["error"]], 0) > 0
+    bad = np.where(known, rows["mixed"][:, max(at.values())], 0) > 0
+    if worse.any():
+        yield _mixed(rows, worse, at["error"], Severity.ERROR)
+    if (bad & ~worse).any():
+        yield _mixed(rows, bad & ~worse, max(at.values()), Severity.WARNING)
 
 
-def _mixed(rows: Rows, where: Array, count: Array, share: float, severity: Severity) -> Failure:
-    worst = int(np.flatnonzero(where)[np.argmin(rows["worst"][where])])
-    first, scenes = int(rows["first"][where].sum()), int(np.count_nonzero(rows["first"][where]))
+def place_of(share: float) -> int:
+    """Return the place in `PURITY` of the share that is nearest to this one."""
+    return int(np.argmin(np.abs(np.array(PURITY) - share)))
+
+
+def _mixed(rows: Rows, where: Array, at: int, severity: Severity) -> Failure:
+    count, early, worst = rows["mixed"][where, at], rows["first"][where, at], rows["purity"][where, 0]
+    place, many, first = int(np.argmin(worst)), int(count.sum()), int(early.sum())
     words = f"the first point of {counted(first, 'instance')} has another class than most, and loaders take that one"
-    cause = Cause(words, "first", explains=scenes)
+    one, other = rows["between"][where][place, :2].tolist()
     return Failure(
         where,
-        f"{counted(int(count[where].sum()), 'instance')} in {counted(int(where.sum()))} "
-        f"{'has' if count[where].sum() == 1 else 'have'} less than {100 * share:g} % of the points in one class; the "
-        f"worst, {int(rows['worst_id'][worst])}, {100 * float(rows['worst'][worst]):.3g} %.",
-        measured={"instances": int(count[where].sum()), "worst": float(rows["worst"][worst]), "first": first},
-        expected={"share": f"{share:g}.."},
-        cause=cause if first else None,
+        f"{counted(many, 'instance')} in {counted(int(where.sum()))} {'has' if many == 1 else 'have'} less than "
+        f"{100 * PURITY[at]:g} % of the points in one class; the worst, {int(rows['worst_id'][where][place])}, "
+        f"{100 * float(worst[place]):.3g} % in class {one} and most others in {other}.",
+        measured={"instances": many, "worst": float(worst[place]), "first": first, "classes": [one, other]},
+        expected={"share": f"{PURITY[at]:g}.."},
+        cause=Cause(words, "first", explains=int(np.count_nonzero(early))) if first else None,
         severity=severity,
         fix="Relabel their points, or split the instances.",
         kind="impure" if severity is Severity.ERROR else "mixed",
-        order=1 - rows["worst"],
+        order=1 - rows["purity"][:, 0],
     )
 
 
