@@ -65,6 +65,8 @@ class Failure:
         kind: tells two failures of one rule and field apart ("mm", "short"); part of the finding's id.
         order: numbers (rows): the worst first when examples are chosen; None keeps key order.
         extra: fields besides the judged one that the failure concerns.
+        ranges: int64 (rows, n, 2): which steps of a failing episode to train on, first and behind the last, in order;
+            where both are the same there is none. None: the failure is of whole samples.
     """
 
     mask: Array
@@ -77,6 +79,7 @@ class Failure:
     kind: str = ""
     order: Array | None = None
     extra: tuple[str, ...] = ()
+    ranges: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +94,7 @@ class Finding:
         hides: how many of these samples each later rule (by code) did not judge because of this finding.
         split: the split that was judged, "" for a dataset without splits or a rule over all of them.
         suppressed: why it is not told again, "" where it is told.
+        ranges: as of `Failure`, of `rows`.
     """
 
     code: str
@@ -111,6 +115,7 @@ class Finding:
     split: str = ""
     suppressed: str = ""
     worst: tuple[int, ...] = ()
+    ranges: Array | None = None
 
     @property
     def id(self) -> str:

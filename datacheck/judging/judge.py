@@ -315,14 +315,15 @@ class _Court:
 
     def _record(self, trial: _Trial, split: str, name: str, index: Array, failure: Failure) -> None:
         mask = _mask(failure.mask, index)
-        rows, order = index[mask], None if failure.order is None else np.asarray(failure.order)[mask]
+        order, ranges = (None if one is None else np.asarray(one)[mask] for one in (failure.order, failure.ranges))
+        rows = index[mask]
         if trial.choice.settings.ignore and len(rows):
             keep = np.array([not _waived(trial, self.table.keys[int(i)]) for i in rows])
             trial.waived += int((~keep).sum())
-            rows, order = rows[keep], None if order is None else order[keep]
+            rows, (order, ranges) = rows[keep], (None if one is None else one[keep] for one in (order, ranges))
             if not len(rows):
                 return
-        finding = _finding(trial.choice, self.table, split, name, index, rows, order, failure)
+        finding = _finding(trial.choice, self.table, split, name, index, rows, order, replace(failure, ranges=ranges))
         if (failure.severity or trial.choice.rule.severity) is Severity.ERROR:  # a warning must not hide an error
             by_field = self.failing.setdefault(trial.choice.rule.code, {})
             for affected in {name, *failure.extra}:
@@ -376,5 +377,5 @@ def _finding(
         rule.code, rule.name, severity, rule.level, fields, failure.message, rows, len(index),
         tuple(table.keys[int(i)] for i in worst[:_EXAMPLES]), failure.measured, failure.expected,
         failure.cause, failure.fix, failure.kind, split=split,
-        worst=() if order is None else tuple(worst[:_WORST].tolist()),
+        worst=() if order is None else tuple(worst[:_WORST].tolist()), ranges=failure.ranges,
     )  # fmt: skip

@@ -15,10 +15,11 @@ from datacheck.child import PARSER, Child, Limits
 from datacheck.errors import UsageError
 from datacheck.preview.cloud import MOST
 from datacheck.preview.run import Chosen, Reader, read_samples
+from datacheck.preview.timeline import with_ranges
 from datacheck.scan.runner import listed
 from datacheck.scan.samples import read_failing
 from datacheck.scan.state import read_state
-from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, run_in, unread
+from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, VALID, run_in, unread
 from datacheck.schema.model import Schema
 from datacheck.sources import plan_work, with_rate
 from datacheck.sources.listing import target
@@ -48,7 +49,7 @@ def of_run(run: Path, key: str) -> dict[str, Any]:
         raise UsageError(msg)
     try:
         said, past, schema = orjson.loads((place / RESULT).read_bytes()), read_state(place), load_schema(place / SCHEMA)
-        failing = read_failing(place / SAMPLES)
+        failing, valid = read_failing(place / SAMPLES), orjson.loads((place / VALID).read_bytes())
     except Exception as error:
         raise unread(run, error) from error
     if not past.measured:
@@ -63,11 +64,10 @@ def of_run(run: Path, key: str) -> dict[str, Any]:
     chosen = Chosen(table.keys[row], table.splits[row], table.files[row], why, first)
     placed = with_rate(schema.placed(listing.roots, listing.root), listing)
     # without the listing: the file may have changed since, and who looks wants to see it as it is
-    sample = (
-        {"fields": [], "why": why, "left_out": []}
-        if why
-        else _read(Reader(placed, listing.root, listing.roots), [chosen])
-    )
+    sample: dict[str, Any] = {"fields": [], "why": why, "left_out": []}
+    if not why:
+        sample = _read(Reader(placed, listing.root, listing.roots), [chosen])
+    with_ranges(sample["fields"], valid.get("ranges", {}).get(chosen.key), schema.for_split(chosen.split))
     return _said(chosen, sample, schema, listing.root) | {
         "run": said["run"]["id"],
         "codes": codes,

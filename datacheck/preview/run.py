@@ -16,9 +16,10 @@ from datacheck import fsops
 from datacheck.child import PARSER, Child, Limits
 from datacheck.errors import DatacheckError
 from datacheck.finding import Finding
+from datacheck.preview.timeline import with_ranges
 from datacheck.rules.base import counted
 from datacheck.scan.runner import ScanRun
-from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
+from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT, ranges
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item, file_templates
 from datacheck.sources.listing import Listing
@@ -125,11 +126,13 @@ def previews_of(run: ScanRun, seconds: float | None = None, child: Child | None 
     reader = Reader(run.schema, run.listing.root, run.listing.roots, run.listing)
     samples = [{"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": one.why} for one in chosen]
     at = {(one.key, one.split): number for number, one in enumerate(chosen)}
+    kept = {run.table.keys[row]: some for row, some in ranges(run.report.findings).items()}
     room, late, full = BYTES - len(orjson.dumps([samples, places])), 0, 0
     for drawn in _drawn(reader, [one for one in chosen if not one.why], seconds, child):
         number = at.get((drawn["key"], drawn["split"]))
         if number is None:
             continue
+        with_ranges(drawn["fields"], kept.get(drawn["key"]), run.schema.for_split(drawn["split"]))
         size = len(orjson.dumps(drawn))
         if drawn["fields"] and size > room:
             drawn, full = drawn | {"fields": [], "why": "its picture found no room"}, full + 1

@@ -10,6 +10,7 @@ import numpy as np
 
 from datacheck.preview.numbers import Array, UnfitError, floats, numeric, short
 from datacheck.rules.base import counted
+from datacheck.rules.series import time_field
 from datacheck.schema.model import Schema
 
 POINTS = 200
@@ -46,6 +47,20 @@ def timeline(value: object, names: Sequence[str] = (), unit: str = "", fps: floa
         "kind": "timeline", "steps": len(flat), "fps": fps, "unit": unit, "dims": dims, "all_dims": flat.shape[1],
         "about": f"Timeline: {'; '.join(said)}.",
     }  # fmt: skip
+
+
+def with_ranges(pictures: Sequence[dict[str, Any]], kept: object, schema: Schema) -> None:
+    """Write into the timelines of a sample which of its steps are to be trained on.
+
+    Args:
+        pictures: as of `previews`.
+        kept: ``[first, behind the last]`` of each range, as in ``valid.json``; None where the sample has none.
+        schema: of the sample: the ranges count what the time axis of its episodes counts.
+    """
+    axis = schema.spec(time_field(schema)).ragged
+    for one in pictures if isinstance(kept, list) else ():
+        if one["kind"] == "timeline" and schema.spec(one["field"]).ragged == axis:
+            one["ranges"] = kept
 
 
 def names_of(schema: Schema, name: str) -> list[str]:

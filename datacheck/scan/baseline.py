@@ -144,7 +144,8 @@ def _parted(
 def _only(finding: Finding, keys: Sequence[str], mask: Array) -> Finding:
     rows = finding.rows[mask]
     worst = tuple(row for row in finding.worst if row in rows)
-    return replace(finding, rows=rows, examples=tuple(compress(keys, mask))[:3], worst=worst)
+    ranges = None if finding.ranges is None else finding.ranges[mask]
+    return replace(finding, rows=rows, examples=tuple(compress(keys, mask))[:3], worst=worst, ranges=ranges)
 
 
 def _quiet(verdict: RuleVerdict, hidden: int, failing: bool) -> RuleVerdict:  # noqa: FBT001  private

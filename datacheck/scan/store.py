@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    """Return ``datacheck.valid/1``: which samples of which listing must not be trained on, and why."""
+    """Return ``datacheck.valid/1``: which samples of which listing not to train on and why, and of which only parts."""
     return {
         "format": "datacheck.valid/1",
         "dataset": report.dataset["name"],
@@ -104,7 +104,26 @@ def valid(report: Report, table: Table, codes: Sequence[tuple[str, ...]]) -> dic
         "samples": len(table),
         "valid": report.valid,
         "excluded": {table.keys[i]: list(codes[i]) for i in compress(range(len(codes)), codes)},
+        "ranges": {
+            table.keys[row]: kept for row, kept in sorted(ranges([*report.findings, *report.suppressed]).items())
+        },
     }
+
+
+def ranges(findings: Iterable[Finding]) -> dict[int, list[list[int]]]:
+    """Return of rows that fail in part only which steps to train on: ``[first, behind the last]``, in order.
+
+    Notes:
+        What several findings say of a row is all to hold.
+    """
+    found: dict[int, list[list[int]]] = {}
+    for rows, those in ((f.rows, f.ranges) for f in findings if f.ranges is not None):
+        for row, some in zip(rows.tolist(), those.tolist(), strict=True):
+            kept = [[first, stop] for first, stop in some if first < stop]
+            past = found.get(row, kept)
+            both = ([max(a, c), min(b, d)] for a, b in past for c, d in kept)
+            found[row] = [[first, stop] for first, stop in both if first < stop]
+    return found
 
 
 # ------------------------------------------------------------------------------------------------ folder

@@ -13,8 +13,9 @@ import pytest
 
 from datacheck.errors import OutOfSpaceError
 from datacheck.preview import run as pictures
+from datacheck.preview.one import of_run
 from datacheck.scan import scan
-from datacheck.scan.store import PREVIEWS
+from datacheck.scan.store import PREVIEWS, VALID
 from datacheck.schema.load import parse_schema
 from datacheck.table import CHECKED, UNREADABLE
 
@@ -60,6 +61,37 @@ def test_the_worst_samples_of_a_finding_are_drawn_the_worst_first(data):
     assert keys[: len(worst)] == worst
     assert all(sample["fields"][0]["kind"] == "cloud" for sample in made["samples"])
     assert made["left_out"] == []
+
+
+def test_timelines_of_an_idle_episode_say_which_steps_are_left(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name, pause in (("idle", 60), ("lively", 0)):
+        step = np.where(np.arange(99) < pause, 0.0, 0.02)
+        path = np.concatenate([[0.0], np.cumsum(step)])[:, None]
+        np.savez(tmp_path / "data" / f"{name}.npz", q=path, act=np.append(step, 0.0)[:, None], rgb=path[:40])
+    schema = parse_schema("""
+        datacheck: 1
+        name: arms
+        samples: {files: "*.npz"}
+        fields:
+          act: {role: action, shape: [T, 1]}
+          q: {role: joint_angle, shape: [T, 1], unit: rad}
+          rgb: {shape: [T2, 1]}
+        episode: {max_idle: 30%}
+    """)
+    run = scan(tmp_path / "data", schema, output=tmp_path / "run")
+    kept = {"idle.npz": [[60, 100]]}
+    assert orjson.loads((tmp_path / "run" / VALID).read_bytes())["ranges"] == kept
+    (sample,) = (s for s in pictures.previews_of(run, PATIENCE)["samples"] if s["key"] == "idle.npz")
+    viewed = of_run(tmp_path / "run", "idle.npz")["sample"]
+    for fields in (sample["fields"], viewed["fields"]):
+        assert {one["field"]: one.get("ranges") for one in fields} == {
+            "act": [[60, 100]],
+            "q": [[60, 100]],
+            "rgb": None,
+        }
+    assert all("ranges" not in one for one in of_run(tmp_path / "run", "lively.npz")["sample"]["fields"])
 
 
 def test_a_sample_that_kills_hangs_or_crashes_its_reader_costs_its_own_picture_only(data, monkeypatch):

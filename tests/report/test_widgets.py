@@ -278,6 +278,27 @@ def test_a_step_between_gaps_is_a_dot_and_so_is_an_episode_of_one_step(browser, 
     assert len(texts(browser, "dialog svg")) == len(texts(browser, "dialog svg circle.lone")) == 2
 
 
+@pytest.mark.parametrize(
+    ("ranges", "steps", "shaded"), [([[60, 101], [180, 271]], "168", 3), ([[0, 300]], "0", 0), ([], "300", 1)]
+)
+def test_steps_outside_of_the_ranges_are_shaded(browser, made_run, ranges, steps, shaded):
+    folder = put(made_run())
+    made = orjson.loads((folder / PREVIEWS).read_bytes())
+    drawn = {"field": "q", **timeline(np.arange(300.0)), "ranges": ranges}
+    made["samples"] = [{"key": "idle", "split": "", "fields": [drawn], "left_out": [], "why": ""}]
+    (folder / PREVIEWS).write_bytes(orjson.dumps(made | {"findings": {"DC201:xyz": [0]}}))
+    opened(browser, folder)
+    show(browser, "idle")
+    assert f"Shaded: {steps} steps of 300 not to be trained on (ranges in valid.json)." in texts(browser, "dialog p")
+    spans = browser.execute_script(
+        "const lane = document.querySelector('dialog .lane').getBoundingClientRect(); "
+        "return [...document.querySelectorAll('dialog rect.out')].map((one) => one.getBoundingClientRect())"
+        ".map((one) => [one.left, one.right].map((x) => (x - lane.left) / lane.width * 299))"
+    )
+    wanted = [[0, 59], [101, 179], [271, 299]] if shaded == 3 else [[0, 299]] * shaded
+    assert spans == [pytest.approx(one, abs=1) for one in wanted]
+
+
 def test_the_lengths_of_a_scene_lie_within_a_narrow_window(browser, made_run):
     metrics = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)

@@ -1,8 +1,11 @@
 """Time, streams, videos and commands of episodes: both sides of each limit, by arithmetic."""
 
+from dataclasses import replace
+from itertools import groupby
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datacheck.rules.families.clocks import timing
@@ -12,6 +15,7 @@ from datacheck.rules.families.speed import LAGS, lags, speed
 from datacheck.rules.families.streams import DARK, ending, frames
 from datacheck.rules.series import RUNS, least_run, long_runs, runs, steps
 from datacheck.sample import Column, Origin, Piece, stack
+from datacheck.scan.store import ranges
 from datacheck.schema.model import FieldSpec
 from tests.rules.harness import judged, measured, schema_of
 
@@ -164,6 +168,51 @@ def test_pauses_count_from_half_a_second_on(pauses, wanted):
     act = np.where(still[:, None], 0.0, moves())
     found = [f for f in said(IDLE, {"a": act, "q": path}) if f.code == "DC504" and f.severity == "warning"]
     assert [f.cause.kind for f in found if f.cause] == wanted
+
+
+def moved(still):
+    """Return a path of one row more than there are steps, of which some are still."""
+    step = np.where(np.asarray(still)[:, None], 0.0, np.random.default_rng(3).uniform(0.5, 1, (len(still), 2)))
+    return np.concatenate([np.zeros((1, 2)), np.cumsum(step, axis=0)])
+
+
+def left(still, least=10, most=8):
+    """Return the ranges of rows that are left without the longest pauses, by a plain loop."""
+    pauses, at = [], 0
+    for held, run in groupby(still):
+        steps = len(list(run))
+        pauses += [(steps, at)] if held and steps >= least else []
+        at += steps
+    out = set()
+    for steps, first in sorted(pauses, key=lambda pause: -pause[0])[:most]:
+        end = first + steps
+        out |= set(range(first + 1 if first else 0, end + 1 if end == len(still) else end))
+    rows = [row not in out for row in range(len(still) + 1)]
+    bounds = np.flatnonzero(np.diff([False, *rows, False])).reshape(-1, 2)
+    return bounds.tolist()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 4)), min_size=1, max_size=14), st.integers(0, 30))
+def test_an_idle_episode_is_left_in_the_ranges_between_its_pauses(parts, tail):
+    still = np.array([s for pause, moving in parts for s in [True] * pause + [False] * moving] + [True] * tail)
+    schema = IDLE.replace("max_idle: 20%", "max_idle: 1%")
+    found = [f for f in said(schema, {"a": np.ones((len(still) + 1, 3)), "q": moved(still)}) if f.code == "DC504"]
+    (told,) = ranges(f for f in found if f.severity == "warning").values() or [[[0, len(still) + 1]]]
+    assert told == left(still.tolist())
+
+
+def test_of_an_episode_that_never_moves_nothing_is_left_and_of_one_that_moves_enough_nothing_is_said():
+    act, lively = np.ones((100, 3)), moved([False] * 99)
+    found = said(IDLE, {"a": act, "q": np.zeros((100, 2))}, {"a": act, "q": lively}, {"a": act, "q": lively * 1e-5})
+    assert ranges(f for f in found if f.code == "DC504") == {0: [], 2: []}
+
+
+def test_what_two_findings_say_of_an_episode_is_all_to_hold():
+    (found,) = (f for f in said(IDLE, {"a": moves(), "q": arm(50)}) if f.code == "DC504")
+    other = replace(found, ranges=np.array([[[10, 20], [30, 45], [95, 95]]]))
+    assert ranges([found]) == {0: [[0, 41], [90, 100]]}
+    assert ranges([found, other]) == ranges([other, found]) == {0: [[10, 20], [30, 41]]}
 
 
 def test_a_robot_that_does_not_follow_its_commands_is_stuck():

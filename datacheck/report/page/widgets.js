@@ -77,6 +77,17 @@ function gapsOf(dim, x, top, bottom) {
   return dim.at.filter((_, n) => dim.values[n] === null).map((at) => svg("line", {class: "gap", x1: x(at), x2: x(at), y1: top, y2: bottom}));
 }
 
+// What is not to be trained on: the steps before, between and behind the ranges of valid.json.
+function outside(picture) {
+  if (!picture.ranges) return [];
+  const stops = [0, ...picture.ranges.map(([, stop]) => stop)], starts = [...picture.ranges.map(([first]) => first), picture.steps];
+  return stops.map((stop, n) => [stop, Math.min(starts[n], picture.steps)]).filter(([first, stop]) => first < stop);
+}
+
+function outOf(picture, x, top, bottom) {
+  return outside(picture).map(([first, stop]) => svg("rect", {class: "out", x: x(first), y: top, width: Math.max(1, x(stop - 1) - x(first)), height: bottom - top}));
+}
+
 function timelineOf(picture, marks) {
   const ROW = 46, LEFT = 96, last = Math.max(1, picture.steps - 1);
   const draw = (width) => {
@@ -91,10 +102,12 @@ function timelineOf(picture, marks) {
     });
     const lines = marks.map((at) => svg("line", {class: "mark", x1: x(at), x2: x(at), y1: 0, y2: bottom}));
     const under = axis(0, picture.fps ? last / picture.fps : last, false, scale(0, picture.fps ? last / picture.fps : last, false, LEFT, right), bottom + 2, picture.fps ? "s" : "", width);
-    return svg("svg", {viewBox: `0 0 ${width} ${bottom + 26}`, width, height: bottom + 26, role: "img", "aria-label": told(picture)}, rows, lines, under);
+    return svg("svg", {viewBox: `0 0 ${width} ${bottom + 26}`, width, height: bottom + 26, role: "img", "aria-label": told(picture)}, rows, outOf(picture, scale(0, last, false, LEFT, width - 84), 0, bottom), lines, under);
   };
+  const out = outside(picture).reduce((sum, [first, stop]) => sum + (stop - first), 0);
   return el("div", {}, drawing(draw),
     picture.unit ? el("p", {class: "small soft"}, `Values in ${picture.unit}; steps ${picture.fps ? "in seconds" : "by number"}.`) : null,
+    picture.ranges ? el("p", {class: "small soft"}, `Shaded: ${count(out, "step")} of ${picture.steps.toLocaleString("en")} not to be trained on (ranges in valid.json).`) : null,
     marks.length ? el("p", {class: "small soft"}, "Dotted lines: the frames of the film.") : null);
 }
 
@@ -113,7 +126,7 @@ function sparklines(picture, fields, width, height) {
   const dims = (meant.length ? meant : picture.dims).slice(0, 6), row = height / dims.length;
   return svg("svg", {viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true"}, dims.map((dim, n) => {
     const [low, high] = span(dim), top = n * row + 2, x = scale(0, Math.max(1, picture.steps - 1), false, 3, width - 3);
-    return [gapsOf(dim, x, top, top + row - 4), lineOf(dim, x, scale(low, high, false, top + row - 4, top))];
+    return [outOf(picture, x, top - 2, top + row - 2), gapsOf(dim, x, top, top + row - 4), lineOf(dim, x, scale(low, high, false, top + row - 4, top))];
   }));
 }
 

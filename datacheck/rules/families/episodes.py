@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form, is_numeric, reduced
-from datacheck.rules.series import ends, least_run, long_runs, moving, runs, series, states, time_field
+from datacheck.rules.series import RUNS, ends, least_run, long_runs, moving, runs, series, states, time_field
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Measured, Rows
@@ -128,20 +129,24 @@ def _lost_starts(known: Array, steps: Array, starts: Array, length: int) -> Fail
     )
 
 
-@measure("motion", version=2, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
+PAUSES = 8  # of an episode of which it is kept where they are
+
+
+@measure("motion", version=3, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
 def motion(block: Block, schema: Schema) -> Columns:
     """How much an episode moves: joint angles and positions together.
 
     A step is still where every one of them moves less than 1 % of its own 99th percentile. `still`: still steps in runs
     of at least each of `series.RUNS`; `head`, `tail`: those before the first and after the last motion; `steps`;
-    `reach`: largest distance of any number from its start.
+    `reach`: largest distance of any number from its start; `pauses`: the eight longest runs, in order of time: first
+    step and how many, in turn.
     """
     columns = series(block, states(schema))
     found = moving(columns)
     if found is None:
         return {}
     moves, count, fits = found
-    sample, _, length = runs(~moves, count)
+    sample, first, length = runs(~moves, count)
     head, tail = ends(moves, count)
     stats = {
         "still": long_runs(sample, length, len(block)),
@@ -149,8 +154,23 @@ def motion(block: Block, schema: Schema) -> Columns:
         "tail": tail,
         "steps": count,
         "reach": np.max([_reach(column, fits) for column in columns], axis=0),
+        "pauses": _longest(sample, first - (np.cumsum(count) - count)[sample], length, len(block)),
     }
     return {name: Measured(values, fits) for name, values in stats.items()}
+
+
+def _longest(sample: Array, first: Array, length: Array, samples: int) -> Array:
+    """Return the longest runs of each sample in order of time, first step and length in turn: int32 (samples, 16)."""
+    found = np.zeros((samples, PAUSES, 2), np.int32)
+    order = np.lexsort((-length, sample))
+    kept = np.sort(order[_nth(sample[order]) < PAUSES])
+    found[sample[kept], _nth(sample[kept])] = np.stack([first, length], axis=1)[kept]
+    return found.reshape(samples, -1)
+
+
+def _nth(sample: Array) -> Array:
+    """Return the how many-eth of its sample each is, of samples in rising order."""
+    return np.arange(len(sample)) - np.searchsorted(sample, sample)
 
 
 def _reach(column: Column, fits: Array) -> Array:
@@ -199,6 +219,7 @@ def idle_episode(rows: Rows, case: Case) -> Iterator[Failure]:
     What:
         Share of steps in pauses of half a second and more, against ``episode: {max_idle: ...}``: at the start, at the
         end and inside. Also the share of commands that are no command, and long waits before the first motion (info).
+        ``ranges`` in ``valid.json`` holds the steps of an idle episode that are left without its eight longest pauses.
     Why it matters:
         The policy learns to wait; and a loader that looks for the first motion raises where there is none.
     Measure:
@@ -241,13 +262,28 @@ def idle_episode(rows: Rows, case: Case) -> Iterator[Failure]:
     noop, same = (_share(rows, f"{time_field(case.schema)}:{stat}") for stat in ("noop", "same"))
     bad = known & (idle > most)
     if bad.any():
-        yield _idle(rows, bad, frozen, idle, np.fmax(noop, same), most, place)
+        ranges = np.where(frozen[:, None, None], 0, _moving(rows, RUNS[place]))
+        yield replace(_idle(rows, bad, frozen, idle, np.fmax(noop, same), most, place), ranges=ranges)
     nothing = known & ~bad & (noop > float(options["noop"]))
     if nothing.any():
         yield _unasked(nothing, noop, float(options["noop"]))
     waits = known & ~bad & (rows["head"] > float(options["leading"]) * (fps or np.inf))
     if waits.any():
         yield _waiting(waits, float(np.median(rows["head"][waits])) / (fps or 1.0))
+
+
+def _moving(rows: Rows, least: int) -> Array:
+    """Return the steps that are left without pauses of at least so many; the pose before and behind each is kept.
+
+    Shapes:
+        returns: int64 (rows, 9, 2), as of `Failure.ranges`
+    """
+    first, still = np.moveaxis(rows["pauses"].astype(np.int64).reshape(len(rows), PAUSES, 2), 2, 0)
+    every = rows["steps"][:, None] + 1  # rows of the episode: a step leads from one to the next
+    start, stop = np.where(first > 0, first + 1, 0), first + still
+    stop = np.where(stop == every - 1, every, stop)
+    start, stop = (np.sort(np.where(still >= least, one, every), axis=1) for one in (start, stop))
+    return np.stack([np.concatenate([0 * every, stop], axis=1), np.concatenate([start, every], axis=1)], axis=2)
 
 
 def _unasked(nothing: Array, noop: Array, most: float) -> Failure:
@@ -308,6 +344,6 @@ def _idle(rows: Rows, bad: Array, frozen: Array, idle: Array, unasked: Array, mo
         },
         expected={"idle": f"..{most:g}"},
         cause=Cause(reasons[kind][1], kind, explains=found) if found else None,
-        fix="Train on the ranges that move, and keep the end pose.",
+        fix="Train on the ranges that move (ranges in valid.json), and keep the end pose.",
         order=idle,
     )  # fmt: skip
