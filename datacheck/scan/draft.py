@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.formats.base import format_of
 from datacheck.parallel import Limits, ordered_map
-from datacheck.scan.guess import Guess, are_rows, guess, name_axes
+from datacheck.scan.guess import Guess, are_rows, guess, name_axes, says_role
 from datacheck.scan.look import Seen
+from datacheck.scan.together import Part, together
 from datacheck.schema.dump import dump_schema
 from datacheck.schema.load import builtin, load_schema, parse_schema
 from datacheck.schema.model import Schema
@@ -24,6 +25,7 @@ MOST = 200  # samples looked at
 _FILES = 40  # files looked into
 _NEARLY_ALL = 0.9
 _SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"})
+_BESIDE = frozenset({".jpg", ".jpeg", ".png", ".yaml", ".yml", ".json", ".txt"})  # rather beside data than the data
 _MARK = "# inferred"
 
 
@@ -59,6 +61,10 @@ def draft(data: Path) -> Draft:
     if not readable:
         msg = f"{data}: no format reads any of its {len(listing.entries):,} files. Name a folder of data."
         raise UsageError(msg)
+    parts = together(readable, _SPLITS)
+    several = _of_parts(data, parts, listing) if parts else None
+    if several is not None:
+        return several
     kind, paths = _main_kind(readable)
     pattern, why = _pattern(paths, kind)
     said: dict[str, Any] = {"datacheck": 1, "name": _name(data), "samples": {"files": pattern}}
@@ -73,9 +79,54 @@ def draft(data: Path) -> Draft:
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
     files = f"{_name(data)} {pattern}"
     guesses = {name: guess(name, seen, axes, samples, files) for name, seen in sorted(fields.items())}
-    others = Counter(PurePosixPath(p).suffix or "no suffix" for p in readable if p not in set(paths))
-    notes = [f"not described: {count:,} {suffix} files" for suffix, count in others.most_common(4)]
-    return _written(said, guesses, samples, [*notes, *unread], why)
+    return _written(said, guesses, samples, [*_others(readable, set(paths)), *unread], why)
+
+
+def _others(readable: Sequence[str], paths: Container[str]) -> list[str]:
+    """Say which files a draft does not describe."""
+    others = Counter(PurePosixPath(path).suffix or "no suffix" for path in readable if path not in paths)
+    return [f"not described: {count:,} {suffix} files" for suffix, count in others.most_common(4)]
+
+
+def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
+    """Return a draft of samples of several files each, None where all files hold the same and nothing tells them apart.
+
+    The samples' own file is the largest; the fields of the others have a ``file``.
+    """
+    ends = [part.ending for part in parts]  # of which one may end with another: its pattern would fit that, too
+
+    def rank(part: Part) -> tuple[Any, ...]:
+        within = any(end != part.ending and end.endswith(part.ending) for end in ends)
+        beside = _ending(part.paths[0]).lower() in _BESIDE
+        return part.optional, within, beside, -sum(listing.by_path[path].size for path in part.paths), part.name
+
+    main, *others = sorted(parts, key=rank)
+    said: dict[str, Any] = {
+        "datacheck": 1,
+        "name": _name(data),
+        "samples": {"files": _pattern(main.paths, main.ending)[0]},
+    }
+    fields: dict[str, Seen] = {}
+    places: dict[str, dict[str, Any]] = {}
+    most, notes, kinds = 0, list[str](), []
+    for part in (main, *others):
+        pattern = _pattern(part.paths, part.ending)[0]
+        seen, samples, unread = _look(said | {"samples": {"files": pattern}}, listing)
+        most, notes = max(most, samples), [*notes, *unread]
+        kinds.append(sorted((name if len(seen) > 1 else "", one.alike) for name, one in seen.items()))
+        for inner, one in seen.items():
+            name = part.name if len(seen) == 1 else f"{part.name}_{inner}" if inner in fields else inner
+            place = {} if part is main else {"file": pattern}
+            if len(seen) > 1 and (part is not main or name != inner):
+                place["at"] = inner
+            fields[name], places[name] = one, place | ({"optional": True} if part.optional else {})
+    if all(kind == kinds[0] for kind in kinds) and sum(says_role(part.name) for part in parts) < 2:
+        return None
+    axes = name_axes(fields, episodes=False)
+    guesses = {name: guess(name, seen, axes, seen.samples) for name, seen in sorted(fields.items())}
+    placed = {name: replace(one, spec=places[name] | one.spec) for name, one in guesses.items()}
+    left = _others(list(listing.entries.paths), {path for part in parts for path in part.paths})
+    return _written(said, placed, most, [*left, *notes], f"{len(main.paths):,} samples of {len(parts)} files each")
 
 
 def _builtin(listing: Listing, readable: set[str]) -> Draft | None:
@@ -98,8 +149,7 @@ def _builtin(listing: Listing, readable: set[str]) -> Draft | None:
 def _main_kind(paths: Sequence[str]) -> tuple[str, list[str]]:
     """Return the ending that most files of the main format have, and these files; pictures only if nothing else."""
     counted = Counter(_ending(path) for path in paths)
-    pictures = {".jpg", ".jpeg", ".png", ".yaml", ".yml", ".json", ".txt"}
-    ending = max(counted, key=lambda e: (e.lower() not in pictures, counted[e], e))
+    ending = max(counted, key=lambda e: (e.lower() not in _BESIDE, counted[e], e))
     return ending, [path for path in paths if _ending(path) == ending]
 
 
@@ -137,7 +187,7 @@ def _pattern(paths: Sequence[str], ending: str) -> tuple[str, str]:
     stems = {p[-1][: len(p[-1]) - len(ending)] for p in parts}
     if len(paths) == 1:
         return "/".join([*folders, _plain(stems.pop()) + ending]), "1 file"
-    stem = "{split}" if stems <= _SPLITS and "{split}" not in folders else "{id}"
+    stem = "" if stems == {""} else "{split}" if stems <= _SPLITS and "{split}" not in folders else "{id}"
     return "/".join([*folders, stem + ending]), f"{len(paths):,} files"
 
 

@@ -92,10 +92,15 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s) and s.ends in ([], [1, 1])),
     ("mask", r"mask", _flags),
     ("flag", r"^is_|error|valid|flag|success", lambda s: _flags(s) and not s.lengths),
-    ("instance", r"inst", _whole),
+    ("instance", r"inst|(^|_)ins(_|$)", _whole),
     ("class", r"class|label|semantic|categor", _whole),
     ("segment", r"seg", _whole),
 )
+
+
+def says_role(name: str) -> bool:
+    """Tell whether a name says what its values are."""
+    return any(names and re.search(names, name.lower()) for _, names, _ in _ROLES)
 
 
 def guess(name: str, seen: Seen, axes: Mapping[str, str], samples: int, files: str = "") -> Guess:

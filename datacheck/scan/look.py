@@ -65,6 +65,11 @@ class Seen:
     keys: list[str] = field(default_factory=list)
     longest: int = 0
 
+    @property
+    def alike(self) -> tuple[list[str], list[str], list[int] | None]:
+        """What two fields of the same kind have in common: dtypes, numbers of axes, sizes of those behind the first."""
+        return sorted(self.dtypes), sorted(self.ndims), self.item
+
 
 def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Return, for each file of a task, how the groups inside it are called where several are alike.

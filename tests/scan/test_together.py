@@ -1,0 +1,142 @@
+"""Samples of several files: which files are one sample, and what ``init`` drafts of them."""
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from datacheck.scan import Request, run_scan
+from datacheck.scan.draft import draft
+from datacheck.scan.together import together
+from datacheck.schema.load import parse_schema
+
+SPLITS = frozenset({"train", "val", "test"})
+RNG = np.random.default_rng(0)
+
+
+def array(path, values):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.save(path, values)
+
+
+def by_words(folder):
+    for i in range(12):
+        n, at = 200 + i, folder / ("val" if i % 3 else "train")
+        ids = RNG.integers(0, 5, n)
+        array(at / f"scene{i:04d}_00_label.npy", ids % 3)
+        array(at / f"scene{i:04d}_00_ins_label.npy", ids)
+        array(at / f"scene{i:04d}_00_vert.npy", RNG.uniform(0, 4, (n, 3)))
+
+
+def by_folder(folder):
+    for i, name in enumerate("abcdefghijkl"):
+        array(folder / f"{name}/points.npy", RNG.uniform(0, 4, (200 + i, 3)))
+        array(folder / f"{name}/label.npy", RNG.integers(0, 9, 200 + i))
+        (folder / f"{name}/meta.json").write_bytes(orjson.dumps({"weight": 0.1 * i, "what": name}))
+
+
+def by_level(folder):
+    for i in range(12):
+        array(folder / f"depth/{i:04d}.npy", RNG.uniform(0.5, 4, (8, 8)).astype(np.float32))
+        for kind in ("rgb", "mask"):
+            (folder / kind).mkdir(exist_ok=True)
+            Image.fromarray(RNG.integers(0, 2, (8, 8, 3), dtype=np.uint8)).save(folder / kind / f"{i:04d}.png")
+
+
+def by_ending(folder):
+    folder.mkdir()
+    for i in range(12):
+        np.savez(folder / f"ep_{i}.npz", action=RNG.normal(size=(40 + i, 7)), q=RNG.normal(size=(40 + i, 2)))
+        (folder / f"ep_{i}.json").write_bytes(orjson.dumps({"success": i % 2 == 0, "task": "push"}))
+
+
+LAYOUTS = {
+    by_words: ("{split}/{id}_vert.npy", {
+        "vert": ("points", None), "label": ("class", "{split}/{id}_label.npy"),
+        "ins_label": ("instance", "{split}/{id}_ins_label.npy"),
+    }),
+    by_folder: ("{folder1}/points.npy", {
+        "points": ("points", None), "label": ("class", "{folder1}/label.npy"), "weight": (None, "{folder1}/meta.json"),
+        "what": (None, "{folder1}/meta.json"),
+    }),
+    by_level: ("depth/{id}.npy", {
+        "depth": ("depth", None), "rgb": ("image", "rgb/{id}.png"), "mask": ("mask", "mask/{id}.png"),
+    }),
+    by_ending: ("{id}.npz", {
+        "action": ("action", None), "q": (None, None), "success": ("flag", "{id}.json"), "task": (None, "{id}.json"),
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", LAYOUTS)
+def test_files_of_one_sample_are_drafted_together_and_fit_their_own_draft(tmp_path, monkeypatch, make):
+    monkeypatch.chdir(tmp_path)
+    make(tmp_path / "d")
+    schema = parse_schema(draft(tmp_path / "d").text)
+    pattern, fields = LAYOUTS[make]
+    assert schema.samples.files == (pattern,)
+    assert {name: (spec.role, spec.file) for name, spec in schema.fields.items()} == fields
+    run = run_scan(schema, Request(tmp_path / "d"))
+    assert [f.id for f in run.report.findings if f.severity == "error"] == []
+    assert len(run.table) == 12
+    measured = {name.split(":")[0] for name in run.table.columns}
+    assert measured >= fields.keys()
+
+
+def test_a_file_that_a_sample_lacks_is_told_by_the_scan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    by_folder(tmp_path / "d")
+    schema = parse_schema(draft(tmp_path / "d").text)
+    (tmp_path / "d/c/label.npy").unlink()
+    (found,) = (f for f in run_scan(schema, Request(tmp_path / "d")).report.findings if f.severity == "error")
+    assert (found.fields, found.examples) == (("label",), ("c/points.npy",))
+
+
+def test_what_only_some_samples_have_is_optional(tmp_path):
+    by_folder(tmp_path / "d")
+    for name in "abc":
+        (tmp_path / f"d/{name}/note.txt").write_text("wet")
+    assert parse_schema(draft(tmp_path / "d").text).fields["note"].optional
+
+
+def test_files_that_hold_the_same_are_samples_of_their_own(tmp_path):
+    for i in range(5):
+        for name in ("walk", "run", "jump"):
+            array(tmp_path / f"motion/s{i}/{name}.npy", RNG.normal(size=(50 + i, 72)))
+            array(tmp_path / f"eyes/{name}/{i}.npy", RNG.normal(size=(50 + i, 72)))
+    for data, pattern in (("motion", "{folder1}/{id}.npy"), ("eyes", "{folder1}/{id}.npy")):
+        assert parse_schema(draft(tmp_path / data).text).samples.files == (pattern,)
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        [f"seq{s}/{i:04d}.png" for s in range(3) for i in range(20)],  # frames
+        [f"s{s}/view_{i}.png" for s in range(3) for i in range(4)],
+        [f"{split}/{name}.npy" for split in ("train", "val") for name in ("images", "labels")],
+        [f"scan_{i}.npz" for i in range(9)],
+        [f"{folder}/{i}.npy" for folder in ("a", "b") for i in range(9) if (folder, i) != ("b", 3)][::2],
+        ["a.npy"],
+        ["a.npy", "b.json", "c/d.txt"],
+    ],
+)
+def test_frames_views_splits_and_single_files_are_no_parts(paths):
+    assert together(paths, SPLITS) == []
+
+
+@given(
+    st.lists(st.from_regex(r"[a-z]{1,6}\d{1,4}", fullmatch=True), min_size=2, max_size=20, unique=True),
+    st.lists(
+        st.sampled_from(["points.npy", "label.npy", "meta.json", "rgb.png", "ins_label.npy"]), min_size=2, unique=True
+    ),
+    st.sampled_from(["{}/{}", "data/{}/{}", "{}_{}", "x/{}.{}"]),
+)
+def test_every_part_has_one_file_of_every_sample(samples, parts, layout):
+    paths = sorted(layout.format(sample, part) for sample in samples for part in parts)
+    found = together(paths, SPLITS)
+    assert sorted(path for part in found for path in part.paths) == paths
+    assert [len(part.paths) for part in found] == [len(samples)] * len(parts)
+    assert all(path.endswith(part.ending) for part in found for path in part.paths)
+    assert len({part.name for part in found}) == len(parts)
