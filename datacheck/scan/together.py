@@ -6,11 +6,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 _NEARLY_ALL = 0.9
 _MOST_PARTS = 24
+_FIRST = 20_000  # paths of which some have to be parts of one sample before all are looked at
 _MOST_NAMES = 6  # words of a name that may be the sample's own
+
+
+Cut = Callable[[str], "tuple[str, str] | None"]
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,10 @@ def together(paths: Sequence[str], splits: frozenset[str]) -> list[Part]:
         Parts are what nearly all samples have, at least two, and together nearly all files. Names that differ in
         digits only are steps or views, and no parts.
     """
-    for cut in _cuts(paths):
-        groups: dict[str, dict[str, str]] = defaultdict(dict)
-        for path in paths:
-            found = cut(path)
-            if found is not None:
-                groups[found[0]].setdefault(found[1], path)
+    for cut, beside in _cuts(paths):
+        if beside and not _parts(_groups(paths[:_FIRST], cut)):
+            continue
+        groups = _groups(paths, cut)
         parts = _parts(groups)
         of_splits = splits.issuperset(key.rpartition("/")[2] for key in groups) or splits & {p.name for p in parts}
         covered = sum(len(part.paths) for part in parts)
@@ -55,17 +58,29 @@ def together(paths: Sequence[str], splits: frozenset[str]) -> list[Part]:
     return []
 
 
-Cut = Callable[[str], "tuple[str, str] | None"]
+def _groups(paths: Sequence[str], cut: Cut) -> dict[str, dict[str, str]]:
+    """Return by the sample's own name, by that of the part, the path."""
+    groups: dict[str, dict[str, str]] = defaultdict(dict)
+    for path in paths:
+        found = cut(path)
+        if found is not None:
+            groups[found[0]].setdefault(found[1], path)
+    return groups
 
 
-def _cuts(paths: Sequence[str]) -> Iterator[Cut]:
-    """Yield ways to tell the sample's own name from the part's: by its folder, by words of its name, by one folder."""
+def _cuts(paths: Sequence[str]) -> Iterator[tuple[Cut, bool]]:
+    """Yield ways to tell a sample's name from the part's, and whether its files then lie beside one another."""
     depth = max(path.count("/") for path in paths)
-    yield lambda path: (path.rpartition("/")[0], "/" + path.rpartition("/")[2]) if "/" in path else None
+    yield _by_folder, True
     for words in range(_MOST_NAMES, 0, -1):
-        yield lambda path, words=words: _by_words(path, words)  # type: ignore[misc]
+        yield partial(_by_words, words=words), True
     for level in range(depth):
-        yield lambda path, level=level: _by_level(path, level)  # type: ignore[misc]
+        yield partial(_by_level, level=level), False
+
+
+def _by_folder(path: str) -> tuple[str, str] | None:
+    folder, slash, name = path.rpartition("/")
+    return (folder, slash + name) if slash else None
 
 
 def _by_words(path: str, words: int) -> tuple[str, str] | None:
