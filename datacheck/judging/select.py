@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -96,8 +98,7 @@ def _unknown_rule(code: str, rules: Mapping[str, Rule]) -> str:
 def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
     schema = every[0]
     settings = schema.rules.get(rule.code, RuleSpec())
-    given = {name: _like(value, rule.defaults[name]) for name, value in (settings.model_extra or {}).items()}
-    options = dict(rule.defaults) | given
+    options = options_of(schema, rule)
     if settings.severity == "off":
         return Choice(rule, settings, options, Verdict.OFF, settings.reason or "switched off in the schema")
     reasons = []
@@ -107,6 +108,13 @@ def _choose(every: Sequence[Schema], rule: Rule, level: Depth) -> Choice:
             return _at(level, Choice(rule, settings, options, level=level), every)
         reasons.append(why)
     return Choice(rule, settings, options, Verdict.NOT_APPLICABLE, reasons[0])
+
+
+def options_of(schema: Schema, rule: Rule) -> dict[str, Any]:
+    """Return the options of a rule: the schema's over its defaults."""
+    given = schema.rules.get(rule.code, RuleSpec()).model_extra or {}
+    said = {name: _like(value, rule.defaults[name]) for name, value in given.items() if name in rule.defaults}
+    return dict(rule.defaults) | {name: value for name, value in said.items() if value is not _WRONG}
 
 
 def _at(level: Depth, choice: Choice, every: Sequence[Schema]) -> Choice:
@@ -130,15 +138,15 @@ _WRONG = object()
 
 def _like(value: Any, default: Any) -> Any:
     """Return an option's value as its default is (a share for ``0.5%``, a tuple for a list), else `_WRONG`."""
+    if isinstance(default, float) and isinstance(value, str) and value.endswith("%"):
+        with suppress(ValueError):
+            value = float(value[:-1]) / 100
+    if isinstance(value, float) and not math.isfinite(value):
+        return _WRONG
     if default is None or type(value) is type(default):
         return value
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(default, float) and isinstance(value, str) and value.endswith("%"):
-        try:
-            return float(value[:-1]) / 100
-        except ValueError:
-            return _WRONG
     if isinstance(default, tuple) and isinstance(value, list):
         return tuple(value)
     return _WRONG

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from datacheck.judging.select import variants
+from datacheck.judging.select import options_of, variants
 from datacheck.rules.base import Rule
 from datacheck.rules.families.clocks import fps_mismatch
 from datacheck.rules.families.rotations import bad_rotation
 from datacheck.rules.funnel import loader_steps
 from datacheck.rules.series import time_field
-from datacheck.schema.model import FieldSpec, RuleSpec, Schema
+from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.units import LENGTH, factor
 from datacheck.table import Measured
 
@@ -133,8 +134,12 @@ def _counts(schema: Schema, spec: FieldSpec, one: Shown) -> tuple[float | None, 
         least, most = 1 - off, 1 + off
     elif one.stat == "step" and schema.episode is not None and schema.episode.fps is not None:
         off, seconds = option(schema, fps_mismatch, "tolerance"), 1 / schema.episode.fps / factor(spec.unit or "s")
-        least, most = seconds / (1 + off), seconds / (1 - off) if off < 1 else None
-    return least, most
+        least, most = (seconds / end if end > 0 else None for end in (1 + off, 1 - off))
+    return _finite(least), _finite(most)
+
+
+def _finite(end: float | None) -> float | None:
+    return end if end is not None and math.isfinite(end) else None
 
 
 def agreed(schema: Schema) -> Schema:
@@ -151,8 +156,7 @@ def agreed(schema: Schema) -> Schema:
 
 def option(schema: Schema, of: Rule, name: str) -> float:
     """Return what a number among a rule's options is."""
-    given = schema.rules.get(of.code, RuleSpec()).model_extra or {}
-    return float(given.get(name, of.defaults[name]))
+    return float(options_of(schema, of)[name])
 
 
 def units(schema: Schema, one: Shown) -> list[tuple[str, float]]:

@@ -126,6 +126,7 @@ def _allowed(kind: str, context: Mapping[str, Any], value: object) -> str:
 _BOUNDS = {
     "greater_than": "a number above {gt} is allowed",
     "greater_than_equal": "a number of at least {ge} is allowed",
+    "less_than_equal": "a number of at most {le} is allowed",
     "too_long": "at most {max_length} items are allowed",
 }
 _KINDS = {

@@ -59,7 +59,7 @@ Pair = Annotated[tuple[str, str], BeforeValidator(as_tuple)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, allow_inf_nan=False)
 
 
 class StatsSpec(_Model):
@@ -153,7 +153,7 @@ class SamplesSpec(_Model):
 class EpisodeSpec(_Model):
     """The time axis: rate, allowed lengths, share of idle steps."""
 
-    fps: Annotated[float, Field(gt=0)] | None = None
+    fps: Annotated[float, Field(ge=1e-6, le=1e9)] | None = None  # one over it is a step of time
     length: Interval | None = None
     max_idle: Share | None = None
 
@@ -192,7 +192,7 @@ def _loader_step(name: object, value: object) -> None:
 
 
 def _above_0(value: Any, *kinds: type) -> bool:
-    return type(value) in kinds and bool(value > 0)  # type(), not isinstance: True is no number
+    return type(value) in kinds and bool(0 < value < float("inf"))  # type(), not isinstance: True is no number
 
 
 class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_steps)]]):

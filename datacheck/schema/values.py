@@ -32,7 +32,7 @@ def meant(word: object, known: Iterable[str]) -> str:
 class Range(BaseModel):
     """A closed interval, written ``low..high``; either side may be left open."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     low: float | None = None
     high: float | None = None
 

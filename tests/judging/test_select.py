@@ -34,6 +34,8 @@ def test_a_share_may_be_written_in_percent():
         ({"DC900": {"limit": "many"}}, r"rules.DC900.limit: 'many' is not what this option takes"),
         ({"DC900": {"limit": True}}, r"rules.DC900.limit: True"),
         ({"DC900": {"limit": "x%"}}, r"rules.DC900.limit: 'x%'"),
+        ({"DC900": {"limit": "inf%"}}, r"rules.DC900.limit: 'inf%' is not what this option takes"),
+        ({"DC900": {"limit": float("nan")}}, r"rules.DC900.limit: nan is not what this option takes"),
     ],
 )
 def test_a_wrong_rules_block_is_said_with_what_is_meant(rules, said):

@@ -5,9 +5,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from datacheck.report.aggregates import BINS, Then, fields, histogram, order_of_rows
-from datacheck.report.measures import agreed, shown
+from datacheck.report.measures import Shown, agreed, band, shown
 from datacheck.rules.families.tokens import UNTOLD
 from datacheck.schema.load import load_schema, parse_schema
+from datacheck.schema.model import EpisodeSpec
 from datacheck.table import Measured, Texts
 from tests.report.conftest import SCHEMA_TEXT, table
 
@@ -188,6 +189,8 @@ def test_quaternions_are_to_be_as_long_as_the_rule_allows_and_rounding_is_no_dis
         ("s", "", [0.05 / 1.02, 0.05 / 0.98]), ("ms", "", [50 / 1.02, 50 / 0.98]),
         ("s", "\nrules: {DC503: {tolerance: 0.25}}", [0.04, 0.2 / 3]),
         ("s", "\nrules: {DC503: {tolerance: 1}}", [0.025, None]),
+        ("s", "\nrules: {DC503: {tolerance: 25%}}", [0.04, 0.2 / 3]),
+        ("s", "\nrules: {DC503: {tolerance: -1}}", [None, 0.025]),
     ],
 )  # fmt: skip
 def test_steps_of_time_are_those_of_the_declared_rate_as_the_rule_allows_in_the_unit_of_the_field(unit, rules, band):
@@ -197,6 +200,14 @@ def test_steps_of_time_are_those_of_the_declared_rate_as_the_rule_allows_in_the_
     assert said["time step (median)"]["band"] == [None if end is None else pytest.approx(end) for end in band]
     assert next(iter(said)) == "time step (median)"
     assert measures_of({"t:step": np.arange(10.0)}, text.partition("\n")[0])["time step (median)"]["band"] is None
+
+
+@pytest.mark.parametrize("fps", [1e-309, 5e-324, 1e308])
+def test_a_rate_that_no_step_of_time_has_draws_no_band_that_is_not_finite(fps):
+    text = "datacheck: 1\nname: n\nsamples: {files: '*'}\nfields: {t: {role: timestamp, shape: [T], unit: ms}}\n"
+    schema = parse_schema(text)
+    schema = schema.model_copy(update={"episode": EpisodeSpec.model_construct(fps=fps, length=None)})  # unchecked
+    assert np.isfinite([end for end in band(schema, Shown("t:step", "t", "step")) or [] if end is not None]).all()
 
 
 def test_clouds_have_the_least_number_of_points_and_instances_that_of_the_loader_as_their_limits():

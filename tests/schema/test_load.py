@@ -158,6 +158,15 @@ def test_an_alias_is_a_copy():
     assert str(lines["c",]) == "f:2"
 
 
+@pytest.mark.parametrize(
+    ("fps", "allowed"),
+    [("1.0e-309", "a number of at least 1e-06"), ("1.0e+12", "a number of at most 1000000000.0")],
+)
+def test_a_rate_is_one_of_which_a_step_of_time_can_be_told(fps, allowed):
+    said = refused(f"datacheck: 1\nname: x\nsamples: {{files: '*.npy'}}\nepisode: {{fps: {fps}}}\n")
+    assert said == [f"s.yaml:4, episode.fps: found the number {float(fps)}; {allowed} is allowed"]
+
+
 def test_several_faults_are_all_listed_in_line_order():
     said = refused("""\
         datacheck: 2

@@ -236,12 +236,32 @@ def test_a_tokenizer_is_looked_for_in_the_data_folder(tmp_path):
         ("loader", {"clip": 1.5}), ("loader", {"drop_classes": ["wall"]}), ("loader", {"shuffle": 1}),
         ("splits", {"key": "id", "match": "("}), ("when", {"split=a": {"x": "gone"}}),
         ("episode", {"max_idle": "120%"}),
-        ("episode", {"fps": 0}), ("rules", {"DC221": {"ignore": ["k"]}}), ("columns", ""), ("datacheck", 2),
+        ("episode", {"fps": 0}), ("episode", {"fps": 9e-7}), ("episode", {"fps": 1.1e9}),
+        ("rules", {"DC221": {"ignore": ["k"]}}), ("columns", ""), ("datacheck", 2),
     ],
 )  # fmt: skip
 def test_what_means_nothing_is_refused(key, value):
     with pytest.raises(ValidationError):
         _schema(**{key: value})
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+@pytest.mark.parametrize(
+    ("key", "within"),
+    [
+        ("episode", lambda n: {"fps": n}), ("loader", lambda n: {"voxel": n}),
+        ("fields", lambda n: {"x": {"scale": n}}), ("fields", lambda n: {"x": {"max_speed": n}}),
+        ("fields", lambda n: {"x": {"sentinels": [n]}}), ("fields", lambda n: {"x": {"values": [0, n]}}),
+        ("fields", lambda n: {"x": {"channels": [n]}}), ("fields", lambda n: {"x": {"stats": {"std": [n]}}}),
+        ("duplicates", lambda n: {"near": n}), ("rules", lambda n: {"DC221": {"allow": n}}),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_not_finite_are_refused_as_they_are_in_a_file(key, within, number):
+    _schema(**{key: within(0.5)})
+    with pytest.raises(ValidationError):
+        _schema(**{key: within(number)})
+    with pytest.raises(ValidationError):
+        Range(low=0, high=number)
 
 
 @pytest.mark.parametrize(
