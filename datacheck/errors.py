@@ -7,6 +7,7 @@ PyTorch rebuilds the exceptions of its workers as ``Type(message)``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 
@@ -110,3 +111,12 @@ class BudgetExceededError(DatacheckError):
 
 class InvalidSample(Exception):  # noqa: N818  raised by users, who say a word and mean no error of ours
     """Raise it in a transform: this sample cannot be used, take another one. The text is the reason that is counted."""
+
+
+def check_name(path: str | os.PathLike[str]) -> None:
+    """Raise `UsageError` where no file can have this name: a shell cannot write it, a program can."""
+    name = os.fspath(path)
+    if "\0" in name:
+        said = name.replace("\0", r"\x00")
+        msg = f"{said}: holds the character NUL, which no name of a file can have. Leave it out."
+        raise UsageError(msg)

@@ -15,7 +15,7 @@ from itertools import chain, takewhile
 from pathlib import Path
 from typing import IO
 
-from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
+from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError, check_name
 from datacheck.system import System
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -230,24 +230,24 @@ def sync_directory(path: Path) -> None:
 
 
 def check_writable(path: Path, instead: str = "") -> None:
-    """Raise `StorageError` where `path` could not be made or written into; `instead` ends "another folder".
-
-    Notes:
-        It may be removed meanwhile: another scan that ends removes its folder.
-    """
+    """Raise where `path` could not be made or written into; `instead` ends "another folder"."""
+    check_name(path)
     seen = ((place, _mode(place)) for place in (path, *path.absolute().parents))
     place, mode = next((place, mode) for place, mode in seen if mode is not None)
     if not stat.S_ISDIR(mode):
-        raise refused(NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), place)
-    if not os.access(place, os.W_OK | os.X_OK) and place.exists():
+        what = "is a link that leads nowhere" if stat.S_ISLNK(mode) else "not a directory"
+        msg = f"{place}: {what}. Choose another folder{instead}, or move it away."
+        raise StorageError(msg)
+    if not os.access(place, os.W_OK | os.X_OK) and place.exists():  # another scan that ends removes its folder
         msg = f"{place}: nothing can be written there. Choose another folder{instead}, or change its permissions."
         raise StorageError(msg)
 
 
 def _mode(place: Path) -> int | None:
-    """Return the mode of what is there, None where nothing can be seen."""
-    with contextlib.suppress(OSError):
-        return place.stat().st_mode
+    """Return the mode of what is there, of a link that leads nowhere its own, None where nothing can be seen."""
+    for look in (place.stat, place.lstat):
+        with contextlib.suppress(OSError):
+            return look().st_mode
     return None
 
 
@@ -259,24 +259,30 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
         sync: make their names durable, and that of the folder they are in, whose maker may have been killed before;
             not needed below a folder that is synced whole or thrown away.
     """
-    with _guarded(path):
-        missing = list(takewhile(lambda place: not place.is_dir(), (path, *path.parents)))
+    check_name(path)
+    for left in reversed(range(_TRIES)):
+        try:
+            with _guarded(path):
+                return _make_missing(path, sync=sync)
+        except StorageError as error:
+            if not left or not isinstance(error.__cause__, FileNotFoundError):
+                raise
+    return None
+
+
+def _make_missing(path: Path, *, sync: bool) -> None:
+    """Make what is missing; a `FileNotFoundError` tells that another process has removed some of it meanwhile."""
+    missing = list(takewhile(lambda place: not place.is_dir(), (path, *path.parents)))
+    if sync:
+        _sync_name(missing[-1].parent if missing else path)
+    for place in reversed(missing):
+        try:
+            SYSTEM.mkdir(place)
+        except FileExistsError as error:
+            if not stat.S_ISDIR(place.lstat().st_mode) and not place.is_dir():
+                raise refused(error, place) from error
         if sync:
-            _sync_name(missing[-1].parent if missing else path)
-        for place in reversed(missing):
-            _make(place)
-            if sync:
-                sync_directory(place.parent)
-
-
-def _make(place: Path) -> None:
-    """Make one folder; who else makes it may remove it again before it is seen."""
-    for _ in range(_TRIES):
-        with contextlib.suppress(FileExistsError):
-            return SYSTEM.mkdir(place)
-        if place.is_dir():
-            return None
-    return SYSTEM.mkdir(place)  # where something else is, this says so
+            sync_directory(place.parent)
 
 
 def rename(source: Path, target: Path) -> None:

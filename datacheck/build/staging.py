@@ -189,7 +189,7 @@ def _owned(folder: Path) -> Iterator[float | None]:
     local = mounts.is_local(folder.parent)
     held, ended = None, threading.Event()
     try:
-        _make(private / _WORK)  # empty, it can be replaced by another's
+        fsops.make_directory(private / _WORK, sync=False)  # empty, it can be replaced by another's
         said = {"host": socket.gethostname(), "pid": os.getpid()}
         fsops.write_file(private / OWNER, canonical_json(said), sync=False, mode=0o644)
         for _ in range(_TRIES if local else 0):
@@ -210,17 +210,6 @@ def _owned(folder: Path) -> Iterator[float | None]:
             held.close()
         if private.exists():
             discard(private)
-
-
-def _make(folder: Path) -> None:
-    """Make a folder that need not survive; another builder may remove the empty one above at the same moment."""
-    for _ in range(_TRIES):
-        try:
-            return fsops.make_directory(folder, sync=False)
-        except StorageError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-    return fsops.make_directory(folder, sync=False)
 
 
 def _beat(owner: Path, ended: threading.Event) -> None:

@@ -15,7 +15,7 @@ from datacheck.cache.place import Verify
 from datacheck.cache.reader import Cache, Io
 from datacheck.cache.shards import Shards
 from datacheck.cache.store import is_url
-from datacheck.errors import ManyLines, StorageError, UsageError
+from datacheck.errors import ManyLines, StorageError, UsageError, check_name
 
 _DEPTH = 3  # root / pipeline / split / key
 _KEY = re.compile(r"[0-9a-f]{16}")
@@ -100,6 +100,7 @@ def find_caches(
 
         yield from find_buckets(folder, depth)
         return
+    check_name(folder)
     try:
         whole = (folder / layout.MANIFEST).is_file()
         below = [] if whole or not depth else _listed(folder)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from datacheck.aligned import empty
 from datacheck.cache.problem import evicted
 from datacheck.digest import digest_file
-from datacheck.errors import CorruptionError, DatacheckError, StorageError
+from datacheck.errors import CorruptionError, DatacheckError, StorageError, check_name
 
 _GONE = {errno.ENOENT, errno.ESTALE}
 
@@ -98,8 +98,9 @@ def open_store(where: str | os.PathLike[str]) -> Store:
     """Return the store of a cache; nothing is read yet.
 
     Raises:
-        UsageError: it is a URL of a kind that no store is there for.
+        UsageError: it is a URL of a kind that no store is there for, or a name that no file can have.
     """
+    check_name(where)
     if is_url(where):
         from datacheck.cache.bucket import Bucket  # noqa: PLC0415  who reads folders need not load it
 

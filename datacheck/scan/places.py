@@ -15,7 +15,7 @@ from typing import Any
 
 from datacheck import fsops
 from datacheck.digest import digest_value
-from datacheck.errors import UsageError
+from datacheck.errors import UsageError, check_name
 from datacheck.scan.state import Past, Slot, Slots
 from datacheck.scan.store import NAMES, PAGE, PREVIEWS, RESULT
 from datacheck.schema.model import Schema
@@ -106,6 +106,7 @@ def place_of(schema: Schema, root: Path, only: str | None, roots: Mapping[str, P
 
 
 def _check_output(output: Path, root: Path) -> None:
+    check_name(output)
     if output.is_symlink():
         msg = f"{output}: is a link, and --output replaces what is there. Name the folder itself, or a new one."
         raise UsageError(msg)

@@ -30,6 +30,8 @@ from datacheck.schema.values import (
     Classes,
     Columns,
     Counts,
+    File,
+    Files,
     Interval,
     Lists,
     MustBe,
@@ -65,7 +67,7 @@ class _Model(BaseModel):
 class StatsSpec(_Model):
     """What a normaliser believes of a field: numbers per column, said here or read from a JSON or YAML file."""
 
-    file: str | None = None
+    file: File | None = None
     at: str | None = None
     mean: Floats = ()
     std: Floats = ()
@@ -83,7 +85,7 @@ class FieldSpec(_Model):
     optional: bool = False
     absent: bool = False
     at: str | None = None
-    file: str | None = None
+    file: File | None = None
     columns: Columns | None = None
     range: Interval | None = None
     size: Interval | None = None
@@ -142,7 +144,7 @@ class FieldSpec(_Model):
 class SamplesSpec(_Model):
     """What one sample is: which files, which list names them, what each of them holds, what belongs together."""
 
-    files: Strings
+    files: Files
     list: Lists | None = None
     counts: dict[str, Counts] = Field(default_factory=dict)
     each: str | None = None
@@ -217,14 +219,11 @@ class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_ste
 class TokenizerSpec(_Model):
     """How text becomes tokens: tokenizer file or folder, vocabulary size, maximum length, what is supervised."""
 
-    path: str | None = None
+    path: File | None = None
     vocab: Count | None = None
     max_length: Count | None = None
     start: str = "<|im_start|>assistant\n"
     end: str = "<|im_end|>\n"
-
-
-_NOTHING = FieldSpec()
 
 
 class SplitsSpec(_Model):
@@ -290,6 +289,7 @@ def _replaced(text: str, heads: Mapping[str, str]) -> str:
 
 # what a split changes of a field: also a key that it sets back to its default
 Change = Annotated[FieldSpec, BeforeValidator(_change), PlainSerializer(_said, return_type=dict[str, Any])]
+_NOTHING = FieldSpec()
 
 
 class Schema(_Model):
@@ -297,7 +297,7 @@ class Schema(_Model):
 
     datacheck: Literal[1]
     name: Annotated[str, AfterValidator(_name)]
-    roots: dict[str, str] = Field(default_factory=dict)
+    roots: dict[str, File] = Field(default_factory=dict)
     samples: SamplesSpec
     columns: Columns | None = None
     fields: dict[str, FieldSpec] = Field(default_factory=dict)

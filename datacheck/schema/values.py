@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from datacheck.schema.dims import Dim, parse_count, parse_shape
 
@@ -155,6 +155,12 @@ def _lists(value: object) -> object:
     raise ValueError(msg)
 
 
+def _list_files(value: str | dict[str, str]) -> str | dict[str, str]:
+    for path in value.values() if isinstance(value, dict) else [value]:
+        _file(path)
+    return value
+
+
 def _regex(value: object) -> object:
     if isinstance(value, str):
         try:
@@ -162,6 +168,13 @@ def _regex(value: object) -> object:
         except re.error as error:
             msg = f"{value!r} is not a regular expression: {error}"
             raise ValueError(msg) from error
+    return value
+
+
+def _file(value: str) -> str:
+    if "\0" in value:
+        msg = f"{value!r} holds the character NUL, which no name of a file can have; leave it out"
+        raise ValueError(msg)
     return value
 
 
@@ -204,10 +217,12 @@ Share = Annotated[float, BeforeValidator(_share)]
 Counts = Annotated[Dim, BeforeValidator(parse_count)]
 Shape = Annotated[tuple[Dim, ...], BeforeValidator(parse_shape)]
 Strings = Annotated[tuple[str, ...], BeforeValidator(_strings)]
+File = Annotated[str, AfterValidator(_file)]
+Files = Annotated[tuple[File, ...], BeforeValidator(_strings)]
 Classes = Annotated[
     int | Range | tuple[int, ...], BeforeValidator(_classes), PlainSerializer(_shows_classes, return_type=Any)
 ]
 MustBe = Annotated[bool | int, BeforeValidator(_must_be)]
-Lists = Annotated[str | dict[str, str], BeforeValidator(_lists)]
+Lists = Annotated[str | dict[str, str], BeforeValidator(_lists), AfterValidator(_list_files)]
 Columns = Annotated[str, BeforeValidator(_columns)]
 Regex = Annotated[str, BeforeValidator(_regex)]

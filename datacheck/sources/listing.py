@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.digest import digest_bytes, digest_file, digest_value
-from datacheck.errors import FormatError, UsageError
+from datacheck.errors import FormatError, UsageError, check_name
 from datacheck.formats.base import store_markers
 from datacheck.sources.entries import ByPath, Entries, Entry, clamped, locate, real_root
 from datacheck.sources.stores import DEPTH, LINKED, led, reason, store_digest, store_entry
@@ -97,6 +97,7 @@ def target(data: Path) -> tuple[Path, str | None]:
     Raises:
         UsageError: there is nothing of that name.
     """
+    check_name(data)
     try:
         data.stat()
     except OSError as error:  # also a name that no file system takes
@@ -154,6 +155,7 @@ def list_files(
 
 
 def _check_folder(folder: Path) -> None:
+    check_name(folder)
     try:
         with os.scandir(folder):
             return

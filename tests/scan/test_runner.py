@@ -446,6 +446,23 @@ def test_scan_has_a_name_at_the_top_that_is_not_the_package(data):
     assert scan(data, plain()).valid.all()
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda data: scan("a\0b"),
+        lambda data: scan("a\0b", plain()),
+        lambda data: scan(data, plain(), output=Path("a\0b")),
+        lambda data: scan(data, plain(roots={"objects": None}), roots={"objects": "a\0b"}),
+        lambda data: datacheck.verify("a\0b"),
+        lambda data: datacheck.open_cache("a\0b"),
+        lambda data: datacheck.build_cache(plain(), data, "a\0b"),
+    ],
+)
+def test_a_path_that_no_file_can_have_is_a_wrong_request(data, made):
+    with pytest.raises(UsageError, match=r"a\\x00b: holds the character NUL.* Leave it out"):
+        made(data)
+
+
 def test_a_single_file_can_be_scanned(data):
     result = run(data / "003.npy")
     assert result.table.keys == ["003.npy"]

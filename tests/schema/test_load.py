@@ -63,6 +63,7 @@ def test_a_folder_of_arrays_needs_four_lines():
         ("{role: flag, must_be: 'on'}", "must_be: 'on' cannot be required; allowed are true, false or an integer"),
         ('{columns: "pos:3 pos:4"}', "columns: 'pos' stands twice in 'pos:3 pos:4'; each column needs a name of its own"),
         ('{columns: "pos:0"}', "columns: cannot read 'pos:0' in 'pos:0'; columns are written name or name:count, for example pos:3 quat:4"),
+        ('{file: "x\\0.npy"}', "file: 'x\\x00.npy' holds the character NUL, which no name of a file can have; leave it out"),
         ("{at: 3}", "at: found the number 3; text is allowed: put it in quotes"),
         ("{at: no}", "at: found false (a bare false, no or off); text is allowed: put it in quotes"),
         ("{file: {id}.npy}", None),

@@ -15,6 +15,7 @@ from datacheck.schema.units import SKELETONS
 
 _finite = st.floats(allow_nan=False, allow_infinity=False)
 _words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+_paths = _words.filter(lambda word: "\0" not in word)
 _axes = st.sampled_from(["T", "P", "N", "no", "on", 0, 3, 7])
 
 
@@ -104,7 +105,7 @@ _schemas = st.fixed_dictionaries(
             {"length": st.integers(1, 99)}, optional={"pad": st.sampled_from(["none", "edge"])}
         ),
         "loader": _steps.map(dict),
-        "tokenizer": st.fixed_dictionaries({}, optional={"path": _words, "vocab": st.integers(1, 9), "start": _words}),
+        "tokenizer": st.fixed_dictionaries({}, optional={"path": _paths, "vocab": st.integers(1, 9), "start": _words}),
         "duplicates": st.fixed_dictionaries({}, optional={"exact": st.sampled_from(["error", "off", "info"])}),
         "splits": st.fixed_dictionaries(
             {"key": st.just("id")}, optional={"match": st.just(r"^\d+"), "disjoint": st.just(["no", "on"])}
@@ -236,6 +237,8 @@ def test_a_tokenizer_is_looked_for_in_the_data_folder(tmp_path):
         ("loader", {"clip": 1.5}), ("loader", {"drop_classes": ["wall"]}), ("loader", {"shuffle": 1}),
         ("splits", {"key": "id", "match": "("}), ("when", {"split=a": {"x": "gone"}}),
         ("episode", {"max_idle": "120%"}),
+        ("samples", {"files": "a\0"}), ("samples", {"files": "{a}.npy", "list": {"x": "a\0"}}), ("roots", {"r": "a\0"}),
+        ("tokenizer", {"path": "a\0"}), ("fields", {"x": {"stats": {"file": "a\0"}}}),
         ("episode", {"fps": 0}), ("episode", {"fps": 9e-7}), ("episode", {"fps": 1.1e9}),
         ("rules", {"DC221": {"ignore": ["k"]}}), ("columns", ""), ("datacheck", 2),
     ],

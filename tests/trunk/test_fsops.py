@@ -2,6 +2,7 @@ import contextlib
 import errno
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import pytest
 
 from datacheck import fsops
-from datacheck.errors import OutOfSpaceError, StorageError, SyncFailedError
+from datacheck.errors import OutOfSpaceError, StorageError, SyncFailedError, UsageError
 from datacheck.system import System
 
 
@@ -340,9 +341,64 @@ def test_a_folder_that_another_process_makes_and_removes_can_be_written_and_made
     assert folder.is_dir()
 
 
-def test_what_is_no_folder_is_refused_where_a_folder_is_to_be(tmp_path):
+def test_a_folder_below_one_that_another_process_makes_and_removes_can_be_made(tmp_path):
+    folder = tmp_path / "there"
+    with blinking(folder):
+        for _ in range(300):
+            fsops.make_directory(folder / "below/deep", sync=False)
+            fsops.remove_tree(folder / "below")
+
+
+@pytest.mark.parametrize(("sync", "when"), [(False, "mkdir"), (True, "mkdir"), (True, "sync")])
+def test_a_parent_that_is_removed_meanwhile_is_made_again(tmp_path, monkeypatch, sync, when):
+    class Removing(Log):
+        def mkdir(self, path):
+            self.remove("mkdir", path == tmp_path / "a/b")
+            super().mkdir(path)
+
+        def open(self, path, flags):
+            self.remove("sync", path == tmp_path / "a")
+            return super().open(path, flags)
+
+        def remove(self, call, here):
+            if here and (call, self.calls.count(("mkdir", tmp_path / "a"))) == (when, 1):
+                shutil.rmtree(tmp_path / "a")
+
+    monkeypatch.setattr(fsops, "SYSTEM", log := Removing())
+    fsops.make_directory(tmp_path / "a/b", sync=sync)
+    assert (tmp_path / "a/b").is_dir()
+    assert log.calls.count(("mkdir", tmp_path / "a")) == 2
+
+
+def test_a_folder_that_can_never_be_made_ends(tmp_path, monkeypatch):
+    logged(monkeypatch, mkdir=errno.ENOENT)  # as in a working folder that is gone
+    with pytest.raises(StorageError, match="no such file"):
+        fsops.make_directory(tmp_path / "a", sync=False)
+
+
+@pytest.mark.parametrize("below", ["", "/below"])
+@pytest.mark.parametrize("name", ["file", "dangling", "loop"])
+def test_what_is_no_folder_is_refused_at_once_where_a_folder_is_to_be(tmp_path, monkeypatch, name, below):
     (tmp_path / "file").write_text("x")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    for name in ("file", "dangling"):
-        with pytest.raises(StorageError, match="file exists"):
-            fsops.make_directory(tmp_path / name)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    log = logged(monkeypatch)
+    with pytest.raises(StorageError, match=f"{name}: file exists"):
+        fsops.make_directory(tmp_path / f"{name}{below}")
+    assert [call for call in log.calls if call[0] == "mkdir"] == [("mkdir", tmp_path / name)]
+    with pytest.raises(StorageError, match=f"{name}: ({'not a directory' if name == 'file' else 'is a link'})"):
+        fsops.check_writable(tmp_path / f"{name}{below}")
+
+
+def test_a_link_to_a_folder_is_one(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    fsops.check_writable(tmp_path / "link/below")
+    fsops.make_directory(tmp_path / "link/below")
+    assert (tmp_path / "folder/below").is_dir()
+
+
+def test_a_name_that_no_file_can_have_is_refused_with_what_to_do(tmp_path):
+    for act in (fsops.check_writable, fsops.make_directory):
+        with pytest.raises(UsageError, match=r"a\\x00b.*: holds the character NUL.*Leave it out"):
+            act(tmp_path / "a\0b")
