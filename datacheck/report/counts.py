@@ -55,7 +55,7 @@ def _funnel(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
             {"name": step, "parts": [a, b], "said": f"none left in {counted(empty)}" if empty else ""}
             for step, a, b, empty in zip(names, *left, none, strict=True)
         ],
-        "about": f"All instances of {int(column.present.sum()):,} samples; behind clip and voxel what is expected.",
+        "about": f"All instances of {counted(int(column.present.sum()))}; behind clip and voxel what is expected.",
     }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def _sizes(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
     yield {
         "kind": "bars", "title": f"Points of each instance where min_points {least:,} meets it", "what": "instance",
         "rows": list(dropwhile(lambda row: not any(row["parts"]), rows)),
-        "about": f"All instances of {int(column.present.sum()):,} samples that are left by then; behind clip and voxel "
+        "about": f"All instances of {counted(int(column.present.sum()))} that are left by then; behind clip and voxel "
         "what is expected.",
     }  # fmt: skip
 
@@ -164,8 +164,9 @@ def _copies(table: Table, unfit: Array) -> Iterator[Plot]:
         "kind": "bars", "title": "Samples of equal content", "what": "sample",
         "rows": [
             {"name": f"{names[n]} equal", "parts": [int(part[n]) for part in parts],
-             "said": f"in {groups[n]:,} {'group' if groups[n] == 1 else 'groups'}"}
+             "said": f"in {counted(groups[n], 'group')}"}
             for n in range(1, len(groups)) if groups[n]
         ],
-        "about": f"{int(groups[0]):,} of {len(order):,} samples have no other of the same content.",
+        "about": f"{int(groups[0]):,} of {len(order):,} samples {'has' if groups[0] == 1 else 'have'} no other of the "
+        "same content.",
     }  # fmt: skip

@@ -219,6 +219,14 @@ def test_instances_are_summed_by_their_points_and_what_is_dropped_is_said():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("many", "said"), [(1, "of 1 sample"), (2, "of 2 samples"), (1200, "of 1,200 samples")])
+def test_how_many_samples_were_counted_is_said_as_people_say_it(many, said):
+    counts = {":sizes": np.ones((many, 7), int), ":funnel": np.ones((many, 5), int)}
+    funnel, sizes = made(counts, SCENES)
+    assert funnel["about"] == f"All instances {said}; behind clip and voxel what is expected."
+    assert sizes["about"] == f"All instances {said} that are left by then; behind clip and voxel what is expected."
+
+
 @pytest.mark.parametrize("sizes", [np.zeros((3, 7), int), np.ones((3, 9), int), np.ones((3, 7))[:, :0]])
 def test_sizes_of_no_instance_or_by_another_min_points_are_not_drawn(sizes):
     assert made({":sizes": sizes}, SCENES) == []
@@ -280,7 +288,7 @@ def test_equal_samples_are_counted_by_how_many_are_equal():
     assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
         ("2 equal", [2, 2], "in 2 groups"), ("3 equal", [2, 1], "in 1 group"), ("5 to 8 equal", [6, 0], "in 1 group"),
     ]  # fmt: skip
-    assert plot["about"] == "1 of 14 samples have no other of the same content."
+    assert plot["about"] == "1 of 14 samples has no other of the same content."
     assert made({":content": np.arange(9)}, "fields: {}\n") == []
 
 
