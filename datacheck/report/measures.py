@@ -31,7 +31,8 @@ LABELS = {
     "objects": "objects", "front": "share in front", "copies": "repeated points", "flatness": "flatness",
     "lowest": "lowest", "highest": "highest", "peak": "largest |x|", "leap": "largest step",
     "prompt_bytes": "bytes before the first answer",
-    "answers": "answers", "same": "idle steps", "noop": "steps without motion", "nonfinite": "NaN or infinite values",
+    "answers": "answers", "same": "share of commands as the one before",
+    "noop": "share of commands that ask for nothing", "nonfinite": "NaN or infinite values",
     "zeros": "rows of zeros", "bytes": "bytes",
 }  # fmt: skip
 _IN_UNIT = frozenset(

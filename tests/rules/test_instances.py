@@ -211,7 +211,7 @@ def test_label_counts_are_those_of_the_values():
     assert {n: found[n].tolist() for n in ("ignored", "negative", "mark", "outside")} == {
         "ignored": [1, 0], "negative": [1, 0], "mark": [1, 0], "outside": [2, 0],
     }  # fmt: skip
-    assert (found["lowest"][0], found["marked"][0], found["low"][0], found["high"][0]) == (-1, 255, 3.5, 10)
+    assert (found["least"][0], found["marked"][0], found["low"][0], found["high"][0]) == (-1, 255, 3.5, 10)
 
 
 @pytest.mark.parametrize(

@@ -297,11 +297,11 @@ def role_order(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-@measure("preference", version=2, per="sample", uses=("fields.preferred_over", "fields.role"))
+@measure("preference", version=3, per="sample", uses=("fields.preferred_over", "fields.role"))
 def preference(block: Block, schema: Schema) -> Columns:
     """What two answers to one prompt have in common.
 
-    ``<field>:same``: all of it; ``<field>:prompts``: where they part, somebody asks or instructs. Chats that part with
+    ``<field>:equal``: all of it; ``<field>:prompts``: where they part, somebody asks or instructs. Chats that part with
     an answer may go on as they like.
     """
     found: dict[str, Array] = {}
@@ -311,11 +311,11 @@ def preference(block: Block, schema: Schema) -> Columns:
             continue
         pairs = list(zip(mine.objects, other.objects, strict=True))
         if mine.kind == "text":
-            found[f"{name}:same"] = np.array([a.strip() == b.strip() for a, b in pairs], dtype=bool)
+            found[f"{name}:equal"] = np.array([a.strip() == b.strip() for a, b in pairs], dtype=bool)
             found[f"{name}:prompts"] = np.zeros(len(block), bool)
             continue
         parting = [_parting(messages_of(a), messages_of(b)) for a, b in pairs]
-        found[f"{name}:same"] = np.array([roles is None for roles in parting], dtype=bool)
+        found[f"{name}:equal"] = np.array([roles is None for roles in parting], dtype=bool)
         found[f"{name}:prompts"] = np.array([bool(_PROMPTING & (roles or set())) for roles in parting], dtype=bool)
     return found
 
@@ -368,11 +368,11 @@ def equal_preference(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     name, other = case.name, case.spec.preferred_over or ""
     pair = (other,)
-    known = rows.measured(f":{name}:same", f":{name}:prompts")
+    known = rows.measured(f":{name}:equal", f":{name}:prompts")
     if not known.any():
         return
     apart = known & rows[f":{name}:prompts"].astype(bool)
-    same = known & rows[f":{name}:same"].astype(bool) & ~apart
+    same = known & rows[f":{name}:equal"].astype(bool) & ~apart
     fix = "Drop the pairs, or join answers and prompts again by their key."
     if same.any():
         text = f"{name} and {other} are equal in {counted(int(same.sum()))}: nothing is preferred."

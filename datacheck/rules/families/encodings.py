@@ -28,12 +28,12 @@ def _encoded(schema: Schema) -> list[tuple[str, str, str]]:
     ]
 
 
-@measure("truth", per="sample", uses=("fields.role", "fields.encodes", "fields.ignore", "fields.absent"))
+@measure("truth", version=2, per="sample", uses=("fields.role", "fields.encodes", "fields.ignore", "fields.absent"))
 def truth(block: Block, schema: Schema) -> Columns:
     """How a ground truth agrees with ``class * 1000 + instance + 1``, for each field that encodes two others.
 
     Counts of rows: `<field>:rows`; `:wrong` ones; `:plain` ones that lack the 1; `:class` and `:instance`: wrong in
-    this part. `:same`: whether it holds the right numbers in another order; `:high`: the largest instance id.
+    this part. `:shuffled`: whether it holds the right numbers in another order; `:high`: the largest instance id.
     """
     columns: dict[str, Measured] = {}
     for name, class_name, instance_name in _encoded(schema):
@@ -42,7 +42,7 @@ def truth(block: Block, schema: Schema) -> Columns:
             continue
         found = [_agreement([c[i].reshape(-1) for c in fields if c is not None]) for i in range(len(block))]
         present = np.array([bool(row) for row in found])
-        for stat in ("rows", "wrong", "plain", "class", "instance", "same"):
+        for stat in ("rows", "wrong", "plain", "class", "instance", "shuffled"):
             columns[f"{name}:{stat}"] = Measured(np.array([row.get(stat, 0) for row in found]), present)
         ignored = schema.spec(instance_name).ignore
         high = [_highest(fields[2][i].reshape(-1), ignored) if fields[2] is not None else -1 for i in range(len(block))]
@@ -83,7 +83,7 @@ def _agreement(values: list[Array]) -> dict[str, int]:
         "plain": int(np.count_nonzero(told == wanted - 1)),
         "class": int(np.count_nonzero(told // 1000 != wanted // 1000)),
         "instance": int(np.count_nonzero(told % 1000 != wanted % 1000)),
-        "same": int(np.array_equal(np.sort(told), np.sort(wanted))),
+        "shuffled": int(np.array_equal(np.sort(told), np.sort(wanted))),
     }
 
 
@@ -188,7 +188,7 @@ def ground_truth_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
         known = rows.measured(f":{name}:wrong")
         if not known.any():
             continue
-        stats = {s: rows[f":{name}:{s}"] for s in ("rows", "wrong", "plain", "class", "instance", "same")}
+        stats = {s: rows[f":{name}:{s}"] for s in ("rows", "wrong", "plain", "class", "instance", "shuffled")}
         bad = known & (stats["wrong"] > 0)
         if bad.any():
             total = {s: int(values[bad].sum()) for s, values in stats.items()}
@@ -211,7 +211,7 @@ def ground_truth_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
 def _why(stats: dict[str, Array], bad: Array) -> Cause | None:
     reasons = {
         "offset": ("the instance is stored without the 1 that is added", stats["plain"] == stats["wrong"]),
-        "order": ("the same numbers stand in another order of rows", stats["same"] > 0),
+        "order": ("the same numbers stand in another order of rows", stats["shuffled"] > 0),
         "class": ("the classes were changed on one side only", (stats["instance"] == 0)),
         "instance": ("the instances were numbered again on one side only", (stats["class"] == 0)),
         "other": ("labels of another scene", stats["wrong"] > 0.5 * stats["rows"]),

@@ -20,12 +20,12 @@ Array = np.ndarray[Any, Any]
 _MARKS = (255, 65535)  # what unsigned labels use for "ignore"
 
 
-@measure("labels", version=2, applies=of_role("class", "instance"), uses=("classes", "ignore"))
+@measure("labels", version=3, applies=of_role("class", "instance"), uses=("classes", "ignore"))
 def labels(column: Column, spec: FieldSpec) -> Columns:
     """What label values there are, by kind.
 
     Counts: `ignored` ones, declared as such; `negative` and `mark` (255, 65535) ones, undeclared;
-    `outside` the classes otherwise. `lowest` negative, `marked` value, `low` and `high` of those outside, `top` class.
+    `outside` the classes otherwise. `least` negative, `marked` value, `low` and `high` of those outside, `top` class.
     """
     if not is_numeric(column):
         return {}
@@ -44,7 +44,7 @@ def labels(column: Column, spec: FieldSpec) -> Columns:
     kinds = {"ignored": ignored, "negative": negative, "mark": mark, "outside": outside}
     columns = {name: reduced(np.add, where * often, lengths) for name, where in kinds.items()}
     zeros = np.zeros(len(column))
-    columns["lowest"] = extreme(np.minimum, negative) if negative.any() else zeros
+    columns["least"] = extreme(np.minimum, negative) if negative.any() else zeros
     columns["marked"] = extreme(np.maximum, mark) if mark.any() else zeros
     columns["low"] = extreme(np.minimum, outside) if outside.any() else zeros
     columns["high"] = extreme(np.maximum, outside) if outside.any() else zeros
@@ -145,7 +145,7 @@ def ignore_label(rows: Rows, case: Case) -> Iterator[Failure]:
     if not known.any():
         return
     if (negative := known & (rows["negative"] > 0)).any():
-        yield _mark(rows, case, negative, "lowest", "negative")
+        yield _mark(rows, case, negative, "least", "negative")
     mark = known & (rows["mark"] > 0) & (case.spec.role == "class")
     top = float(np.max(rows["top"][known]))
     mark &= (top > 0) & (rows["marked"] > top + 1)  # with classes all around it is one of them; 0 and 255 are a mask
