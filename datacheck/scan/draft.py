@@ -89,7 +89,7 @@ def _others(readable: Sequence[str], paths: Container[str]) -> list[str]:
 
 
 def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
-    """Return a draft of samples of several files each, None where all files hold the same and nothing tells them apart.
+    """Return a draft of samples of several files each, None where all files hold the same, or one holds many samples.
 
     The samples' own file is the largest; the fields of the others have a ``file``.
     """
@@ -101,6 +101,8 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
         return part.optional, within, beside, -sum(listing.by_path[path].size for path in part.paths), part.name
 
     main, *others = sorted(parts, key=rank)
+    if _each(listing.root, _ending(main.paths[0]), _spread(main.paths, 5)):
+        return None
     said: dict[str, Any] = {
         "datacheck": 1,
         "name": _name(data),

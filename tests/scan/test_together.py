@@ -1,5 +1,6 @@
 """Samples of several files: which files are one sample, and what ``init`` drafts of them."""
 
+import h5py
 import numpy as np
 import orjson
 import pytest
@@ -108,6 +109,17 @@ def test_files_that_hold_the_same_are_samples_of_their_own(tmp_path):
             array(tmp_path / f"eyes/{name}/{i}.npy", RNG.normal(size=(50 + i, 72)))
     for data, pattern in (("motion", "{folder1}/{id}.npy"), ("eyes", "{folder1}/{id}.npy")):
         assert parse_schema(draft(tmp_path / data).text).samples.files == (pattern,)
+
+
+def test_a_file_of_many_samples_is_no_part_of_one(tmp_path):
+    for task in "abc":
+        (tmp_path / "d" / task).mkdir(parents=True)
+        (tmp_path / "d" / task / "about.json").write_bytes(orjson.dumps({"task": task}))
+        with h5py.File(tmp_path / "d" / task / "demos.h5", "w") as file:
+            for demo in range(3):
+                file[f"data/demo_{demo}/actions"] = RNG.normal(size=(30 + demo, 7))
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert (schema.samples.files, schema.samples.each) == (("{folder1}/{id}.h5",), "/data/demo_*")
 
 
 @pytest.mark.parametrize(
