@@ -147,7 +147,8 @@ def _projected(sitter: Sitter, spec: FieldSpec, value: Any) -> dict[str, Any]:
     images = {
         name: told for name, told in sitter.schema.of_role("image") if _sides(sitter.fields.get(name), made["size"])
     }
-    mine = [name for name, told in images.items() if len(images) == 1 or told.intrinsics == spec.intrinsics]
+    undeclared = None if len(images) == 1 else spec.intrinsics  # a lone image of no camera is taken for this one's
+    mine = [name for name, told in images.items() if told.intrinsics in {undeclared, spec.intrinsics}]
     return made | {"over": mine[0] if mine else ""}
 
 

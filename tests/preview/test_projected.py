@@ -17,8 +17,10 @@ samples: {files: "*.npz"}
 fields:
   hand: {role: joints, shape: [J, 3], unit: m, frame: %s, intrinsics: k, image_size: [100, 80], centered: no}
   k: {role: intrinsics, shape: [3, 3], unit: px}
+  k2: {role: intrinsics, shape: [3, 3], unit: px}
   photo: {role: image, shape: [H, W, 3]}
   other: {role: image, shape: [H, W, 3], intrinsics: k}
+  aside: {role: image, shape: [H, W, 3], intrinsics: k2}
 """
 LENS = np.array([[100.0, 0, 50], [0, 200, 40], [0, 0, 1]])  # u = 50 + 100 x/z, v = 40 + 200 y/z
 OPENCV = np.array([[0.5, -0.2, 2.0], [0, 0, 1], [-0.4, 0.1, 1]])
@@ -85,6 +87,14 @@ def test_an_image_of_the_same_sides_lies_below_and_of_several_the_one_of_the_cam
     assert shown(OPENCV, photo=photo, other=half)["over"] == "other"
     assert shown(OPENCV, photo=photo, other=tall)["over"] == "photo"
     assert shown(OPENCV, photo=photo[None])["over"] == ""
+
+
+def test_joints_are_drawn_over_no_image_of_another_camera():
+    photo = np.zeros((80, 100, 3), np.uint8)
+    assert shown(OPENCV, aside=photo)["over"] == ""
+    assert shown(OPENCV, other=photo)["over"] == "other"
+    assert shown(OPENCV, aside=photo, other=photo)["over"] == "other"
+    assert shown(OPENCV, aside=photo, photo=photo)["over"] == ""
 
 
 def test_what_the_image_does_not_show_comes_first_and_else_behind_the_joints_in_space():
