@@ -28,7 +28,7 @@ def projection(value: object, camera: object, spec: FieldSpec) -> dict[str, Any]
 
     Returns:
         ``pixels`` of each joint, None where it is behind the camera or not finite; and where fewer than half of the
-        joints are in the image and other signs of the axes bring more than half there, ``other`` with those.
+        finite joints are in the image and other signs of the axes bring more than half there, ``other`` with those.
 
     Raises:
         UnfitError: it has no finite joint, there is no finite camera, or either is of another shape.
@@ -41,10 +41,12 @@ def projection(value: object, camera: object, spec: FieldSpec) -> dict[str, Any]
     seen = {signs: _pixels(joints, lens, signs) for signs in READINGS}
     within = {signs: _within(pixels, width, height) for signs, pixels in seen.items()}
     other = max(READINGS, key=lambda signs: (within[signs], signs in FRAMES.values()))
-    count, behind = len(joints), int((own[2] * joints[:, 2] <= 0).sum())
+    count, behind = int(found.finite.sum()), int((own[2] * joints[:, 2] <= 0).sum())
     said = [f"{within[own]:,} of {counted(count, 'joint')} within {width:,} x {height:,} pixels"]
     if behind:
         said.append(f"{behind:,} behind the camera")
+    if count < len(joints):
+        said.append(f"{len(joints) - count:,} not finite")
     said.append(f"by {spec.intrinsics} and {frame}")
     made: dict[str, Any] = {
         "kind": "projection", "size": [width, height], "pixels": _drawn(seen[own]), "chains": found.chains,

@@ -56,7 +56,14 @@ def test_what_is_behind_the_camera_or_not_finite_has_no_pixel_and_is_counted():
     made = shown(joints)
     assert made["pixels"] == [*PIXELS, None, None, [350, 40], None]
     assert made["other"] is None
-    assert "3 of 7 joints within 100 x 80 pixels; 1 behind the camera;" in made["about"]
+    assert "3 of 5 joints within 100 x 80 pixels; 1 behind the camera; 2 not finite;" in made["about"]
+
+
+def test_joints_that_are_not_finite_do_not_hide_by_which_axes_the_others_are_seen():
+    joints = np.concatenate([OPENCV * [1, -1, -1], np.full((4, 3), np.nan)])
+    made = shown(joints)
+    assert made["other"] == {"name": "as camera_opengl", "pixels": [*PIXELS, None, None, None, None]}
+    assert "0 of 3 joints within 100 x 80 pixels; 3 behind the camera; 4 not finite;" in made["about"]
 
 
 @pytest.mark.parametrize(
