@@ -27,8 +27,8 @@ def projection(value: object, camera: object, spec: FieldSpec) -> dict[str, Any]
         spec: of the joints, with ``frame``, ``intrinsics`` and ``image_size``.
 
     Returns:
-        ``pixels`` of each joint, None where it is behind the camera or not finite; and where fewer than half of the
-        finite joints are in the image and other signs of the axes bring more than half there, ``other`` with those.
+        ``pixels`` of each joint, None where it is not in front of the camera or not finite; and where fewer than half
+        of the finite joints are in the image and other signs of the axes bring more than half there, ``other``.
 
     Raises:
         UnfitError: it has no finite joint, there is no finite camera, or either is of another shape.
@@ -41,10 +41,10 @@ def projection(value: object, camera: object, spec: FieldSpec) -> dict[str, Any]
     seen = {signs: _pixels(joints, lens, signs) for signs in READINGS}
     within = {signs: _within(pixels, width, height) for signs, pixels in seen.items()}
     other = max(READINGS, key=lambda signs: (within[signs], signs in FRAMES.values()))
-    count, behind = int(found.finite.sum()), int((own[2] * joints[:, 2] <= 0).sum())
+    count, unseen = int(found.finite.sum()), int((own[2] * joints[:, 2] <= 0).sum())
     said = [f"{within[own]:,} of {counted(count, 'joint')} within {width:,} x {height:,} pixels"]
-    if behind:
-        said.append(f"{behind:,} behind the camera")
+    if unseen:
+        said.append(f"{unseen:,} not in front of the camera")
     if count < len(joints):
         said.append(f"{len(joints) - count:,} not finite")
     said.append(f"by {spec.intrinsics} and {frame}")
@@ -70,7 +70,7 @@ def _lens(camera: object, name: str) -> Array:
 
 
 def _pixels(joints: Array, lens: Array, signs: Signs) -> Array:
-    """Return float64 (joints, 2) [px], NaN where a joint is not before the camera."""
+    """Return float64 (joints, 2) [px], NaN where a joint is not in front of the camera."""
     fx, fy, cx, cy = lens
     with np.errstate(all="ignore"):
         x, y, z = (joints * signs).T

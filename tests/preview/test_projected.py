@@ -51,19 +51,19 @@ def test_of_several_moments_the_middle_one_is_projected():
     assert shown(np.stack([OPENCV * 9, OPENCV, OPENCV + 7]))["pixels"] == PIXELS
 
 
-def test_what_is_behind_the_camera_or_not_finite_has_no_pixel_and_is_counted():
-    joints = np.array([*OPENCV, [0.5, -0.2, -2.0], [np.nan, 0, 1], [3, 0, 1], [0, np.inf, 1]])
+def test_what_is_not_in_front_of_the_camera_or_not_finite_has_no_pixel_and_is_counted():
+    joints = np.array([*OPENCV, [0.5, -0.2, -2.0], [np.nan, 0, 1], [3, 0, 1], [0, np.inf, 1], [0.1, 0, 0]])
     made = shown(joints)
-    assert made["pixels"] == [*PIXELS, None, None, [350, 40], None]
+    assert made["pixels"] == [*PIXELS, None, None, [350, 40], None, None]
     assert made["other"] is None
-    assert "3 of 5 joints within 100 x 80 pixels; 1 behind the camera; 2 not finite;" in made["about"]
+    assert "3 of 6 joints within 100 x 80 pixels; 2 not in front of the camera; 2 not finite;" in made["about"]
 
 
 def test_joints_that_are_not_finite_do_not_hide_by_which_axes_the_others_are_seen():
     joints = np.concatenate([OPENCV * [1, -1, -1], np.full((4, 3), np.nan)])
     made = shown(joints)
     assert made["other"] == {"name": "as camera_opengl", "pixels": [*PIXELS, None, None, None, None]}
-    assert "0 of 3 joints within 100 x 80 pixels; 3 behind the camera; 4 not finite;" in made["about"]
+    assert "0 of 3 joints within 100 x 80 pixels; 3 not in front of the camera; 4 not finite;" in made["about"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_axes_by_which_they_would_be_seen_are_named_and_drawn_the_other_frame_fi
     made = shown(OPENCV * signs)  # about the middle of the image any signs of x and y fit
     assert made["pixels"] == [None] * 3
     assert made["other"]["name"] == name
-    assert "3 behind the camera" in made["about"]
+    assert "3 not in front of the camera" in made["about"]
     assert made["about"].endswith(f"; {name} 3 would be.")
     assert [made["other"]["pixels"][1]] == [PIXELS[1]]
 
