@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.preview.numbers import Array, UnfitError
+from datacheck.preview.numbers import Array, UnfitError, shown
 from datacheck.preview.skeleton import pose
 from datacheck.rules.base import counted
 from datacheck.rules.projection import FRAMES, READINGS, Signs, cameras
@@ -31,7 +31,8 @@ def projection(value: object, camera: object, spec: FieldSpec) -> dict[str, Any]
         of the finite joints are in the image and other signs of the axes bring more than half there, ``other``.
 
     Raises:
-        UnfitError: it has no finite joint, there is no finite camera, or either is of another shape.
+        UnfitError: it has no finite joint, there is no finite camera of positive focal lengths, or either is of another
+            shape.
     """
     found = pose(value, spec.skeleton)
     joints = np.where(found.finite[:, None], found.joints, np.nan)
@@ -63,8 +64,11 @@ def _lens(camera: object, name: str) -> Array:
     """Return fx, fy, cx, cy."""
     if isinstance(camera, np.ndarray) and camera.ndim and camera.dtype.kind in "iuf":
         found, known = cameras(Column(camera, np.array([len(camera)])))
-        if known.all():
+        if known.all() and (found[0, :2] > 0).all():
             return np.asarray(found[0])
+        if known.all():
+            msg = f"has a camera in {name} of focal lengths {' and '.join(map(shown, found[0, :2]))}, not above 0"
+            raise UnfitError(msg)
     msg = f"has no finite camera in {name}"
     raise UnfitError(msg)
 

@@ -122,6 +122,22 @@ def test_without_a_camera_a_frame_or_an_image_there_is_none():
     assert "hand has no finite camera in k: no picture." in [one["about"] for one in made]
 
 
+@pytest.mark.parametrize(
+    ("lens", "why"),
+    [
+        ([-100.0, 200, 50, 40], "has a camera in k of focal lengths -100 and 200, not above 0"),
+        ([100.0, -200, 50, 40], "has a camera in k of focal lengths 100 and -200, not above 0"),
+        ([0.0, 0, 50, 40], "has a camera in k of focal lengths 0 and 0, not above 0"),
+        ([np.inf, 200, 50, 40], "has no finite camera in k"),
+        ([100.0, np.nan, 50, 40], "has no finite camera in k"),
+    ],
+)
+def test_a_camera_that_is_none_draws_nothing_and_says_why(lens, why):
+    made = previews(Sitter({"hand": OPENCV, "k": np.array(lens)}, parse_schema(SCHEMA % "camera_opencv")))
+    assert [one["kind"] for one in made] == ["skeleton", "note", "note"]
+    assert f"hand {why}: no picture." in [one["about"] for one in made]
+
+
 NUMBERS = st.sampled_from(["f2", "f4", "f8", "i8", "u1", "?", "c16", "S3"]).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
 )
