@@ -23,6 +23,7 @@ MOST = 6  # measures shown of one field
 # in the order in which they tell most: the first that varies is drawn in the table of fields
 LABELS = {
     "box": "size (diagonal)", "bone": "median bone", "near": "distance", "norm": "length",
+    "spacing": "distance to the nearest point (median)",
     "p99": "99th percentile of |x|", "tokens": "tokens", "trained": "supervised tokens",
     "trained/tokens": "share of supervised tokens", "ignored/count": "share ignored", "step": "time step (median)",
     "min": "lowest value",
@@ -36,7 +37,22 @@ LABELS = {
     "zeros": "rows of zeros", "bytes": "bytes",
 }  # fmt: skip
 _IN_UNIT = frozenset(
-    {"box", "bone", "near", "norm", "p99", "peak", "min", "max", "lowest", "highest", "leap", "reach", "step"}
+    {
+        "box",
+        "bone",
+        "near",
+        "norm",
+        "spacing",
+        "p99",
+        "peak",
+        "min",
+        "max",
+        "lowest",
+        "highest",
+        "leap",
+        "reach",
+        "step",
+    }
 )
 _BANDS = {"box": "size", "bone": "size", "near": "distance", "min": "range", "max": "range", "lowest": "rests"}
 _OF_SIZE = frozenset({"box", "bone", "near", "norm"})  # what a unit is told by
@@ -175,10 +191,17 @@ def of_episodes(schema: Schema, one: Shown) -> bool:
 
 
 def marks(schema: Schema, one: Shown) -> list[dict[str, Any]]:
-    """Return the lines to draw ``at`` a number: their ``name``, and what becomes of samples that are ``below``."""
+    """Return the lines to draw ``at`` a number: their ``name``, and how samples ``below`` are and what becomes of them.
+
+    Notes:
+        Of whole numbers it lies between two.
+    """
     windows = schema.windows
-    if windows is None or not of_episodes(schema, one):
-        return []
-    padded = windows.pad != "none" or windows.short == "pad"
-    below = "padded" if padded else "an error in the loader" if windows.short == "raise" else "without a window"
-    return [{"at": windows.length, "name": f"window {windows.length:,}", "below": below}]
+    if windows is not None and of_episodes(schema, one):
+        padded = windows.pad != "none" or windows.short == "pad"
+        below = "padded" if padded else "an error in the loader" if windows.short == "raise" else "without a window"
+        return [{"at": windows.length - 0.5, "name": f"window {windows.length:,}", "less": "shorter", "below": below}]
+    edge = dict(loader_steps(schema)).get("voxel")
+    if edge is not None and one.stat == "spacing" and one.field == next(iter(schema.of_role("points")), ("",))[0]:
+        return [{"at": edge, "name": f"voxel {edge:g}", "less": "denser", "below": "thinned"}]
+    return []

@@ -261,7 +261,8 @@ def test_lengths_of_episodes_have_the_window_as_a_line_and_count_what_is_shorter
     many = {f"a:{stat}": np.arange(10.0) for stat in ("p99", "norm", "near", "angle", "reach", "peak", "leap")}
     said = measures_of(many | {"a:dims": dims}, f"{EPISODES}windows: {windows}\nepisode: {{length: 60..}}")
     assert next(iter(said)) == "episode length"
-    assert said["episode length"]["marks"] == [{"at": 64, "name": "window 64", "below": below, "many": 3}]
+    line = {"at": 63.5, "name": "window 64", "less": "shorter", "below": below, "many": 3}
+    assert said["episode length"]["marks"] == [line]
     assert (said["episode length"]["band"], said["episode length"]["unit"]) == ([60, None], "steps")
     assert all(one["marks"] == [] for name, one in said.items() if name != "episode length")
 
@@ -272,6 +273,27 @@ def test_without_windows_there_is_no_line_and_what_is_no_episode_has_no_length_o
     assert (said["marks"], said["band"]) == ([], [60, 150])
     assert list(measures_of({"a:dims": dims}, EPISODES)) == ["length (first axis)"]
     assert list(measures_of({"p:dims": dims}, f"{EPISODES}windows: {{length: 64}}")) == ["length (first axis)"]
+
+
+SCENES = """\
+fields:
+  xyz: {role: points, shape: [P, 3], unit: m, size: 1..60, min_points: 9, up: z}
+  zzz: {role: points, shape: [P, 3], unit: m}
+  id: {role: instance, shape: [P]}
+"""
+
+
+def test_how_far_points_are_apart_has_the_voxel_of_the_loader_as_a_line():
+    apart = np.array([0.001, 0.019, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09])
+    stats = ("box", "near", "norm", "min", "max", "front", "copies", "flatness", "lowest", "nonfinite")
+    many = {f"xyz:{stat}": np.arange(1.0, 11) for stat in stats} | {"xyz:dims": np.stack([np.arange(10)] * 2, axis=1)}
+    said = measures_of(many | {"xyz:spacing": apart}, f"{SCENES}loader: {{voxel: 0.02, min_points: 5}}\n")
+    found = said["distance to the nearest point (median)"]
+    assert (len(said), found["unit"], found["log"]) == (6, "m", True)
+    assert found["marks"] == [{"at": 0.02, "name": "voxel 0.02", "less": "denser", "below": "thinned", "many": 2}]
+    for column, fields_ in (("xyz", SCENES), ("zzz", f"{SCENES}loader: {{voxel: 0.02}}\n")):
+        (found,) = measures_of({f"{column}:spacing": apart}, fields_).values()
+        assert found["marks"] == []
 
 
 def test_what_is_declared_otherwise_for_a_split_is_not_said_of_all():

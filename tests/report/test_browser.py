@@ -394,6 +394,25 @@ def test_lengths_of_episodes_show_the_window_as_a_line_with_its_name(browser, tm
     assert logged == []
 
 
+def test_spacings_of_clouds_show_the_voxel_as_a_line_on_a_log_axis(browser, tmp_path):
+    more = "  x: {role: points, shape: [P, 3], unit: m}\n  i: {role: instance, shape: [P]}\nloader: {voxel: 0.02}\n"
+    apart = np.geomspace(0.001, 0.1, 40)  # 26 of them below 0.02: 0.001 * 100 ** (25 / 39) is 0.0191
+    logged, _ = opened(browser, drawn_run(tmp_path, schema=DRAWN_SCHEMA + more, **{"x:spacing": apart}))
+    browser.execute_script(
+        "[...document.querySelectorAll('#fields th button.link')].find((one) => one.textContent === 'x').click()"
+    )
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert texts(browser, "#fields .inside h4") == ["distance to the nearest point (median) (m)"]
+    assert texts(browser, "#fields .inside svg text.name") == ["voxel 0.02"]
+    assert "voxel 0.02: 26 samples denser, thinned · log axis" in texts(browser, "#fields .inside .plots p")[0]
+    place = browser.execute_script(
+        "const svg = document.querySelector('#fields .inside svg');"
+        "return (svg.querySelector('line.named').x1.baseVal.value - 2) / (svg.width.baseVal.value - 4)"
+    )
+    assert place == pytest.approx(np.log10(20) / 2, abs=1e-3)
+    assert logged == []
+
+
 def test_findings_that_the_scan_before_had_not_are_marked_and_what_is_gone_is_named(browser, made_run):
     folder = made_run(findings=[finding(), finding("DC227", severity="warning", name="<i>x")])
     said = json.loads((folder / RESULT).read_bytes())

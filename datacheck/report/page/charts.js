@@ -184,10 +184,9 @@ function bandOf(measure, x, top, bottom, width) {
   return [area, line(low), line(high)];
 }
 
-// Lines below whole numbers that the schema names, with their names where there is a width.
+// Lines at what the schema names, with their names where there is a width.
 function marksOf(measure, x, top, bottom, width) {
-  const places = (measure.marks || []).map(({at, name}) => [at - 0.5, name]);  // what is shorter lies left of it
-  return places.filter(([at]) => at >= measure.edges[0] && at <= measure.edges.at(-1)).map(([at, name]) => {
+  return (measure.marks || []).filter(({at}) => at >= measure.edges[0] && at <= measure.edges.at(-1)).map(({at, name}) => {
     const left = x(at) > (width || 0) / 2;
     return [svg("line", {class: "named", x1: x(at), x2: x(at), y1: top, y2: bottom}),
       width ? svg("text", {class: "name", x: x(at) + (left ? -5 : 5), y: top + 9, "text-anchor": left ? "end" : "start"}, name) : null];
@@ -195,7 +194,7 @@ function marksOf(measure, x, top, bottom, width) {
 }
 
 function marksSaid({marks, groups}) {
-  return (marks || []).map(({name, many, below}) => `${name}: ${groups.length > 1 ? "in all splits " : ""}${many ? `${count(many, "sample")} shorter, ${below}` : "no sample is shorter"}`);
+  return (marks || []).map(({name, many, less, below}) => `${name}: ${groups.length > 1 ? "in all splits " : ""}${many ? `${count(many, "sample")} ${less}, ${below}` : `no sample is ${less}`}`);
 }
 
 function histogram(measure, split, field) {

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, measure, rule, those
+from datacheck.rules.base import Case, Columns, measure, rule, shown, those
 from datacheck.rules.measures import extremes, form, of_role, positions, reduced
 from datacheck.rules.points import exact_keys
+from datacheck.rules.spacing import spacing
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
@@ -75,21 +76,22 @@ def too_few_points(rows: Rows, case: Case) -> Iterator[Failure]:
 
 _MANY = 1 << 16  # points from which on a few copies are not looked for
 _FEW = 0.01  # share of copies; linear counting is off by 0.0015 of the points (standard deviation)
-_TOGETHER = 1 << 20  # points whose copies are looked for in one table
+_TOGETHER = 1 << 16  # points whose copies are looked for in one table, which stays in the cache of a core
 _STRIP = 1 << 14  # points that stay in the cache of a core
 
 
-@measure("repeats", version=3, applies=of_role("points"))
+@measure("repeats", version=4, applies=of_role("points"))
 def repeats(column: Column, spec: FieldSpec) -> Columns:
     """Points that are exactly another one again: `placed` (finite points), `copies` (those less the distinct ones).
 
-    In clouds of over 65,536 points `copies` is 0 where about 1 % or fewer are, and exact where more are.
+    In clouds of over 65,536 points `copies` is 0 where about 1 % or fewer are, and exact where more are. `spacing`: how
+    far points at other places are apart, see `datacheck.rules.spacing`.
     """
     del spec
-    found, placed = exact_keys(column), positions(column)
-    if found is None or placed is None:
+    known, placed, apart = exact_keys(column), positions(column), spacing(column)
+    if known is None or placed is None:
         return {}
-    (keys, lengths), xyz = found, placed[0]
+    (keys, lengths), xyz = known, placed[0]
     count = np.ones(len(column), np.int64) if lengths is None else lengths
     if not all(np.isfinite(ends).all() for ends in extremes(column)[:2]):
         whole: Array = np.logical_and.reduce(np.isfinite(xyz), axis=0)
@@ -104,7 +106,8 @@ def repeats(column: Column, spec: FieldSpec) -> Columns:
         some = np.flatnonzero(looked & (together == number))
         parts = [keys[stops[i] - count[i] : stops[i]] for i in some]
         copies[some] = _copies(np.concatenate(parts), count[some])
-    return {"placed": count, "copies": Measured(copies, count > 0)}
+    found: Columns = {"placed": count, "copies": Measured(copies, count > 0)}
+    return found if apart is None else {**found, "spacing": apart}
 
 
 def _few_copies(keys: Array) -> bool:
@@ -144,7 +147,8 @@ def duplicate_points(rows: Rows, case: Case) -> Iterator[Failure]:
         there seem to be; normals of zero-sized neighbourhoods are NaN.
     Measure:
         Points less distinct points, by exact value; points with NaN or infinity are left out. In clouds of over 65,536
-        points about 1 % of copies or fewer count as none.
+        points about 1 % of copies or fewer count as none. How far points are apart: the median, of up to 32 of them, of
+        the distance to the nearest at another place.
     When it is wrong:
         A mesh repeats the corners of each face on purpose: raise ``share``, or switch the rule off.
     Options:
@@ -176,11 +180,19 @@ def duplicate_points(rows: Rows, case: Case) -> Iterator[Failure]:
     bad = share > float(case.options["share"])
     if bad.any():
         median = float(np.median(share[bad]))
+        said = f"{100 * median:.3g} % of them{_others(rows, bad, case)}, median"
         yield Failure(
             bad,
-            f"{those(bad, 'hold')} points that are copies of another one ({100 * median:.3g} % of them, median).",
+            f"{those(bad, 'hold')} points that are copies of another one ({said}).",
             measured={"share": median, "points": int(rows["copies"][bad].sum())},
             expected={"share": f"..{float(case.options['share']):g}"},
             fix="Merge equal points, and sample again without replacement.",
             order=share,
         )
+
+
+def _others(rows: Rows, bad: Array, case: Case) -> str:
+    known = bad & rows.measured("spacing")
+    return (
+        f"; others are {shown(float(np.median(rows['spacing'][known])), case.spec.unit)} apart" if known.any() else ""
+    )
