@@ -37,23 +37,9 @@ LABELS = {
     "zeros": "rows of zeros", "bytes": "bytes",
 }  # fmt: skip
 _IN_UNIT = frozenset(
-    {
-        "box",
-        "bone",
-        "near",
-        "norm",
-        "spacing",
-        "p99",
-        "peak",
-        "min",
-        "max",
-        "lowest",
-        "highest",
-        "leap",
-        "reach",
-        "step",
-    }
-)
+    {"box", "bone", "near", "norm", "spacing", "p99", "peak", "min", "max", "lowest", "highest", "leap", "reach",
+     "step"}
+)  # fmt: skip
 _BANDS = {"box": "size", "bone": "size", "near": "distance", "min": "range", "max": "range", "lowest": "rests"}
 _OF_SIZE = frozenset({"box", "bone", "near", "norm"})  # what a unit is told by
 VECTORS = frozenset({"min", "max", "dims"})  # shown by their lowest, highest and first component
