@@ -13,6 +13,7 @@ from datacheck.report.measures import option
 from datacheck.rules.base import counted
 from datacheck.rules.families.annotations import PURITY, WORST, instance_class_conflict, place_of
 from datacheck.rules.funnel import loader_steps, size_edges
+from datacheck.rules.scripts import BITS, LETTERS, SCRIPTS
 from datacheck.schema.model import Schema
 from datacheck.table import Table, Texts
 
@@ -36,6 +37,8 @@ def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Pl
         yield from _mixed(table, schema, unfit)
     if f"{name}:turns" in table.columns and schema.spec(name).role == "chat":
         yield from _orders(table, f"{name}:turns", unfit)
+    if f"{name}:scripts" in table.columns:
+        yield from _letters(table, f"{name}:scripts", unfit)
     if not name and ":content" in table.columns:
         yield from _copies(table, unfit)
 
@@ -140,6 +143,30 @@ def _orders(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
     yield {
         "kind": "bars", "title": "Who speaks when", "what": "sample", "rows": rows,
         "about": "The most frequent orders of speakers; what comes again at once is counted.",
+    }  # fmt: skip
+
+
+def _letters(table: Table, name: str, unfit: Array) -> Iterator[Plot]:
+    """Yield in how many samples the letters are of which script, and how many hold any character of it."""
+    column = table.columns[name]
+    if column.values.dtype.kind not in "iu" or column.values.ndim != 1:
+        return
+    first, size = column.values >> BITS, len(LETTERS) + 1
+    if not column.present.any() or first.min() < 0 or first.max() >= size:
+        return
+    parts = [np.bincount(first[column.present & mask], minlength=size).tolist() for mask in (~unfit, unfit)]
+    held = [int(np.count_nonzero(column.present & (column.values >> place & 1 > 0))) for place in range(len(SCRIPTS))]
+    rows = [
+        {"name": word, "parts": [a, b], "said": f"in {counted(many)} at all" if many else ""}
+        for word, a, b, many in zip(
+            SCRIPTS.values(), *([*part[1:], *[0] * (len(SCRIPTS) - len(LETTERS))] for part in parts), held, strict=True
+        )
+    ]
+    rows.append({"name": "no letter", "parts": [part[0] for part in parts], "said": ""})
+    yield {
+        "kind": "bars", "title": "Letters by script", "what": "sample",
+        "rows": [row for row in rows if row["said"] or any(row["parts"])],
+        "about": "Samples by the script of most of their letters (blocks of Unicode), and how many hold any of it.",
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 from datacheck.report.html import run_of, size_of
 from datacheck.report.plots import MOST_DRAWN, plots
 from datacheck.rules.robots import ROBOTS
+from datacheck.rules.scripts import BITS, SCRIPTS
 from datacheck.rules.skeletons import SKELETONS
 from datacheck.schema.load import parse_schema
 from datacheck.table import CHECKED, Measured, Table
@@ -280,6 +281,19 @@ def test_orders_of_speakers_are_counted_the_most_frequent_first():
     assert ("no turn", [1, 0]) in rows
     assert rows[-1] == ("5 others", [4, 1])
     assert sum(sum(parts) for _, parts in rows) == 21
+
+
+def test_samples_are_counted_by_the_script_of_most_of_their_letters_and_of_any():
+    latin, han, digits = (1 << list(SCRIPTS).index(stat) for stat in ("latin", "han", "digits"))
+    said = [latin | 1 << BITS, latin | han | digits | 2 << BITS, han | 2 << BITS, digits, 0, latin | 1 << BITS]
+    text = "fields: {t: {role: text}}\n"
+    plot = only("bars", {"t:scripts": np.array(said, np.int32)}, text, unfit=[1, 3], absent=[5])
+    assert [(row["name"], row["parts"], row["said"]) for row in plot["rows"]] == [
+        ("Latin", [1, 0], "in 2 samples at all"), ("Han (Chinese)", [1, 1], "in 2 samples at all"),
+        ("digits", [0, 0], "in 2 samples at all"), ("no letter", [1, 1], ""),
+    ]  # fmt: skip
+    for odd in (np.array(["x"] * 3, object), np.ones((3, 2), int), np.full(3, -1), np.full(3, 99 << BITS)):
+        assert made({"t:scripts": odd}, text) == []
 
 
 def test_equal_samples_are_counted_by_how_many_are_equal():

@@ -14,6 +14,7 @@ from datacheck.messages import Messages, data_of
 from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, those
 from datacheck.rules.measures import form
 from datacheck.rules.patterns import beginning, counts, places
+from datacheck.rules.scripts import BITS, LETTERS, scripts
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Measured, Rows
@@ -122,8 +123,8 @@ def _per_text(begins: Array, stops: Array) -> Array:
 
 
 @rule(
-    "DC708", "bad-encoding", Severity.WARNING, Level.SAMPLE, measures=(form, spelling), needs=("DC121", "DC122"),
-    applies=_is_words, defaults={"share": 0.001},
+    "DC708", "bad-encoding", Severity.WARNING, Level.SAMPLE, measures=(form, spelling, scripts),
+    needs=("DC121", "DC122"), applies=_is_words, defaults={"share": 0.001},
 )  # fmt: skip
 def bad_encoding(rows: Rows, case: Case) -> Iterator[Failure]:
     r"""A text was read in another encoding than it was written in.
@@ -167,7 +168,7 @@ def bad_encoding(rows: Rows, case: Case) -> Iterator[Failure]:
             most = float((broken[:, number] / signs)[mask].max())
             yield Failure(
                 mask,
-                f"{those(mask, 'hold')} {_NAMES[kind]}, up to {most:.2%} of a text.",
+                f"{those(mask, 'hold')} {_NAMES[kind]}, up to {most:.2%} of a text.{_apart(rows, mask)}",
                 measured={"characters": int(broken[mask, number].sum())},
                 expected={"share": float(case.options["share"])},
                 cause=Cause(_CAUSES[kind], kind, explains=int(mask.sum())),
@@ -175,6 +176,16 @@ def bad_encoding(rows: Rows, case: Case) -> Iterator[Failure]:
                 kind=kind,
                 order=broken[:, number] / signs,
             )
+
+
+def _apart(rows: Rows, mask: Array) -> str:
+    """Return of which script the letters of most of these texts are, where it is another one than in most others."""
+    known = rows.measured("scripts") & (rows["scripts"] >> BITS > 0)
+    if not (known & mask).any() or not (known & ~mask).any():
+        return ""
+    here, others = (int(np.bincount(rows["scripts"][known & some] >> BITS).argmax()) for some in (mask, ~mask))
+    names = ["", *LETTERS.values()]
+    return "" if here == others else f" Most of their letters are {names[here]}, those of the others {names[others]}."
 
 
 _NAMES = {
