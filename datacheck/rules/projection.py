@@ -19,6 +19,7 @@ FRAMES: dict[str, Signs] = {"camera_opencv": (1, 1, 1), "camera_opengl": (1, -1,
 READINGS: tuple[Signs, ...] = (
     (1, 1, 1), (1, -1, -1), (1, 1, -1), (1, -1, 1), (-1, 1, 1), (-1, 1, -1), (-1, -1, 1), (-1, -1, -1),
 )  # fmt: skip
+_EXACT = 1e-3  # of the last row of a camera matrix
 
 
 def cameras(column: Column) -> tuple[Array, Array]:
@@ -29,7 +30,8 @@ def cameras(column: Column) -> tuple[Array, Array]:
         known: bool (samples)
 
     Notes:
-        From matrices [3, 3], [3, 4], [4, 4] and lists of them, and from vectors fx, fy, cx, cy.
+        From matrices [3, 3], [3, 4], [4, 4], from vectors fx, fy, cx, cy, and from lists of either. Rows of four are
+        a matrix where the third one is 0, 0, 1, and vectors else.
     """
     values, lengths, count = column.values, column.lengths, len(column)
     out = np.zeros((count, 4))
@@ -40,9 +42,13 @@ def cameras(column: Column) -> tuple[Array, Array]:
         known = lengths == 4
         out[known] = values[starts[known][:, None] + np.arange(4)]
     elif values.ndim == 2 and values.shape[1] in {3, 4}:
-        known = (lengths == 3) | ((lengths == 4) & (values.shape[1] == 4))
-        first, second = values[starts[known]], values[starts[known] + 1]
-        out[known] = np.stack([first[:, 0], second[:, 1], first[:, 2], second[:, 2]], axis=1)
+        matrix = _matrices(values, starts, lengths)
+        first, second = values[starts[matrix]], values[starts[matrix] + 1]
+        out[matrix] = np.stack([first[:, 0], second[:, 1], first[:, 2], second[:, 2]], axis=1)
+        known = matrix
+        if values.shape[1] == 4:
+            known = lengths > 0
+            out[known & ~matrix] = values[starts[known & ~matrix]]
     elif values.ndim == 3 and values.shape[1] in {3, 4} and values.shape[2] in {3, 4}:
         known = lengths > 0
         k = values[starts[known]]
@@ -52,7 +58,16 @@ def cameras(column: Column) -> tuple[Array, Array]:
     return out, known & np.isfinite(out).all(axis=1)
 
 
-@measure("projection", per="sample", version=3, uses=("fields.intrinsics", "fields.image_size"))
+def _matrices(rows: Array, starts: Array, lengths: Array) -> Array:
+    """Return which samples are one matrix; four vectors of four numbers have its shape, too."""
+    if rows.shape[1] == 3:
+        return np.asarray(lengths == 3)
+    found: Array = (lengths == 3) | (lengths == 4)
+    found[found] = (np.abs(rows[starts[found] + 2, :3] - [0.0, 0.0, 1.0]) < _EXACT).all(axis=1)
+    return found
+
+
+@measure("projection", per="sample", version=4, uses=("fields.intrinsics", "fields.image_size"))
 def projection(block: Block, schema: Schema) -> Columns:
     """Share of positions inside the image, by the field's intrinsics: ``<field>:inside``, one for each of `READINGS`.
 

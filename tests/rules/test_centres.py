@@ -219,6 +219,16 @@ def test_cameras_are_read_from_matrices_and_vectors(value):
     assert read.tolist() == [[600, 600, *centre]] * 2
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_of_vectors_one_a_row_the_first_is_read_also_where_they_have_the_shape_of_a_matrix(count):
+    vectors = np.arange(1.0, 4 * count + 1).reshape(count, 4) * 100
+    matrix = np.pad(K, ((0, 1), (0, 1)))
+    read, known = cameras(Column.of([vectors, matrix, vectors * np.nan]))
+    assert (read[:2].tolist(), known.tolist()) == ([[100, 200, 300, 400], [600, 600, 320, 240]], [True, True, False])
+    read, known = cameras(Column.of([vectors.astype(np.uint16)]))
+    assert (read.tolist(), known.tolist()) == ([[100, 200, 300, 400]], [True])
+
+
 def test_what_is_no_camera_is_known_as_none():
-    for value in (np.zeros(3), np.zeros((2, 3)), np.zeros((0, 3, 3)), np.zeros((5, 5))):
+    for value in (np.zeros(3), np.zeros((2, 3)), np.zeros((0, 3, 3)), np.zeros((0, 4)), np.zeros((5, 5))):
         assert not cameras(Column.of([value]))[1].any()

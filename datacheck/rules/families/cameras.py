@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 _NEEDS = ("DC109", "DC122", "DC221")
 
 
-@measure("lens", version=2, applies=of_role("intrinsics"))
+@measure("lens", version=3, applies=of_role("intrinsics"))
 def lens(column: Column, spec: FieldSpec) -> Columns:
     """Focal lengths and principal point of the first camera, in pixels: `lens` (fx, fy, cx, cy)."""
     del spec
