@@ -16,12 +16,13 @@ from datacheck.schema.model import FieldSpec
 _FAR = 1e5  # pixels: what lies beyond is drawn no further off
 
 
-def projection(value: object, camera: object, spec: FieldSpec) -> dict[str, Any]:
+def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
     """Return where the joints of one moment lie in the image of their camera; of several that of the middle one.
 
     Shapes:
         value: number, as of `skeleton`, in the frame of `spec` and any unit
-        camera: number (4), (3, 3), (3, 4), (4, 4) or several such matrices: fx, fy, cx, cy [px]
+        camera: number (4), (3, 3), (3, 4), (4, 4): fx, fy, cx, cy [px]; or several: one for each moment, else the
+            first is taken
 
     Args:
         spec: of the joints, with ``frame``, ``intrinsics`` and ``image_size``.
@@ -36,7 +37,7 @@ def projection(value: object, camera: object, spec: FieldSpec) -> dict[str, Any]
     """
     found = pose(value, spec.skeleton)
     joints = np.where(found.finite[:, None], found.joints, np.nan)
-    lens = _lens(camera, spec.intrinsics or "")
+    lens = _lens(camera, spec.intrinsics or "", len(value) if found.moment else 1)
     frame, (width, height) = spec.frame or "", spec.image_size or (0, 0)
     own = FRAMES[frame]
     seen = {signs: _pixels(joints, lens, signs) for signs in READINGS}
@@ -44,6 +45,8 @@ def projection(value: object, camera: object, spec: FieldSpec) -> dict[str, Any]
     other = max(READINGS, key=lambda signs: (within[signs], signs in FRAMES.values()))
     count, unseen = int(found.finite.sum()), int((own[2] * joints[:, 2] <= 0).sum())
     said = [f"{within[own]:,} of {counted(count, 'joint')} within {width:,} x {height:,} pixels"]
+    if found.moment:
+        said.insert(0, found.moment)
     if unseen:
         said.append(f"{unseen:,} not in front of the camera")
     if count < len(joints):
@@ -60,10 +63,10 @@ def projection(value: object, camera: object, spec: FieldSpec) -> dict[str, Any]
     return made | {"about": f"Projected: {'; '.join(said)}."}
 
 
-def _lens(camera: object, name: str) -> Array:
-    """Return fx, fy, cx, cy."""
+def _lens(camera: object, name: str, steps: int) -> Array:
+    """Return fx, fy, cx, cy, of as many cameras as steps those of the middle one."""
     if isinstance(camera, np.ndarray) and camera.ndim and camera.dtype.kind in "iuf":
-        found, known = cameras(Column(camera, np.array([len(camera)])))
+        found, known = cameras(Column(camera, np.array([len(camera)])), steps // 2, steps)
         if known.all() and (found[0, :2] > 0).all():
             return np.asarray(found[0])
         if known.all():

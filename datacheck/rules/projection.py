@@ -22,8 +22,8 @@ READINGS: tuple[Signs, ...] = (
 _EXACT = 1e-3  # of the last row of a camera matrix
 
 
-def cameras(column: Column) -> tuple[Array, Array]:
-    """Return the camera of each sample, its first one where it has several, and where there is a finite one.
+def cameras(column: Column, step: int = 0, steps: int = 1) -> tuple[Array, Array]:
+    """Return the camera of each sample, and where there is a finite one: of `steps` that of `step`, else the first.
 
     Shapes:
         cameras: float64 (samples, 4): focal lengths and principal point, fx fy cx cy [px]
@@ -38,6 +38,7 @@ def cameras(column: Column) -> tuple[Array, Array]:
     if not is_numeric(column) or lengths is None:
         return out, np.zeros(count, bool)
     starts = np.cumsum(lengths) - lengths
+    mine = starts + np.where(lengths == steps, step, 0)
     if values.ndim == 1:
         known = lengths == 4
         out[known] = values[starts[known][:, None] + np.arange(4)]
@@ -48,10 +49,10 @@ def cameras(column: Column) -> tuple[Array, Array]:
         known = matrix
         if values.shape[1] == 4:
             known = lengths > 0
-            out[known & ~matrix] = values[starts[known & ~matrix]]
+            out[known & ~matrix] = values[mine[known & ~matrix]]
     elif values.ndim == 3 and values.shape[1] in {3, 4} and values.shape[2] in {3, 4}:
         known = lengths > 0
-        k = values[starts[known]]
+        k = values[mine[known]]
         out[known] = np.stack([k[:, 0, 0], k[:, 1, 1], k[:, 0, 2], k[:, 1, 2]], axis=1)
     else:
         known = np.zeros(count, bool)

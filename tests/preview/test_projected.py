@@ -48,7 +48,28 @@ def test_a_camera_may_be_a_matrix_several_or_four_numbers(lens):
 
 
 def test_of_several_moments_the_middle_one_is_projected():
-    assert shown(np.stack([OPENCV * 9, OPENCV, OPENCV + 7]))["pixels"] == PIXELS
+    made = shown(np.stack([OPENCV * 9, OPENCV, OPENCV + 7]))
+    assert made["pixels"] == PIXELS
+    assert made["about"].startswith("Projected: step 1 of 3; 3 of 3 joints within ")
+
+
+@pytest.mark.parametrize("moments", [2, 3, 4, 7])
+@pytest.mark.parametrize("vectors", [False, True])
+def test_each_moment_has_its_camera_where_there_are_as_many(moments, vectors):
+    cameras = np.stack([LENS] * moments)
+    cameras[:, 0, 2] += 10 * (np.arange(moments) - moments // 2)  # that of the middle moment is LENS
+    assert len({*cameras[:, 0, 2]}) == moments
+    if vectors:
+        cameras = cameras[:, [0, 1, 0, 1], [0, 1, 2, 2]]
+    assert shown(np.stack([OPENCV] * moments), cameras)["pixels"] == PIXELS
+    first = shown(np.stack([OPENCV] * (moments + 1)), cameras)["pixels"]
+    assert first == [[u - 10 * (moments // 2), v] for u, v in PIXELS]
+
+
+def test_the_rows_of_a_matrix_are_no_cameras_of_as_many_moments():
+    for moments in (3, 4):
+        lens = np.pad(LENS, (0, moments - 3))
+        assert shown(np.stack([OPENCV] * moments), lens)["pixels"] == PIXELS
 
 
 def test_what_is_not_in_front_of_the_camera_or_not_finite_has_no_pixel_and_is_counted():
