@@ -22,16 +22,7 @@ from datacheck.schema.model import FieldSpec, Schema
 from datacheck.tokens import Tokenizer
 
 _LABELS = ("segment", "class", "instance", "mask")
-_KINDS = (
-    "cloud",
-    "skeleton",
-    "projection",
-    "film",
-    "image",
-    "text",
-    "timeline",
-    "note",
-)  # in which order they are shown
+_KINDS = ("cloud", "skeleton", "projection", "film", "image", "text", "timeline", "note")  # in the order shown
 _NOTE_VALUES, _NOTE_LETTERS = 12, 300
 _UP = {"camera_opengl": "y", "camera_opencv": "-y"}  # of frames that say which way is up
 _ASPECT = 0.02  # an image has the sides of its camera's, up to rounding of a smaller one
@@ -157,7 +148,7 @@ def _sides(value: Any, size: Sequence[int]) -> bool:
     if not isinstance(value, np.ndarray) or value.ndim not in {2, 3} or value.shape[2:] not in {(), (1,), (3,), (4,)}:
         return False
     across, down = value.shape[1] * size[1], value.shape[0] * size[0]
-    return bool(abs(across - down) <= _ASPECT * down)
+    return bool(down) and abs(across - down) <= _ASPECT * down
 
 
 def _pixels(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:

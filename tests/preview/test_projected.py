@@ -115,6 +115,7 @@ def test_an_image_of_the_same_sides_lies_below_and_of_several_the_one_of_the_cam
     assert shown(OPENCV, photo=photo, other=half)["over"] == "other"
     assert shown(OPENCV, photo=photo, other=tall)["over"] == "photo"
     assert shown(OPENCV, photo=photo[None])["over"] == ""
+    assert [shown(OPENCV, photo=photo[:h, :w])["over"] for h, w in ((0, 0), (0, 100), (80, 0))] == [""] * 3
 
 
 def test_joints_are_drawn_over_no_image_of_another_camera():
