@@ -13,7 +13,7 @@ from datacheck.rules.projection import FRAMES, READINGS, Signs, cameras
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 
-_FAR = 1e5  # pixels: what lies beyond is drawn no further off
+_FAR = 1e5  # pixels from the image's middle: what lies beyond is drawn there, in the same direction
 
 
 def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
@@ -53,12 +53,12 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
         said.append(f"{len(joints) - count:,} not finite")
     said.append(f"by {spec.intrinsics} and {frame}")
     made: dict[str, Any] = {
-        "kind": "projection", "size": [width, height], "pixels": _drawn(seen[own]), "chains": found.chains,
-        "other": None,
+        "kind": "projection", "size": [width, height], "pixels": _drawn(seen[own], width, height), "other": None,
+        "chains": found.chains,
     }  # fmt: skip
     if 2 * within[own] < count < 2 * within[other]:
         name = _turned(own, other)
-        made["other"] = {"name": name, "pixels": _drawn(seen[other])}
+        made["other"] = {"name": name, "pixels": _drawn(seen[other], width, height)}
         said.append(f"{name} {within[other]:,} would be")
     return made | {"about": f"Projected: {'; '.join(said)}."}
 
@@ -89,8 +89,10 @@ def _within(pixels: Array, width: int, height: int) -> int:
     return int(((pixels >= 0) & (pixels < [width, height])).all(axis=1).sum())
 
 
-def _drawn(pixels: Array) -> list[list[float] | None]:
-    near = np.clip(pixels, -_FAR, _FAR).round(1)
+def _drawn(pixels: Array, width: int, height: int) -> list[list[float] | None]:
+    middle = np.array([width / 2, height / 2])
+    away = pixels - middle
+    near = (middle + away / np.maximum(np.abs(away).max(axis=1, keepdims=True) / _FAR, 1)).round(1)
     return [None if np.isnan(place).any() else place.tolist() for place in near]
 
 

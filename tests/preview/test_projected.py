@@ -80,6 +80,13 @@ def test_what_is_not_in_front_of_the_camera_or_not_finite_has_no_pixel_and_is_co
     assert "3 of 6 joints within 100 x 80 pixels; 2 not in front of the camera; 2 not finite;" in made["about"]
 
 
+def test_a_joint_far_off_is_drawn_nearer_in_the_same_direction():
+    near, far, farther = shown(np.array([[3.0, -2, 1], [3, -2, 1e-6], [-4, 1e-3, 1e-300]]))["pixels"]
+    assert near == [350, -360]
+    assert far == [75_050, -99_960]  # of 3e8 to the right of the middle and 4e8 above it, 1e5 at most
+    assert farther == [-99_950, 90]  # 4e302 to the left and 2e299 below
+
+
 def test_joints_that_are_not_finite_do_not_hide_by_which_axes_the_others_are_seen():
     joints = np.concatenate([OPENCV * [1, -1, -1], np.full((4, 3), np.nan)])
     made = shown(joints)
