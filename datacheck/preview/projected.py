@@ -9,7 +9,7 @@ import numpy as np
 from datacheck.preview.numbers import Array, UnfitError, shown
 from datacheck.preview.skeleton import pose
 from datacheck.rules.base import counted
-from datacheck.rules.projection import FRAMES, READINGS, Signs, cameras
+from datacheck.rules.projection import FRAMES, READINGS, Signs, cameras, inside
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
 
@@ -38,13 +38,13 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
     found = pose(value, spec.skeleton)
     joints = np.where(found.finite[:, None], found.joints, np.nan)
     lens = _lens(camera, spec.intrinsics or "", len(value) if found.moment else 1)
-    frame, (width, height) = spec.frame or "", spec.image_size or (0, 0)
+    frame, size = spec.frame or "", spec.image_size or (0, 0)
     own = FRAMES[frame]
-    seen = {signs: _pixels(joints, lens, signs) for signs in READINGS}
-    within = {signs: _within(pixels, width, height) for signs, pixels in seen.items()}
+    seen = inside(joints.T, lens, size)
+    within = {signs: int(mask.sum()) for signs, mask in zip(READINGS, seen, strict=True)}
     other = max(READINGS, key=lambda signs: (within[signs], signs in FRAMES.values()))
     count, unseen = int(found.finite.sum()), int((own[2] * joints[:, 2] <= 0).sum())
-    said = [f"{within[own]:,} of {counted(count, 'joint')} within {width:,} x {height:,} pixels"]
+    said = [f"{within[own]:,} of {counted(count, 'joint')} within {size[0]:,} x {size[1]:,} pixels"]
     if found.moment:
         said.insert(0, found.moment)
     if unseen:
@@ -53,12 +53,12 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
         said.append(f"{len(joints) - count:,} not finite")
     said.append(f"by {spec.intrinsics} and {frame}")
     made: dict[str, Any] = {
-        "kind": "projection", "size": [width, height], "pixels": _drawn(seen[own], width, height), "other": None,
-        "chains": found.chains,
+        "kind": "projection", "size": [*size], "pixels": _drawn(joints, lens, size, own), "chains": found.chains,
+        "other": None,
     }  # fmt: skip
     if 2 * within[own] < count < 2 * within[other]:
         name = _turned(own, other)
-        made["other"] = {"name": name, "pixels": _drawn(seen[other], width, height)}
+        made["other"] = {"name": name, "pixels": _drawn(joints, lens, size, other)}
         said.append(f"{name} {within[other]:,} would be")
     return made | {"about": f"Projected: {'; '.join(said)}."}
 
@@ -76,24 +76,13 @@ def _lens(camera: object, name: str, steps: int) -> Array:
     raise UnfitError(msg)
 
 
-def _pixels(joints: Array, lens: Array, signs: Signs) -> Array:
-    """Return float64 (joints, 2) [px], NaN where a joint is not in front of the camera."""
-    fx, fy, cx, cy = lens
-    with np.errstate(all="ignore"):
-        x, y, z = (joints * signs).T
-        found = np.stack([cx + fx * (x / z), cy + fy * (y / z)], axis=1)
-    return np.where(((z > 0) & np.isfinite(found).all(axis=1))[:, None], found, np.nan)
-
-
-def _within(pixels: Array, width: int, height: int) -> int:
-    return int(((pixels >= 0) & (pixels < [width, height])).all(axis=1).sum())
-
-
-def _drawn(pixels: Array, width: int, height: int) -> list[list[float] | None]:
-    middle = np.array([width / 2, height / 2])
-    away = pixels - middle
+def _drawn(joints: Array, lens: Array, size: tuple[int, int], signs: Signs) -> list[list[float] | None]:
+    """Return the pixels of joints, None where one is not in front of the camera."""
+    (fx, fy, cx, cy), (x, y, z), middle = lens, (joints * signs).T, np.array(size) / 2
+    away = np.stack([cx + fx * x / z, cy + fy * y / z], axis=1) - middle
     near = (middle + away / np.maximum(np.abs(away).max(axis=1, keepdims=True) / _FAR, 1)).round(1)
-    return [None if np.isnan(place).any() else place.tolist() for place in near]
+    known = (z > 0) & np.isfinite(away).all(axis=1)
+    return [place if fine else None for place, fine in zip(near.tolist(), known, strict=True)]
 
 
 def _turned(own: Signs, other: Signs) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,16 @@ def _matrices(rows: Array, starts: Array, lengths: Array) -> Array:
     return found
 
 
+def inside(xyz: Array, lens: Array, size: tuple[int, int]) -> Iterator[Array]:
+    """Yield which of positions (3, n) lie in the image by each of `READINGS`: bool (n)."""
+    (x, y, z), (fx, fy, cx, cy), (width, height) = xyz, lens, size
+    u, v = fx * x / z, fy * y / z
+    across = {s: (cx + s * u >= 0) & (cx + s * u < width) for s in (1, -1)}
+    down = {s: (cy + s * v >= 0) & (cy + s * v < height) for s in (1, -1)}
+    ahead = {1: z > 0, -1: z < 0}
+    return (ahead[c] & across[a * c] & down[b * c] for a, b, c in READINGS)
+
+
 @measure("projection", per="sample", version=4, uses=("fields.intrinsics", "fields.image_size"))
 def projection(block: Block, schema: Schema) -> Columns:
     """Share of positions inside the image, by the field's intrinsics: ``<field>:inside``, one for each of `READINGS`.
@@ -86,17 +97,8 @@ def projection(block: Block, schema: Schema) -> Columns:
         counts = np.ones(len(block), np.int64) if lengths is None else lengths
         focal, known = cameras(camera)
         sample = np.repeat(np.arange(len(block)), counts)
-        fx, fy, cx, cy = np.repeat(focal, counts, axis=0).T
-        x, y, z = xyz.astype(np.float64, copy=False)
-        u, v = fx * x / z, fy * y / z
-        width, height = spec.image_size
-        across = {s: (cx + s * u >= 0) & (cx + s * u < width) for s in (1, -1)}
-        down = {s: (cy + s * v >= 0) & (cy + s * v < height) for s in (1, -1)}
-        ahead = {1: z > 0, -1: z < 0}
-        hits = [
-            np.bincount(sample, weights=ahead[c] & across[a * c] & down[b * c], minlength=len(block))
-            for a, b, c in READINGS
-        ]
+        seen = inside(xyz.astype(np.float64, copy=False), np.repeat(focal, counts, axis=0).T, spec.image_size)
+        hits = [np.bincount(sample, weights=mask, minlength=len(block)) for mask in seen]
         shares = np.stack(hits, axis=1) / np.maximum(counts, 1)[:, None]
         found[f"{name}:inside"] = Measured(shares, known & (counts > 0))
     return dict(found)
