@@ -46,13 +46,28 @@ def lens(fx=600.0, cx=320.0, cy=240.0, fy=None):
         (lens(fx=1820), "camera"),
         (lens(300, 160, 120), "resolution"),
         (lens(0.9, 0.5, 0.5), "normalised"),
-        (lens(fy=-600.0), "camera"),
+        (lens(1.0, 0.5, 0.5), "normalised"),
+        (lens(fy=-600.0), "mirrored"),
+        (lens(-600.0), "mirrored"),
+        (lens(0.0, fy=600.0), "camera"),
         (np.array([[0, 0.1, 0], [0, 0, 0], [0, 0, 1]]), "camera"),  # no normalised camera: it has no focal length
     ],
 )
 def test_a_camera_belongs_to_its_image(k, kind):
     found = findings(LENS, {"k": k})
     assert [(f.code, f.kind) for f in found] == ([("DC306", kind)] if kind else [])
+
+
+def test_what_is_wrong_with_a_focal_length_is_measured_and_its_cause_told():
+    (mirrored,) = findings(LENS, {"k": lens(-600.0, fy=600.0)})
+    assert mirrored.measured == {"fx": -600, "fy": 600, "cx": 320, "cy": 240}
+    assert mirrored.cause.text == "a negative focal length reverses an axis"
+    assert "56.1 degrees of view" in mirrored.message  # 2 atan(320 / 600)
+    assert "focal lengths positive" in mirrored.fix
+    (normalised,) = findings(LENS, {"k": lens(1.0, 0.5, 0.5)})
+    assert (normalised.measured["fx"], normalised.expected) == (1, {"image_size": [640, 480]})
+    assert normalised.cause.text == "in units of the image: multiply the rows by 640 and 480"
+    assert [f.code for f in findings(f"{LENS}\nrules: {{DC306: {{wide: 360}}}}", {"k": lens(-600.0)})] == ["DC306"]
 
 
 def test_what_a_camera_of_nan_cannot_project_is_not_judged():

@@ -45,7 +45,8 @@ def intrinsics_resolution(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     """Intrinsics belong to an image of another size.
 
     What:
-        The principal point is near the middle of the declared image, and the field of view that of a camera.
+        The principal point is near the middle of the declared image, focal lengths are above 0, and the field of view
+        is that of a camera.
     Why it matters:
         Images are resized for training and their intrinsics are not: everything projects to the wrong place, by a
         factor that no assertion sees.
@@ -85,8 +86,8 @@ def intrinsics_resolution(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     fx, fy, cx, cy = rows["lens"].T
     width, height = size
     off = np.maximum(np.abs(cx - width / 2) / width, np.abs(cy - height / 2) / height)
-    view = np.rad2deg(2 * np.arctan2(width / 2, fx))
-    bad = known & ~((off <= float(case.options["off"])) & (fy > 0))
+    view = np.rad2deg(2 * np.arctan2(width / 2, np.abs(fx)))
+    bad = known & ~((off <= float(case.options["off"])) & (fx > 0) & (fy > 0))
     bad |= known & ((view < float(case.options["narrow"])) | (view > float(case.options["wide"])))
     if bad.any():
         yield _of_another(bad, rows["lens"], view, size, users)
@@ -96,6 +97,7 @@ def _of_another(bad: Array, camera: Array, view: Array, size: tuple[int, int], u
     width, height = size
     middle = np.median(camera[bad], axis=0)
     causes = {
+        "mirrored": (camera[:, :2] < 0).any(axis=1),
         "normalised": _normalised(camera),
         "swapped": _swapped(camera, width, height),
         "resolution": _resized(camera, width, height),
@@ -103,6 +105,7 @@ def _of_another(bad: Array, camera: Array, view: Array, size: tuple[int, int], u
     kind = next((kind for kind, fits in causes.items() if int((fits & bad).sum()) >= 0.9 * int(bad.sum())), "")
     scale = float(np.median(camera[bad, 2] / width + camera[bad, 3] / height))
     words = {
+        "mirrored": "a negative focal length reverses an axis",
         "normalised": f"in units of the image: multiply the rows by {width} and {height}",
         "swapped": "width and height are swapped",
         "resolution": f"those of an image of about {width * scale:.0f} x {height * scale:.0f}: x{shown(1 / scale)}"
@@ -114,10 +117,12 @@ def _of_another(bad: Array, camera: Array, view: Array, size: tuple[int, int], u
         bad,
         f"{those(bad, 'have')} intrinsics that do not belong to {width} x {height} pixels: principal point "
         f"({middle[2]:.4g}, {middle[3]:.4g}), {float(np.median(view[bad])):.3g} degrees of view (median).",
-        measured={"fx": float(middle[0]), "cx": float(middle[2]), "cy": float(middle[3])},
+        measured={"fx": float(middle[0]), "fy": float(middle[1]), "cx": float(middle[2]), "cy": float(middle[3])},
         expected={"image_size": [width, height]},
         cause=cause,
-        fix="Scale them with the image, or correct image_size.",
+        fix="Make focal lengths positive, and declare the frame whose axes the positions then have."
+        if kind == "mirrored"
+        else "Scale them with the image, or correct image_size.",
         kind=kind or "camera",
         extra=users,
     )
