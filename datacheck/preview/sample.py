@@ -17,6 +17,7 @@ from datacheck.preview.projected import projection
 from datacheck.preview.skeleton import skeleton
 from datacheck.preview.text import chat, decoded, plain, tokenized, tokens
 from datacheck.preview.timeline import names_of, timeline
+from datacheck.rules.beside import up_of
 from datacheck.rules.projection import FRAMES
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.tokens import Tokenizer
@@ -24,7 +25,6 @@ from datacheck.tokens import Tokenizer
 _LABELS = ("segment", "class", "instance", "mask")
 _KINDS = ("cloud", "skeleton", "projection", "film", "image", "text", "timeline", "note")  # in the order shown
 _NOTE_VALUES, _NOTE_LETTERS = 12, 300
-_UP = {"camera_opengl": "y", "camera_opencv": "-y"}  # of frames that say which way is up
 _ASPECT = 0.02  # an image has the sides of its camera's, up to rounding of a smaller one
 _CLOUD_POINTS = 32  # an undeclared table of three columns is taken for points from so many rows on
 
@@ -125,7 +125,7 @@ def _points(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[st
 
 def _joints(sitter: Sitter, name: str, spec: FieldSpec, value: Array) -> dict[str, Any]:
     del sitter, name
-    return skeleton(value, spec.skeleton, spec.unit or "", _up(spec))
+    return skeleton(value, spec.skeleton, spec.unit or "", up_of(spec))
 
 
 def _has_camera(sitter: Sitter, spec: FieldSpec) -> bool:
@@ -191,11 +191,7 @@ def _timed(spec: FieldSpec) -> bool:
 
 
 def _cloud(sitter: Sitter, spec: FieldSpec, points: Array) -> dict[str, Any]:
-    return cloud(points, spec.unit or "", _up(spec), _colour(sitter, len(points)), sitter.points)
-
-
-def _up(spec: FieldSpec) -> str | None:
-    return spec.up or _UP.get(spec.frame or "")
+    return cloud(points, spec.unit or "", up_of(spec), _colour(sitter, len(points)), sitter.points)
 
 
 def _colour(sitter: Sitter, points: int) -> Colour | None:

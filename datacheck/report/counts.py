@@ -11,11 +11,12 @@ import numpy as np
 
 from datacheck.report.measures import option
 from datacheck.rules.base import counted
+from datacheck.rules.beside import APPROACHES
 from datacheck.rules.families.annotations import PURITY, WORST, instance_class_conflict, place_of
 from datacheck.rules.funnel import loader_steps, size_edges
 from datacheck.rules.scripts import BITS, LETTERS, SCRIPTS
 from datacheck.schema.model import Schema
-from datacheck.table import Table, Texts
+from datacheck.table import Measured, Table, Texts
 
 Array = np.ndarray[Any, Any]
 Plot = dict[str, Any]
@@ -26,7 +27,7 @@ _SAID = 60  # characters
 
 
 def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Plot]:
-    """Yield the bars of a field ("": of the sample as a whole): rows of a name, and what fit samples and others have.
+    """Yield the counts of a field ("": of the sample as a whole): rows of a name, and what fit samples and others have.
 
     Args:
         table, schema, unfit: as of `plots`.
@@ -35,6 +36,8 @@ def counts(table: Table, name: str, schema: Schema, unfit: Array) -> Iterator[Pl
         yield from _funnel(table, schema, unfit)
         yield from _sizes(table, schema, unfit)
         yield from _mixed(table, schema, unfit)
+    if (spec := schema.spec(name)).near and f":{name}:approach" in table.columns:
+        yield from _approach(table.columns[f":{name}:approach"], f"Which way {name} comes to {spec.near}", unfit)
     if f"{name}:turns" in table.columns and schema.spec(name).role == "chat":
         yield from _orders(table, f"{name}:turns", unfit)
     if f"{name}:scripts" in table.columns:
@@ -114,6 +117,18 @@ def _mixed(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
         "kind": "bars", "title": f"Classes of instances with less than {100 * least:g} % of their points in one",
         "what": "instance", "rows": rows, "about": f"{about}.",
     }  # fmt: skip
+
+
+def _approach(column: Measured, title: str, unfit: Array) -> Iterator[Plot]:
+    """Yield in which directions hands come to a thing."""
+    if column.values.shape[1:] != (APPROACHES,) or column.values.dtype.kind not in "iu":
+        return
+    parts = [column.values[column.present & mask].astype(np.int64).sum(axis=0).tolist() for mask in (~unfit, unfit)]
+    if any(map(sum, parts)):
+        yield {
+            "kind": "approach", "title": title, "counts": parts,
+            "about": f"Of {counted(int(column.present.sum()))}: the cosine between the way to the centre and up.",
+        }  # fmt: skip
 
 
 def _span(low: int, high: int) -> str:

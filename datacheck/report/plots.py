@@ -101,7 +101,7 @@ def plots(table: Table, schema: Schema, unfit: Array) -> Iterator[Plot]:
         unfit: bool (rows): samples that are not fit for training.
 
     Notes:
-        Kinds: ``lags``, ``ridges``, ``centroids``, ``boxes``, ``bars``; `page/plots.js` draws them.
+        Kinds: ``lags``, ``ridges``, ``centroids``, ``boxes``, ``bars``, ``approach``; `page/plots.js` draws them.
     """
     drawn = _drawn(unfit)
     for name in [

@@ -337,29 +337,6 @@ def listed_in(record: dict[str, Any], key: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-@measure("near", per="sample", uses=("fields.near", "fields.columns"))
-def near(block: Block, schema: Schema) -> Columns:
-    """Distance from what a field says it is ``near`` to: ``<field>:near``, median over the rows, in the field's unit.
-
-    The other field's position is its first one; of points their centroid.
-    """
-    found: dict[str, Measured] = {}
-    for name, spec in sorted(schema.fields.items()):
-        mine = column_of(block, schema, name) if spec.near and spec.role != "depth" else None
-        other = column_of(block, schema, spec.near or "") if mine is not None else None
-        here = None if mine is None else positions(mine)
-        there = None if other is None else place.function(other, schema.spec(spec.near or ""))
-        if here is None or not there:
-            continue
-        centre = there["centroid" if schema.spec(spec.near or "").role == "points" else "first"]
-        assert isinstance(centre, Measured)
-        xyz, lengths = here
-        count = np.ones(len(block), np.int64) if lengths is None else lengths
-        values = quantile(norms(xyz - np.repeat(centre.values, count, axis=0).T), count, 0.5)
-        found[f"{name}:near"] = Measured(values, centre.present & (count > 0))
-    return dict(found)
-
-
 @measure("turn", applies=of_role(*sorted(TURNING)))
 def turn(column: Column, spec: FieldSpec) -> Columns:
     """How large angles are, in the field's unit: `p99` and `peak` of their absolute values."""

@@ -413,6 +413,30 @@ def test_spacings_of_clouds_show_the_voxel_as_a_line_on_a_log_axis(browser, tmp_
     assert logged == []
 
 
+def test_the_ways_of_hands_are_a_histogram_with_words_at_its_ends(browser, tmp_path):
+    more = "  h: {role: position, shape: [G, 3], near: x}\n  x: {role: points, shape: [P, 3], up: z}\n"
+    ways = np.zeros((40, 20), np.int64)
+    ways[:, [0, 4, 5, 10, 14, 15, 19]] = [6, 1, 1, 1, 0, 0, 1]  # of 30 fit samples and 10 others
+    logged, _ = opened(browser, drawn_run(tmp_path, schema=DRAWN_SCHEMA + more, **{":h:approach": ways}))
+    browser.execute_script(
+        "[...document.querySelectorAll('#fields th button.link')].find((one) => one.textContent === 'h').click()"
+    )
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    label, words, titles = browser.execute_script(
+        "const plot = document.querySelector('#fields .plot[data-kind=approach]'), all = (of) =>"
+        " [...plot.querySelectorAll(of)].map((one) => one.textContent);"
+        "return [plot.querySelector('svg').getAttribute('aria-label'), all('text.strong'), all('title')]"
+    )
+    assert label == (
+        "Which way h comes to x: 400 poses, 100 of samples not fit; "
+        "from above 70 %, from the side 20 %, from below 10 %"
+    )
+    assert words == ["from above", "from the side", "from below"]
+    assert titles[0] == "-1 to -0.9: 240 poses, 60 of samples not fit"
+    assert [title.split(":")[0] for title in titles[1:]] == ["-0.6 to -0.5", "-0.5 to -0.4", "0 to 0.1", "0.9 to 1"]
+    assert logged == []
+
+
 def test_findings_that_the_scan_before_had_not_are_marked_and_what_is_gone_is_named(browser, made_run):
     folder = made_run(findings=[finding(), finding("DC227", severity="warning", name="<i>x")])
     said = json.loads((folder / RESULT).read_bytes())

@@ -271,6 +271,23 @@ def test_of_a_loader_with_other_steps_than_were_counted_nothing_is_drawn():
     assert made({":funnel": np.ones((3, 4), int)}, SCENES) == []
 
 
+HANDS = "fields:\n  h: {role: position, shape: [G, 3], near: v}\n  v: {role: points, shape: [P, 3]}\n"
+
+
+def test_directions_of_hands_are_summed_over_fit_samples_and_over_the_others():
+    ways = np.arange(60).reshape(3, 20)
+    plot = only("approach", {":h:approach": ways}, HANDS, unfit=[1], absent=[])
+    assert (plot["field"], plot["title"]) == ("h", "Which way h comes to v")
+    assert plot["counts"] == [[n + n + 40 for n in range(20)], list(range(20, 40))]
+    assert plot["about"].startswith("Each of 3 samples")
+
+
+@pytest.mark.parametrize("ways", [np.zeros((3, 20), int), np.ones((3, 7), int), np.ones((3, 20)), np.ones(3, int)])
+def test_directions_that_are_none_or_in_other_bins_are_not_drawn(ways):
+    assert made({":h:approach": ways}, HANDS) == []
+    assert made({":h:approach": np.ones((3, 20), int)}, HANDS.replace(", near: v", "")) == []
+
+
 def test_orders_of_speakers_are_counted_the_most_frequent_first():
     said = ["user assistant"] * 6 + ["assistant"] * 2 + [""] + [f"x {n}" for n in range(12)] + ["gone"]
     plot = only(

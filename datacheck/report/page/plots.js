@@ -1,9 +1,9 @@
 "use strict";
-// Drawings of a field beyond histograms, by kind: lags, components, places, bars, boxes.
+// Drawings of a field beyond histograms, by kind: lags, components, places, bars, boxes, approaches.
 
 // A plot with its title, what it says in words for who cannot see it, and a sentence below.
 function plotOf(plot, split) {
-  const draw = {lags: lagsOf, ridges: ridgesOf, centroids: centroidsOf, bars: barsOf, boxes: boxesOf}[plot.kind];
+  const draw = {lags: lagsOf, ridges: ridgesOf, centroids: centroidsOf, bars: barsOf, boxes: boxesOf, approach: approachOf}[plot.kind];
   if (!draw) return null;
   const {label, said, picture} = draw(plot);
   const about = [split ? "all splits" : "", ...said].filter(Boolean).join(" · ");
@@ -158,6 +158,26 @@ function barsOf(plot) {
       svg("rect", {class: "fit", x: 0, y: y + 18, width: good, height: 10}), svg("rect", {class: "unfit", x: good, y: y + 18, width: bad, height: 10}));
   })];
   return {label: rows.map((row, n) => `${row.name}: ${told(row, n)}`).join("; "), said: [plot.about], picture};
+}
+
+// Poses by the cosine of their way to a thing against up.
+function approachOf(plot) {
+  const [fit, unfit] = plot.counts, bins = fit.length, sums = fit.map((one, n) => one + unfit[n]), all = sums.reduce((sum, one) => sum + one, 0), most = Math.max(...sums);
+  const edge = (n) => Math.round(((2 * n) / bins - 1) * 100) / 100, told = (from, to) => sums.slice(from, to).reduce((sum, one) => sum + one, 0);
+  const WAYS = ["from above", "from the side", "from below"], cuts = [0, Math.round(bins / 4), Math.round((3 * bins) / 4), bins];
+  const shares = WAYS.map((way, n) => `${way} ${number((100 * told(cuts[n], cuts[n + 1])) / all)} %`), others = unfit.reduce((sum, one) => sum + one, 0);
+  const picture = (width) => {
+    const x = scale(-1, 1, false, 2, width - 2), bottom = 96, tall = (one) => (one ? Math.max(2, (one / most) * (bottom - 6)) : 0);
+    return [bottom + 38, fit.map((good, n) => {
+      const bad = unfit[n], left = x(edge(n)), wide = Math.max(1, x(edge(n + 1)) - left - 1), high = tall(good), more = tall(bad);
+      return sums[n] ? svg("g", {}, svg("title", {}, `${edge(n)} to ${edge(n + 1)}: ${count(sums[n], "pose")}${bad ? `, ${bad.toLocaleString("en")} of samples not fit` : ""}`),
+        good ? svg("rect", {class: "fit", x: left, width: wide, y: bottom - high, height: high}) : null,
+        bad ? svg("rect", {class: "unfit", x: left, width: wide, y: bottom - high - more, height: more}) : null) : null;
+    }), axis(-1, 1, false, x, bottom, "", width),
+    WAYS.map((way, n) => svg("text", {class: "strong", x: [2, width / 2, width - 2][n], y: bottom + 34, "text-anchor": ["start", "middle", "end"][n]}, way))];
+  };
+  const words = `${count(all, "pose")}${others ? `, ${others.toLocaleString("en")} of samples not fit` : ""}`;
+  return {label: `${words}; ${shares.join(", ")}`, said: [words, shares.join(", "), `${plot.about} From the side: -0.5 to 0.5`], picture};
 }
 
 function boxesOf(plot) {

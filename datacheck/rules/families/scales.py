@@ -10,7 +10,8 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, measure, rule, shown
-from datacheck.rules.measures import is_numeric, near, of_role, place
+from datacheck.rules.beside import near
+from datacheck.rules.measures import is_numeric, of_role, place
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.units import LENGTH, TIME, factor

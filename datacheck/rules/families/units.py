@@ -11,7 +11,8 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, counted, listed, rule, shown
-from datacheck.rules.measures import PLACED, TURNING, bones, leaf, near, of_role, place, skeleton_of, turn
+from datacheck.rules.beside import near
+from datacheck.rules.measures import PLACED, TURNING, bones, leaf, of_role, place, skeleton_of, turn
 from datacheck.schema.model import FieldSpec, Range
 from datacheck.schema.units import ANGLE, LENGTH, factor
 from datacheck.table import Rows
