@@ -279,7 +279,7 @@ def test_directions_of_hands_are_summed_over_fit_samples_and_over_the_others():
     plot = only("approach", {":h:approach": ways}, HANDS, unfit=[1], absent=[])
     assert (plot["field"], plot["title"]) == ("h", "Which way h comes to v")
     assert plot["counts"] == [[n + n + 40 for n in range(20)], list(range(20, 40))]
-    assert plot["about"].startswith("Each of 3 samples")
+    assert plot["about"].startswith("Of 3 samples")
 
 
 @pytest.mark.parametrize("ways", [np.zeros((3, 20), int), np.ones((3, 7), int), np.ones((3, 20)), np.ones(3, int)])
