@@ -13,8 +13,9 @@ import orjson
 
 from datacheck.child import PARSER, Child, Limits
 from datacheck.errors import UsageError
+from datacheck.preview.chosen import Chosen
 from datacheck.preview.cloud import MOST
-from datacheck.preview.run import Chosen, Reader, read_samples
+from datacheck.preview.run import Reader, read_samples
 from datacheck.preview.timeline import with_ranges
 from datacheck.scan.runner import listed
 from datacheck.scan.samples import read_failing

@@ -11,7 +11,9 @@ from typing import Any
 import orjson
 
 from datacheck.errors import DatacheckError
+from datacheck.preview.numbers import UnfitError
 from datacheck.preview.sample import Sitter, previews
+from datacheck.preview.skeleton import pose
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
@@ -44,7 +46,7 @@ def _drawn(
 ) -> list[dict[str, Any]]:
     beat(place)
     item = Item.from_dict(asked["item"])
-    what = orjson.dumps([task["schema"], task["root"], task["roots"]])
+    what = _said(task)
     made = {}
     for got in _source(what).read_all([item], lambda _: beat(place)):
         beat(place)
@@ -57,6 +59,39 @@ def _drawn(
             drawn = fitting(Sitter(sample.fields, schema, first, tokenizer, task["points"]), task["most"])
             made[sample.key] = drawn | {"why": "" if drawn["fields"] else "it has none of the fields"}
     return [{"key": key, "split": item.split} | one for key, one in made.items()]
+
+
+def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
+    """Read the joints of samples (see `parallel.run_task`).
+
+    Args:
+        task: schema, root, roots as of `draw_items`, field, items: each an item (`Item.as_dict` with keys).
+        beat: as of `draw_items`.
+
+    Returns:
+        Of each sample key, split, and joints, float64 (joints, 3), of several moments the middle one; or why not.
+    """
+    made, name = [], task["field"]
+    source = _source(_said(task), name)
+    for place, asked in enumerate(task["items"]):
+        beat(place)
+        item = Item.from_dict(asked["item"])
+        for got in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
+            beat(place)
+            if isinstance(got, Unread):
+                made.append({"key": got.key, "split": item.split, "why": got.reason})
+                continue
+            made += [{"key": one.key, "split": item.split} | _posed(one.fields, name) for one in got]
+    return made
+
+
+def _posed(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    if name not in fields:
+        return {"why": "the field is missing"}
+    try:
+        return {"why": "", "joints": pose(fields[name], None).joints}
+    except (UnfitError, ValueError, TypeError, OverflowError) as error:
+        return {"why": f"its field {error}"[:300]}
 
 
 def fitting(sitter: Sitter, room: int) -> dict[str, Any]:
@@ -73,10 +108,17 @@ def fitting(sitter: Sitter, room: int) -> dict[str, Any]:
     return {"fields": kept, "left_out": left}
 
 
-@lru_cache(maxsize=1)
-def _source(what: bytes) -> Source:
+def _said(task: Mapping[str, Any]) -> bytes:
+    return orjson.dumps([task["schema"], task["root"], task["roots"]])
+
+
+@lru_cache(maxsize=2)
+def _source(what: bytes, field: str = "") -> Source:
+    """Return the way in which samples are read: of one field, or of all."""
     schema, root, roots = orjson.loads(what)
-    return open_source(Schema.model_validate(schema), Path(root), {name: Path(path) for name, path in roots.items()})
+    fields = frozenset({field}) if field else None
+    places = {name: Path(path) for name, path in roots.items()}
+    return open_source(Schema.model_validate(schema), Path(root), places, fields=fields)
 
 
 @lru_cache(maxsize=16)

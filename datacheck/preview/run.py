@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,35 +16,26 @@ import orjson
 from datacheck import fsops
 from datacheck.child import PARSER, Child, Limits
 from datacheck.errors import DatacheckError
-from datacheck.finding import Finding
+from datacheck.preview.chosen import Chosen, Overlaid, choose, overlaid
+from datacheck.preview.numbers import Array, UnfitError
+from datacheck.preview.overlay import Posed, overlay
 from datacheck.preview.timeline import with_ranges
 from datacheck.rules.base import counted
 from datacheck.scan.runner import ScanRun
 from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT, ranges
 from datacheck.schema.model import Schema
+from datacheck.schema.patterns import Template
 from datacheck.sources.base import Item, file_templates
 from datacheck.sources.listing import Listing
-from datacheck.table import CHECKED, Table
 
-OF_FINDING, IN_ALL = 12, 60
 BYTES = 1_500_000
 SAMPLE_BYTES = 25_000
+OVERLAY_BYTES = 100_000  # of `BYTES`, for joints laid over their mean
 POINTS = 1024  # of a cloud: sixty clouds of 2,048 points would fill the room
 _SHARE, _SECONDS = 0.04, 0.5  # of a scan's time, and at least so many seconds: the page itself takes the rest
 _START_SECONDS = 20.0
 _MEMORY = 4 << 30
-_DRAW, _READY = "datacheck.preview.reading:draw_items", "datacheck.preview.reading:ready"
-
-
-@dataclass(eq=False)
-class Chosen:
-    """A sample that is to be drawn, and the fields that its findings are about."""
-
-    key: str
-    split: str
-    file: str
-    why: str = ""
-    first: list[str] = field(default_factory=list)
+_DRAW, _JOINTS, _READY = (f"datacheck.preview.reading:{name}" for name in ("draw_items", "read_joints", "ready"))
 
 
 @dataclass(frozen=True)
@@ -62,15 +54,29 @@ class Reader:
 
     def task(self, file: str, asked: Sequence[Chosen], points: int, most: int) -> dict[str, Any]:
         """Return the task (see `reading.draw_items`) that draws samples of one file."""
-        names = next((n for t in file_templates(self.schema) if (n := t.match(file)) is not None), {})
+        return self._task(file, asked, first={one.key: one.first for one in asked}) | {"points": points, "most": most}
+
+    def joints(self, file: str, asked: Sequence[Chosen], field: str) -> dict[str, Any]:
+        """Return the task (see `reading.read_joints`) that reads joints of samples of one file."""
+        return self._task(file, asked) | {"field": field}
+
+    def _task(self, file: str, asked: Sequence[Chosen], **more: Any) -> dict[str, Any]:
+        names = next((n for t in self._templates if (n := t.match(file)) is not None), {})
         entry = None if self.listing is None else self.listing.by_path.get(file)
         keys = tuple(dict.fromkeys(one.key for one in asked))
         item = Item(file, asked[0].split, names, keys, 0 if entry is None else entry.size)
         return {
-            "schema": self.schema.as_dict(), "root": str(self.root), "points": points, "most": most,
+            "schema": self._schema, "root": str(self.root), "items": [{"item": item.as_dict(), **more}],
             "roots": {name: str(path) for name, path in self.roots.items()},
-            "items": [{"item": item.as_dict(), "first": {one.key: one.first for one in asked}}],
         }  # fmt: skip
+
+    @cached_property
+    def _templates(self) -> list[Template]:
+        return file_templates(self.schema)
+
+    @cached_property
+    def _schema(self) -> dict[str, Any]:
+        return self.schema.as_dict()
 
 
 class Drawer:
@@ -111,7 +117,7 @@ def write_previews(run: ScanRun, seconds: float | None = None, child: Child | No
         StorageError: another refusal.
     """
     made = previews_of(run, seconds, child)
-    if not any(sample["fields"] for sample in made["samples"]):
+    if not any("joints" in one for one in made["overlays"]) and not any(one["fields"] for one in made["samples"]):
         return None
     path = Path(run.report.folder) / PREVIEWS
     fsops.write_file(path, orjson.dumps(made), mode=0o666)
@@ -119,73 +125,42 @@ def write_previews(run: ScanRun, seconds: float | None = None, child: Child | No
 
 
 def previews_of(run: ScanRun, seconds: float | None = None, child: Child | None = None) -> dict[str, Any]:
-    """Return what previews.json holds: samples, of each finding their places, and what was left out (see above)."""
+    """Return what previews.json holds (see above).
+
+    Returns:
+        Samples, of each finding their places, joints laid over the mean of fit ones, and what was left out.
+    """
     if seconds is None:
         seconds = max(_SECONDS, _SHARE * run.report.run["seconds"])
     chosen, places, said = choose(run.report.findings, run.table)
+    over = list(overlaid(run.report.findings, run.table, run.valid, run.schema))
     reader = Reader(run.schema, run.listing.root, run.listing.roots, run.listing)
     samples = [{"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": one.why} for one in chosen]
     at = {(one.key, one.split): number for number, one in enumerate(chosen)}
     kept = {run.table.keys[row]: some for row, some in ranges(run.report.findings).items()}
-    room, late, full = BYTES - len(orjson.dumps([samples, places])), 0, 0
-    for drawn in _drawn(reader, [one for one in chosen if not one.why], seconds, child):
-        number = at.get((drawn["key"], drawn["split"]))
-        if number is None:
-            continue
-        with_ranges(drawn["fields"], kept.get(drawn["key"]), run.schema.for_split(drawn["split"]))
-        size = len(orjson.dumps(drawn))
-        if drawn["fields"] and size > room:
-            drawn, full = drawn | {"fields": [], "why": "its picture found no room"}, full + 1
-        else:
-            room -= size
-            late += drawn["why"] == _LATE
-        samples[number] = drawn
+    room, late, full = BYTES - len(orjson.dumps([samples, places])) - (OVERLAY_BYTES if over else 0), 0, 0
+    with closing(_Reading(reader, seconds, child)) as reading:
+        for drawn in reading.drawn([one for one in chosen if not one.why]):
+            number = at.get((drawn["key"], drawn["split"]))
+            if number is None:
+                continue
+            with_ranges(drawn["fields"], kept.get(drawn["key"]), run.schema.for_split(drawn["split"]))
+            size = len(orjson.dumps(drawn))
+            if drawn["fields"] and size > room:
+                drawn, full = drawn | {"fields": [], "why": "its picture found no room"}, full + 1
+            else:
+                room -= size
+                late += drawn["why"] == _LATE
+            samples[number] = drawn
+        laid, unlaid = reading.overlays(over)
     if late:
         said.append(f"{counted(late, 'sample')} not drawn: reading again may take {seconds:.2g} s in all")
     if full:
         said.append(f"{counted(full, 'sample')} not drawn: pictures may take {BYTES / 1e6:g} MB in all")
-    return {"format": PREVIEWS_FORMAT, "samples": samples, "findings": places, "left_out": said}
-
-
-def choose(findings: Sequence[Finding], table: Table) -> tuple[list[Chosen], dict[str, list[int]], list[str]]:
-    """Return the samples to draw: the worst of each finding, then the second of each, ...
-
-    Returns:
-        The samples, of each finding (by id) the places of its own among them, and what is to be said.
-    """
-    chosen: list[Chosen] = []
-    at: dict[int, int] = {}
-    places: dict[str, list[int]] = {}
-    wanted = [worst_of(finding) for finding in findings]
-    for rank in range(OF_FINDING):
-        for finding, rows in zip(findings, wanted, strict=True):
-            if rank >= len(rows):
-                continue
-            row = rows[rank]
-            if row not in at and len(chosen) == IN_ALL:
-                continue
-            number = at.setdefault(row, len(chosen))
-            if number == len(chosen):
-                chosen.append(_chosen(table, row))
-            mine = places.setdefault(finding.id, [])
-            if number not in mine:
-                mine.append(number)
-            chosen[number].first += [name for name in finding.fields if name not in chosen[number].first]
-    missing = len({row for rows in wanted for row in rows} - at.keys())
-    said = [f"{counted(missing, 'sample')} not drawn: at most {IN_ALL} are"] if missing else []
-    return chosen, places, said
-
-
-def worst_of(finding: Finding) -> list[int]:
-    """Return the rows of a finding's worst samples, then some more of it evenly."""
-    rows, many = finding.rows, min(OF_FINDING, len(finding.rows))
-    spread = [int(rows[place * len(rows) // many]) for place in range(many)]
-    return list(dict.fromkeys([*finding.worst, *spread]))[:OF_FINDING]
-
-
-def _chosen(table: Table, row: int) -> Chosen:
-    why = "" if table.status[row] == CHECKED else table.reasons[row] or "it could not be read"
-    return Chosen(table.keys[row], table.splits[row], table.files[row], why)
+    return {
+        "format": PREVIEWS_FORMAT, "samples": samples, "findings": places, "overlays": laid,
+        "left_out": [*said, *unlaid],
+    }  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------- reading
@@ -193,27 +168,100 @@ def _chosen(table: Table, row: int) -> Chosen:
 _LATE = "there was no time left to read it again"
 
 
-def _drawn(
-    reader: Reader, chosen: Sequence[Chosen], seconds: float, child: Child | None = None
-) -> Iterator[dict[str, Any]]:
-    """Yield what the child says of samples; of one that it does not live to speak of, why."""
-    if not chosen:
-        return
-    files: dict[tuple[str, str], list[Chosen]] = {}
-    for one in chosen:
-        files.setdefault((one.file, one.split), []).append(one)
-    with closing(child or _child()) as child:
-        why = _answer(child, _READY, {"items": []})[1]
-        if why:
+class _Reading:
+    """Reading samples again, in one child and within one time."""
+
+    def __init__(self, reader: Reader, seconds: float, child: Child | None) -> None:
+        self._reader, self._seconds = reader, seconds
+        self._child, self._end, self._dead = child or _child(), 0.0, ""
+
+    def close(self) -> None:
+        self._child.close()
+
+    def _begin(self) -> str:
+        """Let the time run from when the child is there; return why it is not, else ""."""
+        if not self._end:
+            self._dead = _answer(self._child, _READY, {"items": []})[1]
+            self._end = time.monotonic() + self._seconds
+        return self._dead
+
+    @property
+    def _left(self) -> float:
+        return self._end - time.monotonic()
+
+    def drawn(self, chosen: Sequence[Chosen]) -> Iterator[dict[str, Any]]:
+        """Yield what the child says of samples; of one that it does not live to speak of, why."""
+        if not chosen:
+            return
+        if why := self._begin():
             yield from _without(chosen, why)
             return
-        end = time.monotonic() + seconds
-        for (file, _), asked in files.items():
-            left = end - time.monotonic()
+        for file, asked in _by_file(chosen):
+            left = self._left
             if left <= 0:
                 yield from _without(asked, _LATE)
             else:
-                yield from read_samples(child, reader.task(file, asked, POINTS, SAMPLE_BYTES), asked, left)
+                yield from read_samples(self._child, self._reader.task(file, asked, POINTS, SAMPLE_BYTES), asked, left)
+
+    def overlays(self, wanted: Sequence[Overlaid]) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return joints laid over the mean of fit ones, or why they are not, and what found no time or no room."""
+        made, said, room = [], [], OVERLAY_BYTES
+        for one in wanted if not (wanted and self._begin()) else ():
+            chosen = [*(sample for *_, sample in one.failing), *one.fit]
+            found, unread, late = self._joints(chosen, one.field)
+            spec = self._reader.schema.for_split(chosen[0].split).spec(one.field)
+            fit = [found[name] for sample in one.fit if (name := (sample.key, sample.split)) in found]
+            worst = [
+                Posed(*name, found[name], rank, rule)
+                for rank, rule, sample in one.failing
+                if (name := (sample.key, sample.split)) in found
+            ]
+            if late:
+                said.append(f"{late} of {counted(len(chosen), 'sample')} of {one.field} not overlaid: no time left")
+            if unread:
+                unread[0] = f"{counted(len(unread), 'sample')} without joints: {unread[0]}"
+            try:
+                laid = overlay(fit, worst, spec.skeleton, spec.unit or "")
+            except UnfitError as error:
+                lacking = [*unread[:1], *(["the others found no time"] if late else [])]
+                made.append({"field": one.field, "why": "; ".join([str(error), *lacking])})
+                continue
+            laid["left_out"] += unread[:1]
+            size = len(orjson.dumps(laid))
+            if size > room:
+                said.append(f"{one.field} not overlaid: no room")
+                continue
+            room -= size
+            made.append({"field": one.field} | laid)
+        return made, said
+
+    def _joints(self, chosen: Sequence[Chosen], field: str) -> tuple[dict[tuple[str, str], Array], list[str], int]:
+        """Return the joints of samples by key and split, why others have none, and how many found no time."""
+        found: dict[tuple[str, str], Array] = {}
+        unread: list[str] = []
+        late = 0
+        for file, asked in _by_file(chosen):
+            left = self._left
+            if left <= 0:
+                late += len(asked)
+                continue
+            read, why = _answer(self._child, _JOINTS, self._reader.joints(file, asked, field), left)
+            if why:
+                unread += [why] * len(asked)
+            for one in read or ():
+                if one["why"]:
+                    unread.append(one["why"])
+                else:
+                    found[one["key"], one["split"]] = one["joints"]
+        return found, unread, late
+
+
+def _by_file(chosen: Iterable[Chosen]) -> Iterable[tuple[str, list[Chosen]]]:
+    """Return the samples of each file and split."""
+    files: dict[tuple[str, str], list[Chosen]] = {}
+    for one in chosen:
+        files.setdefault((one.file, one.split), []).append(one)
+    return [(file, asked) for (file, _), asked in files.items()]
 
 
 def _child() -> Child:

@@ -278,7 +278,7 @@ class Kind:
 _OF_RUN = Kind(
     "datacheck scan", "Verdict", "findings",
     "The same is in result.json and samples.parquet beside it.",
-    ("plots.js", "drifts.js", "classes.js", "brush.js", "parts.js", "samples.js", "page.js"),
+    ("plots.js", "overlay.js", "drifts.js", "classes.js", "brush.js", "parts.js", "samples.js", "page.js"),
 )  # fmt: skip
 
 

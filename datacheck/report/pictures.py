@@ -29,7 +29,17 @@ def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, A
         return None
     if not isinstance(found, dict) or found.get("format") != PREVIEWS_FORMAT:
         return None
-    return kept_within(found, room, size)
+    laid, left = [], 0
+    for one in found.get("overlays", []):  # few, and small
+        taken = size(one) + 1
+        if taken > room // 4:
+            left += 1
+            continue
+        room -= taken
+        laid.append(one)
+    kept = kept_within(found, room, size)
+    said = [f"joints of {counted(left, 'field')} not overlaid: the page has no more room"] if left else []
+    return kept | {"overlays": laid, "left_out": [*kept["left_out"], *said]}
 
 
 def kept_within(found: Mapping[str, Any], room: int, size: Callable[[Any], int]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pytest
 
 from datacheck.errors import OutOfSpaceError
 from datacheck.preview import run as pictures
+from datacheck.preview.chosen import choose, worst_of
 from datacheck.preview.one import of_run
 from datacheck.scan import scan
 from datacheck.scan.store import PREVIEWS, VALID
@@ -175,24 +176,24 @@ def table(count):
 
 def test_each_finding_has_its_turn_and_none_more_than_twelve():
     findings = [made_of(range(n * 100, n * 100 + 90)) for n in range(10)]
-    chosen, places, said = pictures.choose(findings, table(1000))
+    chosen, places, said = choose(findings, table(1000))
     assert len(chosen) == 60
     assert [len(mine) for mine in places.values()] == [6] * 10
     assert said == ["60 samples not drawn: at most 60 are"]
-    few, places, said = pictures.choose(findings[:2], table(1000))
+    few, places, said = choose(findings[:2], table(1000))
     assert (len(few), [len(mine) for mine in places.values()], said) == (24, [12, 12], [])
     assert (few[0].key, few[0].why) == ("0.npy", "torn")
 
 
 def test_the_worst_come_before_those_that_are_spread_over_the_finding():
-    assert pictures.worst_of(made_of(range(120), [77, 5])) == [77, 5, 0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
-    assert pictures.worst_of(made_of([3, 4])) == [3, 4]
+    assert worst_of(made_of(range(120), [77, 5])) == [77, 5, 0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+    assert worst_of(made_of([3, 4])) == [3, 4]
 
 
 def test_a_sample_of_two_findings_is_drawn_once_with_the_fields_of_both():
     one, two = made_of([5]), made_of([5])
     two.id, two.fields = "g", ("rgb",)
-    chosen, places, _ = pictures.choose([one, two], table(10))
+    chosen, places, _ = choose([one, two], table(10))
     assert (len(chosen), places, chosen[0].first) == (1, {"f5": [0], "g": [0]}, ["xyz", "rgb"])
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import orjson
 
 from datacheck.preview.cloud import Colour, cloud
+from datacheck.preview.overlay import Posed, overlay
 from datacheck.preview.picture import film, image
 from datacheck.preview.projected import projection
 from datacheck.preview.skeleton import skeleton
@@ -11,6 +12,7 @@ from datacheck.preview.text import chat, tokens
 from datacheck.preview.timeline import timeline
 from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
 from datacheck.schema.model import FieldSpec
+from tests.preview.hands import hand
 
 CAMERA = FieldSpec(
     role="joints", skeleton="mano21", frame="camera_opengl", intrinsics="k", image_size=(640, 480), shape=[21, 3]
@@ -48,5 +50,8 @@ def put(folder, finding="DC201:xyz"):
         {"key": "torn", "split": "", "fields": [], "left_out": [], "why": HOSTILE},
     ]  # fmt: skip
     said = {"format": PREVIEWS_FORMAT, "samples": samples, "left_out": ["2 samples not drawn: no time"]}
-    (folder / PREVIEWS).write_bytes(orjson.dumps(said | {"findings": {finding: list(range(len(samples)))}}))
+    laid = overlay([hand()] * 5, [Posed(HOSTILE, HOSTILE, hand() * 2, 0, HOSTILE)], "mano21", "m")
+    overlays = [{"field": "xyz"} | laid | {"left_out": [HOSTILE]}, {"field": HOSTILE, "why": HOSTILE}]
+    said |= {"findings": {finding: list(range(len(samples)))}, "overlays": overlays}
+    (folder / PREVIEWS).write_bytes(orjson.dumps(said))
     return folder

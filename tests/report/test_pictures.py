@@ -47,6 +47,17 @@ def test_some_pictures_find_room_beside_whatever_else_is_said(made_run, word):
     assert len(run_of(folder)["previews"]["samples"]) >= 8
 
 
+def test_overlaid_joints_come_first_and_those_without_room_are_counted(made_run):
+    folder = made_run()
+    overlays = [{"field": name, "why": name * size} for name, size in (("a", 100), ("b", 600_000), ("c", 100))]
+    (folder / PREVIEWS).write_bytes(orjson.dumps(previews(60, 25_000) | {"overlays": overlays}))
+    found = run_of(folder)["previews"]
+    assert [one["field"] for one in found["overlays"]] == ["a", "c"]
+    assert found["left_out"][-1] == "joints of 1 field not overlaid: the page has no more room"
+    (folder / PREVIEWS).write_bytes(orjson.dumps(previews()))  # as they were written before there were any
+    assert run_of(folder)["previews"]["overlays"] == []
+
+
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b'{"format": "datacheck.previews/9"}'])
 def test_a_file_that_is_no_previews_is_left_out(made_run, text):
     folder = made_run()

@@ -301,6 +301,7 @@ function measuresOf(field, split, plots, run) {
   const line = (title, some) => (some.length ? el("p", {class: "small soft"}, title, some.map(said).join(" · ")) : null);
   return el("div", {}, el("div", {class: "plots"}, field.measures.filter((measure) => measure.edges.length).map((measure) => brushable(field, measure, split, run))),
     plots.length ? el("div", {class: "plots"}, plots.map((plot) => plotOf(plot, split))) : null,
+    run.previews ? (run.previews.overlays || []).filter((one) => one.field === field.name).map(overlayOf) : null,
     line("The same in all samples: ", plain.filter(isSame)), line("Too large or too close together to be drawn: ", plain.filter((measure) => !isSame(measure))));
 }
 
