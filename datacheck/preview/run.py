@@ -219,7 +219,7 @@ class _Reading:
             if late:
                 said.append(f"{late} of {counted(len(chosen), 'sample')} of {one.field} not overlaid: no time left")
             if unread:
-                unread[0] = f"{counted(len(unread), 'sample')} without joints: {unread[0]}"
+                unread[0] = f"{counted(len(unread), 'sample')} without joints: {unread[0][:300]}"
             try:
                 laid = overlay(fit, worst, spec.skeleton, spec.unit or "")
             except UnfitError as error:

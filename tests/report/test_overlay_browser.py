@@ -9,7 +9,9 @@ import pytest
 from datacheck.preview.overlay import Posed, overlay
 from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
 from tests.preview.hands import hand, moved
+from tests.report.conftest import finding
 from tests.report.drawings import drawn_run
+from tests.report.pictured import put
 from tests.report.test_browser import browser, opened, pytestmark, texts
 
 __all__ = ["browser", "pytestmark"]
@@ -122,6 +124,17 @@ def test_without_bones_lines_lead_to_the_joints_of_the_mean(browser, tmp_path):
     assert len(marks(panel, "astray")) == len(marks(panel, "joint own")) == len(marks(panel, "joint mean")) == 6
     assert "first joint on first joint" in panel["label"]
     assert panel["label"].endswith("distances to the root 1.5 \u00d7 as long as in fit samples")
+
+
+def test_the_card_of_a_finding_leads_to_the_drawing_of_its_joints(browser, made_run):
+    folder = put(made_run(findings=[finding(), finding("DC105", fields=["other"])]))  # with joints of the field xyz
+    opened(browser, folder)
+    assert texts(browser, ".overlay") == []
+    link = "The worst of xyz over the mean of fit samples"
+    assert texts(browser, "#findings article button.link.small") == [link]
+    for _ in range(2):  # also where the field is open
+        browser.execute_script("document.querySelector('#findings button.link.small').click()")
+        assert texts(browser, ".overlay h4") == [browser.execute_script("return document.activeElement.textContent")]
 
 
 def test_words_of_the_data_are_words_and_what_is_not_drawn_says_why(browser, tmp_path):

@@ -10,11 +10,23 @@ function overlayOf(one) {
   const of = `the mean of ${count(fit, "fit sample")}`, off = Math.hypot(...spread) / Math.sqrt(spread.length);
   const about = [`left from the front, right from the side; no sample is mirrored, none scaled but where it is said; fit samples lie ${distance(off, unit)} off their mean (rms)`,
     guessed ? `the schema names no skeleton; bones as in ${skeleton}, in which they are shortest` : chains.length ? "" : "bones are not known: dotted lines lead to the same joint of the mean", ...one.left_out];
-  return el("div", {class: "overlay"}, el("h4", {}, `The worst over ${of}, ${root}, turned to fit`),
+  return el("div", {class: "overlay"}, el("h4", {tabindex: "-1"}, `The worst over ${of}, ${root}, turned to fit`),
     el("ul", {class: "legend"}, [["of-none", of], ["of-then", "how far they lie from it (rms)"], ["of-error", "the failing sample"]].map(([colour, word]) => el("li", {class: colour}, el("span", {}, word)))),
     worst.length ? el("ul", {class: "panels"}, worst.map((sample) => panelOf(sample, one, `over ${of}, ${root}`)))
       : el("p", {class: "small"}, "No failing sample could be laid over it."),
     el("p", {class: "small soft"}, about.filter(Boolean).join(" · ")));
+}
+
+// Of a finding's card the way to the drawing of its joints, which is with the other drawings of the field.
+function overlayLink(finding, run) {
+  const n = run.fields.findIndex(({name}) => finding.fields.includes(name) && (run.previews.overlays || []).some((one) => one.field === name && one.worst));
+  return n < 0 ? null : el("button", {type: "button", class: "link small", onclick: () => {
+    const toggle = document.querySelector(`[aria-controls="field-${n}"]`);
+    if (toggle.getAttribute("aria-expanded") === "false") toggle.click();
+    const heading = document.querySelector(`#field-${n} .overlay h4`);
+    heading.scrollIntoView();
+    heading.focus();
+  }}, `The worst of ${run.fields[n].name} over the mean of fit samples`);
 }
 
 function distance(value, unit) {

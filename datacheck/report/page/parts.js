@@ -136,7 +136,7 @@ function card(finding, run, show) {
       el("span", {class: "soft small"}, fresh ? badge("new since the baseline", "plain") : null,
         run.run.since && run.run.since.new.ids.includes(finding.id) ? badge("new since the scan before", "plain") : null, extent)),
     el("p", {class: "said"}, finding.message),
-    causeOf(finding), numberLine(finding), run.previews ? picturesOf(finding, run) : null,
+    causeOf(finding), numberLine(finding), run.previews ? [picturesOf(finding, run), overlayLink(finding, run)] : null,
     facts([
       ["Examples", finding.examples.length ? el("div", {class: "keys"}, finding.examples.map(copyable),
         finding.failed ? el("button", {type: "button", class: "link", onclick: () => show(finding)},
