@@ -70,8 +70,10 @@ def record(said: Mapping[str, Any], out: Path | None) -> None:
         raise UsageError(msg)
     stream = rr.RecordingStream("datacheck")
     stream.save(str(out)) if out is not None else stream.spawn()
-    for picture in said["sample"]["fields"]:
-        _log(rr, stream, picture)
+    pictures = said["sample"]["fields"]
+    images = {one["field"]: one for one in pictures if one["kind"] == "image"}
+    for picture in pictures:
+        _log(rr, stream, {**picture, "under": images.get(picture.get("over"))})
     stream.flush()
 
 
@@ -102,7 +104,15 @@ def _log_skeleton(rr: Any, stream: Any, name: list[str], picture: Mapping[str, A
 
 
 def _log_projection(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:
-    stream.log([*name, "projected"], rr.Points2D([pixel for pixel in picture["pixels"] if pixel is not None]))
+    under, by, name = picture["under"], np.ones(2), [*name, "projected"]
+    if under is not None:
+        by = np.array([under["width"], under["height"]]) / picture["size"]  # it is logged as small as it is drawn
+        stream.log(name, _image(rr, under["url"]))
+    seen = {"joints": picture["pixels"]}
+    if picture["other"] is not None:
+        seen[picture["other"]["name"]] = picture["other"]["pixels"]
+    for what, pixels in seen.items():
+        stream.log([*name, what], rr.Points2D([(by * pixel).tolist() for pixel in pixels if pixel is not None]))
 
 
 def _log_film(rr: Any, stream: Any, name: list[str], picture: Mapping[str, Any]) -> None:

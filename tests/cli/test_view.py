@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from datacheck.preview.one import row_of
+from datacheck.preview.picture import image
+from datacheck.preview.projected import projection
 from datacheck.report.view import points_of, record
+from datacheck.schema.model import FieldSpec
 from tests.report.pictured import pictures
 
 CLOUDS = """
@@ -126,7 +129,9 @@ def test_without_rerun_it_is_said_how_to_get_it(clouds, here, monkeypatch):
     assert (code, "pip install 'rerun-sdk" in err) == (3, True)
 
 
-def test_every_picture_is_logged_to_rerun(monkeypatch, tmp_path):
+@pytest.fixture
+def recorded(monkeypatch, tmp_path):
+    """What is logged of pictures to a Rerun that is none: pairs of a path and what stands there, with its arguments."""
     logged = []
 
     class Stream:
@@ -134,7 +139,7 @@ def test_every_picture_is_logged_to_rerun(monkeypatch, tmp_path):
             assert name == "datacheck"
 
         def log(self, path, value):
-            logged.append(("/".join(path), value[0]))
+            logged.append(("/".join(path), value))
 
         def save(self, path):
             logged.append(("saved", path))
@@ -148,18 +153,39 @@ def test_every_picture_is_logged_to_rerun(monkeypatch, tmp_path):
     kinds = ("Points2D", "Points3D", "LineStrips3D", "EncodedImage", "Scalars", "TextDocument")
     fake = SimpleNamespace(RecordingStream=Stream, **{k: lambda *a, _k=k, **b: (_k, a, b) for k in kinds})
     monkeypatch.setitem(sys.modules, "rerun", fake)
-    fields = [{"field": f"a/{name}", **one} for name, one in pictures().items()]
-    record({"sample": {"fields": fields}}, tmp_path / "x.rrd")
+
+    def recorded(fields):
+        logged.clear()
+        record({"sample": {"fields": fields}}, tmp_path / "x.rrd")
+        assert (logged[0], logged[-1]) == (("saved", str(tmp_path / "x.rrd")), ("flushed", ""))
+        return logged[1:-1]
+
+    return recorded
+
+
+def test_every_picture_is_logged_to_rerun(recorded):
+    logged = [(path, value[0]) for path, value in recorded([{"field": f"a/{k}", **v} for k, v in pictures().items()])]
     kinds_of = dict(logged)
-    assert logged[0] == ("saved", str(tmp_path / "x.rrd"))
-    assert logged[-1] == ("flushed", "")
     assert kinds_of["a/cloud"] == kinds_of["a/skeleton"] == "Points3D"
     assert (kinds_of["a/skeleton/bones"], kinds_of["a/film"], kinds_of["a/note"]) == (
         "LineStrips3D", "EncodedImage", "TextDocument",
     )  # fmt: skip
     assert kinds_of["a/timeline/grip"] == "Scalars"
-    assert kinds_of["a/projection/projected"] == "Points2D"
+    assert kinds_of["a/projection/projected/joints"] == "Points2D"
     assert len([path for path, _ in logged if path == "a/film"]) == 6
+
+
+@pytest.mark.parametrize(("side", "by"), [((80, 100), 1), ((40, 50), 0.5), ((320, 400), 1.6)])  # at most 160 a side
+def test_projected_joints_are_logged_over_their_image_as_large_as_it_is_and_by_other_axes(recorded, side, by):
+    joints = np.array([[0.5, -0.2, -2.0], [0.4, 0.1, -1], [0, 0.1, 1]])  # u = 50 + 100 x/z, v = 40 + 200 y/z
+    camera = FieldSpec(role="joints", frame="camera_opencv", intrinsics="k", image_size=(100, 80), shape=[3, 3])
+    made = {"field": "hand", "over": "photo", **projection(joints, np.array([100.0, 200, 50, 40]), camera)}
+    photo = {"field": "photo", **image(np.zeros((*side, 3), np.uint8))}
+    logged = dict(recorded([made, photo]))
+    assert logged["hand/projected"] == logged["photo"]
+    assert logged["hand/projected/joints"][1] == ([[50 * by, 60 * by]],)
+    assert logged["hand/projected/as camera_opengl"][1] == ([[75 * by, 60 * by], [90 * by, 20 * by]],)
+    assert "hand/projected" not in dict(recorded([{**made, "over": ""}, photo]))
 
 
 def test_the_points_of_a_cloud_come_back_from_its_picture():
