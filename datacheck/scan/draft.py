@@ -6,14 +6,19 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.formats.base import format_of
 from datacheck.parallel import Limits, ordered_map
+from datacheck.rules.base import counted
 from datacheck.scan.guess import Guess, are_rows, guess, name_axes, says_role
 from datacheck.scan.look import Seen
+from datacheck.scan.pattern import patterns
 from datacheck.scan.together import Part, together
 from datacheck.schema.dump import dump_schema
 from datacheck.schema.load import builtin, load_schema, parse_schema
@@ -24,7 +29,6 @@ from datacheck.sources.listing import Listing, list_files, target
 MOST = 200  # samples looked at
 _FILES = 40  # files looked into
 _NEARLY_ALL = 0.9
-_SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing", "eval", "evaluation", "dev"})
 _BESIDE = frozenset({".jpg", ".jpeg", ".png", ".yaml", ".yml", ".json", ".txt"})  # rather beside data than the data
 _MARK = "# inferred"
 
@@ -46,6 +50,14 @@ class Draft:
     notes: tuple[str, ...]
 
 
+class Look(NamedTuple):
+    """What a few samples hold: fields by name, how many were looked at, why some could not be."""
+
+    fields: dict[str, Seen]
+    samples: int
+    unread: list[str]
+
+
 def draft(data: Path) -> Draft:
     """Draft a schema for a folder or file.
 
@@ -61,25 +73,31 @@ def draft(data: Path) -> Draft:
     if not readable:
         msg = f"{data}: no format reads any of its {len(listing.entries):,} files. Name a folder of data."
         raise UsageError(msg)
-    parts = together(readable, _SPLITS)
+    parts = together(readable)
     several = _of_parts(data, parts, listing) if parts else None
     if several is not None:
         return several
     kind, paths = _main_kind(readable)
-    pattern, why = _pattern(paths, kind)
+    (pattern,) = patterns([(paths, kind)])
+    depths = len({path.count("/") for path in paths})
+    why = f"{len(paths):,} files at {depths} depths" if depths > 1 else counted(len(paths), "file")
     said: dict[str, Any] = {"datacheck": 1, "name": _name(data), "samples": {"files": pattern}}
     each = _each(root, kind, _spread(paths, 5))
     if each:
         said["samples"] |= {"each": each}
-    fields, samples, unread = _look(said, listing)
-    if not each and are_rows(fields, len(paths)):
+    look = _look(said, listing)
+    if not each and are_rows(look.fields, len(paths)):
         said["samples"] |= {"each": "row"}
         why += ", each row of which looks like a sample"
-        fields, samples, unread = _look(said, listing)
+        look = _look(said, listing)
+    fields, samples, unread = look
+    if not fields:
+        msg = f"{root}: none of {counted(min(len(paths), _FILES), 'file')} could be read. {'; '.join(unread)}"
+        raise UsageError(msg)
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
     files = f"{_name(data)} {pattern}"
     guesses = {name: guess(name, seen, axes, samples, files) for name, seen in sorted(fields.items())}
-    return _written(said, guesses, samples, [*_others(readable, set(paths)), *unread], why)
+    return _written(said, guesses, samples, [*_others(readable, set(paths)), *_unread(unread)], why)
 
 
 def _others(readable: Sequence[str], paths: Container[str]) -> list[str]:
@@ -88,47 +106,80 @@ def _others(readable: Sequence[str], paths: Container[str]) -> list[str]:
     return [f"not described: {count:,} {suffix} files" for suffix, count in others.most_common(4)]
 
 
+def _unread(reasons: Sequence[str]) -> list[str]:
+    return [f"could not be read: {reason}" for reason in reasons]
+
+
 def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
-    """Return a draft of samples of several files each, None where all files hold the same, or one holds many samples.
+    """Return a draft of samples of several files each, None where the files are rather samples of their own.
 
     The samples' own file is the largest; the fields of the others have a ``file``.
     """
-    ends = [part.ending for part in parts]  # of which one may end with another: its pattern would fit that, too
-
-    def rank(part: Part) -> tuple[Any, ...]:
-        within = any(end != part.ending and end.endswith(part.ending) for end in ends)
-        beside = _ending(part.paths[0]).lower() in _BESIDE
-        return part.optional, within, beside, -sum(listing.by_path[path].size for path in part.paths), part.name
-
-    main, *others = sorted(parts, key=rank)
-    if _each(listing.root, _ending(main.paths[0]), _spread(main.paths, 5)):
+    head = {"datacheck": 1, "name": _name(data)}
+    looks = {part: _look(head | {"samples": {"files": part.pattern}}, _only(listing, part.paths)) for part in parts}
+    kept = [part for part in parts if looks[part].fields]
+    if len(kept) < 2 or not _differ(kept, looks) or any(_holds_samples(part, listing) for part in kept):
         return None
-    said: dict[str, Any] = {
-        "datacheck": 1,
-        "name": _name(data),
-        "samples": {"files": _pattern(main.paths, main.ending)[0]},
-    }
+    main = min(kept, key=partial(_rank, kept, listing))
     fields: dict[str, Seen] = {}
-    places: dict[str, dict[str, Any]] = {}
-    most, notes, kinds = 0, list[str](), []
-    for part in (main, *others):
-        pattern = _pattern(part.paths, part.ending)[0]
-        seen, samples, unread = _look(said | {"samples": {"files": pattern}}, listing)
-        most, notes = max(most, samples), [*notes, *unread]
-        kinds.append(sorted((name if len(seen) > 1 else "", one.alike) for name, one in seen.items()))
-        for inner, one in seen.items():
-            name = part.name if len(seen) == 1 else f"{part.name}_{inner}" if inner in fields else inner
-            place = {} if part is main else {"file": pattern}
-            if len(seen) > 1 and (part is not main or name != inner):
+    places: dict[str, tuple[Part, dict[str, Any]]] = {}
+    for part in sorted(kept, key=lambda one: (len(looks[one].fields) > 1, one is not main)):  # one array has one name
+        several = len(looks[part].fields) > 1
+        for inner, seen in looks[part].fields.items():
+            name = _free(part, inner if several or not part.name else part.name, inner, fields)
+            place: dict[str, Any] = {} if part is main else {"file": part.pattern}
+            if several and (part is not main or name != inner):
                 place["at"] = inner
-            fields[name], places[name] = one, place | ({"optional": True} if part.optional else {})
-    if all(kind == kinds[0] for kind in kinds) and sum(says_role(part.name) for part in parts) < 2:
-        return None
+            fields[name], places[name] = seen, (part, place | ({"optional": True} if part.optional else {}))
     axes = name_axes(fields, episodes=False)
-    guesses = {name: guess(name, seen, axes, seen.samples) for name, seen in sorted(fields.items())}
-    placed = {name: replace(one, spec=places[name] | one.spec) for name, one in guesses.items()}
-    left = _others(list(listing.entries.paths), {path for part in parts for path in part.paths})
-    return _written(said, placed, most, [*left, *notes], f"{len(main.paths):,} samples of {len(parts)} files each")
+    guesses = {}
+    for name, seen in sorted(fields.items()):
+        part, place = places[name]
+        found = guess(name, seen, axes, looks[part].samples, f"{_name(data)} {part.pattern}")
+        guesses[name] = replace(found, spec=place | found.spec)
+    left = _others(list(listing.entries.paths), {path for part in kept for path in part.paths})
+    unread = [reason for part in parts for reason in looks[part].unread]
+    most, why = max(looks[part].samples for part in kept), f"{len(main.paths):,} samples of {len(kept)} files each"
+    return _written(head | {"samples": {"files": main.pattern}}, guesses, most, [*left, *_unread(unread)], why)
+
+
+def _differ(parts: Sequence[Part], looks: Mapping[Part, Look]) -> bool:
+    """Tell whether files of a sample hold different things, or arrays of which their names say different things."""
+    first, *others = (looks[part].fields for part in parts)
+    if any(len(first) != len(other) or (len(first) > 1 and first.keys() != other.keys()) for other in others):
+        return True
+    if any(not one.like(two) for other in others for one, two in zip(*map(_sorted, (first, other)), strict=True)):
+        return True
+    return len(first) == 1 and sum(says_role(part.name) for part in parts) > 1
+
+
+def _sorted(fields: Mapping[str, Seen]) -> list[Seen]:
+    return [fields[name] for name in sorted(fields)]
+
+
+def _holds_samples(part: Part, listing: Listing) -> bool:
+    ending = _ending(part.paths[0])
+    return ending.lower() not in _BESIDE and bool(_each(listing.root, ending, _spread(part.paths, 5)))
+
+
+def _rank(parts: Sequence[Part], listing: Listing, part: Part) -> tuple[Any, ...]:
+    """Return what orders parts: which of them is rather the samples' own file."""
+    within = any(one.ending != part.ending and one.ending.endswith(part.ending) for one in parts)  # fits its files, too
+    size = sum(listing.by_path[path].size for path in _spread(part.paths, MOST))
+    return part.optional, within, _ending(part.paths[0]).lower() in _BESIDE, -size, part.name
+
+
+def _free(part: Part, name: str, inner: str, taken: Container[str]) -> str:
+    """Return a name for a field that no other has."""
+    own = part.name or re.sub(r"\W+", "_", part.ending).strip("_")
+    while name in taken or name == "*":  # which stands for fields that are not listed
+        name, inner = f"{own}_{inner}", f"{inner}_"
+    return name
+
+
+def _only(listing: Listing, paths: Sequence[str]) -> Listing:
+    index = np.array([listing.entries.find(path) for path in _spread(paths, _FILES)])
+    return replace(listing, entries=listing.entries.take(index))
 
 
 def _builtin(listing: Listing, readable: set[str]) -> Draft | None:
@@ -171,32 +222,6 @@ def _spread(paths: Sequence[str], count: int) -> list[str]:
     return list(paths[::step][:count])
 
 
-def _pattern(paths: Sequence[str], ending: str) -> tuple[str, str]:
-    """Return the file pattern that all these paths follow, and why it is that one."""
-    parts = [path.split("/") for path in paths]
-    depth = {len(p) for p in parts}
-    if len(depth) > 1:
-        return f"**/*{ending}", f"{len(paths):,} files at {len(depth)} depths"
-    folders: list[str] = []
-    for level in range(depth.pop() - 1):
-        values = {p[level] for p in parts}
-        if len(values) == 1 and not values & _SPLITS:
-            folders.append(_plain(values.pop()))
-        elif values <= _SPLITS and "{split}" not in folders:  # twice in a pattern it is the same split
-            folders.append("{split}")
-        else:
-            folders.append(f"{{folder{level + 1}}}")
-    stems = {p[-1][: len(p[-1]) - len(ending)] for p in parts}
-    if len(paths) == 1:
-        return "/".join([*folders, _plain(stems.pop()) + ending]), "1 file"
-    stem = "" if stems == {""} else "{split}" if stems <= _SPLITS and "{split}" not in folders else "{id}"
-    return "/".join([*folders, stem + ending]), f"{len(paths):,} files"
-
-
-def _plain(text: str) -> str:
-    return text if not re.search(r"[{}*\[\]?]", text) else "*"
-
-
 def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     """Return ``samples.each``: lines, groups or episodes inside the files, "" where a file is a sample."""
     if ending.lower() in {".jsonl", ".ndjson", ".jsonl.gz"}:
@@ -209,7 +234,7 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     return found.most_common(1)[0][0] if found else ""
 
 
-def _look(said: Mapping[str, Any], listing: Listing) -> tuple[dict[str, Seen], int, list[str]]:
+def _look(said: Mapping[str, Any], listing: Listing) -> Look:
     schema = Schema.model_validate({**said, "fields": {"*": {}}})
     items = plan_work(schema, listing).items
     chosen = [items[i] for i in range(0, len(items), max(1, len(items) // _FILES))][:_FILES]
@@ -225,10 +250,7 @@ def _look(said: Mapping[str, Any], listing: Listing) -> tuple[dict[str, Seen], i
             samples += payload["samples"]
             unread += payload["unread"]
             fields |= {name: Seen(**seen) for name, seen in payload["fields"].items() if name not in fields}
-    if not fields:
-        msg = f"{listing.root}: none of {len(chosen):,} files could be read. {'; '.join(unread[:3])}"
-        raise UsageError(msg)
-    return fields, samples, [f"could not be read: {reason}" for reason in unread[:3]]
+    return Look(fields, samples, unread[:3])
 
 
 # ------------------------------------------------------------------------------------------------- text

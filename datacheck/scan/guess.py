@@ -14,6 +14,7 @@ from datacheck.scan.look import Seen
 _TURN = 2 * math.pi + 0.1
 _JOINTS = range(14, 71)
 _SPLIT_FILES, _MANY_ROWS = 6, 256  # train.npy, val.npy, test.npy; a sequence of steps is shorter, or there are more
+_FAR = 20  # times, from the smallest to the largest cloud
 ONE_ARRAY = "array"  # what a file of one array calls it
 
 
@@ -99,8 +100,9 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
 
 
 def says_role(name: str) -> bool:
-    """Tell whether a name says what its values are."""
-    return any(names and re.search(names, name.lower()) for _, names, _ in _ROLES)
+    """Tell whether a word of a name says what its values are ("rotate" does, "carrot" does not)."""
+    words = [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+    return any(names and re.match(f"(?:{names})", word) for _, names, _ in _ROLES for word in words)
 
 
 def guess(name: str, seen: Seen, axes: Mapping[str, str], samples: int, files: str = "") -> Guess:
@@ -199,6 +201,8 @@ def _cloud(seen: Seen, low: float, high: float, measured: str) -> Said:
     small, large = seen.sizes
     size = f"{_round(small / 2, down=True):g}..{_round(large * 2):g}"
     why = f"size measured {small:.3g}..{large:.3g}, a factor 2 left on either side"
+    if large > _FAR * max(small, sys.float_info.min):
+        why += "; so far apart that some may be in another unit"
     return {"unit": "m", "size": size}, ["nothing says the unit", why]
 
 
@@ -210,13 +214,17 @@ def _turned(seen: Seen, low: float, high: float, measured: str) -> Said:
 
 def _classes(seen: Seen, low: float, high: float, measured: str) -> Said:
     said: dict[str, Any] = {"classes": f"{max(0, int(low))}..{max(0, int(high))}"}
-    negative = [number for number in seen.distinct if number < 0]
-    return said | ({"ignore": negative} if negative else {}), [measured]
+    return said | ({"ignore": _negative(seen, low)} if low < 0 else {}), [measured]
 
 
 def _instances(seen: Seen, low: float, high: float, measured: str) -> Said:
     del high
-    return ({"ignore": [n for n in seen.distinct if n < 0] or [int(low)]}, [measured]) if low < 0 else ({}, [])
+    return ({"ignore": _negative(seen, low)}, [measured]) if low < 0 else ({}, [])
+
+
+def _negative(seen: Seen, low: float) -> list[int]:
+    """Return the negative labels that were met, or the lowest where there are too many labels to keep."""
+    return [n for n in seen.distinct if n < 0] or [int(low)]
 
 
 def _colors(seen: Seen, low: float, high: float, measured: str) -> Said:

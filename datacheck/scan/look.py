@@ -65,10 +65,13 @@ class Seen:
     keys: list[str] = field(default_factory=list)
     longest: int = 0
 
-    @property
-    def alike(self) -> tuple[list[str], list[str], list[int] | None]:
-        """What two fields of the same kind have in common: dtypes, numbers of axes, sizes of those behind the first."""
-        return sorted(self.dtypes), sorted(self.ndims), self.item
+    def like(self, other: Seen) -> bool:
+        """Tell whether two fields hold the same kind of values; pictures of one kind have many sizes."""
+        pairs = [(self.dtypes, other.dtypes), (self.ndims, other.ndims)]
+        if any(one.keys().isdisjoint(two) for one, two in pairs if one or two):
+            return False
+        pictures = all("uint8" in one.dtypes and max(map(int, one.ndims), default=0) > 1 for one in (self, other))
+        return pictures or None in (self.item, other.item) or self.item == other.item
 
 
 def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:

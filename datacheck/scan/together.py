@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
+
+from datacheck.scan.pattern import SPLITS, patterns
 
 _NEARLY_ALL = 0.9
 _MOST_PARTS = 24
@@ -18,43 +20,46 @@ _MOST_NAMES = 6  # words of a name that may be the sample's own
 Cut = Callable[[str], "tuple[str, str] | None"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """The files that hold the same of each sample.
 
     Args:
-        name: what they are called beside the sample's own name.
+        name: what they are called beside the sample's own name, "" where only the format tells them apart.
         ending: what all their names end with, from which on they are alike.
         paths: of all samples that have it.
+        pattern: what all paths follow; what the placeholders stand for in one part's path fills the others'.
         optional: more than a few samples have none.
     """
 
     name: str
     ending: str
     paths: tuple[str, ...]
+    pattern: str
     optional: bool = False
 
 
-def together(paths: Sequence[str], splits: frozenset[str]) -> list[Part]:
-    """Return the parts of which samples are made up, [] where each file is one by itself.
+def together(paths: Sequence[str]) -> list[Part]:
+    """Return the parts of which samples are made up, [] where each file is one by itself or no pattern says it.
 
     Args:
         paths: relative POSIX paths of all files that can be read.
-        splits: names that are neither a sample's nor a part's.
 
     Notes:
         Parts are what nearly all samples have, at least two, and together nearly all files. Names that differ in
-        digits only are steps or views, and no parts.
+        digits only are steps or views, and no parts; those of splits are neither a sample's nor a part's.
     """
     for cut, beside in _cuts(paths):
         if beside and not _parts(_groups(paths[:_FIRST], cut)):
             continue
         groups = _groups(paths, cut)
         parts = _parts(groups)
-        of_splits = splits.issuperset(key.rpartition("/")[2] for key in groups) or splits & {p.name for p in parts}
+        of_splits = SPLITS.issuperset(key.rpartition("/")[2] for key in groups) or SPLITS & {p.name for p in parts}
         covered = sum(len(part.paths) for part in parts)
         if len(groups) > 1 and not of_splits and covered >= _NEARLY_ALL * len(paths):
-            return parts
+            found = patterns([(part.paths, part.ending) for part in parts])
+            if found:
+                return [replace(part, pattern=pattern) for part, pattern in zip(parts, found, strict=True)]
     return []
 
 
@@ -74,8 +79,11 @@ def _cuts(paths: Sequence[str]) -> Iterator[tuple[Cut, bool]]:
     yield _by_folder, True
     for words in range(_MOST_NAMES, 0, -1):
         yield partial(_by_words, words=words), True
+    dotted = any(path.rpartition("/")[2].count(".") > 1 for path in paths)  # in the sample's name, or in the ending
     for level in range(depth):
-        yield partial(_by_level, level=level), False
+        yield partial(_by_level, level=level, cut=str.partition), False
+        if dotted:
+            yield partial(_by_level, level=level, cut=str.rpartition), False
 
 
 def _by_folder(path: str) -> tuple[str, str] | None:
@@ -89,11 +97,11 @@ def _by_words(path: str, words: int) -> tuple[str, str] | None:
     return (folder + slash + name[: ends[words - 1]], name[ends[words - 1] :]) if len(ends) >= words else None
 
 
-def _by_level(path: str, level: int) -> tuple[str, str] | None:
+def _by_level(path: str, level: int, cut: Callable[[str, str], tuple[str, str, str]]) -> tuple[str, str] | None:
     parts = path.split("/")
     if level >= len(parts) - 1:
         return None
-    stem, dot, ending = parts[-1].partition(".")
+    stem, dot, ending = cut(parts[-1], ".")
     return "/".join([*parts[:level], *parts[level + 1 : -1], stem]), f"{parts[level]}/{dot}{ending}"
 
 
@@ -111,8 +119,8 @@ def _parts(groups: Mapping[str, Mapping[str, str]]) -> list[Part]:
     stems = [re.sub(r"\W+", "_", rest.rpartition(".")[0]).strip("_") for rest in (*whole, *some)]
     return [
         Part(
-            stem if stem and stems.count(stem) == 1 else re.sub(r"\W+", "_", rest).strip("_"),
-            rest.rpartition("/")[2], tuple(sorted(having[rest])), rest in some,
+            stem if stems.count(stem) == 1 or not stem else re.sub(r"\W+", "_", rest).strip("_"),
+            rest.rpartition("/")[2], tuple(sorted(having[rest])), "", rest in some,
         )
         for stem, rest in zip(stems, (*whole, *some), strict=True)
     ]  # fmt: skip

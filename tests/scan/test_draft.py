@@ -249,3 +249,20 @@ def test_the_range_of_the_largest_and_smallest_numbers_holds_them(tmp_path, valu
         np.savez(tmp_path / f"{i}.npz", x=np.array(values))
     spec = parse_schema(draft(tmp_path).text).fields["x"]
     assert spec.range is None or (spec.range.low <= values[0] and values[1] <= spec.range.high)
+
+
+@pytest.mark.parametrize("role", ["label", "instance"])
+def test_a_mark_among_many_labels_is_drafted_as_ignored(tmp_path, role):
+    (tmp_path / "d").mkdir()
+    for i in range(6):
+        labels = np.concatenate([np.full(50, -100), np.arange(150)])
+        np.savez(tmp_path / f"d/{i}.npz", **{role: labels[i:]})
+    assert parse_schema(draft(tmp_path / "d").text).fields[role].ignore == (-100,)
+
+
+def test_sizes_that_are_far_apart_are_said_to_be(tmp_path):
+    (tmp_path / "d").mkdir()
+    for i in range(6):
+        cloud = np.random.default_rng(i).uniform(0, 1, (50 + i, 3))
+        np.savez(tmp_path / f"d/{i}.npz", points=cloud * (1000 if i == 3 else 1))
+    assert "some may be in another unit" in draft(tmp_path / "d").text

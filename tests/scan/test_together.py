@@ -12,8 +12,8 @@ from datacheck.scan import Request, run_scan
 from datacheck.scan.draft import draft
 from datacheck.scan.together import together
 from datacheck.schema.load import parse_schema
+from datacheck.schema.patterns import parse
 
-SPLITS = frozenset({"train", "val", "test"})
 RNG = np.random.default_rng(0)
 
 
@@ -102,6 +102,100 @@ def test_what_only_some_samples_have_is_optional(tmp_path):
     assert parse_schema(draft(tmp_path / "d").text).fields["note"].optional
 
 
+def arrays(path, **values):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **values)
+
+
+def drafted(folder):
+    schema = parse_schema(draft(folder).text)
+    return schema.samples.files[0], {name: (spec.file, spec.at) for name, spec in schema.fields.items()}
+
+
+def test_no_field_of_one_file_stands_for_another_files(tmp_path):
+    for i in range(4):
+        arrays(tmp_path / f"s{i}/points.npz", label=RNG.normal(size=(30, 2)), xyz=RNG.normal(size=(30, 3)))
+        array(tmp_path / f"s{i}/label.npy", RNG.integers(0, 4, 30))
+        (tmp_path / f"s{i}/a.json").write_bytes(orjson.dumps({"label": 1, "*": 2}))
+    meta = "{folder1}/a.json"
+    assert drafted(tmp_path) == ("{folder1}/points.npz", {
+        "label": ("{folder1}/label.npy", None), "points_label": (None, "label"), "xyz": (None, None),
+        "a_label": (meta, "label"), "a_*": (meta, "*"),
+    })  # fmt: skip
+
+
+def test_parts_that_only_their_formats_tell_apart_are_called_what_they_hold(tmp_path):
+    for i in range(4):
+        Image.fromarray(RNG.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
+        (tmp_path / f"{i}.txt").write_text("a cat")
+    assert drafted(tmp_path) == ("{id}.png", {"image": (None, None), "text": ("{id}.txt", None)})
+
+
+def test_what_only_samples_of_one_folder_have_is_not_read_for_those_of_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for i in range(8):
+        for folder in "ab":
+            array(tmp_path / f"d/{folder}/{i}_vert.npy", RNG.normal(size=(30, 3)))
+            array(tmp_path / f"d/{folder}/{i}_label.npy", RNG.integers(0, 4, 30))
+        (tmp_path / f"d/a/{i}_note.txt").write_text("wet")
+    schema = parse_schema(draft(tmp_path / "d").text)
+    run = run_scan(schema, Request(tmp_path / "d"))
+    known = next(column for name, column in run.table.columns.items() if name.startswith("note:")).present
+    assert [key for key, has in zip(run.table.keys, known, strict=True) if has] == [f"a/{i}_vert.npy" for i in range(8)]
+
+
+def test_keys_that_only_some_files_have_are_optional(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for i in range(8):
+        array(tmp_path / f"d/{i}/points.npy", RNG.normal(size=(30 + i, 3)))
+        (tmp_path / f"d/{i}/meta.json").write_bytes(orjson.dumps({"a": i, **({"note": "wet"} if i % 2 else {})}))
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert schema.fields["note"].optional
+    assert not schema.fields["a"].optional
+    assert [f.id for f in run_scan(schema, Request(tmp_path / "d")).report.findings if f.severity == "error"] == []
+
+
+def test_a_part_is_looked_at_without_files_of_others_that_end_alike(tmp_path):
+    for i in range(4):
+        array(tmp_path / f"{i}.npy", RNG.normal(size=(30 + i, 3)))
+        array(tmp_path / f"{i}_label.npy", RNG.integers(0, 4, 30 + i))
+    fields = parse_schema(draft(tmp_path).text).fields
+    assert (fields["array"].shape[1:], fields["array"].file, fields["label"].role) == ((3,), "{id}.npy", "class")
+
+
+@pytest.mark.parametrize("junk", [b"junk", b"{}"])
+def test_a_part_that_nothing_can_be_read_of_is_left_out(tmp_path, junk):
+    by_folder(tmp_path)
+    for meta in tmp_path.glob("*/meta.json"):
+        meta.write_bytes(junk)
+    found = draft(tmp_path)
+    assert parse_schema(found.text).fields.keys() == {"points", "label"}
+    assert "not described: 12 .json files" in found.notes
+
+
+def test_files_of_several_samples_are_no_parts_of_one(tmp_path):
+    for i in range(3):
+        (tmp_path / f"h/{i}").mkdir(parents=True)
+        (tmp_path / f"l/{i}").mkdir(parents=True)
+        with h5py.File(tmp_path / f"h/{i}/demos.hdf5", "w") as file:
+            for demo in range(3):
+                file[f"data/demo_{demo}/actions"] = RNG.normal(size=(20, 7))
+        (tmp_path / f"l/{i}/chat.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
+        for kind in "hl":
+            (tmp_path / f"{kind}/{i}/meta.json").write_bytes(orjson.dumps({"b": i}))
+    assert [parse_schema(draft(tmp_path / kind).text).samples.each for kind in "hl"] == ["/data/demo_*", "line"]
+
+
+def test_classes_of_pictures_and_tasks_of_demos_are_no_parts(tmp_path):
+    for n, name in enumerate(("cat", "dog", "gorilla", "carrot")):  # "ori" and "rot" say rotations where words begin so
+        (tmp_path / f"p/{name}").mkdir(parents=True)
+        for i in range(6):
+            size = (8, 8 + i * (n > 0), 3) if i + n != 4 else (8, 9)  # a grey one in each, of many sizes but the cats
+            Image.fromarray(RNG.integers(0, 255, size, dtype=np.uint8)).save(tmp_path / f"p/{name}/{i}.png")
+            arrays(tmp_path / f"m/{i}/point_{name}.npz", poses=RNG.normal(size=(9, 72)), trans=RNG.normal(size=(9, 3)))
+    assert [drafted(tmp_path / data)[0] for data in "pm"] == ["{folder1}/{id}.png", "{folder1}/{id}.npz"]
+
+
 def test_files_that_hold_the_same_are_samples_of_their_own(tmp_path):
     for i in range(5):
         for name in ("walk", "run", "jump"):
@@ -135,7 +229,26 @@ def test_a_file_of_many_samples_is_no_part_of_one(tmp_path):
     ],
 )
 def test_frames_views_splits_and_single_files_are_no_parts(paths):
-    assert together(paths, SPLITS) == []
+    assert together(paths) == []
+
+
+@pytest.mark.parametrize("folder", ["da{ta} [1]", "a*b", "x\\y", "v1.0", "ü n"])
+@pytest.mark.parametrize("layout", ["{0}/{1}_{2}", "{0}/{2}/{1}_v1.0", "{2}/{0}/{1}", "{1}/{0}.{2}"])
+def test_patterns_of_parts_name_each_file_of_each_sample(folder, layout):
+    found = together([layout.format(folder, i, part) + ".npy" for i in range(5) for part in ("vert", "label")])
+    assert len(found) == 2
+    main, other = (parse(part.pattern, "") for part in found)
+    assert sorted(other.fill(main.match(path)) for path in found[0].paths) == list(found[1].paths)
+
+
+@pytest.mark.parametrize("part", ["la*bel", "l{1}", "la\\bel", "{id}"])
+def test_parts_that_no_pattern_can_name_are_none(part):
+    assert together([f"{i}/{name}.npy" for i in range(5) for name in ("vert", part)]) == []
+    assert together([f"{name}/{i}.npy" for i in range(5) for name in ("vert", part)]) == []
+
+
+def test_parts_at_several_depths_are_none():
+    assert together([f"{at}/{n}.npy" for at in ("a/1", "a/2", "b/c/3") for n in ("vert", "label")]) == []
 
 
 @given(
@@ -147,7 +260,7 @@ def test_frames_views_splits_and_single_files_are_no_parts(paths):
 )
 def test_every_part_has_one_file_of_every_sample(samples, parts, layout):
     paths = sorted(layout.format(sample, part) for sample in samples for part in parts)
-    found = together(paths, SPLITS)
+    found = together(paths)
     assert sorted(path for part in found for path in part.paths) == paths
     assert [len(part.paths) for part in found] == [len(samples)] * len(parts)
     assert all(path.endswith(part.ending) for part in found for path in part.paths)
