@@ -26,8 +26,11 @@ _WIDER = (0, 2, 4)  # powers of two by which columns are widened where they were
 _TINY, _HUGE = 1e-12, 1e15  # of clouds within, squares of distances are float32 numbers
 
 
-def spacing(column: Column) -> Measured | None:
+def spacing(column: Column, asked: Array) -> Measured | None:
     """Return how far points of each cloud are apart: the median, of up to 32 of them, of the distance to the nearest.
+
+    Args:
+        asked: bool (samples): which clouds are looked at; the others have no value.
 
     Returns:
         None where samples are no clouds, [P, 3]: frames of an episode lie over one another.
@@ -42,17 +45,17 @@ def spacing(column: Column) -> Measured | None:
     xyz, lengths = _floats(found[0]), found[1]
     apart, stops = np.full(len(lengths), np.nan), np.cumsum(lengths)
     ends = np.abs(extremes(column)[:2]).max(axis=(0, 1))  # NaN where there is one
-    small = (ends > _TINY) & (ends < _HUGE) & (lengths > 1) & (lengths <= _SMALL)
+    small = asked & (ends > _TINY) & (ends < _HUGE) & (lengths > 1) & (lengths <= _SMALL)
     for size in np.unique(lengths[small]).tolist():
         mine = np.flatnonzero(small & (lengths == size))
         most = max(1, _TOGETHER // min(_PAIRS, _ASKED * size))
         for some in (mine[start : start + most] for start in range(0, len(mine), most)):
             apart[some] = _among(xyz[:, (stops[some] - size)[:, None] + np.arange(size)])
-    large = np.flatnonzero(lengths > _SMALL)
+    large = np.flatnonzero(asked & (lengths > _SMALL))
     plans = _plans(xyz, stops[large], lengths[large]) if len(large) else ()
     for i, plan in zip(large.tolist(), plans, strict=True):
         apart[i] = _in_columns(xyz[:, stops[i] - lengths[i] : stops[i]], plan)
-    for i in np.flatnonzero((lengths > 1) & ~small & np.isnan(apart)).tolist():
+    for i in np.flatnonzero(asked & (lengths > 1) & ~small & np.isnan(apart)).tolist():
         apart[i] = _one_by_one(xyz[:, stops[i] - lengths[i] : stops[i]])
     return Measured(apart, np.isfinite(apart))
 

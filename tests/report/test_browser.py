@@ -382,9 +382,9 @@ def test_lengths_of_episodes_show_the_window_as_a_line_with_its_name(browser, tm
     browser.execute_script("document.querySelector('#fields th button.link').click()")
     browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
     assert texts(browser, "#fields .inside svg text.name") == ["window 64"]
-    assert "window 64: 14 samples shorter, without a window" in texts(browser, "#fields .inside .plots p")[0]
+    assert "window 64: 14 of 40 samples shorter, without a window" in texts(browser, "#fields .inside .plots p")[0]
     label = "return document.querySelector('#fields .inside svg').getAttribute('aria-label')"
-    assert browser.execute_script(label).endswith("window 64: 14 samples shorter, without a window")
+    assert browser.execute_script(label).endswith("window 64: 14 of 40 samples shorter, without a window")
     # 63.5 between 49.5 and 89.5
     place = browser.execute_script(
         "const svg = document.querySelector('#fields .inside svg');"
@@ -404,7 +404,7 @@ def test_spacings_of_clouds_show_the_voxel_as_a_line_on_a_log_axis(browser, tmp_
     browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
     assert texts(browser, "#fields .inside h4") == ["distance to the nearest point (median) (m)"]
     assert texts(browser, "#fields .inside svg text.name") == ["voxel 0.02"]
-    assert "voxel 0.02: 26 samples denser, thinned · log axis" in texts(browser, "#fields .inside .plots p")[0]
+    assert "voxel 0.02: 26 of 40 samples denser, thinned · log axis" in texts(browser, "#fields .inside .plots p")[0]
     place = browser.execute_script(
         "const svg = document.querySelector('#fields .inside svg');"
         "return (svg.querySelector('line.named').x1.baseVal.value - 2) / (svg.width.baseVal.value - 4)"

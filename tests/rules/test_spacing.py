@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
+from datacheck.rules.families.clouds import repeats
 from datacheck.rules.spacing import spacing
 from datacheck.sample import Column
+from datacheck.schema.model import FieldSpec
 from tests.rules.harness import judged, measured, pieces_of, schema_of
 
 
@@ -15,7 +17,7 @@ def apart(*clouds):
     """The spacing of each cloud of one block, None where there is none."""
     column = Column(np.concatenate(clouds), np.array([len(c) for c in clouds]))
     with np.errstate(all="ignore"):
-        found = spacing(column)
+        found = spacing(column, np.ones(len(column), bool))
     return [value if known else None for value, known in zip(found.values.tolist(), found.present, strict=True)]
 
 
@@ -124,8 +126,8 @@ def test_a_cloud_has_the_same_spacing_beside_any_others():
 
 
 def test_frames_of_an_episode_are_no_cloud():
-    assert spacing(Column(np.zeros((4, 9, 3)), np.array([4]))) is None
-    assert spacing(Column(np.zeros((4, 3)))) is None
+    assert spacing(Column(np.zeros((4, 9, 3)), np.array([4])), np.ones(1, bool)) is None
+    assert spacing(Column(np.zeros((4, 3))), np.ones(4, bool)) is None
 
 
 def test_of_a_cloud_with_copies_it_is_said_how_far_others_are_apart():
@@ -133,3 +135,14 @@ def test_of_a_cloud_with_copies_it_is_said_how_far_others_are_apart():
     cloud = np.concatenate([grid(1, 5, 4) * 0.5 + 0.25, np.full((30, 3), 0.25)])
     (finding,) = judged(schema, measured(schema, pieces_of([{"p": cloud.tolist()}]))).findings
     assert finding.message.endswith("copies of another one (60 % of them; others are 0.5 cm apart, median).")
+
+
+def test_a_fourth_of_small_clouds_and_every_large_one_is_asked_whatever_lies_beside_it():
+    rng = np.random.default_rng(8)
+    clouds = [np.concatenate([np.zeros((1, 3)), rng.normal(size=(20, 3))]) for _ in range(400)]
+    clouds += [rng.normal(size=(65_537, 3)), np.zeros((0, 3))]
+    found = [repeats.function(Column.of(some), FieldSpec(role="points"))["spacing"] for some in (clouds, clouds[:200])]
+    known = found[0].present
+    assert 70 < np.count_nonzero(known[:400]) < 130  # of 400 with one chance in four: 100, and 8.7 off
+    assert known[400:].tolist() == [True, False]
+    assert found[1].present.tolist() == known[:200].tolist()

@@ -193,8 +193,8 @@ function marksOf(measure, x, top, bottom, width) {
   });
 }
 
-function marksSaid({marks, groups}) {
-  return (marks || []).map(({name, many, less, below}) => `${name}: ${groups.length > 1 ? "in all splits " : ""}${many ? `${count(many, "sample")} ${less}, ${below}` : `no sample is ${less}`}`);
+function marksSaid({marks, groups, n}) {
+  return (marks || []).map(({name, many, less, below}) => `${name}: ${groups.length > 1 ? "in all splits " : ""}${many ? `${many.toLocaleString("en")} of ${count(n, "sample")} ${less}, ${below}` : `none of ${count(n, "sample")} ${less}`}`);
 }
 
 function histogram(measure, split, field) {
