@@ -137,7 +137,7 @@ def previews_of(run: ScanRun, seconds: float | None = None, child: Child | None 
     reader = Reader(run.schema, run.listing.root, run.listing.roots, run.listing)
     samples = [{"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": one.why} for one in chosen]
     at = {(one.key, one.split): number for number, one in enumerate(chosen)}
-    kept = {run.table.keys[row]: some for row, some in ranges(run.report.findings).items()}
+    kept = {run.table.keys[row]: some for row, some in ranges([*run.report.findings, *run.report.suppressed]).items()}
     room, late, full = BYTES - len(orjson.dumps([samples, places])) - (OVERLAY_BYTES if over else 0), 0, 0
     with closing(_Reading(reader, seconds, child)) as reading:
         for drawn in reading.drawn([one for one in chosen if not one.why]):

@@ -4,6 +4,7 @@ import errno
 import shutil
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -84,9 +85,14 @@ def test_timelines_of_an_idle_episode_say_which_steps_are_left(tmp_path, monkeyp
     run = scan(tmp_path / "data", schema, output=tmp_path / "run")
     kept = {"idle.npz": [[60, 100]]}
     assert orjson.loads((tmp_path / "run" / VALID).read_bytes())["ranges"] == kept
-    (sample,) = (s for s in pictures.previews_of(run, PATIENCE)["samples"] if s["key"] == "idle.npz")
-    viewed = of_run(tmp_path / "run", "idle.npz")["sample"]
-    for fields in (sample["fields"], viewed["fields"]):
+    viewed = [of_run(tmp_path / "run", "idle.npz")["sample"]]
+    (idle,) = (f for f in run.report.findings if f.code == "DC504")
+    told = replace(run.report, findings=[replace(idle, ranges=None)], suppressed=[idle])  # by a baseline
+    for report in (run.report, told):
+        made = pictures.previews_of(replace(run, report=report), PATIENCE)["samples"]
+        viewed += [sample for sample in made if sample["key"] == "idle.npz"]
+    assert len(viewed) == 3
+    for fields in (sample["fields"] for sample in viewed):
         assert {one["field"]: one.get("ranges") for one in fields} == {
             "act": [[60, 100]],
             "q": [[60, 100]],
