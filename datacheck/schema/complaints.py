@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import types
 import typing
@@ -166,6 +167,8 @@ def _as_number(value: object) -> str:
     try:
         number = float(value)
     except ValueError:
+        return ""
+    if not math.isfinite(number):
         return ""
     return str(int(number)) if number.is_integer() else repr(number)
 

@@ -63,14 +63,14 @@ def read_rate(base: Path) -> float | None:
     """Return the steps a second of a dataset, None where its info does not tell.
 
     Raises:
-        FormatError: the info is not there or damaged, or the rate is no number above 0.
+        FormatError: the info is not there or damaged, or the rate is no number that a schema takes.
     """
     rate = _info(base).get("fps")
     found = rate.item() if isinstance(rate, np.ndarray) and rate.ndim == 0 else rate
     if found is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 10**6:
-        msg = f"{INFO}, fps: found {str(found)[:40]!r} where a number above 0 is expected"
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 1e-6 <= found <= 1e9:
+        msg = f"{INFO}, fps: found {str(found)[:40]!r} where a number from 0.000001 to 1,000,000,000 is expected"
         raise FormatError(msg)
     return float(found)
 

@@ -54,6 +54,7 @@ def test_a_folder_of_arrays_needs_four_lines():
         ("{range: ..}", "range: '..' has no end; a range needs at least one, for example 0.02..0.4 or 10.."),
         ("{optional: maybe}", "optional: found the text 'maybe'; true or false is allowed"),
         ('{optional: "yes"}', "optional: found the text 'yes'; true or false is allowed. Did you mean true?"),
+        ("{role: points, min_points: 1e400}", "min_points: found the text '1e400'; a whole number is allowed"),
         ("{role: points, min_points: 1e3}", "min_points: found the text '1e3'; a whole number is allowed. Did you mean 1000?"),
         ("{role: points, min_points: 0}", "min_points: found the number 0; a number above 0 is allowed"),
         ("{role: class, ignore: -1}", "ignore: found the number -1; a list is allowed. Did you mean [-1]?"),

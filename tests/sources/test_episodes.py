@@ -274,7 +274,7 @@ def test_where_two_datasets_tell_different_rates_none_is_taken(tmp_path):
     assert "DC503" not in codes(scan(tmp_path / "data"))
 
 
-@pytest.mark.parametrize("rate", [0, "10"])
+@pytest.mark.parametrize("rate", [0, "10", 1e-7, 1e-320, 1e300])
 def test_a_rate_that_is_none_is_told(tmp_path, rate):
     folder = v3(tmp_path / "data")
     text = (folder / "meta/info.json").read_text()
