@@ -228,7 +228,8 @@ def _negative(seen: Seen, low: float) -> list[int]:
 
 
 def _colors(seen: Seen, low: float, high: float, measured: str) -> Said:
-    del seen, low
+    if low < 0:  # around a mean, or from -1 to 1
+        return _ranged(seen, low, high, measured)
     return {"range": "0..1" if high <= 1 else "0..255"}, [measured]
 
 

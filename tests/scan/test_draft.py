@@ -93,7 +93,13 @@ def test_marks_that_stay_set_after_success_are_no_ends_of_episodes(tmp_path, mon
     assert "DC512" not in [f.rule for f in report.findings]
 
 
-@pytest.mark.parametrize("make", [clouds, demos])
+def centred(folder):
+    folder.mkdir()
+    for i in range(6):
+        np.savez(folder / f"{i}.npz", colors=np.random.default_rng(i).uniform(-1, 1, (90 + i, 3)))
+
+
+@pytest.mark.parametrize("make", [centred, clouds, demos])
 def test_the_draft_raises_no_error_on_its_own_data(tmp_path, monkeypatch, make):
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "d")
