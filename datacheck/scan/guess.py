@@ -54,7 +54,7 @@ def _whole(seen: Seen) -> bool:
 
 
 def _pixels(seen: Seen) -> bool:
-    return "uint8" in seen.dtypes and len(seen.item or []) >= 2
+    return "uint8" in seen.dtypes and max(map(int, seen.ndims), default=0) > 2  # of one size, or of many
 
 
 def _vector(seen: Seen) -> bool:

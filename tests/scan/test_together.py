@@ -194,6 +194,7 @@ def test_classes_of_pictures_and_tasks_of_demos_are_no_parts(tmp_path):
             Image.fromarray(RNG.integers(0, 255, size, dtype=np.uint8)).save(tmp_path / f"p/{name}/{i}.png")
             arrays(tmp_path / f"m/{i}/point_{name}.npz", poses=RNG.normal(size=(9, 72)), trans=RNG.normal(size=(9, 3)))
     assert [drafted(tmp_path / data)[0] for data in "pm"] == ["{folder1}/{id}.png", "{folder1}/{id}.npz"]
+    assert parse_schema(draft(tmp_path / "p").text).fields["image"].role == "image"  # of whatever size
 
 
 def test_files_that_hold_the_same_are_samples_of_their_own(tmp_path):
