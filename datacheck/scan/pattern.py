@@ -23,7 +23,8 @@ def patterns(files: Sequence[tuple[Sequence[str], str]]) -> list[str]:
     depths = {len(path) for kind in kinds for path in kind}
     if len(depths) > 1 and len(files) == 1:
         return [f"**/*{endings[0]}"]
-    if len(depths) > 1 or (len(files) > 1 and any(map(_READ.search, endings))):
+    rooted = any(path[0].startswith("@") for kind in kinds for path in kind)  # as files of --root are
+    if len(depths) > 1 or (len(files) > 1 and (rooted or any(map(_READ.search, endings)))):
         return []
     levels: list[list[str]] = []
     for level in range(depths.pop() - 1):

@@ -248,6 +248,11 @@ def test_parts_that_no_pattern_can_name_are_none(part):
     assert together([f"{name}/{i}.npy" for i in range(5) for name in ("vert", part)]) == []
 
 
+@pytest.mark.parametrize("path", ["@vert/{}.npy", "@x/{}/vert.npy"])
+def test_files_that_are_called_as_those_of_another_root_are_no_parts(path):
+    assert together([path.format(i).replace("vert", part) for i in range(5) for part in ("vert", "label")]) == []
+
+
 def test_parts_at_several_depths_are_none():
     assert together([f"{at}/{n}.npy" for at in ("a/1", "a/2", "b/c/3") for n in ("vert", "label")]) == []
 
