@@ -66,7 +66,7 @@ def projection(value: Array, camera: object, spec: FieldSpec) -> dict[str, Any]:
 def _lens(camera: object, name: str, steps: int) -> Array:
     """Return fx, fy, cx, cy, of as many cameras as steps those of the middle one."""
     if isinstance(camera, np.ndarray) and camera.ndim and camera.dtype.kind in "iuf":
-        found, known = cameras(Column(camera, np.array([len(camera)])), steps // 2, steps)
+        found, known = cameras(Column(camera, np.array([len(camera)])), step=steps // 2, steps=steps)
         if known.all() and (found[0, :2] > 0).all():
             return np.asarray(found[0])
         if known.all():

@@ -23,22 +23,29 @@ READINGS: tuple[Signs, ...] = (
 _EXACT = 1e-3  # of the last row of a camera matrix
 
 
-def cameras(column: Column, step: int = 0, steps: int = 1) -> tuple[Array, Array]:
-    """Return the camera of each sample, and where there is a finite one: of `steps` that of `step`, else the first.
+def cameras(
+    column: Column, of: Array | None = None, step: Array | int = 0, steps: Array | int = 1
+) -> tuple[Array, Array]:
+    """Return the camera of each sample `of` a column, and where there is a finite one.
 
     Shapes:
-        cameras: float64 (samples, 4): focal lengths and principal point, fx fy cx cy [px]
-        known: bool (samples)
+        cameras: float64 (of), of all samples if None: focal lengths and principal point, fx fy cx cy [px]
+        known: bool (of)
+
+    Args:
+        of: int64 (of), positions of samples.
+        step: which camera of a sample that has one for each of `steps` (of); of others it is the first.
 
     Notes:
         From matrices [3, 3], [3, 4], [4, 4], from vectors fx, fy, cx, cy, and from lists of either. Rows of four are
         a matrix where the third one is 0, 0, 1, and vectors else.
     """
-    values, lengths, count = column.values, column.lengths, len(column)
-    out = np.zeros((count, 4))
-    if not is_numeric(column) or lengths is None:
-        return out, np.zeros(count, bool)
-    starts = np.cumsum(lengths) - lengths
+    values = column.values
+    of = np.arange(len(column)) if of is None else of
+    out = np.zeros((len(of), 4))
+    if not is_numeric(column) or column.lengths is None:
+        return out, np.zeros(len(of), bool)
+    starts, lengths = column.starts[of], column.lengths[of]
     mine = starts + np.where(lengths == steps, step, 0)
     if values.ndim == 1:
         known = lengths == 4
@@ -56,8 +63,24 @@ def cameras(column: Column, step: int = 0, steps: int = 1) -> tuple[Array, Array
         k = values[mine[known]]
         out[known] = np.stack([k[:, 0, 0], k[:, 1, 1], k[:, 0, 2], k[:, 1, 2]], axis=1)
     else:
-        known = np.zeros(count, bool)
+        known = np.zeros(len(of), bool)
     return out, known & np.isfinite(out).all(axis=1)
+
+
+def _of_each(camera: Column, column: Column, counts: Array, *, moves: bool) -> tuple[Array, Array]:
+    """Return the camera of each of `counts` positions of samples: (positions, 4), and which samples have one.
+
+    Where a column `moves` (its rows are steps), samples with as many cameras as steps have one for each.
+    """
+    steps = np.ones(len(column), np.int64)
+    if moves and camera.lengths is not None and column.lengths is not None:
+        moving = (camera.lengths == column.lengths) & (counts > 0)
+        steps[moving] = column.lengths[moving]
+    of = np.repeat(np.arange(len(column)), steps)
+    step = np.arange(len(of)) - np.repeat(np.cumsum(steps) - steps, steps)
+    found, known = cameras(camera, of, step, steps[of])
+    lacking = np.bincount(of[~known], minlength=len(column))
+    return np.repeat(found, (counts // steps)[of], axis=0), lacking == 0
 
 
 def _matrices(rows: Array, starts: Array, lengths: Array) -> Array:
@@ -79,25 +102,26 @@ def inside(xyz: Array, lens: Array, size: tuple[int, int]) -> Iterator[Array]:
     return (ahead[c] & across[a * c] & down[b * c] for a, b, c in READINGS)
 
 
-@measure("projection", per="sample", version=4, uses=("fields.intrinsics", "fields.image_size"))
+@measure("projection", per="sample", version=5, uses=("fields.role", "fields.intrinsics", "fields.image_size"))
 def projection(block: Block, schema: Schema) -> Columns:
     """Share of positions inside the image, by the field's intrinsics: ``<field>:inside``, one for each of `READINGS`.
 
-    A reading says which of x, y, z are reversed before they are taken for OpenCV's (x right, y down, z forward). What
-    is behind the camera is outside.
+    Of as many cameras as steps each step is projected by its own. A reading says which of x, y, z are reversed before
+    they are taken for OpenCV's (x right, y down, z forward). What is behind the camera is outside.
     """
     found: dict[str, Measured] = {}
     for name, spec in sorted(schema.fields.items()):
         camera = block.fields.get(spec.intrinsics or "")
         column = column_of(block, schema, name) if camera is not None and spec.image_size is not None else None
         here = None if column is None else positions(column)
-        if here is None or camera is None or spec.image_size is None:
+        if here is None or column is None or camera is None or spec.image_size is None:
             continue
         xyz, lengths = here
         counts = np.ones(len(block), np.int64) if lengths is None else lengths
-        focal, known = cameras(camera)
+        moves = column.values.ndim > 2 or (spec.role == "position" and column.values.ndim > 1)
+        focal, known = _of_each(camera, column, counts, moves=moves)
         sample = np.repeat(np.arange(len(block)), counts)
-        seen = inside(xyz.astype(np.float64, copy=False), np.repeat(focal, counts, axis=0).T, spec.image_size)
+        seen = inside(xyz.astype(np.float64, copy=False), focal.T, spec.image_size)
         hits = [np.bincount(sample, weights=mask, minlength=len(block)) for mask in seen]
         shares = np.stack(hits, axis=1) / np.maximum(counts, 1)[:, None]
         found[f"{name}:inside"] = Measured(shares, known & (counts > 0))

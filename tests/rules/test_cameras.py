@@ -6,6 +6,7 @@ import pytest
 from datacheck.rules.families.orientation import flatness
 from datacheck.rules.families.pictures import bands
 from datacheck.rules.families.posing import posed
+from datacheck.rules.projection import READINGS, projection
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
 from datacheck.testing.memory import scan_pieces
@@ -79,6 +80,32 @@ def test_what_a_camera_of_nan_cannot_project_is_not_judged():
     for broken in (1, len(samples)):
         blind = [{"j": s["j"], "k": s["k"] * np.nan} for s in samples[:broken]] + samples[broken:]
         assert [f.code for f in findings(hands, *blind)] == ["DC221"]
+
+
+MOVING = """
+fields:
+  j: {role: %s, shape: %s, unit: m, frame: camera_opencv, intrinsics: k, image_size: [640, 480]}
+  k: {role: intrinsics, shape: %s, unit: px}
+"""
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+@pytest.mark.parametrize(("role", "shape"), [("joints", "[T, 2, 3]"), ("position", "[T, 3]")])
+def test_each_moment_is_projected_by_its_own_camera(role, shape, stacked):
+    # At depth 1 and x = 0.9 the pixel is fx 0.9 + 320: 590 by the camera of 300, outside by that of 600.
+    schema = schema_of(MOVING % (role, shape, "[T, 3, 3]" if stacked else "[T, 4]"))
+    focal = np.array([600.0, 300, 300, 600, 300])
+    k = np.stack([lens(f) for f in focal]) if stacked else np.stack([[f, f, 320, 240] for f in focal])
+    place = np.tile([0.9, 0.0, 1.0], (5, 1))
+    still = np.tile([0.1, 0.0, 1.0], (3, 1))
+    pairs = [(place, k), (still, k[:3]), (place, k[:1]), (still, k[:3] * np.nan)]
+    if role == "joints":
+        pairs = [(np.stack([at, at], axis=1), camera) for at, camera in pairs]
+    fields = [{"j": at, "k": camera} for at, camera in pairs]
+    (block,) = stack([Piece(str(i), one, Origin("")) for i, one in enumerate(fields)])
+    inside = projection.function(block, schema)["j:inside"]
+    assert inside.values[:, READINGS.index((1, 1, 1))][:3] == pytest.approx([3 / 5, 1, 0])  # a single camera is for all
+    assert inside.present.tolist() == [True, True, True, False]
 
 
 def test_a_portrait_camera_is_named_and_a_halved_one_with_its_factor():
