@@ -116,7 +116,7 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
     The samples' own file is the largest; the fields of the others have a ``file``.
     """
     head = {"datacheck": 1, "name": _name(data)}
-    looks = {part: _look(head | {"samples": {"files": part.pattern}}, _only(listing, part.paths)) for part in parts}
+    looks = {part: _look(head | {"samples": {"files": part.pattern}}, _only(listing, part.whole)) for part in parts}
     kept = [part for part in parts if looks[part].fields]
     if len(kept) < 2 or not _differ(kept, looks) or any(_holds_samples(part, listing) for part in kept):
         return None

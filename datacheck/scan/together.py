@@ -28,6 +28,7 @@ class Part:
         name: what they are called beside the sample's own name, "" where only the format tells them apart.
         ending: what all their names end with, from which on they are alike.
         paths: of all samples that have it.
+        whole: of the samples that lack none but optional parts, of all if there is none such: their lengths compare.
         pattern: what all paths follow; what the placeholders stand for in one part's path fills the others'.
         optional: more than a few samples have none.
     """
@@ -35,6 +36,7 @@ class Part:
     name: str
     ending: str
     paths: tuple[str, ...]
+    whole: tuple[str, ...]
     pattern: str
     optional: bool = False
 
@@ -116,11 +118,17 @@ def _parts(groups: Mapping[str, Mapping[str, str]]) -> list[Part]:
     names = [re.sub(r"[\d._/-]+", " ", rest).strip() for rest in (*whole, *some)]
     if len(whole) < 2 or len(names) > _MOST_PARTS or len(set(names)) < len(names) or "" in names:
         return []
+    needed = set(whole)
+    complete = [group for group in groups.values() if group.keys() >= needed] or list(groups.values())
     stems = [re.sub(r"\W+", "_", rest.rpartition(".")[0]).strip("_") for rest in (*whole, *some)]
     return [
         Part(
             stem if stems.count(stem) == 1 or not stem else re.sub(r"\W+", "_", rest).strip("_"),
-            rest.rpartition("/")[2], tuple(sorted(having[rest])), "", rest in some,
+            rest.rpartition("/")[2],
+            tuple(sorted(having[rest])),
+            tuple(sorted(group[rest] for group in complete if rest in group)),
+            "",
+            rest in some,
         )
         for stem, rest in zip(stems, (*whole, *some), strict=True)
-    ]  # fmt: skip
+    ]

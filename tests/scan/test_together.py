@@ -95,6 +95,13 @@ def test_a_file_that_a_sample_lacks_is_told_by_the_scan(tmp_path, monkeypatch):
     assert (found.fields, found.examples) == (("label",), ("c/points.npy",))
 
 
+def test_a_draft_of_samples_of_which_one_lacks_a_file_is_that_of_the_others(tmp_path):
+    by_folder(tmp_path / "d")
+    (tmp_path / "d/c/label.npy").unlink()
+    fields = parse_schema(draft(tmp_path / "d").text).fields
+    assert (fields["points"].shape, fields["label"].shape) == (("P", 3), ("P",))  # one axis, held to one length
+
+
 def test_what_only_some_samples_have_is_optional(tmp_path):
     by_folder(tmp_path / "d")
     for name in "abc":
