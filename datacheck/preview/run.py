@@ -105,7 +105,7 @@ class Drawer:
 
 
 def write_previews(run: ScanRun, seconds: float | None = None, child: Child | None = None) -> Path | None:
-    """Write previews.json beside a run's result.json; return its path, None where nothing could be drawn.
+    """Write previews.json beside a run's result.json; return its path, None where there was nothing to draw.
 
     Args:
         run: a scan of files; those may have changed since, or be gone.
@@ -117,7 +117,8 @@ def write_previews(run: ScanRun, seconds: float | None = None, child: Child | No
         StorageError: another refusal.
     """
     made = previews_of(run, seconds, child)
-    if not any("joints" in one for one in made["overlays"]) and not any(one["fields"] for one in made["samples"]):
+    drawn = [*(one for one in made["overlays"] if "joints" in one), *(one for one in made["samples"] if one["fields"])]
+    if not drawn and not made["left_out"]:
         return None
     path = Path(run.report.folder) / PREVIEWS
     fsops.write_file(path, orjson.dumps(made), mode=0o666)
@@ -138,7 +139,7 @@ def previews_of(run: ScanRun, seconds: float | None = None, child: Child | None 
     samples = [{"key": one.key, "split": one.split, "fields": [], "left_out": [], "why": one.why} for one in chosen]
     at = {(one.key, one.split): number for number, one in enumerate(chosen)}
     kept = {run.table.keys[row]: some for row, some in ranges([*run.report.findings, *run.report.suppressed]).items()}
-    room, late, full = BYTES - len(orjson.dumps([samples, places])) - (OVERLAY_BYTES if over else 0), 0, 0
+    room = BYTES - len(orjson.dumps([samples, places])) - (OVERLAY_BYTES if over else 0)
     with closing(_Reading(reader, seconds, child)) as reading:
         for drawn in reading.drawn([one for one in chosen if not one.why]):
             number = at.get((drawn["key"], drawn["split"]))
@@ -147,25 +148,35 @@ def previews_of(run: ScanRun, seconds: float | None = None, child: Child | None 
             with_ranges(drawn["fields"], kept.get(drawn["key"]), run.schema.for_split(drawn["split"]))
             size = len(orjson.dumps(drawn))
             if drawn["fields"] and size > room:
-                drawn, full = drawn | {"fields": [], "why": "its picture found no room"}, full + 1
+                drawn = drawn | {"fields": [], "why": _FULL}
             else:
                 room -= size
-                late += drawn["why"] == _LATE
             samples[number] = drawn
         laid, unlaid = reading.overlays(over)
-    if late:
-        said.append(f"{counted(late, 'sample')} not drawn: reading again may take {seconds:.2g} s in all")
-    if full:
-        said.append(f"{counted(full, 'sample')} not drawn: pictures may take {BYTES / 1e6:g} MB in all")
+    whys = [str(drawn["why"]) for drawn, one in zip(samples, chosen, strict=True) if not one.why]
+    said += _undrawn(whys, seconds)
     return {
         "format": PREVIEWS_FORMAT, "samples": samples, "findings": places, "overlays": laid,
         "left_out": [*said, *unlaid],
     }  # fmt: skip
 
 
+def _undrawn(whys: Sequence[str], seconds: float) -> list[str]:
+    """Say how many samples have no picture, by why: "" for those that have one."""
+    late, full = whys.count(_LATE), whys.count(_FULL)
+    unread = [why for why in whys if why not in {"", _LATE, _FULL}]
+    said = [f"{counted(len(unread), 'sample')} not drawn: {unread[0]}"] if unread else []
+    if late:
+        said.append(f"{counted(late, 'sample')} not drawn: reading again may take {seconds:.2g} s in all")
+    if full:
+        said.append(f"{counted(full, 'sample')} not drawn: pictures may take {BYTES / 1e6:g} MB in all")
+    return said
+
+
 # ------------------------------------------------------------------------------------------------- reading
 
 _LATE = "there was no time left to read it again"
+_FULL = "its picture found no room"
 
 
 class _Reading:

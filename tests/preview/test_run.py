@@ -127,7 +127,7 @@ def test_a_child_that_dies_before_it_draws_is_told_as_that(data, monkeypatch):
     assert {sample["why"] for sample in made["samples"]} == {
         "it could not be read again: the parser was killed by SIGSEGV"
     }
-    assert made["left_out"] == []
+    assert made["left_out"] == ["6 samples not drawn: it could not be read again: the parser was killed by SIGSEGV"]
 
 
 def test_where_the_system_starts_no_process_there_are_no_pictures_and_no_more_harm(data, monkeypatch):
@@ -139,7 +139,9 @@ def test_where_the_system_starts_no_process_there_are_no_pictures_and_no_more_ha
     made = pictures.previews_of(run, PATIENCE)
     assert all("Resource temporarily unavailable" in sample["why"] for sample in made["samples"])
     with pictures.Drawer() as drawer:
-        assert drawer.write(run)() is None
+        path = drawer.write(run)()
+    (said,) = orjson.loads(path.read_bytes())["left_out"]
+    assert said.startswith("6 samples not drawn: it could not be read again: ")
 
 
 def test_pictures_stay_within_their_room(data, monkeypatch):
@@ -152,21 +154,29 @@ def test_pictures_stay_within_their_room(data, monkeypatch):
     assert made["left_out"] == [f"{6 - len(drawn)} samples not drawn: pictures may take 0.0026 MB in all"]
 
 
-def test_data_that_changed_is_not_drawn_and_data_that_is_gone_leaves_no_file(data):
+def test_data_that_changed_or_is_gone_is_not_drawn_and_said_to_be(data):
     run = scanned(data)
     np.save(data / "e_large.npy", np.zeros((3, 3)))
     made = by_key(pictures.previews_of(run, PATIENCE))
     assert "changed after it was listed" in made["e_large.npy"]["why"]
     assert made["f_large.npy"]["fields"]
     shutil.rmtree(data)
-    assert pictures.write_previews(run, PATIENCE) is None
-    assert not (Path(run.report.folder) / PREVIEWS).exists()
+    said = orjson.loads(pictures.write_previews(run, PATIENCE).read_bytes())["left_out"]
+    assert said == ["6 samples not drawn: no such file or directory"]
 
 
 def test_an_unreadable_sample_says_what_the_scan_said(data):
     (data / "a.npy").write_bytes(b"no array")
     made = by_key(pictures.previews_of(scanned(data), PATIENCE))
     assert made["a.npy"]["why"].startswith("DC101 not an .npy file")
+
+
+def test_where_all_that_is_broken_is_unreadable_the_finding_alone_says_so(data):
+    for path in data.glob("*_large.npy"):
+        path.write_bytes(b"no array")
+    run = scanned(data)
+    assert pictures.write_previews(run, PATIENCE) is None
+    assert not (Path(run.report.folder) / PREVIEWS).exists()
 
 
 def made_of(rows, worst=()):
