@@ -116,7 +116,10 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
     The samples' own file is the largest; the fields of the others have a ``file``.
     """
     head = {"datacheck": 1, "name": _name(data)}
-    looks = {part: _look(head | {"samples": {"files": part.pattern}}, _only(listing, part.whole)) for part in parts}
+    looks = {
+        part: _look(head | {"samples": {"files": part.pattern}}, _only(listing, part.whole), len(part.paths))
+        for part in parts
+    }
     kept = [part for part in parts if looks[part].fields]
     if len(kept) < 2 or not _differ(kept, looks) or any(_holds_samples(part, listing) for part in kept):
         return None
@@ -234,7 +237,8 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     return found.most_common(1)[0][0] if found else ""
 
 
-def _look(said: Mapping[str, Any], listing: Listing) -> Look:
+def _look(said: Mapping[str, Any], listing: Listing, files: int = 0) -> Look:
+    """Look into some files of a listing, of which there are so many, or those that a draft names."""
     schema = Schema.model_validate({**said, "fields": {"*": {}}})
     items = plan_work(schema, listing).items
     chosen = [items[i] for i in range(0, len(items), max(1, len(items) // _FILES))][:_FILES]
@@ -249,7 +253,10 @@ def _look(said: Mapping[str, Any], listing: Listing) -> Look:
         for payload in outcome.payloads:
             samples += payload["samples"]
             unread += payload["unread"]
-            fields |= {name: Seen(**seen) for name, seen in payload["fields"].items() if name not in fields}
+            found = {name: Seen(**seen) for name, seen in payload["fields"].items() if name not in fields}
+            for seen in found.values():
+                seen.thinned |= len(chosen) < (files or len(items))
+            fields |= found
     return Look(fields, samples, unread[:3])
 
 
@@ -261,8 +268,9 @@ def _written(
 ) -> Draft:
     fields = {name: found.spec for name, found in guesses.items()}
     schema = Schema.model_validate({**said, "fields": fields})
+    made = f"Drafted by datacheck init from {counted(samples, 'sample')}."
     lines = [
-        f"# Drafted by datacheck init from {samples:,} samples. What is marked {_MARK!r} is a guess: read it, mend it.",
+        f"# {made} What is marked {_MARK!r} is a guess: read it, mend it.",
         *(f"# {_inert(note)}" for note in notes),
         *_commented(dump_schema(schema).splitlines(), guesses, why),
     ]

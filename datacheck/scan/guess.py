@@ -14,6 +14,8 @@ from datacheck.scan.look import Seen
 _TURN = 2 * math.pi + 0.1
 _JOINTS = range(14, 71)
 _SPLIT_FILES, _MANY_ROWS = 6, 256  # train.npy, val.npy, test.npy; a sequence of steps is shorter, or there are more
+_CLIMBS = 8  # numbers of fewer samples may rise by chance
+_SPARE = {False: 0.1, True: 1.0}  # shares of the span: of all samples, and of a few, beyond which others lie
 _FAR = 20  # times, from the smallest to the largest cloud
 ONE_ARRAY = "array"  # what a file of one array calls it
 
@@ -137,7 +139,11 @@ def are_rows(fields: Mapping[str, Seen], files: int) -> bool:
 
 
 def _guess(said: str, seen: Seen, axis: str | None) -> Guess:
-    if {"text", "json"} & seen.dtypes.keys():
+    written = {"text", "json"} & seen.dtypes.keys()
+    if written and len(seen.dtypes) > len(written):
+        kinds = ", ".join(f"{kind} in {count:,}" for kind, count in sorted(seen.dtypes.items()))
+        return Guess({}, (f"{kinds} samples: declare one of them",))
+    if written:
         return _text(seen)
     role = next((r for r, names, fits in _ROLES if re.search(names, said) and fits(seen)), None)
     spec: dict[str, Any] = {} if role is None else {"role": role}
@@ -185,9 +191,10 @@ def _numbers(role: str | None, seen: Seen) -> Said:
 
 
 def _ranged(seen: Seen, low: float, high: float, measured: str) -> Said:
-    del seen
+    if seen.climbs >= _CLIMBS:  # a number or time of the sample: the next one is larger than all
+        return {}, [f"rises from sample to sample, {measured}"]
     wide = sys.float_info.min < high - low < math.inf  # else its ends are no numbers that can be widened and written
-    return ({"range": _widened(low, high)} if wide else {}), [measured]
+    return ({"range": _widened(low, high, _SPARE[seen.thinned])} if wide else {}), [measured]
 
 
 def _placed(seen: Seen, low: float, high: float, measured: str) -> Said:
@@ -254,11 +261,13 @@ _NO_RANGE = frozenset(
 )
 
 
-def _widened(low: float, high: float) -> str:
-    """Return a range with a tenth of the span to spare on either side; 0, 1 and -1 are taken for true ends."""
-    spare = (high - low) / 10
+def _widened(low: float, high: float, share: float) -> str:
+    """Return a range with a share of the span to spare on either side; 0, 1 and -1 are taken for true ends."""
+    spare = (high - low) * share
     first = low if low in {-1.0, 0.0} else _round(low - spare, down=True)
     last = high if high in {0.0, 1.0} else _round(high + spare)
+    if low > 0 or high < 0:  # lengths, counts, depths: none is on the other side of 0
+        first, last = max(first, 0.0) if low > 0 else first, min(last, 0.0) if high < 0 else last
     return f"{first:g}..{last:g}"
 
 

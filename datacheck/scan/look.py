@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ from datacheck.rules.measures import positions, reduced
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
-from datacheck.sources.base import Item, Unread
+from datacheck.sources.base import Item, Source, Unread
 
 Array = np.ndarray[Any, Any]
 
 _DISTINCT = 64  # different whole numbers worth keeping
+_BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom sorted by chance
 _LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
 _KEYS = 12
 
@@ -46,6 +48,8 @@ class Seen:
         ends: fewest and most steps at the end of a sample that are not 0.
         keys: the keys of JSON objects, of the first element of lists.
         longest: bytes of the longest text.
+        climbs: how often a number of a sample stands behind that of another, and is larger each time; -1 if not.
+        thinned: there are more samples than were looked at.
     """
 
     samples: int = 0
@@ -64,6 +68,8 @@ class Seen:
     ends: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     longest: int = 0
+    climbs: int = 0
+    thinned: bool = False
 
     def like(self, other: Seen) -> bool:
         """Tell whether two fields hold the same kind of values; pictures of one kind have many sizes."""
@@ -124,31 +130,97 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
     seen: dict[str, Seen] = {}
     samples, unread = 0, list[str]()
+    thinned = False
     for number, data in enumerate(task["items"]):
-        beat(number)
-        room = samples + max(
-            1, (task["most"] - samples) // (len(task["items"]) - number)
+        rest = len(task["items"]) - number
+        few = _Few(
+            max(1, (task["most"] - samples) // rest), _BYTES // len(task["items"])
         )  # files hold different fields
-        try:
-            for got in source.read(Item.from_dict(data)):
-                beat(number)
-                if isinstance(got, Unread):
-                    unread.append(f"{got.key}: {got.reason}")
-                    continue
-                block = got if len(got) <= room - samples else _first(got, room - samples)
-                samples += len(block)
-                for name, column in block.fields.items():
-                    _add(seen.setdefault(name, Seen()), column)
-                if samples >= room:
-                    break
-        except FormatError as error:
-            unread.append(f"{data['path']}: {error}")
-    return {"fields": {name: asdict(s) for name, s in seen.items()}, "samples": samples, "unread": unread[:3]}
+        unread += _read(source, Item.from_dict(data), few, seen, partial(beat, number))
+        for block in few.blocks():
+            samples += len(block)
+            for name, column in block.fields.items():
+                _add(seen[name], column)
+        thinned |= few.thinned
+    for one in seen.values():
+        one.thinned = thinned
+    found = {name: asdict(one) for name, one in seen.items() if one.samples}
+    return {"fields": found, "samples": samples, "unread": unread[:3]}
 
 
-def _first(block: Block, count: int) -> Block:
-    fields = {name: column.take(range(count)) for name, column in block.fields.items()}
-    return Block(block.keys[:count], fields, block.origins[:count], block.split)
+def _read(source: Source, item: Item, few: _Few, seen: dict[str, Seen], beat: Callable[[], None]) -> list[str]:
+    """Take a few samples of a file; return why others could not be read, up to three reasons."""
+    unread: list[str] = []
+    beat()
+    try:
+        for got in source.read(item):
+            beat()
+            if isinstance(got, Unread):
+                unread = [*unread, f"{got.key}: {got.reason}"][:3]
+                continue
+            for name, column in got.fields.items():
+                _climb(seen.setdefault(name, Seen()), column)
+            few.add(got)
+            if few.full:
+                break
+    except FormatError as error:
+        unread.append(f"{item.path}: {error}")
+    return unread
+
+
+class _Few:
+    """A few samples of a stream however long it is, each as likely as the others, the same ones each time.
+
+    Args:
+        room: how many.
+        most: bytes of the stream that are looked at.
+
+    Notes:
+        Not each hundredth: left and right hands, or two cameras, may take turns.
+    """
+
+    def __init__(self, room: int, most: int) -> None:
+        self._room, self._most = room, most
+        self._met = self._nbytes = 0
+        self._draw = np.random.Philox(0)  # NumPy promises its words
+        self._kept: list[tuple[Array, Block]] = []  # with the number that each sample drew; the lowest stay
+
+    @property
+    def full(self) -> bool:
+        """Whether no more is to be looked at."""
+        return self._nbytes > self._most
+
+    @property
+    def thinned(self) -> bool:
+        """Whether there are more, as far as is known."""
+        return self._met > self._room or self.full
+
+    def add(self, block: Block) -> None:
+        """Let the next samples draw."""
+        self._kept.append((self._draw.random_raw(len(block)), block))
+        self._met += len(block)
+        self._nbytes += sum(column.values.nbytes for column in block.fields.values() if not column.peeked)
+        drawn = np.concatenate([drawn for drawn, _ in self._kept])
+        if len(drawn) > self._room:
+            last = np.partition(drawn, self._room - 1)[self._room - 1]
+            found = [(drawn, block, np.flatnonzero(drawn <= last)) for drawn, block in self._kept]
+            self._kept = [(drawn[few], _take(block, few)) for drawn, block, few in found if len(few)]
+
+    def blocks(self) -> list[Block]:
+        """Return the samples, in the order of the stream."""
+        return [block for _, block in self._kept]
+
+
+def _take(block: Block, few: Array) -> Block:
+    fields = {name: column.take(few) for name, column in block.fields.items()}
+    return Block([block.keys[i] for i in few], fields, [block.origins[i] for i in few], block.split)
+
+
+def _climb(seen: Seen, column: Column) -> None:
+    """Note whether a field numbers the samples, or says when they were made."""
+    if column.kind == "array" and column.lengths is None and column.values.dtype.kind in "iuf" and not column.peeked:
+        rising = seen.climbs >= 0 and bool((column.values[1:] > column.values[:-1]).all())
+        seen.climbs = seen.climbs + len(column) - 1 if rising else -1
 
 
 def _add(seen: Seen, column: Column) -> None:

@@ -1,7 +1,10 @@
 """``datacheck init`` drafts a schema that loads, says what is guessed, and raises nothing on its own data."""
 
+import math
+
 import h5py
 import numpy as np
+import orjson
 import pytest
 
 from datacheck.errors import UsageError
@@ -272,3 +275,56 @@ def test_sizes_that_are_far_apart_are_said_to_be(tmp_path):
         cloud = np.random.default_rng(i).uniform(0, 1, (50 + i, 3))
         np.savez(tmp_path / f"d/{i}.npz", points=cloud * (1000 if i == 3 else 1))
     assert "some may be in another unit" in draft(tmp_path / "d").text
+
+
+def lines(folder, count=10_000):
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    score, words = rng.normal(size=count), rng.integers(1, 900, count)
+    rows = (
+        {
+            "id": i, "made": 1.6e9 + 0.5 * i, "label": i * 10 // count, "score": float(score[i]),
+            "words": int(words[i]), "turn": "left" if i % 2 else i,
+        }
+        for i in range(count)
+    )  # fmt: skip
+    (folder / "train.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
+
+
+def test_a_draft_of_a_few_lines_of_many_fits_all_of_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines(tmp_path / "d")
+    drafted = draft(tmp_path / "d")
+    schema = parse_schema(drafted.text)
+    assert drafted.samples == 200
+    assert schema.fields["id"].range is None  # the next sample has a larger one
+    assert schema.fields["made"].range is None
+    assert "id: {shape: []}    # inferred: rises from sample to sample, measured " in drafted.text
+    assert str(schema.fields["label"].classes) == "0..9"  # sorted by it: the first thousand have one
+    assert schema.fields["words"].range.low == 0  # none is below, and all are above
+    assert schema.fields["score"].range.high < 20
+    assert "turn: {}    # inferred: int64 in " in drafted.text  # a text, or a number, by turns
+    told = run_scan(schema, Request(tmp_path / "d")).report.findings
+    assert [(one.code, one.kind) for one in told] == [("DC126", "turn")]
+    with (tmp_path / "d/train.jsonl").open("ab") as file:
+        file.write(b"\n" + orjson.dumps({"id": 10_000, "made": 2e9, "label": 3, "score": 400, "words": 3, "turn": 1}))
+    told = run_scan(schema, Request(tmp_path / "d")).report.findings
+    assert [one.fields for one in told if one.code == "DC224"] == [("score",)]
+
+
+def test_the_range_of_all_samples_is_a_little_wider_and_that_of_a_few_three_times_as_wide(tmp_path):
+    for name, count in (("all", 200), ("few", 201)):
+        (tmp_path / name).mkdir()
+        values = np.resize([-10.0, 90.0], count)
+        (tmp_path / name / "a.jsonl").write_bytes(b"\n".join(orjson.dumps({"x": float(x)}) for x in values))
+    ranges = [parse_schema(draft(tmp_path / name).text).fields["x"].range for name in ("all", "few")]
+    assert [(r.low, r.high) for r in ranges] == [(-20, 100), (-110, 190)]
+
+
+@pytest.mark.parametrize(("count", "ranged"), [(8, True), (20, False), (20_000, False)])
+def test_a_number_that_rises_from_row_to_row_has_no_range(tmp_path, count, ranged):
+    (tmp_path / "d").mkdir()
+    rows = ({"frame": i, "wave": math.cos(i), "equal": i // 2} for i in range(count))
+    (tmp_path / "d/a.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    fields = parse_schema(draft(tmp_path / "d").text).fields
+    assert [fields[name].range is not None for name in ("frame", "wave", "equal")] == [ranged, True, True]
