@@ -85,11 +85,11 @@ def draft(data: Path) -> Draft:
     each = _each(root, kind, _spread(paths, 5))
     if each:
         said["samples"] |= {"each": each}
-    look = _look(said, listing)
+    look = _look(_open(said), listing)
     if not each and are_rows(look.fields, len(paths)):
         said["samples"] |= {"each": "row"}
         why += ", each row of which looks like a sample"
-        look = _look(said, listing)
+        look = _look(_open(said), listing)
     fields, samples, unread = look
     if not fields:
         msg = f"{root}: none of {counted(min(len(paths), _FILES), 'file')} could be read. {'; '.join(unread)}"
@@ -117,7 +117,7 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
     """
     head = {"datacheck": 1, "name": _name(data)}
     looks = {
-        part: _look(head | {"samples": {"files": part.pattern}}, _only(listing, part.whole), len(part.paths))
+        part: _look(_open(head | {"samples": {"files": part.pattern}}), _only(listing, part.whole), len(part.paths))
         for part in parts
     }
     kept = [part for part in parts if looks[part].fields]
@@ -193,13 +193,20 @@ def _builtin(listing: Listing, readable: set[str]) -> Draft | None:
         return None
     schema, name = fitting[0]
     left = len(readable.intersection(plan_work(schema, listing).unclaimed))
-    if left > (1 - _NEARLY_ALL) * len(readable):
+    if left > (1 - _NEARLY_ALL) * len(readable) or not _holds(schema, listing):
         return None
     text = (
         f"datacheck: 1\nname: my_{name}\nextends: {name}    {_MARK}: it claims {len(readable) - left:,} of "
         f"{len(readable):,} files; datacheck scan DATA --schema {name} works as it is\n"
     )
     return Draft(text, len(schema.fields), 0, ())
+
+
+def _holds(schema: Schema, listing: Listing) -> bool:
+    """Tell whether files hold at least half of the fields that a schema asks for; others may be called as they are."""
+    look = _look(schema, listing)
+    wanted = {name for name, spec in schema.stored.items() if not spec.optional}
+    return not look.samples or 2 * len(wanted & look.fields.keys()) >= len(wanted)
 
 
 def _main_kind(paths: Sequence[str]) -> tuple[str, list[str]]:
@@ -237,9 +244,13 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
     return found.most_common(1)[0][0] if found else ""
 
 
-def _look(said: Mapping[str, Any], listing: Listing, files: int = 0) -> Look:
-    """Look into some files of a listing, of which there are so many, or those that a draft names."""
-    schema = Schema.model_validate({**said, "fields": {"*": {}}})
+def _open(said: Mapping[str, Any]) -> Schema:
+    """Return a schema of which nothing is known but where its samples are."""
+    return Schema.model_validate({**said, "fields": {"*": {}}})
+
+
+def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
+    """Look into some files of a listing, of which there are so many, or those that a schema names."""
     items = plan_work(schema, listing).items
     chosen = [items[i] for i in range(0, len(items), max(1, len(items) // _FILES))][:_FILES]
     task = {

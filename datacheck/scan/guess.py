@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from datacheck.scan.look import Seen
 
 _TURN = 2 * math.pi + 0.1
@@ -99,6 +101,9 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("class", r"class|label|semantic|categor", _whole),
     ("segment", r"seg", _whole),
 )
+_RATES = (
+    r"(?:^|_|q)(?:vel(?:$|_|oc)|acc(?:$|_|el)|torque|effort|force|wrench)|_(?:cos|sin)$"  # of joints, and no places
+)
 
 
 def says_role(name: str) -> bool:
@@ -146,6 +151,8 @@ def _guess(said: str, seen: Seen, axis: str | None) -> Guess:
     if written:
         return _text(seen)
     role = next((r for r, names, fits in _ROLES if re.search(names, said) and fits(seen)), None)
+    if role in {"joint_angle", "position"} and re.search(_RATES, said):
+        role = None
     spec: dict[str, Any] = {} if role is None else {"role": role}
     why = [] if role is None else ["role from name and values"]
     shape = _shape(seen, axis)
@@ -194,7 +201,19 @@ def _ranged(seen: Seen, low: float, high: float, measured: str) -> Said:
     if seen.climbs >= _CLIMBS:  # a number or time of the sample: the next one is larger than all
         return {}, [f"rises from sample to sample, {measured}"]
     wide = sys.float_info.min < high - low < math.inf  # else its ends are no numbers that can be widened and written
-    return ({"range": _widened(low, high, _SPARE[seen.thinned])} if wide else {}), [measured]
+    if not wide or "bool" in seen.dtypes:
+        return {}, [measured]
+    return {"range": _widened(low, high, _SPARE[seen.thinned], _limits(seen))}, [measured]
+
+
+def _limits(seen: Seen) -> tuple[float, float]:
+    """Return what the types of a field can hold at all."""
+    kinds = [np.dtype(name) for name in seen.dtypes]
+    ends = [np.iinfo(kind) if kind.kind in "iu" else None for kind in kinds]
+    known = [end for end in ends if end is not None]
+    if not known or len(known) < len(ends):
+        return -math.inf, math.inf
+    return float(min(end.min for end in known)), float(max(end.max for end in known))
 
 
 def _placed(seen: Seen, low: float, high: float, measured: str) -> Said:
@@ -261,14 +280,16 @@ _NO_RANGE = frozenset(
 )
 
 
-def _widened(low: float, high: float, share: float) -> str:
+def _widened(low: float, high: float, share: float, limits: tuple[float, float]) -> str:
     """Return a range with a share of the span to spare on either side; 0, 1 and -1 are taken for true ends."""
     spare = (high - low) * share
     first = low if low in {-1.0, 0.0} else _round(low - spare, down=True)
     last = high if high in {0.0, 1.0} else _round(high + spare)
-    if low > 0 or high < 0:  # lengths, counts, depths: none is on the other side of 0
-        first, last = max(first, 0.0) if low > 0 else first, min(last, 0.0) if high < 0 else last
-    return f"{first:g}..{last:g}"
+    if low > 0:  # lengths, counts, depths: none is on the other side of 0
+        first = max(first, 0.0)
+    if high < 0:
+        last = min(last, 0.0)
+    return f"{max(first, limits[0]):.6g}..{min(last, limits[1]):.6g}"
 
 
 def _round(value: float, *, down: bool = False) -> float:

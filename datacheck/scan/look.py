@@ -27,6 +27,7 @@ _DISTINCT = 64  # different whole numbers worth keeping
 _BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom sorted by chance
 _LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
 _KEYS = 12
+_EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file may hold one only
 
 
 @dataclass(eq=False)
@@ -108,7 +109,7 @@ def _alike(names: list[str]) -> str:
     groups = {head for name in names for head in _heads(name)}
     for group in groups:
         counted["/" + re.sub(r"\d+$", "*", group)] += bool(re.search(r"\d+$", group))
-    several = [(count, -len(pattern), pattern) for pattern, count in counted.items() if count > 1]
+    several = [(n, -len(pattern), pattern) for pattern, n in counted.items() if n > 1 or _EPISODE.search(pattern)]
     return max(several)[2] if several else ""
 
 

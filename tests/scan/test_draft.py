@@ -328,3 +328,47 @@ def test_a_number_that_rises_from_row_to_row_has_no_range(tmp_path, count, range
     (tmp_path / "d/a.jsonl").write_bytes(b"\n".join(map(orjson.dumps, rows)))
     fields = parse_schema(draft(tmp_path / "d").text).fields
     assert [fields[name].range is not None for name in ("frame", "wave", "equal")] == [ranged, True, True]
+
+
+def test_files_that_are_only_called_as_a_built_in_schema_wants_are_drafted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    for i, name in enumerate(("lift", "door", "stack")):
+        with h5py.File(tmp_path / f"d/{name}_demo.hdf5", "w") as file:  # LIBERO's name, robosuite's fields
+            group = file.create_group("data/demo_1")
+            rng = np.random.default_rng(i)
+            group["actions"] = rng.uniform(-1, 1, (40 + i, 7))
+            group["states"] = rng.normal(size=(40 + i, 32))
+            group["joint_torques"] = rng.normal(0, 30, (40 + i, 7))
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert schema.samples.each == "/data/demo_*"  # one in each file
+    assert {name: spec.role for name, spec in schema.fields.items()} == {
+        "actions": "action", "states": None, "joint_torques": None,
+    }  # fmt: skip
+    assert run_scan(schema, Request(tmp_path / "d")).report.findings == []
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("joint_pos", "joint_angle"), ("joint_vel", None), ("robot_joint_velocity", None), ("gripper_qvel", None),
+        ("joint_pos_cos", None), ("joint_torques", None), ("finger_force", None), ("joint_accel", None),
+        ("joint_level", "joint_angle"), ("wheel_joint", "joint_angle"),
+    ],
+)  # fmt: skip
+def test_how_fast_and_how_strong_joints_move_are_no_angles(name, role):
+    seen = Seen(1, {"float32": 1}, {"2": 1}, [7], [50], -1.5, 1.25, whole=False)
+    assert guess(name, seen, {}, 1).spec.get("role") == role
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ends", "wanted"),
+    [
+        ("uint8", (3, 250), "0..255"), ("int8", (-120, 120), "-128..127"), ("uint16", (5, 100), "0..110"),
+        ("bool", (0, 1), None), ("float32", (3, 250), "0..280"), ("float32", (-50, -20), "-53..-17"),
+        ("float32", (-50, -1), "-55..0"),
+    ],
+)  # fmt: skip
+def test_a_range_ends_where_the_type_does(dtype, ends, wanted):
+    seen = Seen(1, {dtype: 1}, {"1": 1}, [], [50], *map(float, ends), whole=True)
+    assert guess("x", seen, {}, 1).spec.get("range") == wanted
