@@ -16,7 +16,7 @@ from datacheck.errors import UsageError
 from datacheck.formats.base import format_of
 from datacheck.parallel import Limits, ordered_map
 from datacheck.rules.base import counted
-from datacheck.scan.guess import Guess, are_rows, guess, name_axes, says_role
+from datacheck.scan.guess import Guess, guess, inner_samples, name_axes, says_role
 from datacheck.scan.look import Seen
 from datacheck.scan.pattern import patterns
 from datacheck.scan.together import Part, together
@@ -86,9 +86,10 @@ def draft(data: Path) -> Draft:
     if each:
         said["samples"] |= {"each": each}
     look = _look(_open(said), listing)
-    if not each and are_rows(look.fields, len(paths)):
-        said["samples"] |= {"each": "row"}
-        why += ", each row of which looks like a sample"
+    inner = "" if each else inner_samples(look.fields, len(paths), kind)
+    if inner:
+        said["samples"] |= {"each": inner}
+        why += f", each {'row' if inner == 'row' else 'element'} of which looks like a sample"
         look = _look(_open(said), listing)
     fields, samples, unread = look
     if not fields:
@@ -102,8 +103,8 @@ def draft(data: Path) -> Draft:
 
 def _others(readable: Sequence[str], paths: Container[str]) -> list[str]:
     """Say which files a draft does not describe."""
-    others = Counter(PurePosixPath(path).suffix or "no suffix" for path in readable if path not in paths)
-    return [f"not described: {count:,} {suffix} files" for suffix, count in others.most_common(4)]
+    others = Counter(PurePosixPath(path).suffix for path in readable if path not in paths)
+    return [f"not described: {counted(count, f'{suffix} file'.strip())}" for suffix, count in others.most_common(4)]
 
 
 def _unread(reasons: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ _SPLIT_FILES, _MANY_ROWS = 6, 256  # train.npy, val.npy, test.npy; a sequence of
 _CLIMBS = 8  # numbers of fewer samples may rise by chance
 _SPARE = {False: 0.1, True: 1.0}  # shares of the span: of all samples, and of a few, beyond which others lie
 _FAR = 20  # times, from the smallest to the largest cloud
-ONE_ARRAY = "array"  # what a file of one array calls it
+ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
 
 
 @dataclass(frozen=True)
@@ -130,17 +130,24 @@ def guess(name: str, seen: Seen, axes: Mapping[str, str], samples: int, files: s
     return Guess(found.spec | {"optional": True}, (*found.why, why))
 
 
-def are_rows(fields: Mapping[str, Seen], files: int) -> bool:
-    """Tell few files of one array each whose rows are skeletons: more likely a split's samples than one sample.
+def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
+    """Return ``samples.each`` where few files hold what is more likely a split's samples than one sample, else "".
+
+    One array of each, whose rows are skeletons, or a JSON list of mappings (instructions and answers, preferences).
 
     Args:
         fields: what was seen where each file was taken for a sample.
         files: how many there are.
+        ending: of their names.
     """
-    if files > _SPLIT_FILES or fields.keys() != {ONE_ARRAY}:
-        return False
-    item, lengths = fields[ONE_ARRAY].item or [], fields[ONE_ARRAY].lengths
-    return len(item) == 2 and item[0] in _JOINTS and item[1] == 3 and min(lengths, default=0) >= _MANY_ROWS
+    if files > _SPLIT_FILES or len(fields) != 1:
+        return ""
+    ((name, seen),) = fields.items()
+    if name == RECORDS:
+        return "line" if seen.keys and ending.lower() == ".json" else ""
+    item, lengths = seen.item or [], seen.lengths
+    skeletons = len(item) == 2 and item[0] in _JOINTS and item[1] == 3 and min(lengths, default=0) >= _MANY_ROWS
+    return "row" if name == ONE_ARRAY and skeletons else ""
 
 
 def _guess(said: str, seen: Seen, axis: str | None) -> Guess:

@@ -372,3 +372,22 @@ def test_how_fast_and_how_strong_joints_move_are_no_angles(name, role):
 def test_a_range_ends_where_the_type_does(dtype, ends, wanted):
     seen = Seen(1, {dtype: 1}, {"1": 1}, [], [50], *map(float, ends), whole=True)
     assert guess("x", seen, {}, 1).spec.get("range") == wanted
+
+
+def test_elements_of_json_lists_are_samples(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    for name, count in (("alpaca", 90), ("identity", 9)):
+        rows = [{"instruction": f"Say {i} " * 20, "input": "", "output": f"{name} {i}"} for i in range(count)]
+        (tmp_path / f"d/{name}.json").write_bytes(orjson.dumps(rows))
+    (tmp_path / "d/notes").write_text("nothing")
+    drafted = draft(tmp_path / "d")
+    schema = parse_schema(drafted.text)
+    assert (schema.samples.each, drafted.samples) == ("line", 99)
+    assert schema.fields.keys() == {"instruction", "input", "output"}
+    assert "2 files, each element of which looks like a sample" in drafted.text
+    report = run_scan(schema, Request(tmp_path / "d")).report
+    assert [one for one in report.findings if one.severity == "error"] == []
+    for i in range(7):  # a list of each sample: its steps, its objects
+        (tmp_path / f"d/more_{i}.json").write_bytes(orjson.dumps([{"x": i}, {"x": 2}]))
+    assert parse_schema(draft(tmp_path / "d").text).samples.each is None
