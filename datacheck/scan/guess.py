@@ -182,7 +182,10 @@ def _text(seen: Seen) -> Guess:
         return Guess({"role": "chat"}, ("messages with role and content",))
     if "json" in seen.dtypes:
         return Guess({"dtype": "json"}, (f"keys {', '.join(seen.keys[:4])}",) if seen.keys else ())
-    return Guess({"role": "text"} if seen.longest > 80 else {"dtype": "text"}, ("text",))
+    spec: dict[str, Any] = {"role": "text"} if seen.longest > 80 else {"dtype": "text"}
+    if 2 * seen.empty < seen.samples:  # fewer are more likely what a scan is to find than what is meant
+        return Guess(spec, ("text",))
+    return Guess(spec | {"optional": True}, ("text", f"empty in {seen.empty:,} of {seen.samples:,} samples"))
 
 
 def _shape(seen: Seen, axis: str | None) -> list[int | str] | None:

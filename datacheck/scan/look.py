@@ -48,7 +48,7 @@ class Seen:
         rising: each sample's values never fall.
         ends: fewest and most steps at the end of a sample that are not 0.
         keys: the keys of JSON objects, of the first element of lists.
-        longest: bytes of the longest text.
+        longest, empty: bytes of the longest text; how many texts have none.
         climbs: how often a number of a sample stands behind that of another, and is larger each time; -1 if not.
         thinned: there are more samples than were looked at.
     """
@@ -69,6 +69,7 @@ class Seen:
     ends: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     longest: int = 0
+    empty: int = 0
     climbs: int = 0
     thinned: bool = False
 
@@ -245,6 +246,7 @@ def _add(seen: Seen, column: Column) -> None:
 def _add_text(seen: Seen, column: Column) -> None:
     if column.lengths is not None and len(column):
         seen.longest = max(seen.longest, int(column.lengths.max()))
+        seen.empty += int(np.count_nonzero(column.lengths == 0))
     for value in column.objects[:20] if column.kind == "json" else []:
         inner = value[0] if isinstance(value, list) and value else value
         if isinstance(inner, Mapping):

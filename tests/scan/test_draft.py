@@ -378,7 +378,10 @@ def test_elements_of_json_lists_are_samples(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d").mkdir()
     for name, count in (("alpaca", 90), ("identity", 9)):
-        rows = [{"instruction": f"Say {i} " * 20, "input": "", "output": f"{name} {i}"} for i in range(count)]
+        rows = [
+            {"instruction": f"Say {i} " * 20, "input": "" if i % 3 else "x " * 50, "output": f"{name} {i}"}
+            for i in range(count)
+        ]
         (tmp_path / f"d/{name}.json").write_bytes(orjson.dumps(rows))
     (tmp_path / "d/notes").write_text("nothing")
     drafted = draft(tmp_path / "d")
@@ -387,7 +390,8 @@ def test_elements_of_json_lists_are_samples(tmp_path, monkeypatch):
     assert schema.fields.keys() == {"instruction", "input", "output"}
     assert "2 files, each element of which looks like a sample" in drafted.text
     report = run_scan(schema, Request(tmp_path / "d")).report
-    assert [one for one in report.findings if one.severity == "error"] == []
+    assert report.findings == []
+    assert "input: {role: text, optional: true}    # inferred: text; empty in 66 of 99 samples" in drafted.text
     for i in range(7):  # a list of each sample: its steps, its objects
         (tmp_path / f"d/more_{i}.json").write_bytes(orjson.dumps([{"x": i}, {"x": 2}]))
     assert parse_schema(draft(tmp_path / "d").text).samples.each is None
