@@ -43,19 +43,19 @@ class Mean:
     Shapes:
         joints: float64 (joints, 3)
         spread: float64 (joints), root mean square distance of the fit ones
+        lengths: float64 (count, bones), as of `_lengths`
 
     Args:
         count: of the fit samples in it.
         apart: root mean square of `spread`.
-        size: the median of theirs, see `_size`.
         chains, skeleton, guessed: as `skeleton.pose` tells them of the mean.
     """
 
     joints: Array
     spread: Array
+    lengths: Array
     count: int
     apart: float
-    size: float
     chains: list[Any]
     skeleton: str
     guessed: bool
@@ -122,13 +122,13 @@ def _mean(fit: Sequence[Array], skeleton: str | None) -> tuple[Mean, Counter[str
     mean = mean @ _axes(mean)
     spread = np.sqrt(np.square(turned(poses, mean) - mean).sum(axis=2).mean(axis=0))
     posed = pose(mean, skeleton)
-    size = float(np.median([_size(one, posed.chains) for one in poses]))
-    if not size:
+    lengths = _lengths(poses, posed.chains)
+    if not _size(lengths):
         msg = "the joints of fit samples lie in one place"
         raise UnfitError(msg)
     name = "" if posed.skeleton is None else posed.skeleton.name
     apart = float(np.sqrt(np.square(spread).mean()))
-    return Mean(mean, spread, len(poses), apart, size, posed.chains, name, posed.guessed), lacking
+    return Mean(mean, spread, lengths, len(poses), apart, posed.chains, name, posed.guessed), lacking
 
 
 def _rooted(joints: Array, count: int, *, whole: bool) -> Array:
@@ -192,14 +192,29 @@ def _axes(joints: Array) -> Array:
     return np.stack([across, up, np.cross(across, up)], axis=1)
 
 
-def _size(joints: Array, chains: Sequence[Any]) -> float:
-    """Return the median length of the bones, of unknown ones the median distance to the root; 0 where there is none."""
+def _lengths(joints: Array, chains: Sequence[Any]) -> Array:
+    """Return the length of each bone, of unknown ones the distance of each joint to the root; NaN of unknown ends.
+
+    Shapes:
+        joints: float64 (..., joints, 3)
+    """
     ends = np.array([pair for _, chain in chains for pair in pairwise(chain)], np.int64)
-    apart = joints[ends[:, 0]] - joints[ends[:, 1]] if len(ends) else joints[1:]
-    lengths = np.sqrt(np.square(apart).sum(axis=1))
-    known = lengths[np.isfinite(lengths)]
-    size = float(np.median(known)) if len(known) else 0.0
+    apart = joints[..., ends[:, 0], :] - joints[..., ends[:, 1], :] if len(ends) else joints[..., 1:, :]
+    made: Array = np.sqrt(np.square(apart).sum(axis=-1))
+    return made
+
+
+def _size(lengths: Array) -> float:
+    """Return the median of the medians of samples (..., bones); 0 where there is none."""
+    size = float(np.median(np.median(lengths, axis=-1))) if lengths.size else 0.0
     return size if size > _SMALLEST else 0.0
+
+
+def _ratio(lengths: Array, mean: Mean) -> float | None:
+    """Return how many times as long as in fit ones the bones of a sample are that it has; None without any."""
+    known = np.isfinite(lengths)
+    usual = _size(mean.lengths[:, known])
+    return _size(lengths[known]) / usual if usual else None
 
 
 # --------------------------------------------------------------------------------------------------- worst
@@ -209,14 +224,14 @@ def _laid(one: Posed, mean: Mean) -> dict[str, Any]:
     """Return a sample laid over the mean.
 
     Returns:
-        Beside what it is called its ``joints`` as they are drawn, ``ratio`` of its size to that of the fit ones,
+        Beside what it is called its ``joints`` as they are drawn, ``ratio`` (see `_ratio`),
         ``drawn`` (by what its joints are divided: 1 where it is about as large), ``rms``, its distance at its own size,
         ``rms_drawn`` as drawn, ``rms_mirrored``, where a mirror image would be clearly nearer, else None.
     """
     rooted = _rooted(one.joints, len(mean.joints), whole=False)
     finite = np.asarray(np.isfinite(rooted).all(axis=1))
-    ratio = _size(rooted, mean.chains) / mean.size
-    drawn = ratio if ratio > _FACTOR or 0 < ratio < 1 / _FACTOR else 1.0
+    ratio = _ratio(_lengths(rooted, mean.chains), mean)
+    drawn = ratio if ratio and not 1 / _FACTOR <= ratio <= _FACTOR else 1.0
     whole = np.where(finite[:, None], rooted, 0.0)
     onto = np.where(finite[:, None], mean.joints, 0.0)
     far = np.linalg.norm(whole, axis=1, keepdims=True)
@@ -229,7 +244,7 @@ def _laid(one: Posed, mean: Mean) -> dict[str, Any]:
     joints = np.where(finite[:, None], own / drawn, np.nan)
     return {
         "key": one.key, "split": one.split, "rule": one.rule, "joints": _numbers(joints, mean.span),
-        "ratio": _short(ratio), "drawn": _short(drawn),
+        "ratio": None if ratio is None else _short(ratio), "drawn": _short(drawn),
         "rms": _distance(rms, mean), "rms_drawn": _distance(rms_drawn, mean),
         "rms_mirrored": _distance(other, mean) if rms_drawn > mean.apart and other < _MIRRORED * rms_drawn else None,
         "unfinite": int((~finite).sum()),

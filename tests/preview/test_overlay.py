@@ -111,6 +111,18 @@ def test_what_cannot_be_laid_over_it_is_left_out_and_counted():
     ]  # fmt: skip
 
 
+def test_only_the_same_bones_are_compared():
+    knuckles, tips = np.full((2, 21, 3), np.nan)
+    for kept, place in ((knuckles, 1), (tips, 4)):
+        at = [0, *(chain[place] for chain in MANO.chains.values())]
+        kept[at] = hand()[at]
+    palm, large = laid(knuckles, knuckles * 10)["worst"]  # bones of the palm are three times as long as most others
+    assert (palm["ratio"], palm["drawn"], palm["rms"]) == (1, 1, pytest.approx(0, abs=1e-9))
+    assert (large["ratio"], large["drawn"]) == (10, 10)
+    (one,) = laid(tips)["worst"]
+    assert (one["ratio"], one["drawn"], one["rms"]) == (None, 1, pytest.approx(0, abs=1e-9))
+
+
 def test_one_joint_far_astray_does_not_turn_the_others():
     astray = hand()
     astray[20] += [5, -3, 4]
@@ -161,5 +173,5 @@ def test_whatever_the_numbers_are_there_is_a_drawing_or_a_reason(fit, worst, ali
     assert orjson.loads(orjson.dumps(made)) == made
     places = [made["joints"], *(one["joints"] for one in made["worst"])]
     assert all(np.isfinite(joint).all() for joints in places for joint in joints if joint is not None)
-    assert all(one[name] is not None for one in made["worst"] for name in ("ratio", "drawn", "rms", "rms_drawn"))
+    assert all(one[name] is not None for one in made["worst"] for name in ("drawn", "rms", "rms_drawn"))
     assert len(made["worst"]) <= len(worst)

@@ -105,6 +105,13 @@ def test_what_mirrors_lacks_joints_or_goes_astray_is_told(browser, tmp_path):
     assert all(np.isfinite(numbers).all() for panel in panels for view in panel["views"] for _, numbers in view)
 
 
+def test_where_no_bone_is_whole_no_length_is_told(browser, tmp_path):
+    tips = np.full((21, 3), np.nan)
+    tips[[0, 16, 17, 18, 19, 20]] = hand()[[0, 16, 17, 18, 19, 20]]
+    _, (panel,) = shown(browser, tmp_path, ("tips", tips))
+    assert panel["label"].endswith("0 mm off the mean (rms); no bones to compare; 15 joints not finite, not drawn")
+
+
 def test_circles_show_the_spread_of_each_joint(browser, tmp_path):
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 1, (30, 21, 3)) * np.linspace(0, 0.008, 21)[:, None]

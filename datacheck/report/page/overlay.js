@@ -47,7 +47,7 @@ function saidOf(sample, {unit, chains}, beyond) {
   const {ratio, drawn, rms, rms_drawn: near, rms_mirrored: mirrored, unfinite} = sample, what = chains.length ? "bones" : "distances to the root";
   return [
     drawn === 1 ? `${distance(rms, unit)} off the mean (rms)` : `${distance(rms, unit)} off the mean (rms), as drawn ${distance(near, unit)}`,
-    ratio ? `${what} ${number(ratio)} × as long as in fit samples` : `${what} of length 0`,
+    ratio === null ? `no ${what} to compare` : ratio ? `${what} ${number(ratio)} × as long as in fit samples` : `${what} of length 0`,
     drawn === 1 ? "" : drawn > 1 ? `drawn at 1/${number(drawn)} of its size` : `drawn at ${number(1 / drawn)} times its size`,
     mirrored === null ? "" : `mirrored fits better: ${distance(mirrored, unit)} against ${distance(near, unit)}`,
     unfinite ? `${count(unfinite, "joint")} not finite, not drawn` : "", beyond ? `${count(beyond, "joint")} beyond the drawing` : "",
