@@ -21,7 +21,7 @@ LEAST, WORST = 5, 6  # fit samples that make a mean; samples that are laid over 
 _JOINTS = 3  # finite ones beside the root of which one knows how they are turned
 _LARGEST, _SMALLEST = 1e50, 1e-20  # of coordinates, of sizes: their squares and quotients are numbers still
 _FACTOR = 3.0  # what is so much larger or smaller than the mean is drawn at its size
-_ASTRAY = 4.0  # of the median distance to the root
+_ASTRAY = 4.0  # of the median distance to the root: joints so far off do not turn the others
 _ANY = 0.5  # of a direction of length 1
 _MIRRORED = 0.5  # of the distance, from where on a mirror image fits clearly better
 
@@ -235,7 +235,8 @@ def _laid(one: Posed, mean: Mean) -> dict[str, Any]:
     whole = np.where(finite[:, None], rooted, 0.0)
     onto = np.where(finite[:, None], mean.joints, 0.0)
     far = np.linalg.norm(whole, axis=1, keepdims=True)
-    held = np.where(far <= _ASTRAY * np.median(far[finite]), whole, 0.0)  # one far astray does not turn the others
+    beside = far[far > 0]  # of joints that lie on the root, as those that nobody marked do, all others were astray
+    held = np.where(far <= _ASTRAY * np.median(beside), whole, 0.0) if len(beside) else whole
     turns = _turns(np.stack([held, -held]), onto)
     own, mirrored = whole @ turns[0], -whole @ turns[1]
     rms, rms_drawn, other = (

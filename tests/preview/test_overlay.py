@@ -133,6 +133,14 @@ def test_one_joint_far_astray_does_not_turn_the_others():
     assert one["rms"] == pytest.approx(np.sqrt(50 / 21), rel=1e-3)
 
 
+def test_the_joints_that_do_not_lie_on_the_root_turn_it():
+    partly = hand()
+    partly[8:] = partly[0]
+    (one,) = laid(moved(partly - partly[0], 3) - moved(np.zeros((21, 3)), 3))["worst"]
+    assert np.array(one["joints"])[:8] == pytest.approx(np.array(laid()["joints"])[:8], abs=2e-4)
+    assert one["rms"] == pytest.approx(np.sqrt(np.square(hand()[8:]).sum() / 21), rel=1e-3)
+
+
 def test_joints_in_one_place_lie_on_the_root():
     (one,) = laid(np.full((21, 3), 0.4))["worst"]
     assert (one["ratio"], one["drawn"], one["joints"]) == (0, 1, [[0, 0, 0]] * 21)
