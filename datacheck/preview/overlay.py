@@ -22,7 +22,10 @@ _JOINTS = 3  # finite ones beside the root of which one knows how they are turne
 _LARGEST, _SMALLEST = 1e50, 1e-20  # of coordinates, of sizes: their squares and quotients are numbers still
 _FACTOR = 3.0  # what is so much larger or smaller than the mean is drawn at its size
 _ASTRAY = 4.0  # of the median distance to the root: joints so far off do not turn the others
+_CENTRED = 1e-9  # of the largest coordinate: a middle so near the root lies in no direction from it
 _ANY = 0.5  # of a direction of length 1
+_MIRROR = np.array([-1.0, 1.0, 1.0])
+_BEHIND = np.array([-1.0, 1.0, -1.0])
 _MIRRORED = 0.5  # of the distance, from where on a mirror image fits clearly better
 
 
@@ -83,15 +86,16 @@ def overlay(fit: Sequence[Array], worst: Sequence[Posed], skeleton: str | None, 
         UnfitError: too few fit samples can be laid over one another.
     """
     mean, lacking = _mean(fit, skeleton)
+    seen = _BEHIND if unit == "px" and not mean.joints[:, 2].any() else 1.0  # with y down, as in an image
     laid, unlaid = [], Counter[str]()
     for one in worst:
         try:
-            laid.append((one.round, _laid(one, mean)))
+            laid.append((one.round, _laid(one, mean, seen)))
         except UnfitError as error:
             unlaid[str(error)] += 1
     laid.sort(key=lambda pair: (pair[0], -pair[1]["rms"]))
     return {
-        "unit": unit, "fit": mean.count, "joints": _numbers(mean.joints, mean.span),
+        "unit": unit, "fit": mean.count, "joints": _numbers(mean.joints * seen, mean.span),
         "spread": [_distance(value, mean) for value in mean.spread.tolist()],
         "chains": mean.chains, "skeleton": mean.skeleton, "guessed": mean.guessed,
         "worst": [one for _, one in laid[:WORST]],
@@ -158,6 +162,9 @@ def _rooted(joints: Array, count: int, *, whole: bool) -> Array:
 def turned(poses: Array, onto: Array) -> Array:
     """Return poses turned about the origin, each so that its joints are nearest to those of another (Kabsch).
 
+    Notes:
+        What lies in the plane of x and y is turned in it: turned over, it would be a mirror image.
+
     Shapes:
         poses: float64 (poses, joints, 3)
         onto: float64 (joints, 3)
@@ -170,17 +177,28 @@ def _turns(poses: Array, onto: Array) -> Array:
     """Return the rotations (poses, 3, 3) of `turned`, to be multiplied from the right."""
     tiny = np.finfo(float).tiny
     held = poses / np.maximum(np.abs(poses).max(axis=(1, 2), keepdims=True), tiny)
-    left, _, right = np.linalg.svd(np.swapaxes(held, 1, 2) @ (onto / max(np.abs(onto).max(), tiny)))
-    left[:, :, 2] *= np.where(np.linalg.det(left @ right) < 0, -1.0, 1.0)[:, None]  # a rotation, no mirror
-    made: Array = left @ right
+    axes = 3 if held[:, :, 2].any() or onto[:, 2].any() else 2
+    both = np.swapaxes(held, 1, 2) @ (onto / max(np.abs(onto).max(), tiny))
+    left, _, right = np.linalg.svd(both[:, :axes, :axes])
+    left[:, :, -1] *= np.where(np.linalg.det(left @ right) < 0, -1.0, 1.0)[:, None]  # a rotation, no mirror
+    made = np.tile(np.eye(3), (len(held), 1, 1))
+    made[:, :axes, :axes] = left @ right
     return made
 
 
 def _axes(joints: Array) -> Array:
-    """Return the rotation (3, 3) that brings the middle of the joints above the root, to y, and their breadth to x."""
+    """Return the rotation (3, 3) that brings the middle of the joints above the root, to y, and their breadth to x.
+
+    Notes:
+        As `turned`, what lies in the plane of x and y is turned in it.
+    """
     middle = joints.mean(axis=0)
     _, _, (longest, *_) = np.linalg.svd(joints - middle)
-    up = middle / np.linalg.norm(middle) if middle.any() else longest
+    far = np.linalg.norm(middle)
+    up = middle / far if far > _CENTRED * np.abs(joints).max() else longest
+    if not joints[:, 2].any():
+        across = np.cross(up, [0, 0, 1])
+        return np.stack([across, up, np.cross(across, up)], axis=1)
     aside = joints - np.outer(joints @ up, up)
     _, _, (across, *_) = np.linalg.svd(aside - aside.mean(axis=0))
     across = across - (across @ up) * up
@@ -220,7 +238,7 @@ def _ratio(lengths: Array, mean: Mean) -> float | None:
 # --------------------------------------------------------------------------------------------------- worst
 
 
-def _laid(one: Posed, mean: Mean) -> dict[str, Any]:
+def _laid(one: Posed, mean: Mean, seen: Array | float) -> dict[str, Any]:
     """Return a sample laid over the mean.
 
     Returns:
@@ -237,14 +255,14 @@ def _laid(one: Posed, mean: Mean) -> dict[str, Any]:
     far = np.linalg.norm(whole, axis=1, keepdims=True)
     beside = far[far > 0]  # of joints that lie on the root, as those that nobody marked do, all others were astray
     held = np.where(far <= _ASTRAY * np.median(beside), whole, 0.0) if len(beside) else whole
-    turns = _turns(np.stack([held, -held]), onto)
-    own, mirrored = whole @ turns[0], -whole @ turns[1]
+    turns = _turns(np.stack([held, held * _MIRROR]), onto)
+    own, mirrored = whole @ turns[0], whole * _MIRROR @ turns[1]
     rms, rms_drawn, other = (
         float(np.sqrt(np.square(laid - onto).sum() / finite.sum())) for laid in (own, own / drawn, mirrored / drawn)
     )
     joints = np.where(finite[:, None], own / drawn, np.nan)
     return {
-        "key": one.key, "split": one.split, "rule": one.rule, "joints": _numbers(joints, mean.span),
+        "key": one.key, "split": one.split, "rule": one.rule, "joints": _numbers(joints * seen, mean.span),
         "ratio": None if ratio is None else _short(ratio), "drawn": _short(drawn),
         "rms": _distance(rms, mean), "rms_drawn": _distance(rms_drawn, mean),
         "rms_mirrored": _distance(other, mean) if rms_drawn > mean.apart and other < _MIRRORED * rms_drawn else None,

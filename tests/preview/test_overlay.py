@@ -70,6 +70,31 @@ def test_a_mirror_image_is_not_undone_but_told():
     assert left["ratio"] == pytest.approx(1)
 
 
+@pytest.mark.parametrize(("unit", "turned_over"), [("px", -1), ("", 1)])
+def test_a_mirror_image_in_a_plane_is_not_undone_but_told(unit, turned_over):
+    rng = np.random.default_rng(0)
+    flat = np.zeros((21, 3))
+    flat[1:, :2] = rng.normal(size=(20, 2)) * 50
+
+    def placed(joints, angle):
+        turn = np.array([[np.cos(angle), np.sin(angle), 0], [-np.sin(angle), np.cos(angle), 0], [0, 0, 1]])
+        return joints @ turn + [100, 200, 0]
+
+    fit = [placed(flat, angle) for angle in range(12)]
+    right, left = laid(placed(flat, 1.5), placed(flat, 1.5) * [-1, 1, 1], fit=fit, unit=unit)["worst"]
+    assert (right["rms"], right["rms_mirrored"]) == (pytest.approx(0, abs=1e-6), None)
+    assert left["rms"] > 25
+    assert left["rms_mirrored"] == pytest.approx(0, abs=1e-6)
+    drawn = np.array(right["joints"])  # pixels with y down are seen as in the image, others as with y up
+    assert np.linalg.det(np.linalg.lstsq(flat[:, :2], drawn[:, :2])[0]) == pytest.approx(turned_over, abs=0.01)
+
+
+def test_a_middle_all_but_on_the_root_has_no_direction():
+    around = np.array([[0, 0, 0], [1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 1e-200]])
+    (one,) = laid(around * 2, fit=[around] * 5, skeleton=None)["worst"]
+    assert (one["ratio"], one["rms"]) == (2, pytest.approx(np.sqrt(4 / 5), rel=1e-3))
+
+
 def test_joints_in_another_order_stay_so():
     order = [*range(16), 17, 18, 19, 20, 16]  # the tips, one further each
     moved_tips = hand()[order]
@@ -136,7 +161,7 @@ def test_one_joint_far_astray_does_not_turn_the_others():
 def test_the_joints_that_do_not_lie_on_the_root_turn_it():
     partly = hand()
     partly[8:] = partly[0]
-    (one,) = laid(moved(partly - partly[0], 3) - moved(np.zeros((21, 3)), 3))["worst"]
+    (one,) = laid(partly @ np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]]))["worst"]
     assert np.array(one["joints"])[:8] == pytest.approx(np.array(laid()["joints"])[:8], abs=2e-4)
     assert one["rms"] == pytest.approx(np.sqrt(np.square(hand()[8:]).sum() / 21), rel=1e-3)
 
