@@ -23,8 +23,9 @@ from datacheck.preview.timeline import with_ranges
 from datacheck.rules.base import counted
 from datacheck.scan.runner import ScanRun
 from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT, ranges
-from datacheck.schema.model import Schema
+from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.patterns import Template
+from datacheck.schema.units import factor
 from datacheck.sources.base import Item, file_templates
 from datacheck.sources.listing import Listing
 
@@ -219,8 +220,8 @@ class _Reading:
         made, said, room = [], [], OVERLAY_BYTES
         for one in wanted if not (wanted and self._begin()) else ():
             chosen = [*(sample for *_, sample in one.failing), *one.fit]
-            found, unread, late = self._joints(chosen, one.field)
-            spec = self._reader.schema.for_split(chosen[0].split).spec(one.field)
+            spec = self._spec(one.field, chosen[0].split)
+            found, unread, late = self._joints(chosen, one.field, spec.unit)
             fit = [found[name] for sample in one.fit if (name := (sample.key, sample.split)) in found]
             worst = [
                 Posed(*name, found[name], rank, rule)
@@ -246,8 +247,13 @@ class _Reading:
             made.append({"field": one.field} | laid)
         return made, said
 
-    def _joints(self, chosen: Sequence[Chosen], field: str) -> tuple[dict[tuple[str, str], Array], list[str], int]:
-        """Return the joints of samples by key and split, why others have none, and how many found no time."""
+    def _spec(self, field: str, split: str) -> FieldSpec:
+        return self._reader.schema.for_split(split).spec(field)
+
+    def _joints(
+        self, chosen: Sequence[Chosen], field: str, unit: str | None
+    ) -> tuple[dict[tuple[str, str], Array], list[str], int]:
+        """Return the joints of samples in a unit, by key and split, why others have none, how many found no time."""
         found: dict[tuple[str, str], Array] = {}
         unread: list[str] = []
         late = 0
@@ -259,11 +265,13 @@ class _Reading:
             read, why = _answer(self._child, _JOINTS, self._reader.joints(file, asked, field), left)
             if why:
                 unread += [why] * len(asked)
+            own = self._spec(field, asked[0].split).unit
+            to_unit = factor(own) / factor(unit) if own and unit else 1.0
             for one in read or ():
                 if one["why"]:
                     unread.append(one["why"])
                 else:
-                    found[one["key"], one["split"]] = one["joints"]
+                    found[one["key"], one["split"]] = one["joints"] * to_unit
         return found, unread, late
 
 

@@ -23,6 +23,15 @@ fields:
   hand: {role: joints, shape: [21, 3], unit: m, size: 0.014..0.056, skeleton: mano21}
   photo: {role: image, shape: [H, W, 3]}
 """
+OF_SPLITS = """
+datacheck: 1
+name: hands
+samples: {files: "{split}/*.npz"}
+fields:
+  hand: {role: joints, shape: [21, 3], unit: m, size: 0.014..0.056, skeleton: mano21}
+when:
+  split=val: {hand: {unit: mm, size: 14..56}}
+"""
 PATIENCE = 60.0
 
 
@@ -72,6 +81,22 @@ def test_of_moments_the_middle_one_is_laid_over(data):
     assert one["spread"] == pytest.approx([0] * 21, abs=1e-9)
     assert bones(np.array(one["joints"])) == pytest.approx(MANO.table, abs=2e-4)
     assert len(one["worst"]) == 3
+
+
+def test_each_split_is_laid_over_in_one_unit(data):
+    for split, factor in (("train", 1), ("val", 1000)):
+        write_hands(data / split)
+        for path in (data / split).iterdir():
+            with np.load(path) as parts:
+                np.savez(path, hand=parts["hand"] * factor, photo=parts["photo"])
+    for path in data.glob("*.npz"):
+        path.unlink()
+    (one,) = pictures.previews_of(scanned(data, OF_SPLITS), PATIENCE)["overlays"]
+    assert {worst["split"] for worst in one["worst"]} == {"train", "val"}
+    assert [worst["ratio"] for worst in one["worst"]] == pytest.approx([1000] * 6, rel=1e-3)
+    meters = {"m": 1, "mm": 0.001}[one["unit"]]
+    assert bones(np.array(one["joints"])) * meters == pytest.approx(MANO.table, abs=2e-4)
+    assert np.array(one["spread"]) * meters == pytest.approx(np.zeros(21), abs=1e-9)
 
 
 def test_where_no_time_is_left_it_is_said(run):
