@@ -30,13 +30,18 @@ _MIRRORED = 0.5  # of the distance, from where on a mirror image fits clearly be
 
 
 class Posed(NamedTuple):
-    """The joints of a failing sample, float64 (joints, 3), as they were read, its round among the worst, its rule."""
+    """The joints of a failing sample, float64 (joints, 3), as they were read, its round among the worst, its rule.
+
+    Args:
+        moment: which one is read of several, else "".
+    """
 
     key: str
     split: str
     joints: Array
     round: int
     rule: str
+    moment: str = ""
 
 
 @dataclass(frozen=True)
@@ -262,9 +267,9 @@ def _laid(one: Posed, mean: Mean, seen: Array | float) -> dict[str, Any]:
     )
     joints = np.where(finite[:, None], own / drawn, np.nan)
     return {
-        "key": one.key, "split": one.split, "rule": one.rule, "joints": _numbers(joints * seen, mean.span),
-        "ratio": None if ratio is None else _short(ratio), "drawn": _short(drawn),
-        "rms": _distance(rms, mean), "rms_drawn": _distance(rms_drawn, mean),
+        "key": one.key, "split": one.split, "rule": one.rule, "moment": one.moment,
+        "joints": _numbers(joints * seen, mean.span), "ratio": None if ratio is None else _short(ratio),
+        "drawn": _short(drawn), "rms": _distance(rms, mean), "rms_drawn": _distance(rms_drawn, mean),
         "rms_mirrored": _distance(other, mean) if rms_drawn > mean.apart and other < _MIRRORED * rms_drawn else None,
         "unfinite": int((~finite).sum()),
     }  # fmt: skip

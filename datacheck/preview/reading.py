@@ -69,7 +69,7 @@ def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[
         beat: as of `draw_items`.
 
     Returns:
-        Of each sample key, split, and joints, float64 (joints, 3), of several moments the middle one; or why not.
+        Of each sample key, split, joints, float64 (joints, 3), and moment, which of several it is; or why not.
     """
     made, name = [], task["field"]
     source = _source(_said(task), name)
@@ -89,9 +89,10 @@ def _posed(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
     if name not in fields:
         return {"why": "the field is missing"}
     try:
-        return {"why": "", "joints": pose(fields[name], None).joints}
+        posed = pose(fields[name], None)
     except (UnfitError, ValueError, TypeError, OverflowError) as error:
         return {"why": f"its field {error}"[:300]}
+    return {"why": "", "joints": posed.joints, "moment": posed.moment}
 
 
 def fitting(sitter: Sitter, room: int) -> dict[str, Any]:

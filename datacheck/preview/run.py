@@ -222,9 +222,9 @@ class _Reading:
             chosen = [*(sample for *_, sample in one.failing), *one.fit]
             spec = self._spec(one.field, chosen[0].split)
             found, unread, late = self._joints(chosen, one.field, spec.unit)
-            fit = [found[name] for sample in one.fit if (name := (sample.key, sample.split)) in found]
+            fit = [found[name][0] for sample in one.fit if (name := (sample.key, sample.split)) in found]
             worst = [
-                Posed(*name, found[name], rank, rule)
+                Posed(*name, found[name][0], rank, rule, found[name][1])
                 for rank, rule, sample in one.failing
                 if (name := (sample.key, sample.split)) in found
             ]
@@ -252,9 +252,9 @@ class _Reading:
 
     def _joints(
         self, chosen: Sequence[Chosen], field: str, unit: str | None
-    ) -> tuple[dict[tuple[str, str], Array], list[str], int]:
-        """Return the joints of samples in a unit, by key and split, why others have none, how many found no time."""
-        found: dict[tuple[str, str], Array] = {}
+    ) -> tuple[dict[tuple[str, str], tuple[Array, str]], list[str], int]:
+        """Return of samples the joints in a unit and their moment, why others have none, how many found no time."""
+        found: dict[tuple[str, str], tuple[Array, str]] = {}
         unread: list[str] = []
         late = 0
         for file, asked in _by_file(chosen):
@@ -271,7 +271,7 @@ class _Reading:
                 if one["why"]:
                     unread.append(one["why"])
                 else:
-                    found[one["key"], one["split"]] = one["joints"] * to_unit
+                    found[one["key"], one["split"]] = one["joints"] * to_unit, one["moment"]
         return found, unread, late
 
 

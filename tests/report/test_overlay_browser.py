@@ -112,6 +112,13 @@ def test_where_no_bone_is_whole_no_length_is_told(browser, tmp_path):
     assert panel["label"].endswith("0 mm off the mean (rms); no bones to compare; 15 joints not finite, not drawn")
 
 
+def test_of_several_moments_it_is_said_which_one_is_drawn(browser, tmp_path):
+    fit = [moved(hand(), n) for n in range(6)]
+    over = overlay(fit, [Posed("a", "train", hand(), 0, "DC201", "step 1 of 3")], "mano21", "m")
+    _, (panel,) = shown(browser, tmp_path, worst=over["worst"])
+    assert "wrist on wrist: only step 1 of 3 is drawn; 0 mm off the mean (rms)" in panel["label"]
+
+
 def test_circles_show_the_spread_of_each_joint(browser, tmp_path):
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 1, (30, 21, 3)) * np.linspace(0, 0.008, 21)[:, None]

@@ -44,8 +44,9 @@ function frameOf({joints, spread}, sample) {
 }
 
 function saidOf(sample, {unit, chains}, beyond) {
-  const {ratio, drawn, rms, rms_drawn: near, rms_mirrored: mirrored, unfinite} = sample, what = chains.length ? "bones" : "distances to the root";
+  const {ratio, drawn, rms, rms_drawn: near, rms_mirrored: mirrored, unfinite, moment} = sample, what = chains.length ? "bones" : "distances to the root";
   return [
+    moment ? `only ${moment} is drawn` : "",
     drawn === 1 ? `${distance(rms, unit)} off the mean (rms)` : `${distance(rms, unit)} off the mean (rms), as drawn ${distance(near, unit)}`,
     ratio === null ? `no ${what} to compare` : ratio ? `${what} ${number(ratio)} × as long as in fit samples` : `${what} of length 0`,
     drawn === 1 ? "" : drawn > 1 ? `drawn at 1/${number(drawn)} of its size` : `drawn at ${number(1 / drawn)} times its size`,
