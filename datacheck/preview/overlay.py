@@ -56,6 +56,7 @@ class Mean:
     Args:
         count: of the fit samples in it.
         apart: root mean square of `spread`.
+        mirrored: of how many a mirror image is clearly nearer to it.
         chains, skeleton, guessed: as `skeleton.pose` tells them of the mean.
     """
 
@@ -64,6 +65,7 @@ class Mean:
     lengths: Array
     count: int
     apart: float
+    mirrored: int
     chains: list[Any]
     skeleton: str
     guessed: bool
@@ -84,8 +86,8 @@ def overlay(fit: Sequence[Array], worst: Sequence[Posed], skeleton: str | None, 
         unit: of the coordinates, "" where it is not known.
 
     Returns:
-        ``joints``, ``spread``, ``fit`` (how many), ``chains``, ``worst`` (see `_laid`), ``left_out`` (why which are
-        not among them).
+        ``joints``, ``spread``, ``fit`` (how many), ``fit_mirrored`` (of how many a mirror image is nearer),
+        ``chains``, ``worst`` (see `_laid`), ``left_out`` (why which are not among them).
 
     Raises:
         UnfitError: too few fit samples can be laid over one another.
@@ -100,7 +102,8 @@ def overlay(fit: Sequence[Array], worst: Sequence[Posed], skeleton: str | None, 
             unlaid[str(error)] += 1
     laid.sort(key=lambda pair: (pair[0], -pair[1]["rms"]))
     return {
-        "unit": unit, "fit": mean.count, "joints": _numbers(mean.joints * seen, mean.span),
+        "unit": unit, "fit": mean.count, "fit_mirrored": mean.mirrored,
+        "joints": _numbers(mean.joints * seen, mean.span),
         "spread": [_distance(value, mean) for value in mean.spread.tolist()],
         "chains": mean.chains, "skeleton": mean.skeleton, "guessed": mean.guessed,
         "worst": [one for _, one in laid[:WORST]],
@@ -129,15 +132,23 @@ def _mean(fit: Sequence[Array], skeleton: str | None) -> tuple[Mean, Counter[str
     for _ in range(2):  # rounds of generalized Procrustes analysis
         mean = turned(poses, mean).mean(axis=0)
     mean = mean @ _axes(mean)
-    spread = np.sqrt(np.square(turned(poses, mean) - mean).sum(axis=2).mean(axis=0))
+    off, other = (np.square(turned(each, mean) - mean).sum(axis=2) for each in (poses, poses * _MIRROR))
+    spread = np.sqrt(off.mean(axis=0))
     posed = pose(mean, skeleton)
     lengths = _lengths(poses, posed.chains)
     if not _size(lengths):
         msg = "the joints of fit samples lie in one place"
         raise UnfitError(msg)
     name = "" if posed.skeleton is None else posed.skeleton.name
-    apart = float(np.sqrt(np.square(spread).mean()))
-    return Mean(mean, spread, lengths, len(poses), apart, posed.chains, name, posed.guessed), lacking
+    apart = float(np.sqrt(off.mean()))
+    own, image = (np.sqrt(each.mean(axis=1)).tolist() for each in (off, other))
+    mirrored = sum(_nearer(*both, apart) for both in zip(own, image, strict=True))
+    return Mean(mean, spread, lengths, len(poses), apart, mirrored, posed.chains, name, posed.guessed), lacking
+
+
+def _nearer(own: float, mirrored: float, apart: float) -> bool:
+    """Whether a mirror image is clearly nearer to the mean."""
+    return own > apart and mirrored < _MIRRORED * own
 
 
 def _rooted(joints: Array, count: int, *, whole: bool) -> Array:
@@ -270,7 +281,7 @@ def _laid(one: Posed, mean: Mean, seen: Array | float) -> dict[str, Any]:
         "key": one.key, "split": one.split, "rule": one.rule, "moment": one.moment,
         "joints": _numbers(joints * seen, mean.span), "ratio": None if ratio is None else _short(ratio),
         "drawn": _short(drawn), "rms": _distance(rms, mean), "rms_drawn": _distance(rms_drawn, mean),
-        "rms_mirrored": _distance(other, mean) if rms_drawn > mean.apart and other < _MIRRORED * rms_drawn else None,
+        "rms_mirrored": _distance(other, mean) if _nearer(rms_drawn, other, mean.apart) else None,
         "unfinite": int((~finite).sum()),
     }  # fmt: skip
 

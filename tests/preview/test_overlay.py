@@ -70,6 +70,14 @@ def test_a_mirror_image_is_not_undone_but_told():
     assert left["ratio"] == pytest.approx(1)
 
 
+@pytest.mark.parametrize("lefts", [0, 3])
+def test_where_the_other_hand_is_among_the_fit_ones_it_is_counted(lefts):
+    fit = [moved(hand() * [-1 if n < lefts else 1, 1, 1], n) for n in range(24)]
+    made = laid(moved(hand() * [-1, 1, 1], 40) * 1000, fit=fit)
+    assert (made["fit"], made["fit_mirrored"]) == (24, lefts)
+    assert made["worst"][0]["rms_mirrored"] is not None
+
+
 @pytest.mark.parametrize(("unit", "turned_over"), [("px", -1), ("", 1)])
 def test_a_mirror_image_in_a_plane_is_not_undone_but_told(unit, turned_over):
     rng = np.random.default_rng(0)

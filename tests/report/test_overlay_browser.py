@@ -119,6 +119,13 @@ def test_of_several_moments_it_is_said_which_one_is_drawn(browser, tmp_path):
     assert "wrist on wrist: only step 1 of 3 is drawn; 0 mm off the mean (rms)" in panel["label"]
 
 
+def test_where_the_other_hand_is_among_the_fit_ones_it_is_said(browser, tmp_path):
+    fit = [moved(hand() * [-1 if n == 0 else 1, 1, 1], n) for n in range(12)]
+    shown(browser, tmp_path, ("a", hand()), fit=fit)
+    said = "mirror images of 1 fit sample fit better, too: left and right hands may be among them"
+    assert said in texts(browser, ".overlay > p:last-child")[0].split(" \u00b7 ")
+
+
 def test_circles_show_the_spread_of_each_joint(browser, tmp_path):
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 1, (30, 21, 3)) * np.linspace(0, 0.008, 21)[:, None]

@@ -6,9 +6,10 @@ const VIEWS = [0, 2];  // what is drawn across: x from the front, z from the sid
 
 function overlayOf(one) {
   if (one.why) return el("p", {class: "small soft"}, `No joints over the mean of fit samples: ${one.why}.`);
-  const {fit, unit, worst, chains, spread, guessed, skeleton} = one, root = skeleton ? "wrist on wrist" : "first joint on first joint";
+  const {fit, fit_mirrored: mirrored, unit, worst, chains, spread, guessed, skeleton} = one, root = skeleton ? "wrist on wrist" : "first joint on first joint";
   const of = `the mean of ${count(fit, "fit sample")}`, off = Math.hypot(...spread) / Math.sqrt(spread.length);
   const about = [`left from the front, right from the side; no sample is mirrored, none scaled but where it is said; fit samples lie ${distance(off, unit)} off their mean (rms)`,
+    mirrored ? `mirror images of ${count(mirrored, "fit sample")} fit better, too: left and right hands may be among them` : "",
     guessed ? `the schema names no skeleton; bones as in ${skeleton}, in which they are shortest` : chains.length ? "" : "bones are not known: dotted lines lead to the same joint of the mean", ...one.left_out];
   return el("div", {class: "overlay"}, el("h4", {tabindex: "-1"}, `The worst over ${of}, ${root}, turned to fit`),
     el("ul", {class: "legend"}, [["of-none", of], ["of-then", "how far they lie from it (rms)"], ["of-error", "the failing sample"]].map(([colour, word]) => el("li", {class: colour}, el("span", {}, word)))),
