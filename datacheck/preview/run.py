@@ -178,6 +178,7 @@ def _undrawn(whys: Sequence[str], seconds: float) -> list[str]:
 
 _LATE = "there was no time left to read it again"
 _FULL = "its picture found no room"
+_GONE = "it is no longer in its file"
 
 
 class _Reading:
@@ -265,6 +266,9 @@ class _Reading:
             read, why = _answer(self._child, _JOINTS, self._reader.joints(file, asked, field), left)
             if why:
                 unread += [why] * len(asked)
+            else:
+                told = {one["key"] for one in read}
+                unread += [_GONE for one in asked if one.key not in told]
             own = self._spec(field, asked[0].split).unit
             to_unit = factor(own) / factor(unit) if own and unit else 1.0
             for one in read or ():
@@ -304,7 +308,7 @@ def read_samples(
         return
     yield from drawn
     told = {one["key"] for one in drawn}
-    yield from _without([one for one in asked if one.key not in told], "it is no longer in its file")
+    yield from _without([one for one in asked if one.key not in told], _GONE)
 
 
 def _answer(child: Child, function: str, task: dict[str, Any], seconds: float = 0.0) -> tuple[Any, str]:

@@ -128,6 +128,13 @@ def test_a_sample_that_kills_its_reader_is_counted(run, monkeypatch):
     assert one["left_out"] == ["1 sample without joints: it could not be read again: the parser was killed by SIGSEGV"]
 
 
+def test_a_sample_that_its_file_no_longer_holds_is_counted(run, monkeypatch):
+    monkeypatch.setattr(pictures, "_JOINTS", "tests.preview.misbehaving:read_joints_but_one")
+    (one,) = pictures.previews_of(run, PATIENCE)["overlays"]
+    assert (one["fit"], len(one["worst"])) == (29, 3)
+    assert one["left_out"] == ["1 sample without joints: it is no longer in its file"]
+
+
 def test_what_finds_no_room_is_said(run, monkeypatch):
     monkeypatch.setattr(pictures, "OVERLAY_BYTES", 2000)
     made = pictures.previews_of(run, PATIENCE)
