@@ -222,7 +222,8 @@ def _axes(joints: Array) -> Array:
     if length < _ANY:  # they lie on a line
         across = np.cross(up, np.eye(3)[np.abs(up).argmin()])
         length = np.linalg.norm(across)
-    across = across / length * (1 if (joints @ across).sum() >= 0 else -1)
+    across = across / length
+    across = across * (1 if ((joints @ across) ** 3).sum() >= 0 else -1)  # the sum itself is 0: the middle is above
     return np.stack([across, up, np.cross(across, up)], axis=1)
 
 

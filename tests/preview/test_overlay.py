@@ -70,6 +70,15 @@ def test_a_mirror_image_is_not_undone_but_told():
     assert left["ratio"] == pytest.approx(1)
 
 
+def test_the_mean_is_seen_from_the_same_side_in_whatever_order_the_fit_ones_are():
+    curls = np.random.default_rng(1).uniform(0.1, 0.6, 48)
+    fit = [moved(hand(curl), n) for n, curl in enumerate(curls)]
+    first = np.array(laid(fit=fit)["joints"])
+    for seed in range(12):
+        order = np.random.default_rng(seed).permutation(48)
+        assert np.array(laid(fit=[fit[n] for n in order])["joints"]) == pytest.approx(first, abs=1e-3)
+
+
 @pytest.mark.parametrize("lefts", [0, 3])
 def test_where_the_other_hand_is_among_the_fit_ones_it_is_counted(lefts):
     fit = [moved(hand() * [-1 if n < lefts else 1, 1, 1], n) for n in range(24)]
