@@ -14,9 +14,9 @@ import numpy as np
 from datacheck.preview.timeline import names_of
 from datacheck.report.counts import counts
 from datacheck.report.measures import option
+from datacheck.rules.bones import skeleton_of
 from datacheck.rules.families.joints import bone_length
 from datacheck.rules.families.speed import LAGS
-from datacheck.rules.measures import skeleton_of
 from datacheck.rules.robots import ROBOTS
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.schema.units import SPATIAL_ROLES, factor

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from datacheck.rules.base import Columns, measure
-from datacheck.rules.skeletons import SKELETONS, Skeleton
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Range, Schema
 from datacheck.table import Measured
@@ -349,28 +348,3 @@ def turn(column: Column, spec: FieldSpec) -> Columns:
         "p99": Measured(quantile(values, lengths, 0.99), lengths > 0),
         "peak": Measured(reduced(np.maximum, values, lengths), lengths > 0),
     }
-
-
-def skeleton_of(spec: FieldSpec) -> Skeleton | None:
-    """Return the skeleton that a field declares, None where it declares none that is known."""
-    return SKELETONS.get(spec.skeleton or "")
-
-
-@measure("bones", applies=lambda spec: leaf(spec) and skeleton_of(spec) is not None, uses=("skeleton",))
-def bones(column: Column, spec: FieldSpec) -> Columns:
-    """Distances within a skeleton, in the field's unit.
-
-    `pairs`: float32, at most 64: the bones first, then what other joint orders take for bones; `bone`: median of the
-    bones. Samples that are not one whole skeleton have no row.
-    """
-    skeleton = skeleton_of(spec)
-    if skeleton is None or not is_numeric(column) or column.values.shape[1:] != (3,) or column.lengths is None:
-        return {}
-    whole = column.lengths == skeleton.joints
-    out = np.zeros((len(column), len(skeleton.pairs)), np.float32)
-    rows = column.values[np.repeat(whole, column.lengths)]
-    xyz = np.ascontiguousarray(rows.reshape(-1, skeleton.joints, 3).transpose(2, 1, 0), dtype=np.float64)
-    start, stop = np.array(skeleton.pairs).T
-    out[whole] = norms(xyz[:, stop] - xyz[:, start]).T
-    median = np.median(out[:, : len(skeleton.bones)], axis=1) if len(out) else np.zeros(0)
-    return {"pairs": Measured(out, whole), "bone": Measured(median.astype(np.float64), whole)}

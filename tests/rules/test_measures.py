@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from datacheck.judging.select import choose_rules, measures_of
 from datacheck.rules import catalogue
-from datacheck.rules.measures import bones, components, finite, numbers, place, quantile, reduced, turn
+from datacheck.rules.bones import bones
+from datacheck.rules.measures import components, finite, numbers, place, quantile, reduced, turn
 from datacheck.rules.skeletons import SKELETONS
 from datacheck.sample import Column, Origin, Piece
 from datacheck.schema.model import FieldSpec
@@ -215,3 +216,17 @@ def test_bones_have_the_published_lengths():
     wanted = [0.0906, 0.0330, 0.0222, 0.0255, 0.0947, 0.0317, 0.0233, 0.0263]  # index, middle
     np.testing.assert_allclose(found["pairs"].values[0, :8], wanted, atol=1e-6)
     assert found["bone"].values[0] == pytest.approx(0.028, abs=1e-4)
+
+
+def test_bones_of_sequences_are_medians_over_their_steps():
+    spec, still = FieldSpec(role="joints", skeleton="mano21_ho3d"), hand(np.random.default_rng(3))[0].astype(np.float64)
+    sizes = [np.array([1.0, 1.0, 1.3, 0.9, 1.0]), np.ones(0), np.array([2.0])]
+    found = bones.function(Column.of([size[:, None, None] * still for size in sizes]), spec)
+    single = bones.function(Column.of([still]), spec)["pairs"].values[0].astype(np.float64)
+    assert found["pairs"].present.tolist() == [True, False, True]
+    assert found["moments"].values.tolist() == [5, 0, 1]
+    for row, size in ((0, sizes[0]), (2, sizes[2])):
+        np.testing.assert_allclose(found["pairs"].values[row], np.median(size) * single, rtol=1e-6)
+        np.testing.assert_allclose(found["sway"].values[row], np.std(size) * single, rtol=1e-5, atol=1e-9)
+        strain = np.abs(size - np.median(size)).max() * single[:20]
+        np.testing.assert_allclose(found["strain"].values[row], strain, rtol=1e-5, atol=1e-9)

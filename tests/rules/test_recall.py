@@ -142,19 +142,27 @@ def hands(sequences):
     return judged(schema, measured(schema, pieces(frames, "j", groups)))
 
 
+def films(sequences):
+    """Each sequence as one sample [T, 21, 3], as it is cut for models that see several steps."""
+    schema = schema_of(HANDS.replace("[21, 3]", "[T, 21, 3]"))
+    arrays = [np.stack(one) for one in sequences]
+    return judged(schema, measured(schema, pieces(arrays, "j", [f"g{i}" for i in range(len(arrays))])))
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_hands_that_move_raise_nothing(seed):
     scales = np.random.default_rng(seed).uniform(0.85, 1.15, 2)
-    found = hands([sequence(100 * seed + i, scale=float(s)) for i, s in enumerate(scales)])
-    assert codes(found) == []
-    assert {v.code for v in found.verdicts if v.verdict == "pass"} >= {
-        "DC201",
-        "DC301",
-        "DC303",
-        "DC601",
-        "DC602",
-        "DC605",
-    }
+    sequences = [sequence(100 * seed + i, scale=float(s)) for i, s in enumerate(scales)]
+    for found in (hands(sequences), films(sequences)):
+        assert codes(found) == []
+        assert {v.code for v in found.verdicts if v.verdict == "pass"} >= {
+            "DC201",
+            "DC301",
+            "DC303",
+            "DC601",
+            "DC602",
+            "DC605",
+        }
 
 
 FAULTS = {
@@ -176,6 +184,9 @@ def test_each_fault_of_a_sequence_has_its_own_code_and_no_other(name, whole):
     finding = only(hands(sequences), code)
     assert finding.kind == kind
     assert finding.failed == (180 if whole else 60)
+    finding = only(films(sequences), code)
+    assert finding.kind == kind
+    assert finding.rows.tolist() == ([0, 1, 2] if whole else [1])
 
 
 @pytest.mark.parametrize(
@@ -196,6 +207,10 @@ def test_another_order_of_joints_is_found_and_named(order, words, seed):
     assert finding.rows.tolist() == list(range(60, 120))
     taken = finding.measured["taken"]  # what is printed puts the joints right
     assert codes(hands([sequence(seed), [f[taken] for f in sequence(seed + 50, order=order)]])) == []
+    film = only(films([sequence(seed), sequence(seed + 50, order=order)]), "DC605")
+    assert (film.message.partition(": ")[2], film.measured, film.rows.tolist()) == (
+        finding.message.partition(": ")[2], finding.measured, [1],
+    )  # fmt: skip
 
 
 def test_a_short_sequence_is_not_judged_by_rigidity_but_by_lengths():
@@ -215,12 +230,30 @@ def test_a_stretched_frame_is_named_within_its_sequence():
     frames[5][17] += [0.0, 0.02, 0.0]
     finding = only(hands([frames]), "DC601")
     assert finding.rows.tolist() == [5]
+    finding = only(films([sequence(1), frames]), "DC601")
+    assert (finding.kind, finding.rows.tolist()) == ("step", [1])
+    assert "has steps that differ from the others in the length of a bone" in finding.message
 
 
 def test_bones_that_drift_within_a_sequence_are_a_warning():
     frames = [f[:1] + (f - f[:1]) * s for f, s in zip(sequence(8), np.linspace(0.97, 1.03, 60), strict=True)]
     finding = only(hands([frames]), "DC601")
     assert (finding.severity, finding.failed) == ("warning", 60)
+    finding = only(films([sequence(1), frames]), "DC601")
+    assert (finding.severity, finding.kind, finding.rows.tolist()) == ("warning", "sequence", [1])
+
+
+def test_sequences_too_short_to_judge_and_skeletons_that_are_none_are_not_passed():
+    found = films([sequence(1, frames=20, order="tips"), sequence(2, frames=60)])
+    verdict = next(v for v in found.verdicts if v.code == "DC605")
+    assert (verdict.checked, "fewer than 50 frames" in "; ".join([verdict.why, *verdict.unseen])) == (1, True)
+    schema = schema_of(HANDS.replace("shape: [21, 3], ", "").replace("distance: 0.2..1.5", ""))
+    blocks = [np.stack([np.stack(sequence(i, frames=3))] * 2) for i in range(3)]  # (2, 3, 21, 3)
+    found = judged(schema, measured(schema, pieces([one * 1000 for one in blocks], "j", ["a", "b", "c"])))
+    for code in ("DC201", "DC601", "DC605"):
+        verdict = next(v for v in found.verdicts if v.code == code)
+        assert (verdict.verdict, verdict.checked) == ("skip", 0), code
+        assert "no whole skeletons of 21 joints" in "; ".join([verdict.why, *verdict.unseen])
 
 
 def test_one_bad_sample_of_many_is_enough():

@@ -11,7 +11,8 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
-from datacheck.rules.measures import bones, is_numeric, leaf, place, skeleton_of
+from datacheck.rules.bones import Apart, bones, skeleton_of
+from datacheck.rules.measures import is_numeric, leaf, place, reduced
 from datacheck.rules.skeletons import Skeleton
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec
@@ -32,13 +33,25 @@ def _boned(spec: FieldSpec) -> bool:
     return _many(spec) and skeleton_of(spec) is not None
 
 
-@measure("twins", applies=_many)
+@measure("twins", version=2, applies=_many)
 def twins(column: Column, spec: FieldSpec) -> Columns:
-    """How many joints lie exactly where an earlier one does: `twins`. Up to 64 joints are compared."""
+    """How many joints lie exactly where an earlier one does: `twins`, of a sequence the most in one step.
+
+    Up to 64 joints are compared.
+    """
     del spec
-    found = np.zeros(len(column), np.int64)
-    if not is_numeric(column) or column.lengths is None or column.values.ndim != 2:
+    if not is_numeric(column) or column.lengths is None or column.values.ndim not in {2, 3}:
         return {}
+    if column.values.ndim == 3:
+        steps, joints, size = column.values.shape
+        single = Column(column.values.reshape(-1, size), np.full(steps, joints))
+        return {"twins": reduced(np.maximum, _twins(single), column.lengths)}
+    return {"twins": _twins(column)}
+
+
+def _twins(column: Column) -> Array:
+    assert column.lengths is not None
+    found = np.zeros(len(column), np.int64)
     for count in np.unique(column.lengths[(column.lengths > 1) & (column.lengths <= 64)]):
         mine = column.lengths == count
         rows = column.values[np.repeat(mine, column.lengths)]
@@ -47,7 +60,7 @@ def twins(column: Column, spec: FieldSpec) -> Columns:
         for apart in range(1, int(count)):
             twin[:, apart:] |= (joints[:, apart:] == joints[:, :-apart]).all(axis=2)
         found[mine] = twin.sum(axis=1)
-    return {"twins": found}
+    return found
 
 
 @rule(
@@ -103,10 +116,9 @@ def collapsed_joints(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _lengths(rows: Rows, case: Case, skeleton: Skeleton) -> Array:
-    """Return the distances of all pairs in metres, float64 (rows, pairs)."""
-    values: Array = rows["pairs"][:, : len(skeleton.pairs)].astype(np.float64) * factor(case.spec.unit or "m")
-    return values
+def _boneless(skeleton: Skeleton | None, known: Array) -> Iterator[Skip]:
+    if skeleton is not None and not known.all():
+        yield Skip(~known, f"no whole skeletons of {skeleton.joints} joints")
 
 
 def _groups(rows: Rows, known: Array) -> Iterator[tuple[str, Array]]:
@@ -120,16 +132,17 @@ def _groups(rows: Rows, known: Array) -> Iterator[tuple[str, Array]]:
     "DC601", "bone-length", Severity.ERROR, Level.GROUP, measures=(bones,), needs=(*_NEEDS, "DC201", "DC602", "DC605"),
     applies=_boned, defaults={"band": 2.5, "off": 0.003, "share": 0.05, "spread": 0.001, "frames": 10},
 )  # fmt: skip
-def bone_length(rows: Rows, case: Case) -> Iterator[Failure]:
+def bone_length(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     """A bone is not of a possible length, or changes it within a sequence.
 
     What:
-        Each bone within a factor of the skeleton's table; within a group (one subject) each bone as long as the
-        group's median says, and hardly any spread.
+        Each bone within a factor of the skeleton's table; within a group (one subject) and within the steps of a
+        sequence each bone as long as the median says, and hardly any spread.
     Why it matters:
         Bones are rigid: what stretches is a bad fit, a swapped joint or another subject.
     Measure:
-        Bone lengths; their median and standard deviation over all samples of a group, across files.
+        Bone lengths; their median and standard deviation over all samples of a group, across files, and over the steps
+        of a sample that is a sequence.
     When it is wrong:
         Groups mix subjects: correct ``samples: {group: ...}``. Joints are detections, not fits: raise ``spread``.
     Options:
@@ -155,35 +168,53 @@ def bone_length(rows: Rows, case: Case) -> Iterator[Failure]:
         HO3D fits one MANO shape per subject: bones vary by less than a millimetre.
     """
     skeleton, known, options = skeleton_of(case.spec), rows.measured("pairs"), case.options
+    yield from _boneless(skeleton, known)
     if skeleton is None or not known.any():
         return
-    lengths = _lengths(rows, case, skeleton)[:, : len(skeleton.bones)]
-    band = float(options["band"])
+    apart = Apart.of(rows, case, skeleton)
+    lengths, band = apart.lengths[:, : len(skeleton.bones)], float(options["band"])
     ratio = lengths / np.array(skeleton.table)
     odd = known & ((ratio > band) | (ratio < 1 / band)).any(axis=1)
     if odd.any():
         yield _impossible(odd, ratio, skeleton, band)
-    if case.schema.samples.group is None:
-        return
-    yield from _varying(rows, known & ~odd, lengths, options)
+    groups = list(_groups(rows, known & ~odd)) if case.schema.samples.group is not None else []
+    far, loose, share = _varying(groups, lengths, options)
+    long = known & ~odd & (apart.steps >= int(options["frames"]))
+    if long.any():
+        torn = long & (apart.strain > _limits(lengths, options)).any(axis=1)
+        if torn.any():
+            yield _stretched(torn, "have", "steps that differ from the others in the length of a bone", None, "step")
+        sway = np.where((long & ~torn)[:, None], apart.sway[:, : len(skeleton.bones)], 0.0)
+        loose |= (sway > float(options["spread"])).any(axis=1)
+        share = np.maximum(share, (sway / np.maximum(lengths, 1e-9)).max(axis=1))
+    yield from _told(far, loose, share, float(options["spread"]))
 
 
-def _varying(rows: Rows, known: Array, lengths: Array, options: Mapping[str, Any]) -> Iterator[Failure]:
-    """Name frames that differ from their sequence, and sequences whose bones are not rigid."""
-    far, loose, share = known & False, known & False, np.zeros(len(rows))
-    for _, places in _groups(rows, known):
+def _limits(lengths: Array, options: Mapping[str, Any]) -> Array:
+    """Return how far a bone may be from the median of its sequence."""
+    return np.maximum(float(options["off"]), float(options["share"]) * lengths)
+
+
+def _varying(groups: list[tuple[str, Array]], lengths: Array, options: Mapping[str, Any]) -> tuple[Array, Array, Array]:
+    """Return which samples differ from their group, which lie in groups whose bones are not rigid, and how far."""
+    far, loose, share = np.zeros(len(lengths), bool), np.zeros(len(lengths), bool), np.zeros(len(lengths))
+    for _, places in groups:
         if len(places) >= int(options["frames"]):
             middle = np.median(lengths[places], axis=0)
-            limit = np.maximum(float(options["off"]), float(options["share"]) * middle)
-            off = (np.abs(lengths[places] - middle) > limit).any(axis=1)
+            off = (np.abs(lengths[places] - middle) > _limits(middle, options)).any(axis=1)
             far[places] = off
             still = lengths[places[~off]].std(axis=0)
             loose[places[~off]] = bool((still > float(options["spread"])).any())
             share[places] = float((still / np.maximum(middle, 1e-9)).max(initial=0.0))
+    return far, loose, share
+
+
+def _told(far: Array, loose: Array, share: Array, spread: float) -> Iterator[Failure]:
+    """Name frames that differ from their sequence, and sequences whose bones are not rigid."""
     if far.any():
         yield _stretched(far, "differ", "from their sequence in the length of a bone", None, "frame")
     if loose.any():
-        words = f"in sequences whose bones vary by more than {shown(1000 * float(options['spread']), 'mm')}"
+        words = f"in sequences whose bones vary by more than {shown(1000 * spread, 'mm')}"
         words += f" (up to {100 * float(share[loose].max()):.3g} % of their length)"
         yield _stretched(loose, "lie", words, Severity.WARNING, "sequence")
 
@@ -226,13 +257,13 @@ def joint_order(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     Why it matters:
         Metrics after alignment look fine while four of five fingers are wrong.
     Measure:
-        Standard deviation of each distance over a group: declared bones, all pairs of last joint and tip, and the bones
-        of other known orders; mean lengths of ring and pinky.
+        Standard deviation of each distance over a group, or over the steps of a sample: declared bones, all pairs of
+        last joint and tip, and the bones of other known orders; mean lengths of ring and pinky.
     When it is wrong:
         A hand that does not move in the sequence cannot be judged and passes.
     Options:
         spread: standard deviation of a rigid bone, in metres (0.003). moving: that of a bone from which another order
-        is looked for (0.001). frames: fewest of a group (50). better: how much more rigid the other order must be
+        is looked for (0.001). frames: fewest of a sequence (50). better: how much more rigid the other order must be
         (3.0). longer: pinky over ring for a swap (1.1).
     Bad::
 
@@ -254,14 +285,15 @@ def joint_order(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         HO3D keeps thumb-first tips behind index-first chains, and pinky before ring.
     """
     skeleton, known = skeleton_of(case.spec), rows.measured("pairs")
+    yield from _boneless(skeleton, known)
     if skeleton is None or not known.any():
         return
-    lengths = _lengths(rows, case, skeleton)
+    apart = Apart.of(rows, case, skeleton)
     found: dict[_Order, Array] = {}
     short = known & False
-    for _, places in _groups(rows, known):
-        enough = len(places) >= int(case.options["frames"])
-        order = _order(lengths[places], skeleton, case, rigid=enough)
+    for places in _sequences(rows, known, apart.steps):
+        enough = int(apart.steps[places].sum()) >= int(case.options["frames"])
+        order = _order(apart.at(places), skeleton, case, rigid=enough)
         if order is not None:
             found.setdefault(order, known & False)[places] = True
         elif not enough:
@@ -270,6 +302,14 @@ def joint_order(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         yield Skip(short, f"sequences of fewer than {case.options['frames']} frames")
     for order, mask in sorted(found.items(), key=lambda item: item[0].words):
         yield _disordered(mask, order, case)
+
+
+def _sequences(rows: Rows, known: Array, steps: Array) -> Iterator[Array]:
+    """Yield the rows that are one sequence: each that is one by itself, the single frames of each group."""
+    for row in np.flatnonzero(known & (steps > 1)).tolist():
+        yield np.array([row])
+    for _, places in _groups(rows, known & (steps == 1)):
+        yield places
 
 
 @dataclass(frozen=True)
@@ -297,12 +337,12 @@ def _disordered(mask: Array, order: _Order, case: Case) -> Failure:
     )
 
 
-def _order(lengths: Array, skeleton: Skeleton, case: Case, *, rigid: bool) -> _Order | None:
+def _order(apart: Apart, skeleton: Skeleton, case: Case, *, rigid: bool) -> _Order | None:
     """Return the order that joints are in, None where they are as declared or nothing tells."""
-    known, tips = _rigid(lengths, skeleton, case) if rigid else (None, None)
+    known, tips = _rigid(apart.spread, skeleton, case) if rigid else (None, None)
     if known is not None:
         return _Order(f"they are in the order {known.name}", skeleton.taken_from(known))
-    swapped = _longer(lengths, skeleton, float(case.options["longer"]))
+    swapped = _longer(apart.lengths, skeleton, float(case.options["longer"]))
     pair = skeleton.swap("ring", "pinky")
     if tips is None:
         return _Order("ring and pinky are swapped", pair) if swapped else None
@@ -322,9 +362,9 @@ def _longer(lengths: Array, skeleton: Skeleton, limit: float) -> bool:
     return bool(pinky > limit * ring)
 
 
-def _rigid(lengths: Array, skeleton: Skeleton, case: Case) -> tuple[Skeleton | None, tuple[int, ...] | None]:
+def _rigid(spreads: Array, skeleton: Skeleton, case: Case) -> tuple[Skeleton | None, tuple[int, ...] | None]:
     """Return the known order under which bones are rigid, or where the tips stand; none where the declared ones are."""
-    spread = dict(zip(skeleton.pairs, lengths.std(axis=0), strict=True))
+    spread = dict(zip(skeleton.pairs, spreads, strict=True))
     worst = max(spread[b] for b in skeleton.bones)
     if worst <= float(case.options["moving"]):
         return None, None

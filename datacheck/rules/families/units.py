@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, counted, listed, rule, shown
+from datacheck.rules.base import Case, Skip, counted, listed, rule, shown
 from datacheck.rules.beside import near
-from datacheck.rules.measures import PLACED, TURNING, bones, leaf, of_role, place, skeleton_of, turn
+from datacheck.rules.bones import bones, skeleton_of
+from datacheck.rules.measures import PLACED, TURNING, leaf, of_role, place, turn
 from datacheck.schema.model import FieldSpec, Range
 from datacheck.schema.units import ANGLE, LENGTH, factor
 from datacheck.table import Rows
@@ -123,7 +124,7 @@ def _rescue(checks: list[_Check], bad: Array, unit: str, share: float) -> Cause 
     needs=("DC109", "DC122", "DC125", "DC221", "DC222"), defaults={"rescue": 0.9},
     applies=lambda s: leaf(s) and s.role in PLACED and bool(s.size or s.distance or skeleton_of(s)),
 )  # fmt: skip
-def length_unit(rows: Rows, case: Case) -> Iterator[Failure]:
+def length_unit(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     """Lengths are not in the declared unit.
 
     What:
@@ -158,6 +159,10 @@ def length_unit(rows: Rows, case: Case) -> Iterator[Failure]:
         graspnet-baseline issue 87; hypersim issue 30; a 3D loss that stays at 75,000.
     """
     checks, unit = _checks(rows, case), case.spec.unit or ""
+    skeleton = skeleton_of(case.spec)
+    unknown = ~np.logical_or.reduce([rows.measured("bone"), *(c.known for c in checks)])
+    if skeleton is not None and unknown.any():
+        yield Skip(unknown, f"no whole skeletons of {skeleton.joints} joints")
     if not checks:
         return
     bad = np.logical_or.reduce([c.outside() for c in checks])
