@@ -13,6 +13,7 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.finding import Failure, Finding, RuleVerdict, Severity, Verdict
+from datacheck.judging.asked import Asked
 from datacheck.judging.pairs import SecondRead, second_read
 from datacheck.judging.reference import Reference
 from datacheck.judging.select import Choice, in_order_of_need, targets
@@ -248,15 +249,20 @@ class _Court:
         notes = self._notes(trial, split)
         if not len(index) and not notes:
             return
+        earlier = trial.checked[index]
         trial.checked[index] = True
-        rows = self.table.rows(index, case.name)
+        rows = Asked(self.table, index, case.name)
         before = None if self.before is None or not rule.compares else self.before.rows(rule, case.name, split)
         case = replace(case, notes=notes, reference=before)
         try:
             if rule.pairs is not None and self.second is not None:
                 case = second_read(rule, case, split, rows, self.second)
+            silent = True
             for said in rule.judge(rows, case):
                 self._take(trial, split, case.name, index, said)
+                silent = False
+            if silent and rule.per == "field" and rows.in_vain:
+                trial.checked[index] = earlier
         except Exception:  # noqa: BLE001  a rule that raises is a crash verdict; the other rules go on
             where = " ".join(part for part in (case.name, split) if part) or "the dataset"
             trial.crashes.append({"rule": rule.code, "at": where, "traceback": traceback.format_exc()})

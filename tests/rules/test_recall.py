@@ -280,3 +280,18 @@ def test_orders_of_joints_are_permutations_of_one_another():
             there, back = one.taken_from(other), other.taken_from(one)
             assert sorted(there) == list(range(21))
             assert [there[back[j]] for j in range(21)] == list(range(21))
+
+
+def test_a_rule_of_which_nothing_was_measured_passes_nobody():
+    schema = schema_of("fields: {n: {role: normal, shape: [P, 3]}, s: {role: normal, shape: [T, P, 3]}}")
+    normal = np.random.default_rng(0).normal(size=(40, 3))
+    normal /= np.linalg.norm(normal, axis=1, keepdims=True)
+    steps = np.stack([normal] * 2)
+    both = [("", Piece(str(i), {"n": normal, "s": steps}, Origin(""))) for i in range(3)]
+    one = [("", Piece(str(i), {"s": steps}, Origin(""))) for i in range(3)]
+    told = []
+    for samples in (both, one):
+        own = schema if samples is both else schema_of("fields: {s: {role: normal, shape: [T, P, 3]}}")
+        verdict = next(v for v in judged(own, measured(own, samples)).verdicts if v.code == "DC311")
+        told.append((verdict.verdict, verdict.checked, verdict.why))
+    assert told == [("pass", 3, ""), ("skip", 0, "no sample holds what it judges")]
