@@ -93,7 +93,8 @@ def draft(data: Path) -> Draft:
         look = _look(_open(said), listing)
     fields, samples, unread = look
     if not fields:
-        msg = f"{root}: none of {counted(min(len(paths), _FILES), 'file')} could be read. {'; '.join(unread)}"
+        why = f"could be read. {'; '.join(unread)}" if unread else "holds a field: they are empty."
+        msg = f"{root}: none of {counted(min(len(paths), _FILES), 'file')} {why}"
         raise UsageError(msg)
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
     files = f"{_name(data)} {pattern}"

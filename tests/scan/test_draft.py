@@ -130,6 +130,10 @@ def test_what_cannot_be_drafted_is_refused(tmp_path):
         draft(tmp_path / "d")
     with pytest.raises(UsageError):
         draft(tmp_path / "nothing")
+    (tmp_path / "d/b.npy").unlink()
+    h5py.File(tmp_path / "d/b.h5", "w").close()
+    with pytest.raises(UsageError, match="none of 1 file holds a field: they are empty"):
+        draft(tmp_path / "d")
 
 
 def test_strange_names_and_values_still_make_a_schema_that_loads(tmp_path):
