@@ -156,14 +156,14 @@ def _rooted(joints: Array, count: int, *, whole: bool) -> Array:
 
     Args:
         count: how many there have to be.
-        whole: all have to be finite; else the root, and as many as it takes to turn them.
+        whole: all have to be finite, and not in one place; else the root, and as many as it takes to turn them.
     """
     if len(joints) != count:
         msg = f"{counted(len(joints), 'joint')}, not {count}"
         raise UnfitError(msg)
     finite = np.asarray(np.isfinite(joints).all(axis=1))
-    if whole and not finite.all():
-        msg = "joints that are not finite"
+    if whole and not (finite.all() and (joints != joints[0]).any()):
+        msg = "joints that are not finite" if not finite.all() else "all joints in one place"
         raise UnfitError(msg)
     if not finite[0] or finite.sum() <= _JOINTS:
         msg = "no finite root" if not finite[0] else f"fewer than {_JOINTS} finite joints beside the root"

@@ -199,6 +199,12 @@ def test_of_few_fit_samples_there_is_no_mean():
     assert laid(hand(), fit=[*FIT[:5], hand()[:20]])["left_out"] == ["1 fit sample with 20 joints, not 21"]
 
 
+def test_hands_that_nobody_marked_are_not_in_the_mean():
+    made = laid(fit=[*FIT[:5], *np.full((5, 21, 3), 0.3)])
+    assert (made["fit"], made["left_out"]) == (5, ["5 fit samples with all joints in one place"])
+    assert bones(np.array(made["joints"])) == pytest.approx(MANO.table, abs=2e-4)
+
+
 def test_without_a_skeleton_sizes_are_distances_to_the_first_joint():
     rng = np.random.default_rng(1)
     robot = rng.normal(size=(7, 3))

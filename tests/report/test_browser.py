@@ -329,6 +329,13 @@ def test_the_page_is_no_wider_than_its_window(browser, made_run, width):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     opened(browser, made_run())
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    browser.execute_script("document.querySelectorAll('#fields tbody button.link').forEach((b) => b.click())")
+    sides = "const {left, right} = e.getBoundingClientRect(); return [left, right];"
+    inside = browser.execute_script(
+        "return [...document.querySelectorAll('#fields .inside h4, #fields .inside svg')].map((e) => {" + sides + "})"
+    )
+    assert len(inside) > 1
+    assert all(0 < left < right < width for left, right in inside)  # though the table is wider than a phone
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 

@@ -9,6 +9,7 @@ import pytest
 from datacheck.preview.overlay import Posed, overlay
 from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
 from tests.preview.hands import hand, moved
+from tests.report import pictured
 from tests.report.conftest import finding
 from tests.report.drawings import drawn_run
 from tests.report.pictured import put
@@ -148,7 +149,9 @@ def test_without_bones_lines_lead_to_the_joints_of_the_mean(browser, tmp_path):
 
 
 def test_the_card_of_a_finding_leads_to_the_drawing_of_its_joints(browser, made_run):
-    folder = put(made_run(findings=[finding(), finding("DC105", fields=["other"])]))  # with joints of the field xyz
+    there = [pictured.HOSTILE]
+    drawn, of_others = finding(examples=there), finding(examples=["a"], kind="of others")
+    folder = put(made_run(findings=[drawn, of_others, finding("DC105", fields=["other"], examples=there)]))
     opened(browser, folder)
     assert texts(browser, ".overlay") == []
     link = "The worst of xyz over the mean of fit samples"

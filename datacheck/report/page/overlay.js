@@ -18,9 +18,9 @@ function overlayOf(one) {
     el("p", {class: "small soft"}, about.filter(Boolean).join(" · ")));
 }
 
-// Of a finding's card the way to the drawing of its joints, which is with the other drawings of the field.
+// Of a finding's card the way to the drawing of its samples' joints, which is with the other drawings of the field.
 function overlayLink(finding, run) {
-  const n = run.fields.findIndex(({name}) => finding.fields.includes(name) && (run.previews.overlays || []).some((one) => one.field === name && one.worst));
+  const n = run.fields.findIndex(({name}) => finding.fields.includes(name) && (run.previews.overlays || []).some((one) => one.field === name && (one.worst || []).some(({rule, key}) => rule === finding.rule || finding.examples.includes(key))));
   return n < 0 ? null : el("button", {type: "button", class: "link small", onclick: () => {
     const toggle = document.querySelector(`[aria-controls="field-${n}"]`);
     if (toggle.getAttribute("aria-expanded") === "false") toggle.click();
