@@ -24,6 +24,7 @@ SPELLED = EVIL.replace("\u202e", "\\u202e")
 def page(browser, tmp_path):
     """The page of the planted run with all of its fields opened."""
     folder = brushed_run(tmp_path / "run 'x'=1")
+    browser.set_window_size(1200, 900)  # so wide that there is room beside a chart to drag to
     assert shown(browser, folder) == []
     yield folder
     assert browser.get_log("browser") == []
