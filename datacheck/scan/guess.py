@@ -5,16 +5,21 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from datacheck.scan.look import Seen
+from datacheck.schema.units import SKELETONS
 
 _TURN = 2 * math.pi + 0.1
 _JOINTS = range(14, 71)
+_HAND = 21  # so many rows of three numbers are joints, whatever they are called
+_NEARLY_ALL = 0.8  # samples of which the others are rather what a scan is to find
 _SPLIT_FILES, _MANY_ROWS = 6, 256  # train.npy, val.npy, test.npy; a sequence of steps is shorter, or there are more
 _CLIMBS = 8  # numbers of fewer samples may rise by chance
 _SPARE = {False: 0.1, True: 1.0}  # shares of the span: of all samples, and of a few, beyond which others lie
@@ -33,6 +38,13 @@ class Guess:
 
     spec: dict[str, Any]
     why: tuple[str, ...]
+
+
+class Axis(NamedTuple):
+    """The name of a field's first axis, and in how many samples its length is not that of the fields that share it."""
+
+    name: str
+    astray: int = 0
 
 
 def _width(seen: Seen) -> int:
@@ -65,8 +77,20 @@ def _vector(seen: Seen) -> bool:
     return len(seen.item or []) <= 1 and 1 < _width(seen) <= 64
 
 
-def _skeleton(seen: Seen) -> bool:
-    return bool(seen.item) and _width(seen) == 3 and len(set(seen.lengths)) == 1 and seen.lengths[0] in _JOINTS
+def _joints(seen: Seen) -> int:
+    """Return how many joints of three coordinates nearly all samples have, in each of their steps; 0 if none."""
+    *sizes, width = [*([_usual(seen)] if seen.lengths else []), *(seen.item or [])] or [0]
+    return sizes[-1] if sizes and width == 3 and sizes[-1] in _JOINTS else 0
+
+
+def _usual(seen: Seen) -> int:
+    """Return the length that nearly all samples have, 0 if there is none."""
+    ((usual, many),) = Counter(seen.lengths).most_common(1)
+    return usual if many >= _NEARLY_ALL * len(seen.lengths) else 0
+
+
+def _hand(seen: Seen) -> bool:
+    return _joints(seen) == _HAND and all(name.startswith("float") for name in seen.dtypes)
 
 
 def _flat(seen: Seen) -> bool:
@@ -82,7 +106,7 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("image", r"rgb|image|img|colou?r|frames?$", _pixels),
     ("intrinsics", r"intrin|cam_?mat|^k$|camera_matrix", lambda s: s.item == [3] and s.lengths[:1] == [3]),
     ("transform", r"", lambda s: (s.item or [])[-2:] == [4, 4] or (s.item == [4] and set(s.lengths) == {4})),
-    ("joints", r"joint|keypoint|landmark|kpt", _skeleton),
+    ("joints", r"joint|keypoint|landmark|kpt|skelet", lambda s: _joints(s) > 0),
     ("depth", r"depth", lambda s: len(s.item or []) >= 1),
     ("normal", r"normal", _rows_of(3)),
     ("color", r"rgb|colou?r", _rows_of(3, 4)),
@@ -91,6 +115,7 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("joint_angle", r"qpos|joint|finger|gripper", _vector),
     ("position", r"pos$|position|trans|tcp|eef|origin", _rows_of(3)),
     ("faces", r"faces?|triangles?|vertex_ind", lambda s: s.whole and _width(s) in {3, 4}),
+    ("joints", r"", _hand),
     ("points", r"point|xyz|cloud|^pc|_pc|coord|vert|scan", lambda s: bool(s.item) and _width(s) == 3),
     ("timestamp", r"time|stamp", lambda s: _flat(s) and s.rising and not _flags(s)),
     ("reward", r"reward", _flat),
@@ -112,13 +137,13 @@ def says_role(name: str) -> bool:
     return any(names and re.match(f"(?:{names})", word) for _, names, _ in _ROLES for word in words)
 
 
-def guess(name: str, seen: Seen, axes: Mapping[str, str], samples: int, files: str = "") -> Guess:
+def guess(name: str, seen: Seen, axes: Mapping[str, Axis], samples: int, files: str = "") -> Guess:
     """Return what a field probably is.
 
     Args:
         name: of the field.
         seen: what a few samples hold.
-        axes: the name of the first axis by field.
+        axes: the first axis by field.
         samples: how many samples were looked at.
         files: what folder and files are called, which says more than the name of their one array.
     """
@@ -133,13 +158,16 @@ def guess(name: str, seen: Seen, axes: Mapping[str, str], samples: int, files: s
 def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
     """Return ``samples.each`` where few files hold what is more likely a split's samples than one sample, else "".
 
-    One array of each, whose rows are skeletons, or a JSON list of mappings (instructions and answers, preferences).
+    One array of each, whose rows are skeletons, a JSON list of mappings (instructions and answers, preferences),
+    or a table with a column of texts that differ from row to row.
 
     Args:
         fields: what was seen where each file was taken for a sample.
         files: how many there are.
         ending: of their names.
     """
+    if ending.lower() == ".parquet":
+        return "row" if any(2 * seen.told > seen.samples for seen in fields.values()) else ""
     if files > _SPLIT_FILES or len(fields) != 1:
         return ""
     ((name, seen),) = fields.items()
@@ -150,31 +178,28 @@ def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
     return "row" if name == ONE_ARRAY and skeletons else ""
 
 
-def _guess(said: str, seen: Seen, axis: str | None) -> Guess:
+def _guess(said: str, seen: Seen, axis: Axis | None) -> Guess:
     written = {"text", "json"} & seen.dtypes.keys()
     if written and len(seen.dtypes) > len(written):
         kinds = ", ".join(f"{kind} in {count:,}" for kind, count in sorted(seen.dtypes.items()))
         return Guess({}, (f"{kinds} samples: declare one of them",))
     if written:
         return _text(seen)
-    role = next((r for r, names, fits in _ROLES if re.search(names, said) and fits(seen)), None)
+    role, named = next(((r, names) for r, names, fits in _ROLES if re.search(names, said) and fits(seen)), (None, ""))
     if role in {"joint_angle", "position"} and re.search(_RATES, said):
         role = None
     spec: dict[str, Any] = {} if role is None else {"role": role}
-    why = [] if role is None else ["role from name and values"]
+    why = [] if role is None else ["role from name and values" if named else "role from shape and values"]
     shape = _shape(seen, axis)
     if shape is not None:
         spec["shape"] = shape
+    if axis is not None and axis.astray:
+        why.append(f"another length than the others with {axis.name} in {axis.astray:,} of {seen.samples:,} samples")
     if len(seen.dtypes) == 1 and next(iter(seen.dtypes)) in {"bool", "uint8"}:
         spec["dtype"] = next(iter(seen.dtypes))
-    if seen.unfinite:
-        why.append(f"NaN or infinity in {seen.unfinite:,} of {seen.samples:,} samples")
-        if 2 * seen.unfinite >= seen.samples:
-            spec["finite"] = False
-        else:  # more likely what a scan is to find than what is meant
-            why.append("finite: false where that means missing")
+    unfinite, broken = _unfinite(seen)
     more, reasons = _numbers(role, seen)
-    return Guess(spec | more, (*why, *reasons))
+    return Guess(spec | unfinite | more, (*why, *broken, *reasons))
 
 
 def _text(seen: Seen) -> Guess:
@@ -188,16 +213,27 @@ def _text(seen: Seen) -> Guess:
     return Guess(spec | {"optional": True}, ("text", f"empty in {seen.empty:,} of {seen.samples:,} samples"))
 
 
-def _shape(seen: Seen, axis: str | None) -> list[int | str] | None:
+def _shape(seen: Seen, axis: Axis | None) -> list[int | str] | None:
     if len(seen.ndims) != 1 or seen.item is None:
         return None
     if not seen.lengths:
         return list(seen.item)
-    same = len(set(seen.lengths)) == 1 and len(seen.lengths) > 2 and axis is None
-    return [seen.lengths[0] if same else axis or "N", *seen.item]
+    if axis is not None:
+        return [axis.name, *seen.item]
+    same = len(seen.lengths) > 2 and (len(set(seen.lengths)) == 1 or _joints(seen) > 0)
+    return [_usual(seen) if same else "N", *seen.item]
 
 
 Said = tuple[dict[str, Any], list[str]]
+
+
+def _unfinite(seen: Seen) -> Said:
+    if not seen.unfinite:
+        return {}, []
+    why = f"NaN or infinity in {seen.unfinite:,} of {seen.samples:,} samples"
+    if 2 * seen.unfinite >= seen.samples:
+        return {"finite": False}, [why]
+    return {}, [why, "finite: false where that means missing"]  # more likely what a scan is to find than what is meant
 
 
 def _numbers(role: str | None, seen: Seen) -> Said:
@@ -227,8 +263,8 @@ def _limits(seen: Seen) -> tuple[float, float]:
 
 
 def _placed(seen: Seen, low: float, high: float, measured: str) -> Said:
-    del seen, low, high
-    return {"unit": "m"}, ["nothing says the unit", measured]
+    del low, high
+    return {"unit": "m"}, ["nothing says the unit", measured + _apart(seen)]
 
 
 def _cloud(seen: Seen, low: float, high: float, measured: str) -> Said:
@@ -236,10 +272,20 @@ def _cloud(seen: Seen, low: float, high: float, measured: str) -> Said:
         return _placed(seen, low, high, measured)
     small, large = seen.sizes
     size = f"{_round(small / 2, down=True):g}..{_round(large * 2):g}"
-    why = f"size measured {small:.3g}..{large:.3g}, a factor 2 left on either side"
-    if large > _FAR * max(small, sys.float_info.min):
-        why += "; so far apart that some may be in another unit"
+    why = f"size measured {small:.3g}..{large:.3g}, a factor 2 left on either side{_apart(seen)}"
     return {"unit": "m", "size": size}, ["nothing says the unit", why]
+
+
+def _apart(seen: Seen) -> str:
+    small, large = seen.sizes or (0.0, 0.0)
+    far = large > _FAR * max(small, sys.float_info.min)
+    return "; sizes so far apart that some may be in another unit" if far else ""
+
+
+def _jointed(seen: Seen, low: float, high: float, measured: str) -> Said:
+    said, why = _placed(seen, low, high, measured)
+    known = ", ".join(sorted(SKELETONS))
+    return said, [*why, f"with a skeleton ({known}) bones are judged, too"] if _joints(seen) == _HAND else why
 
 
 def _turned(seen: Seen, low: float, high: float, measured: str) -> Said:
@@ -270,7 +316,7 @@ def _colors(seen: Seen, low: float, high: float, measured: str) -> Said:
 
 
 _SAYS: Mapping[str, Callable[[Seen, float, float, str], Said]] = {
-    "points": _cloud, "joints": _placed, "position": _placed, "joint_angle": _turned, "class": _classes,
+    "points": _cloud, "joints": _jointed, "position": _placed, "joint_angle": _turned, "class": _classes,
     "instance": _instances, "color": _colors,
 }  # fmt: skip
 _NO_RANGE = frozenset(
@@ -311,22 +357,44 @@ def _round(value: float, *, down: bool = False) -> float:
     return float(f"{steps * unit:.6g}")
 
 
-def name_axes(seen: Mapping[str, Seen], *, episodes: bool) -> dict[str, str]:
-    """Return a name for the first axis of each field whose length differs between samples; equal lengths, equal name.
+def name_axes(seen: Mapping[str, Seen], *, episodes: bool) -> dict[str, Axis]:
+    """Return the first axis of each field whose length differs between samples; equal lengths, equal name.
 
     Args:
         seen: the fields.
         episodes: the samples are episodes: the axis that most fields share is time.
+
+    Notes:
+        Lengths that are equal in nearly all samples are one axis: in the others something is cut off.
     """
     together: dict[tuple[int, ...], list[str]] = {}
     for name, field in sorted(seen.items()):
-        if field.lengths and (len(set(field.lengths)) > 1 or len(field.lengths) <= 2 or episodes):
+        if field.lengths and (_varied(field) or len(field.lengths) <= 2 or episodes):
             together.setdefault(tuple(field.lengths), []).append(name)
-    free = iter(_letters(episodes=episodes))
-    ordered = sorted(together.items(), key=lambda pair: (-len(pair[1]), pair[1]))
-    return {name: letter for (_, names), letter in zip(ordered, free, strict=False) for name in names}
+    free = _letters(episodes=episodes)
+    axes: dict[tuple[int, ...], Axis] = {}
+    for lengths, _ in sorted(together.items(), key=lambda pair: (-len(pair[1]), pair[1])):
+        near = [(_astray(other, lengths), axis.name) for other, axis in axes.items() if not axis.astray]
+        off, name = min((pair for pair in near if pair[0]), default=(0, ""))
+        axes[lengths] = Axis(name or next(free), off)
+    return {name: axes[lengths] for lengths, names in together.items() for name in names}
 
 
-def _letters(*, episodes: bool) -> Iterable[str]:
+def _varied(field: Seen) -> bool:
+    return len(set(field.lengths)) > 1 and not (_joints(field) and len(field.item or []) == 1)
+
+
+def _astray(one: Sequence[int], two: Sequence[int]) -> int:
+    """Return in how many samples two lengths differ that are equal in nearly all, and not by chance, else 0."""
+    if len(one) != len(two):
+        return 0
+    pairs = list(zip(one, two, strict=True))
+    off = sum(a != b for a, b in pairs)
+    by_chance = len({a for a, b in pairs if a == b}) <= off
+    return 0 if by_chance or len(pairs) - off < _NEARLY_ALL * len(pairs) else off
+
+
+def _letters(*, episodes: bool) -> Iterator[str]:
     yield "T" if episodes else "P"
     yield from "NMKGVFQRS"
+    yield from (f"N{number}" for number in count(1))

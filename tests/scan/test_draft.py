@@ -222,8 +222,8 @@ def test_a_field_that_some_samples_lack_is_optional():
 
 def test_fields_of_equal_lengths_share_a_name_and_others_do_not():
     seen = {n: Seen(lengths=lengths) for n, lengths in {"a": [3, 4], "b": [3, 4], "c": [9, 9, 9], "d": [5, 1]}.items()}
-    assert name_axes(seen, episodes=False) == {"a": "P", "b": "P", "d": "N"}
-    assert name_axes(seen, episodes=True)["a"] == "T"
+    assert name_axes(seen, episodes=False) == {"a": ("P", 0), "b": ("P", 0), "d": ("N", 0)}
+    assert name_axes(seen, episodes=True)["a"].name == "T"
 
 
 def test_every_file_of_lines_is_looked_into_however_long_the_first_ones_are(tmp_path):

@@ -1,0 +1,99 @@
+"""What a draft makes of hands without a name, of lengths that differ in a few samples, and of tables of texts."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from datacheck.scan.draft import draft
+from datacheck.scan.guess import guess, name_axes
+from datacheck.scan.look import Seen
+from datacheck.schema.load import parse_schema
+
+LENGTHS = [int(n) for n in np.random.default_rng(0).permutation(1000)[:20] + 100]
+
+
+def folder(tmp_path, files):
+    for name, array in files.items():
+        path = tmp_path / "d" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, array)
+    return tmp_path / "d"
+
+
+def drafted(path):
+    text = draft(path).text
+    return text, parse_schema(text)
+
+
+@pytest.mark.parametrize("steps", [(), (5,)])
+def test_rows_of_a_hand_are_joints_whatever_they_are_called(tmp_path, steps):
+    rng = np.random.default_rng(0)
+    hands = rng.normal(0, 0.1, (8, *steps, 21, 3)).astype(np.float32)
+    hands[3] *= 1000
+    text, schema = drafted(folder(tmp_path, {f"{n}.npy": hand for n, hand in enumerate(hands)}))
+    spec = schema.fields["array"]
+    assert (spec.role, list(spec.shape), spec.unit) == ("joints", [*steps, 21, 3], "m")
+    assert "role from shape and values" in text
+    assert "sizes so far apart that some may be in another unit" in text
+    assert "with a skeleton (mano21, mano21_ho3d, mano21_openpose) bones are judged, too" in text
+
+
+def test_a_torn_hand_does_not_make_joints_points(tmp_path):
+    hands = np.random.default_rng(0).normal(0, 0.1, (12, 21, 3))
+    torn = {f"{n}.npy": hand[: 20 if n == 7 else 21] for n, hand in enumerate(hands)}
+    _, schema = drafted(folder(tmp_path, torn))
+    assert (schema.fields["array"].role, list(schema.fields["array"].shape)) == ("joints", [21, 3])
+
+
+def test_whole_numbers_and_clouds_are_no_hands(tmp_path):
+    triangles = {f"{n}.npy": np.random.default_rng(n).integers(0, 9, (21, 3)) for n in range(8)}
+    assert drafted(folder(tmp_path / "a", triangles))[1].fields["array"].role is None
+    clouds = {f"{n}.npy": np.random.default_rng(n).normal(size=(15 + n, 3)) for n in range(8)}
+    spec = drafted(folder(tmp_path / "b", clouds))[1].fields["array"]
+    assert (spec.role, list(spec.shape)) == (None, ["P", 3])
+
+
+def test_labels_that_are_cut_off_in_one_scene_share_the_axis_of_its_points(tmp_path):
+    rng, files = np.random.default_rng(0), {}
+    for n, length in enumerate(LENGTHS):
+        files[f"{n}/coord.npy"] = rng.uniform(0, 5, (length, 3))
+        files[f"{n}/segment.npy"] = rng.integers(0, 20, length - (5 if n == 12 else 0))
+    text, schema = drafted(folder(tmp_path, files))
+    assert [list(schema.fields[name].shape) for name in ("coord", "segment")] == [["P", 3], ["P"]]
+    assert "another length than the others with P in 1 of 20 samples" in text
+
+
+def test_lengths_of_few_samples_may_differ_where_the_others_are_equal_by_no_chance():
+    def names(one, two):
+        seen = {name: Seen(lengths=list(of), ndims={"1": 1}, item=[]) for name, of in {"a": one, "b": two}.items()}
+        return name_axes(seen, episodes=False)
+
+    assert names(LENGTHS, LENGTHS) == {"a": ("P", 0), "b": ("P", 0)}
+    assert names(LENGTHS, [*LENGTHS[:16], 1, 2, 3, 4]) == {"a": ("P", 0), "b": ("P", 4)}
+    assert names(LENGTHS, [*LENGTHS[:15], 1, 2, 3, 4, 5]) == {"a": ("P", 0), "b": ("N", 0)}  # a fourth
+    assert names(LENGTHS, LENGTHS[:19]) == {"a": ("P", 0), "b": ("N", 0)}  # not of the same samples
+    cut = [512] * 18  # as tokens are that are cut at a longest length
+    assert names([*cut, 30, 40], [*cut, 50, 60]) == {"a": ("P", 0), "b": ("N", 0)}
+
+
+def test_there_is_a_name_for_every_axis():
+    seen = {f"{n:02}": Seen(lengths=[n, 100 * n], ndims={"1": 1}, item=[]) for n in range(1, 15)}
+    axes = name_axes(seen, episodes=False)
+    assert len({axis.name for axis in axes.values()}) == 14
+    shapes = [guess(name, one, axes, 0).spec["shape"] for name, one in seen.items()]
+    assert len({tuple(shape) for shape in shapes}) == 14  # of one name they would have to be of one length
+
+
+@pytest.mark.parametrize(
+    ("texts", "each"),
+    [([f"document {n}" for n in range(50)], "row"), (["open the drawer"] * 50, None), (list("ab") * 25, None)],
+    ids=["documents", "an episode with its task", "an episode with its phases"],
+)
+def test_rows_of_a_table_with_different_texts_are_samples(tmp_path, texts, each):
+    (tmp_path / "d").mkdir()
+    for n in range(7):  # as a data set is that is published in shards
+        pq.write_table(pa.table({"text": texts, "score": np.arange(50.0)}), tmp_path / f"d/part-{n}.parquet")
+    _, schema = drafted(tmp_path / "d")
+    assert schema.samples.each == each
+    assert schema.fields["text"].dtype == ("text" if each else "json")
