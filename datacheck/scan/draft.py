@@ -16,7 +16,8 @@ from datacheck.errors import UsageError
 from datacheck.formats.base import format_of
 from datacheck.parallel import Limits, ordered_map
 from datacheck.rules.base import counted
-from datacheck.scan.guess import Guess, guess, inner_samples, name_axes, says_role
+from datacheck.scan.axes import name_axes
+from datacheck.scan.guess import Guess, guess, inner_samples, says_role
 from datacheck.scan.look import Seen
 from datacheck.scan.pattern import patterns
 from datacheck.scan.together import Part, together

@@ -5,25 +5,24 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from datacheck.scan.axes import JOINTS, Axis, joints, usual_length
 from datacheck.scan.look import Seen
 from datacheck.schema.units import SKELETONS
 
 _TURN = 2 * math.pi + 0.1
-_JOINTS = range(14, 71)
 _HAND = 21  # so many rows of three numbers are joints, whatever they are called
-_NEARLY_ALL = 0.8  # samples of which the others are rather what a scan is to find
 _SPLIT_FILES, _MANY_ROWS = 6, 256  # train.npy, val.npy, test.npy; a sequence of steps is shorter, or there are more
 _CLIMBS = 8  # numbers of fewer samples may rise by chance
 _SPARE = {False: 0.1, True: 1.0}  # shares of the span: of all samples, and of a few, beyond which others lie
 _FAR = 20  # times, from the smallest to the largest cloud
+_CLASSES = 10_000  # labels beyond that are tokens
+_TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
 
 
@@ -38,13 +37,6 @@ class Guess:
 
     spec: dict[str, Any]
     why: tuple[str, ...]
-
-
-class Axis(NamedTuple):
-    """The name of a field's first axis, and in how many samples its length is not that of the fields that share it."""
-
-    name: str
-    astray: int = 0
 
 
 def _width(seen: Seen) -> int:
@@ -77,20 +69,8 @@ def _vector(seen: Seen) -> bool:
     return len(seen.item or []) <= 1 and 1 < _width(seen) <= 64
 
 
-def _joints(seen: Seen) -> int:
-    """Return how many joints of three coordinates nearly all samples have, in each of their steps; 0 if none."""
-    *sizes, width = [*([_usual(seen)] if seen.lengths else []), *(seen.item or [])] or [0]
-    return sizes[-1] if sizes and width == 3 and sizes[-1] in _JOINTS else 0
-
-
-def _usual(seen: Seen) -> int:
-    """Return the length that nearly all samples have, 0 if there is none."""
-    ((usual, many),) = Counter(seen.lengths).most_common(1)
-    return usual if many >= _NEARLY_ALL * len(seen.lengths) else 0
-
-
 def _hand(seen: Seen) -> bool:
-    return _joints(seen) == _HAND and all(name.startswith("float") for name in seen.dtypes)
+    return joints(seen) == _HAND and all(name.startswith("float") for name in seen.dtypes)
 
 
 def _flat(seen: Seen) -> bool:
@@ -106,24 +86,24 @@ _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("image", r"rgb|image|img|colou?r|frames?$", _pixels),
     ("intrinsics", r"intrin|cam_?mat|^k$|camera_matrix", lambda s: s.item == [3] and s.lengths[:1] == [3]),
     ("transform", r"", lambda s: (s.item or [])[-2:] == [4, 4] or (s.item == [4] and set(s.lengths) == {4})),
-    ("joints", r"joint|keypoint|landmark|kpt|skelet", lambda s: _joints(s) > 0),
+    ("joints", r"joint|keypoint|landmark|kpt|skelet", lambda s: joints(s) > 0),
     ("depth", r"depth", lambda s: len(s.item or []) >= 1),
     ("normal", r"normal", _rows_of(3)),
     ("color", r"rgb|colou?r", _rows_of(3, 4)),
     ("quaternion", r"quat|ori|rot", _unit_rows),
-    ("action", r"action|command|ctrl", _vector),
+    ("action", r"^acts?$|action|command|ctrl", _vector),
     ("joint_angle", r"qpos|joint|finger|gripper", _vector),
     ("position", r"pos$|position|trans|tcp|eef|origin", _rows_of(3)),
     ("faces", r"faces?|triangles?|vertex_ind", lambda s: s.whole and _width(s) in {3, 4}),
     ("joints", r"", _hand),
     ("points", r"point|xyz|cloud|^pc|_pc|coord|vert|scan", lambda s: bool(s.item) and _width(s) == 3),
     ("timestamp", r"time|stamp", lambda s: _flat(s) and s.rising and not _flags(s)),
-    ("reward", r"reward", _flat),
+    ("reward", r"reward|^rew$", _flat),
     ("done", r"done|terminal|is_last", lambda s: _flat(s) and _flags(s) and s.ends in ([], [1, 1])),
     ("mask", r"mask", _flags),
     ("flag", r"^is_|error|valid|flag|success", lambda s: _flags(s) and not s.lengths),
     ("instance", r"inst|(^|_)ins(_|$)", _whole),
-    ("class", r"class|label|semantic|categor", _whole),
+    ("class", r"class|label|semantic|categor", lambda s: _whole(s) and (s.high or 0) < _CLASSES),
     ("segment", r"seg", _whole),
 )
 _RATES = (
@@ -159,7 +139,7 @@ def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
     """Return ``samples.each`` where few files hold what is more likely a split's samples than one sample, else "".
 
     One array of each, whose rows are skeletons, a JSON list of mappings (instructions and answers, preferences),
-    or a table with a column of texts that differ from row to row.
+    or a table with a column of tokens, or of texts or lists that differ from row to row.
 
     Args:
         fields: what was seen where each file was taken for a sample.
@@ -167,14 +147,15 @@ def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
         ending: of their names.
     """
     if ending.lower() == ".parquet":
-        return "row" if any(2 * seen.told > seen.samples for seen in fields.values()) else ""
+        told = any(2 * seen.told > seen.samples for seen in fields.values())
+        return "row" if told or any(re.fullmatch(_TOKENS, name) for name in fields) else ""
     if files > _SPLIT_FILES or len(fields) != 1:
         return ""
     ((name, seen),) = fields.items()
     if name == RECORDS:
         return "line" if seen.keys and ending.lower() == ".json" else ""
     item, lengths = seen.item or [], seen.lengths
-    skeletons = len(item) == 2 and item[0] in _JOINTS and item[1] == 3 and min(lengths, default=0) >= _MANY_ROWS
+    skeletons = len(item) == 2 and item[0] in JOINTS and item[1] == 3 and min(lengths, default=0) >= _MANY_ROWS
     return "row" if name == ONE_ARRAY and skeletons else ""
 
 
@@ -220,8 +201,8 @@ def _shape(seen: Seen, axis: Axis | None) -> list[int | str] | None:
         return list(seen.item)
     if axis is not None:
         return [axis.name, *seen.item]
-    same = len(seen.lengths) > 2 and (len(set(seen.lengths)) == 1 or _joints(seen) > 0)
-    return [_usual(seen) if same else "N", *seen.item]
+    same = len(seen.lengths) > 2 and (len(set(seen.lengths)) == 1 or joints(seen) > 0)
+    return [usual_length(seen) if same else "N", *seen.item]
 
 
 Said = tuple[dict[str, Any], list[str]]
@@ -285,7 +266,7 @@ def _apart(seen: Seen) -> str:
 def _jointed(seen: Seen, low: float, high: float, measured: str) -> Said:
     said, why = _placed(seen, low, high, measured)
     known = ", ".join(sorted(SKELETONS))
-    return said, [*why, f"with a skeleton ({known}) bones are judged, too"] if _joints(seen) == _HAND else why
+    return said, [*why, f"with a skeleton ({known}) bones are judged, too"] if joints(seen) == _HAND else why
 
 
 def _turned(seen: Seen, low: float, high: float, measured: str) -> Said:
@@ -355,46 +336,3 @@ def _round(value: float, *, down: bool = False) -> float:
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
     steps = math.floor(value / unit + 1e-9) if down else math.ceil(value / unit - 1e-9)
     return float(f"{steps * unit:.6g}")
-
-
-def name_axes(seen: Mapping[str, Seen], *, episodes: bool) -> dict[str, Axis]:
-    """Return the first axis of each field whose length differs between samples; equal lengths, equal name.
-
-    Args:
-        seen: the fields.
-        episodes: the samples are episodes: the axis that most fields share is time.
-
-    Notes:
-        Lengths that are equal in nearly all samples are one axis: in the others something is cut off.
-    """
-    together: dict[tuple[int, ...], list[str]] = {}
-    for name, field in sorted(seen.items()):
-        if field.lengths and (_varied(field) or len(field.lengths) <= 2 or episodes):
-            together.setdefault(tuple(field.lengths), []).append(name)
-    free = _letters(episodes=episodes)
-    axes: dict[tuple[int, ...], Axis] = {}
-    for lengths, _ in sorted(together.items(), key=lambda pair: (-len(pair[1]), pair[1])):
-        near = [(_astray(other, lengths), axis.name) for other, axis in axes.items() if not axis.astray]
-        off, name = min((pair for pair in near if pair[0]), default=(0, ""))
-        axes[lengths] = Axis(name or next(free), off)
-    return {name: axes[lengths] for lengths, names in together.items() for name in names}
-
-
-def _varied(field: Seen) -> bool:
-    return len(set(field.lengths)) > 1 and not (_joints(field) and len(field.item or []) == 1)
-
-
-def _astray(one: Sequence[int], two: Sequence[int]) -> int:
-    """Return in how many samples two lengths differ that are equal in nearly all, and not by chance, else 0."""
-    if len(one) != len(two):
-        return 0
-    pairs = list(zip(one, two, strict=True))
-    off = sum(a != b for a, b in pairs)
-    by_chance = len({a for a, b in pairs if a == b}) <= off
-    return 0 if by_chance or len(pairs) - off < _NEARLY_ALL * len(pairs) else off
-
-
-def _letters(*, episodes: bool) -> Iterator[str]:
-    yield "T" if episodes else "P"
-    yield from "NMKGVFQRS"
-    yield from (f"N{number}" for number in count(1))

@@ -27,7 +27,7 @@ _DISTINCT = 64  # different whole numbers worth keeping
 _BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom sorted by chance
 _LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
 _KEYS = 12
-_TEXTS = 1000  # of a list, of which most differ or not
+_ROWS = 1000  # of a table, of which most differ or not
 _EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file may hold one only
 
 
@@ -49,7 +49,8 @@ class Seen:
         rising: each sample's values never fall.
         ends: fewest and most steps at the end of a sample that are not 0.
         keys: the keys of JSON objects, of the first element of lists.
-        told: how many are lists of texts of which most differ, as of a table whose rows are samples.
+        told: how many are lists of texts of which most differ, or of lists of several lengths: a row of such a table is
+            no step of an episode.
         longest, empty: bytes of the longest text; how many texts have none.
         climbs: how often a number of a sample stands behind that of another, and is larger each time; -1 if not.
         thinned: there are more samples than were looked at.
@@ -251,11 +252,15 @@ def _add_text(seen: Seen, column: Column) -> None:
         seen.longest = max(seen.longest, int(column.lengths.max()))
         seen.empty += int(np.count_nonzero(column.lengths == 0))
     for value in column.objects[:20] if column.kind == "json" else []:
-        texts = {text for text in value[:_TEXTS] if isinstance(text, str)} if isinstance(value, list) else set()
-        seen.told += 2 * len(texts) > len(value[:_TEXTS]) if len(texts) > 1 else 0
+        seen.told += _tells(value[:_ROWS]) if isinstance(value, list) else False
         inner = value[0] if isinstance(value, list) and value else value
         if isinstance(inner, Mapping):
             seen.keys = list(dict.fromkeys([*seen.keys, *map(str, inner)]))[:_KEYS]
+
+
+def _tells(rows: list[Any]) -> bool:
+    texts = {row for row in rows if isinstance(row, str)}
+    return 2 * len(texts) > max(2, len(rows)) or len({len(row) for row in rows if isinstance(row, list)}) > 1
 
 
 def _add_numbers(seen: Seen, column: Column) -> None:

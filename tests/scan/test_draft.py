@@ -9,8 +9,9 @@ import pytest
 
 from datacheck.errors import UsageError
 from datacheck.scan import Request, run_scan
+from datacheck.scan.axes import name_axes
 from datacheck.scan.draft import draft
-from datacheck.scan.guess import guess, name_axes
+from datacheck.scan.guess import guess
 from datacheck.scan.look import Seen
 from datacheck.schema.load import parse_schema
 from datacheck.sources import plan_work

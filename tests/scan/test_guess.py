@@ -5,8 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from datacheck.scan.axes import name_axes
 from datacheck.scan.draft import draft
-from datacheck.scan.guess import guess, name_axes
+from datacheck.scan.guess import guess
 from datacheck.scan.look import Seen
 from datacheck.schema.load import parse_schema
 
@@ -97,3 +98,33 @@ def test_rows_of_a_table_with_different_texts_are_samples(tmp_path, texts, each)
     _, schema = drafted(tmp_path / "d")
     assert schema.samples.each == each
     assert schema.fields["text"].dtype == ("text" if each else "json")
+
+
+def test_rows_of_a_table_of_tokens_are_samples(tmp_path):
+    rng = np.random.default_rng(0)
+    packed = [rng.integers(0, 32000, 64).tolist() for _ in range(50)]
+    for name, table in {
+        "packed": {"input_ids": packed, "labels": packed},
+        "cut": {"ids": [row[:n] for n, row in enumerate(packed, 3)]},
+        "episode": {"action": rng.normal(size=(50, 7)).tolist(), "timestamp": np.arange(50) / 10},
+    }.items():
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table(table), tmp_path / name / "0.parquet")
+    made = {name: drafted(tmp_path / name)[1] for name in ("packed", "cut", "episode")}
+    assert {name: one.samples.each for name, one in made.items()} == {"packed": "row", "cut": "row", "episode": None}
+    assert made["packed"].fields["labels"].role is None  # the next text may hold a token above all that were met
+
+
+def test_what_has_an_action_or_a_pose_at_each_step_has_an_axis_of_time(tmp_path):
+    rng = np.random.default_rng(0)
+    for n, steps in enumerate(LENGTHS):
+        one = {name: rng.normal(size=(steps, *item)) for name, item in {"act": (6,), "rew": ()}.items()}
+        one["obs"] = rng.normal(size=(steps + 1, 9))
+        (tmp_path / "robot").mkdir(exist_ok=True), (tmp_path / "hand").mkdir(exist_ok=True)
+        np.savez(tmp_path / f"robot/{n}.npz", **one)
+        np.savez(tmp_path / f"hand/{n}.npz", joint_3d=rng.normal(size=(steps, 21, 3)), joint_2d=one["act"])
+    shapes = {name: list(spec.shape) for name, spec in drafted(tmp_path / "robot")[1].fields.items()}
+    roles = {name: spec.role for name, spec in drafted(tmp_path / "robot")[1].fields.items()}
+    assert roles == {"act": "action", "rew": "reward", "obs": None}
+    assert shapes == {"act": ["T", 6], "rew": ["T"], "obs": ["P", 9]}
+    assert {spec.shape[0] for spec in drafted(tmp_path / "hand")[1].fields.values()} == {"T"}
