@@ -1,0 +1,227 @@
+"""Open files by handle: no link leads out of a folder, no pipe blocks, nothing above a limit is read.
+
+``openat2`` resolves a whole path in the kernel (Linux 5.6). Where it is missing or forbidden, the path is walked folder
+by folder with O_NOFOLLOW.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+from functools import cache
+from pathlib import Path
+
+_OPENAT2 = 437  # the same number on every architecture
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe in a file's place would block
+_OUT = "a link out of the data folder; copy the file, or name its folder as DATA or --root"
+_NO_FILE = "not a regular file (a device, a socket or a pipe)"
+_PIECE = 1 << 20
+_TRIES = 16
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+@cache
+def _kernel() -> ctypes.CDLL | None:
+    """Return the C library where ``openat2`` works; None on an older kernel and where seccomp forbids it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    how = _How(os.O_PATH | os.O_CLOEXEC, 0, 0)
+    found = libc.syscall(_OPENAT2, -100, b"/", ctypes.byref(how), ctypes.sizeof(how))
+    if found < 0:
+        return None
+    os.close(found)
+    return libc
+
+
+class Folder:
+    """A folder that is held open; its files are opened by path, and no path or link leads out of it.
+
+    Args:
+        path: the folder; links on the way to it are followed.
+
+    Attributes:
+        real: the folder's path without links.
+
+    Raises:
+        OSError: the folder is missing or cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.real = os.path.realpath(path)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def open(self, path: str, *, links: bool = True) -> int:
+        """Return a descriptor of a regular file or a folder below this one.
+
+        Args:
+            path: relative to the folder, "" for the folder itself.
+            links: follow links that stay inside the folder; else refuse every link.
+
+        Raises:
+            OSError: the file is missing, lies outside, or is a device, a socket or a pipe.
+        """
+        opened = self._opened(path or ".", links=links)
+        kind = os.fstat(opened).st_mode
+        if stat.S_ISREG(kind) or stat.S_ISDIR(kind):
+            return opened
+        os.close(opened)
+        raise OSError(errno.EINVAL, _NO_FILE)
+
+    def _opened(self, path: str, *, links: bool) -> int:
+        kernel = _kernel()
+        if kernel is not None:
+            resolve = _BENEATH | _NO_MAGICLINKS | (0 if links else _NO_SYMLINKS)
+            found, code = _openat2(kernel, self._descriptor, path, resolve)
+            if found >= 0:
+                return found
+            if not (links and code == errno.EXDEV):  # EXDEV: out of the folder, or by an absolute link
+                raise OSError(code, _OUT if code == errno.EXDEV else os.strerror(code))
+        inner = self._inner(path) if links else path
+        if kernel is None:
+            return self._walked(inner)
+        found, code = _openat2(kernel, self._descriptor, inner, _BENEATH | _NO_SYMLINKS)
+        if found < 0:
+            raise OSError(code, os.strerror(code))
+        return found
+
+    def _inner(self, path: str) -> str:
+        """Return a path without links, relative to the folder.
+
+        Raises:
+            OSError: the path leads out of the folder.
+        """
+        goal = os.path.realpath(f"{self.real}/{path}")
+        if goal != self.real and not goal.startswith(self.real.rstrip("/") + "/"):
+            raise OSError(errno.EXDEV, _OUT)
+        return os.path.relpath(goal, self.real)
+
+    def _walked(self, path: str) -> int:
+        """Open a path folder by folder; a link that somebody puts in the way is an error."""
+        parts = [part for part in path.split("/") if part not in {"", "."}]
+        if ".." in parts or path.startswith("/"):
+            raise OSError(errno.EXDEV, _OUT)
+        here = os.dup(self._descriptor)
+        try:
+            for part in parts[:-1]:
+                below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+                os.close(here)
+                here = below
+            return os.open(parts[-1] if parts else ".", _READ | os.O_NOFOLLOW, dir_fd=here)
+        finally:
+            os.close(here)
+
+    def stat(self, path: str) -> os.stat_result:
+        """Return the status of a regular file or a folder below this one.
+
+        Raises:
+            OSError: as of `open`.
+        """
+        opened = self.open(path)
+        try:
+            return os.fstat(opened)
+        finally:
+            os.close(opened)
+
+    def read(self, path: str, limit: int) -> bytes:
+        """Return the bytes of a file below this folder; see `read_file`."""
+        return _read(self.open(path), limit)
+
+    def close(self) -> None:
+        """Let go of the folder; safe to call twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            self.close()
+
+
+def _openat2(kernel: ctypes.CDLL, folder: int, path: str, resolve: int) -> tuple[int, int]:
+    """Return (descriptor, 0), or (-1, the error's number)."""
+    how = _How(_READ, 0, resolve)
+    for _ in range(_TRIES):
+        found = kernel.syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+        code = 0 if found >= 0 else ctypes.get_errno()
+        if code not in {errno.EAGAIN, errno.EINTR}:  # EAGAIN: a rename elsewhere during "..", or a lease on the file
+            break
+    else:
+        how = _How(os.O_PATH | os.O_CLOEXEC, 0, resolve)
+        found = kernel.syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+        code = 0 if found >= 0 else ctypes.get_errno()
+        if found >= 0:
+            found = _waited(found)
+    return found, code
+
+
+def _waited(place: int) -> int:
+    """Open a regular file that another program holds by a lease, once the program gives the lease back."""
+    try:
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            raise OSError(errno.EINVAL, _NO_FILE)
+        return os.open(name_of(place), _READ & ~os.O_NONBLOCK)
+    finally:
+        os.close(place)
+
+
+def open_regular(path: str | os.PathLike[str]) -> int:
+    """Return a descriptor of a regular file, without waiting for the writer of a pipe.
+
+    Raises:
+        OSError: the file is missing, or is a folder, a device, a socket or a pipe.
+    """
+    try:
+        opened = os.open(path, _READ)
+    except BlockingIOError:
+        opened = _waited(os.open(path, os.O_PATH | os.O_CLOEXEC))
+    kind = os.fstat(opened).st_mode
+    if stat.S_ISREG(kind):
+        return opened
+    os.close(opened)
+    raise IsADirectoryError(errno.EISDIR, "a folder") if stat.S_ISDIR(kind) else OSError(errno.EINVAL, _NO_FILE)
+
+
+def read_file(path: str | os.PathLike[str], limit: int) -> bytes:
+    """Return the bytes of a regular file that has at most `limit` bytes.
+
+    Args:
+        path: the file; links are followed.
+        limit: bytes; checked before memory is allocated.
+
+    Raises:
+        OSError: the file is missing, no regular file, or larger (EFBIG).
+    """
+    return _read(open_regular(path), limit)
+
+
+def _read(descriptor: int, limit: int) -> bytes:
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > limit:
+            raise OSError(errno.EFBIG, f"{size:,} bytes; at most {limit:,} are read")
+        pieces, left = [], limit + 1
+        while left and (piece := os.read(descriptor, min(left, max(_PIECE, size + 1)))):
+            pieces.append(piece)
+            left -= len(piece)
+            size = 0  # what a growing file has more comes in small pieces
+        if not left:
+            raise OSError(errno.EFBIG, f"more than {limit:,} bytes; at most {limit:,} are read")
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    finally:
+        os.close(descriptor)
+
+
+def name_of(descriptor: int) -> Path:
+    """Return a path that opens what a descriptor of this process holds, whatever its name leads to by now."""
+    return Path(f"/proc/self/fd/{descriptor}")
