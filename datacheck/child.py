@@ -21,12 +21,14 @@ import tempfile
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from datacheck import errors
 from datacheck.errors import DatacheckError, StorageError
-from datacheck.registry import resolve
+from datacheck.registry import module_folders, resolve
+from datacheck.runtime.sandbox import Sandbox, enter, wanted
 from datacheck.wire import FRAME, Json, decode, encode
 
 _COUNTER = struct.Struct("<qq")  # the item that the child is at; how often it said so
@@ -62,22 +64,27 @@ class Program:
     """What a child is.
 
     Args:
-        arguments: of the interpreter; they must come to `serve`.
         name: what it is called when it dies.
         environment: variables besides the parent's own.
         start_s: seconds that it may take to start and to import its function.
         limited: under its memory limit from the start; else the function limits itself (`limit_memory`).
+        sandbox: what it may reach; None: what its user may.
+        beside: import modules from the working folder, too, before all others.
     """
 
-    arguments: tuple[str, ...]
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
     start_s: float = 120.0
     limited: bool = True
+    sandbox: Sandbox | None = None
+    beside: bool = False
 
 
-# -P: else Python looks for modules in the working directory: in the data
-PARSER = Program(("-P", "-c", "from datacheck.child import serve; serve()"), "the parser")
+PARSER = Program("the parser")
+
+# Arguments behind the four of `serve` are the folders of modules. They come this way and not by PYTHONPATH, which is in
+# force before any line of ours: a sitecustomize.py in one of them would run.
+_BOOT = "import sys; sys.path[:] = sys.argv[5:]; del sys.argv[5:]; from datacheck.child import serve; serve()"
 
 # ---------------------------------------------------------------------------------------------- inside
 
@@ -89,9 +96,11 @@ def serve() -> None:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)  # a library that prints to standard output must not break the frames
     counter = mmap.mmap(int(sys.argv[1]), _COUNTER.size)
+    end_with_parent(int(sys.argv[3]))
+    if said := sys.argv[4]:
+        enter(Sandbox.decoded(said))
     if memory := int(sys.argv[2]):
         limit_memory(memory)
-    end_with_parent(int(sys.argv[3]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     gc.set_threshold(50_000)  # parsers make many objects that go at once; looking for cycles took a third of their time
     beats = itertools.count(1)
@@ -159,15 +168,24 @@ class Child:
         self._counter = mmap.mmap(self._shared, _COUNTER.size)
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
 
+    @cached_property
+    def _scratch(self) -> tempfile.TemporaryDirectory[str]:
+        """A folder for temporary files of a child that may write nowhere else; it goes with the process."""
+        return tempfile.TemporaryDirectory(prefix="datacheck-", ignore_cleanup_errors=True)
+
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()  # the pipes of a dead child
             program, memory = self._program, self._limits.memory_b
             environment = _ALLOCATION | os.environ | dict.fromkeys(_THREADS, "1") | dict(program.environment)
-            environment["PYTHONPATH"] = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
-            me = str(os.getpid())
+            environment.pop("PYTHONPATH", None)
+            said = [str(self._shared), str(memory if program.limited else 0), str(os.getpid()), ""]
+            if program.sandbox is not None and wanted():
+                environment["TMPDIR"] = scratch = self._scratch.name
+                said[-1] = replace(program.sandbox, scratch=scratch).encoded()
+            said += [*([str(Path.cwd())] if program.beside else []), *module_folders()]
             self._process = None if self._over else subprocess.Popen(
-                [sys.executable, *program.arguments, str(self._shared), str(memory if program.limited else 0), me],
+                [sys.executable, "-P", "-c", _BOOT, *said],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._noise,
                 pass_fds=[self._shared], env=environment, process_group=0,
             )  # fmt: skip
@@ -211,7 +229,10 @@ class Child:
         if "crash" in answer:
             return None, Death(self._item(task), answer["crash"], crash=True)
         if "raised" in answer:
-            raise getattr(errors, answer["raised"], StorageError)(answer["text"])
+            kind = getattr(errors, str(answer["raised"]), None)  # a child that was taken over may name anything
+            if not (isinstance(kind, type) and issubclass(kind, DatacheckError)):
+                kind = StorageError
+            raise kind(str(answer["text"]))
         return answer["payload"], None
 
     def at(self) -> int:
@@ -283,6 +304,9 @@ class Child:
                     with contextlib.suppress(OSError):
                         pipe.close()
             self._process = None
+        scratch = self.__dict__.pop("_scratch", None)
+        if scratch is not None:
+            scratch.cleanup()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):

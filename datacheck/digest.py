@@ -16,6 +16,7 @@ import numpy as np
 import xxhash
 
 from datacheck.aligned import empty
+from datacheck.runtime.beneath import Place
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -154,11 +155,11 @@ def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
     return hasher
 
 
-def digest_file(path: str | os.PathLike[str], beat: Callable[[], object] | None = None) -> str:
+def digest_file(path: str | Place, beat: Callable[[], object] | None = None) -> str:
     """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces; `beat` is called after each."""
     hasher = xxhash.xxh3_128()
     view = empty([READ_BYTES], np.uint8).data
-    with Path(path).open("rb", buffering=0) as file:
+    with (Path(path) if isinstance(path, str) else path).open("rb", buffering=0) as file:
         while size := file.readinto(view):
             hasher.update(view[:size])
             if beat is not None:

@@ -24,6 +24,7 @@ from typing import Any
 from datacheck import __version__
 from datacheck.child import PARSER, Child, Death, Limits, Program
 from datacheck.errors import DatacheckError, StorageError, UsageError
+from datacheck.runtime.sandbox import Sandbox
 from datacheck.wire import Json
 
 __all__ = ["Child", "Death", "Limits", "Outcome", "ordered_map", "run_task"]
@@ -93,6 +94,7 @@ def ordered_map(
     scheduler: str | None = None,
     limits: Limits | None = None,
     environment: Mapping[str, str] | None = None,
+    sandbox: Sandbox | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every task, in task order.
@@ -104,6 +106,7 @@ def ordered_map(
         scheduler: address of a running Dask scheduler; the children of its workers are used instead.
         limits: for each item.
         environment: variables for the children, besides those of the process that starts them.
+        sandbox: what the children may reach; None: what their user may.
         told: called with a line about the cluster: where its dashboard is; that it has no workers, and is waited for.
 
     Raises:
@@ -114,7 +117,7 @@ def ordered_map(
     Notes:
         Bounded work in flight. The result depends on the tasks only, never on who ran them or in which order.
     """
-    limits, program = limits or Limits(), replace(PARSER, environment=dict(environment or {}))
+    limits, program = limits or Limits(), replace(PARSER, environment=dict(environment or {}), sandbox=sandbox)
     if scheduler is not None:
         run, todo = partial(_on_worker, function, limits=limits, program=program, run=uuid.uuid4().hex), iter(tasks)
         for first in islice(todo, 1):  # who has nothing to do needs no cluster

@@ -82,7 +82,9 @@ def build(
     target = _target(chosen, out)
     check_writable(target)
     if run is None:
-        run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler), progress)
+        run = run_scan(
+            chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler, paths=chosen.paths), progress
+        )
     _judged_by_all(run)
     workers = workers or (1 if run.listing.nbytes < _LARGE else usable_cpus())
     names = _splits(chosen, run.table, split)
@@ -120,7 +122,7 @@ def explain(
     Args, Raises: as of `build`; nothing is built.
     """
     chosen = _chosen(pipeline, compress)
-    run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers), progress)
+    run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers, paths=chosen.paths), progress)
     _judged_by_all(run)
     found = []
     for name in _splits(chosen, run.table, split):
@@ -149,7 +151,9 @@ def repair(
         msg = f"{target}: what lies in an object store cannot be repaired. Delete the cache, and build it again."
         raise UsageError(msg)
     check_writable(target)
-    run = run_scan(chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler), progress)
+    run = run_scan(
+        chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler, paths=chosen.paths), progress
+    )
     _judged_by_all(run)
     jobs = [
         job_of(chosen, run, name, workers or 1, scheduler, None, progress) for name in _splits(chosen, run.table, split)

@@ -70,7 +70,7 @@ class Pipeline:
         data, out: default folders (of `out` also a URL), or None.
         roots: default places of extra folders.
         splits: the splits to build; none named: all.
-        paths: the folder in which the functions of ``module:function`` steps are found.
+        paths: the folders in which the functions of ``module:function`` steps and checks are found; () without such.
         codec: how the caches are compressed.
     """
 
@@ -123,8 +123,15 @@ def _checked(data: dict[str, Any], lines: Lines, path: Path) -> Pipeline:
         data=None if file.source.data is None else base / file.source.data,
         out=file.cache.out if is_url(file.cache.out or "") or file.cache.out is None else base / file.cache.out,
         roots={name: base / folder for name, folder in sorted(file.source.roots.items())},
-        splits=file.cache.splits, paths=(str(base.resolve()),), codec=file.cache.compress,
+        splits=file.cache.splits, paths=_paths(schema, steps, base, beside), codec=file.cache.compress,
     )  # fmt: skip
+
+
+def _paths(schema: Schema, steps: Sequence[Transform], base: Path, beside: Path) -> tuple[str, ...]:
+    """Return the folders of the modules that steps and the schema's own checks name; () where neither names any."""
+    own = [base] if any(step.own_code for step in steps) else []
+    own += [beside.parent] if schema.checks and beside.is_file() else []
+    return tuple(dict.fromkeys(str(folder.resolve()) for folder in own))
 
 
 def _step(entry: object, number: int, lines: Lines) -> Transform:

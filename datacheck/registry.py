@@ -7,6 +7,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -71,6 +72,18 @@ def resolve(name: str) -> Any:
         msg = f"{name}: the module cannot be imported: {type(error).__name__}: {error}. Mend it."
         raise UsageError(msg) from error
     return value
+
+
+def module_folders() -> list[str]:
+    """Return the folders in which a child looks for modules: those of this process but the working folder.
+
+    Notes:
+        The working folder, "" on the path, is often the data. The folders of `find_in` are left out, too: the child's
+        task names them.
+    """
+    home = str(Path(__file__).parents[1])
+    found = [folder for folder in sys.path if Path(folder).is_absolute() and folder not in _ADDED]
+    return found if home in found else [*found, home]
 
 
 def find_in(folders: Sequence[str]) -> None:

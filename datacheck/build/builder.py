@@ -231,7 +231,13 @@ def _written(
         tasks = tasks_of(job, plan, steps, batches, stage.shards, stage.records, giver)
         with contextlib.closing(
             ordered_map(  # type: ignore[type-var]
-                _WRITE, tasks, workers=some, scheduler=scheduler, limits=LIMITS, told=noting(progress, tick)
+                _WRITE,
+                tasks,
+                workers=some,
+                scheduler=scheduler,
+                limits=LIMITS,
+                told=noting(progress, tick),
+                sandbox=job.sandbox(read=[] if giver is None else [giver.folder], write=[stage.shards, stage.records]),
             )
         ) as outcomes:
             for outcome in outcomes:

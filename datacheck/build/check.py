@@ -28,6 +28,7 @@ from datacheck.digest import digest_array
 from datacheck.errors import ManyLines, NondeterministicBuildError
 from datacheck.finding import Progress, noting
 from datacheck.parallel import Outcome, ordered_map
+from datacheck.runtime.sandbox import Sandbox
 from datacheck.sample import Block
 from datacheck.transforms.base import Refusal, Transform
 
@@ -108,7 +109,8 @@ def checked(
     numbers = chosen(plan.shards, share)[::-1]
     tick = plan.before("checking", numbers)
     tasks = (task | {"again": True} for task in tasks_of(job, plan, steps, ([g] for g in numbers), None, folder))
-    with closing(_made(tasks, workers, scheduler, noting(progress, tick))) as outcomes:
+    box = job.sandbox(write=[folder])
+    with closing(_made(tasks, workers, scheduler, box, noting(progress, tick))) as outcomes:
         for outcome in outcomes:
             for second in recorded(outcome, folder):
                 _compare(job, plan, steps, second, _first(cache, plan, second.g), folder)
@@ -119,9 +121,11 @@ def checked(
 
 
 def _made(
-    tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None, told: Callable[[str], None]
-) -> Generator[Outcome]:
-    run = partial(ordered_map, _WRITE, scheduler=scheduler, limits=LIMITS, environment=_seed(1), told=told)
+    tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None, box: Sandbox | None,
+    told: Callable[[str], None],
+) -> Generator[Outcome]:  # fmt: skip
+    how: dict[str, Any] = {"limits": LIMITS, "environment": _seed(1), "sandbox": box}
+    run: Any = partial(ordered_map, _WRITE, scheduler=scheduler, told=told, **how)
     if scheduler is not None or workers > 1:
         yield from run(tasks, workers=workers - 1)
     else:
@@ -200,8 +204,9 @@ def _traced(
     job: Job, plan: Plan, steps: Sequence[Transform], g: int, keys: Sequence[str], folder: Path, *, again: bool
 ) -> list[Stage]:
     tasks = tasks_of(job, plan, steps, [[g]], None, folder)
+    box = job.sandbox(write=[folder])
     asked = ({**task, "again": again, "wanted": list(keys)} for task in tasks)
-    outcomes = list(ordered_map(_TRACE, asked, limits=LIMITS, environment=_seed(int(again))))
+    outcomes = list(ordered_map(_TRACE, asked, limits=LIMITS, environment=_seed(int(again)), sandbox=box))
     stages: list[Stage] = outcomes[0].payloads[0] if outcomes[0].payloads else [{} for _ in range(len(steps) + 1)]
     return stages
 

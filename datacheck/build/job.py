@@ -19,8 +19,10 @@ from datacheck.cache.codec import PLAIN, Codec
 from datacheck.digest import digest_value
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.parallel import Limits, Outcome
+from datacheck.runtime.sandbox import Sandbox
 from datacheck.schema.model import Schema
 from datacheck.sources.entries import Entry
+from datacheck.sources.roots import sandbox_of
 from datacheck.transforms.base import Transform
 
 LIMITS = Limits(item_s=600.0)  # for a whole shard
@@ -58,6 +60,17 @@ class Job:
     paths: Sequence[str] = ()
     codec: Codec = PLAIN
     hashed: Sequence[str] = ()
+
+    def sandbox(self, *, read: Iterable[Path] = (), write: Iterable[Path] = ()) -> Sandbox | None:
+        """Return what a child may reach that makes shards; None where a step is a function of the user.
+
+        Args:
+            read, write: more folders that it may read, or write into.
+        """
+        if any(step.own_code for step in self.steps):
+            return None
+        more = [*map(str, read), *(file for step in self.steps for file in step.files)]
+        return sandbox_of(self.root, self.roots, read=more, write=map(str, write))
 
 
 def digests(job: Job) -> dict[str, tuple[int, str]]:

@@ -12,10 +12,12 @@ import numpy as np
 from datacheck.errors import DatacheckError, UsageError
 from datacheck.finding import Progress, Tick, noting
 from datacheck.parallel import ordered_map
+from datacheck.runtime.sandbox import Sandbox
 from datacheck.sample import Block, Column, Kind
 from datacheck.schema.model import ANY, Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
+from datacheck.sources.roots import sandbox_of
 from datacheck.table import Measured, Table, Texts
 
 Array = np.ndarray[Any, Any]
@@ -157,7 +159,7 @@ def survey(
     ]
     place = {key: i for i, key in enumerate(keys)}
     seen: dict[str, Seen] = {}
-    for record in _records(tasks, workers, scheduler, progress):
+    for record in _records(tasks, workers, scheduler, sandbox_of(root, roots, schema), progress):
         index = [(i, place[key]) for i, key in enumerate(record["keys"]) if key in place]
         if not index:
             continue
@@ -172,10 +174,10 @@ def survey(
 
 
 def _records(
-    tasks: list[dict[str, Any]], workers: int, scheduler: str | None, progress: Progress | None
+    tasks: list[dict[str, Any]], workers: int, scheduler: str | None, box: Sandbox | None, progress: Progress | None
 ) -> Iterator[dict[str, Any]]:
     told = noting(progress, Tick(0, 0, 0, 0, 0, 0, "looking"))
-    for outcome in ordered_map(_LOOK, tasks, workers=workers, scheduler=scheduler, told=told):
+    for outcome in ordered_map(_LOOK, tasks, workers=workers, scheduler=scheduler, sandbox=box, told=told):
         for death in outcome.deaths:
             msg = f"{death.item['path']}: {death.how.strip().splitlines()[-1]}; the scan could read it. Run it again."
             raise DatacheckError(msg)

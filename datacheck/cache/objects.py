@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datacheck.cache.alongside import alongside
-from datacheck.child import PARSER, Child, Limits, Program
+from datacheck.child import Child, Limits, Program
 from datacheck.digest import digest_value
 from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
 from datacheck.registry import require
@@ -37,7 +37,7 @@ PART_BYTES = 8 << 20  # of uploads, and of reads of whole files
 _TIMEOUT_S, _CONNECT_S = 120, 5  # of one request
 _TRIES, _TRYING_S, _PAUSE_S = 8, 60, 5.0  # how often a request is made again, for how long, and the longest pause
 _URL = re.compile(r"(?P<place>[a-z0-9]+://[A-Za-z0-9][A-Za-z0-9._-]+)(?:/(?P<prefix>.*))?", re.DOTALL)
-_HELPER = Program(PARSER.arguments, "the program that reads the object store", limited=False)
+_HELPER = Program("the program that reads the object store", limited=False)
 
 _ALONGSIDE = {"get", "parts", "attributes"}  # verbs that wait for threads anyway
 _FORKED = [False]  # whether obstore was in use before this process was forked

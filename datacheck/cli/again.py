@@ -62,7 +62,8 @@ def rescore(
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
     chosen = None if schema is None else schema_for(run, schema)
-    done = judge_again(Rescore(run, command=command, paths=paths_of(schema), **options), chosen)
+    paths = [] if chosen is None else paths_of(chosen, schema)
+    done = judge_again(Rescore(run, command=command, paths=paths, **options), chosen)
     show(done, form, badge)
     ctx.exit(done.report.exit_code)
 

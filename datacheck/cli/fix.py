@@ -34,7 +34,7 @@ def fix(
     chosen = schema_for(data, schema)
     command = shlex.join(["datacheck", *sys.argv[1:]])
     with progress_bar() as progress:
-        run = run_scan(chosen, Request(data, roots, command=command, paths=paths_of(schema)), progress)
+        run = run_scan(chosen, Request(data, roots, command=command, paths=paths_of(chosen, schema)), progress)
     made = repaired(run, chosen, code.upper(), target, scale=scale, link=link)
     for path in made.changed[:20]:
         click.echo(f"repaired {path}")

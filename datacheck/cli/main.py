@@ -51,11 +51,45 @@ class Terminated(KeyboardInterrupt):
 
 
 @click.group(
-    cls=LazyGroup, table=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=LazyGroup,
+    table=_COMMANDS,
+    invoke_without_command=True,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, "-V", "--version", message="datacheck %(version)s")
-def datacheck() -> None:
+@click.option("--version", "-V", is_flag=True, help="Show the version and exit.")
+@click.option("--verbose", is_flag=True, help="With --version: also show libraries and what the sandbox can do here.")
+@click.option(
+    "--no-sandbox",
+    is_flag=True,
+    help="Parse data without the sandbox, where it gets in the way; DATACHECK_SANDBOX=off does so, too.",
+)
+@click.pass_context
+def datacheck(ctx: click.Context, /, version: bool, verbose: bool, no_sandbox: bool) -> None:  # noqa: FBT001
     """Find the broken samples of 3D, robot, hand-pose and language data, build a checksummed cache, feed PyTorch."""
+    from datacheck.runtime import sandbox
+
+    if no_sandbox:
+        sandbox.turn_off()
+    if version:
+        click.echo("\n".join(_versions() if verbose else [f"datacheck {__version__}"]))
+        ctx.exit(0)
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        ctx.exit(2)
+
+
+def _versions() -> list[str]:
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    from datacheck.runtime import beneath, sandbox
+
+    said = [f"datacheck {__version__}", f"Python {sys.version.split()[0]}"]
+    for name in ("numpy", "h5py", "zarr", "numcodecs", "pyarrow", "torch"):
+        with contextlib.suppress(PackageNotFoundError):
+            said.append(f"{name} {installed(name)}")
+    return [*said, f"sandbox: {sandbox.described()}", f"files by handle: {beneath.described()}"]
 
 
 def main(args: list[str] | None = None) -> None:

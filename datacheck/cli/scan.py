@@ -174,7 +174,8 @@ def scan(ctx: click.Context, /, form: str, badge: Path | None, previews: bool, *
 
     command = shlex.join(["datacheck", *sys.argv[1:]])
     there = options["data"] is not None and os.path.exists(options["data"])  # noqa: PTH110  where it is not known: False
-    with Drawer() if previews and there and options["loader"] is None else nullcontext() as drawer:
+    drawn = previews and there and options["loader"] is None
+    with Drawer(options["data"], options["roots"]) if drawn else nullcontext() as drawer:
         with progress_bar() as progress:
             run = _run(command=command, progress=progress, **options)
         show(run, form, badge, drawer)

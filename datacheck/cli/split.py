@@ -77,7 +77,7 @@ def _scanned(data: Path, schema: str | None, options: dict[str, Any]) -> tuple[A
     from datacheck.scan import Request, paths_of, run_scan, schema_for
 
     chosen = schema_for(data, schema)
-    request = Request(data, command=shlex.join(["datacheck", *sys.argv[1:]]), paths=paths_of(schema), **options)
+    request = Request(data, command=shlex.join(["datacheck", *sys.argv[1:]]), paths=paths_of(chosen, schema), **options)
     with progress_bar() as progress:
         run = run_scan(chosen, request, progress)
     return run.table, run.valid, chosen

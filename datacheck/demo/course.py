@@ -143,7 +143,7 @@ def _scans(system: str, folder: Path) -> list[ScanRun]:
     runs = []
     for name in names:
         asked = request if name is None else replace(request, output=folder / "scan" / name)
-        with Drawer() as drawer:
+        with Drawer(data, {}) as drawer:
             runs.append(run := run_scan(schema_for(data, name), asked))
             write_page(run, drawn=drawer.write(run))
     return runs

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.registry import discover
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Container
 
 _POINTER = b"version https://git-lfs"
@@ -71,7 +72,7 @@ class Format:
 
     name: str
     suffixes: tuple[str, ...]
-    open: Callable[[Path, Hint], Container]
+    open: Callable[[Place, Hint], Container]
     parse: Callable[[bytes, Hint], Container] | None = None
     table: Callable[[bytes, int], Table | None] | None = None
     magic: tuple[bytes, ...] = ()
@@ -107,7 +108,7 @@ def store_markers() -> frozenset[str]:
     return frozenset(marker for f in formats().values() for marker in f.directory)
 
 
-def open_container(path: Path, hint: Hint | None = None) -> Container:
+def open_container(path: Place, hint: Hint | None = None) -> Container:
     """Open a file (or a Zarr folder).
 
     Raises:
@@ -115,16 +116,11 @@ def open_container(path: Path, hint: Hint | None = None) -> Container:
         MissingDependencyError: its format's library is not installed; the message names the extra.
     """
     hint = hint or Hint()
-    if path.is_dir():
-        found = next((f for f in formats().values() if any((path / m).is_file() for m in f.directory)), None)
-    else:
-        found = format_of(path.name) or _by_magic(path)
-    if found is None:
-        msg = f"no format reads {path.suffix or 'files without a suffix'}; known are {', '.join(sorted(formats()))}"
-        raise FormatError(msg)
     try:
-        if (size := path.stat().st_size) < _POINTER_BYTES and not found.directory:
-            _no_stand_in(_head(path), found, size)
+        status = path.stat()
+        found = _format(path, status.st_mode)
+        if status.st_size < _POINTER_BYTES and not found.directory:
+            _no_stand_in(_head(path), found, status.st_size)
         return found.open(path, hint)
     except OSError as error:
         msg = error.strerror or str(error)
@@ -133,6 +129,20 @@ def open_container(path: Path, hint: Hint | None = None) -> Container:
         if error.code == "DC101" and path.is_file() and _head(path).lstrip().lower().startswith(_PAGES):
             raise FormatError(_PAGE, "DC102") from error
         raise
+
+
+def _format(path: Place, mode: int) -> Format:
+    if stat.S_ISDIR(mode):
+        found = next((f for f in formats().values() if any((path / m).is_file() for m in f.directory)), None)
+    elif stat.S_ISREG(mode):
+        found = format_of(path.name) or _by_magic(path)
+    else:
+        msg = "not a regular file (a device, a socket or a pipe)"
+        raise FormatError(msg)
+    if found is None:
+        msg = f"no format reads {path.suffix or 'files without a suffix'}; known are {', '.join(sorted(formats()))}"
+        raise FormatError(msg)
+    return found
 
 
 def parse_container(found: Format, data: bytes, hint: Hint | None = None) -> Container:
@@ -173,7 +183,7 @@ def _no_stand_in(head: bytes, found: Format, size: int) -> None:
         raise FormatError(_PAGE, "DC102")
 
 
-def _head(path: Path) -> bytes:
+def _head(path: Place) -> bytes:
     try:
         with path.open("rb") as file:
             return file.read(_HEAD_BYTES)
@@ -181,6 +191,6 @@ def _head(path: Path) -> bytes:
         raise FormatError(error.strerror or str(error)) from error
 
 
-def _by_magic(path: Path) -> Format | None:
+def _by_magic(path: Place) -> Format | None:
     head = _head(path)
     return next((f for f in formats().values() if any(head.startswith(m) for m in f.magic)), None)

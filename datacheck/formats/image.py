@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import foreign, plain
 from datacheck.registry import require
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Container
 
 _PIXELS = 179_000_000  # Pillow's own limit for an error
@@ -25,7 +25,7 @@ _TYPES = {"1": "|b1", "I": "<i4", "F": "<f4", "I;16": "<u2", "I;16B": "<u2", "I;
 class _Image(Container):
     """An image whose header was read; the pixels are decoded when they are asked for."""
 
-    def __init__(self, source: Path | bytes) -> None:
+    def __init__(self, source: Place | bytes) -> None:
         self._source = source
         self._pillow = require("PIL.Image", "images")
         with foreign("damaged image"):
@@ -80,7 +80,7 @@ class _Image(Container):
         self._image.close()
 
 
-def _open(path: Path, hint: Hint) -> Container:
+def _open(path: Place, hint: Hint) -> Container:
     del hint
     return _Image(path)
 

@@ -5,15 +5,14 @@ A file of several JSON lines that is merely named .json gives "records" too.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from datacheck.formats import jsonl
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values
 from datacheck.formats.parsed import from_json
+from datacheck.runtime.beneath import Place
 
 
-def _open(path: Path, hint: Hint) -> Values:
+def _open(path: Place, hint: Hint) -> Values:
     del hint
     root = jsonl.document(path)
     if root is jsonl.LINES:

@@ -13,7 +13,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -25,6 +24,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, check_bytes, foreign
 from datacheck.formats.parsed import parse_json
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Container
 
 _LINE_BYTES = 16 << 20
@@ -76,7 +76,7 @@ class Piece:
         return _values(self.number, self.offset, self.data, self.count)
 
 
-def lines(path: Path) -> Iterator[tuple[int, Any]]:
+def lines(path: Place) -> Iterator[tuple[int, Any]]:
     """Yield (line number, parsed value), or (line number, `FormatError`) for a line that is no JSON.
 
     Args:
@@ -94,7 +94,7 @@ def lines(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def batches(
-    path: Path, span: Span | None = None, *, wanted: Sequence[int] | None = None
+    path: Place, span: Span | None = None, *, wanted: Sequence[int] | None = None
 ) -> Iterator[tuple[int, list[Any]]]:
     """Yield (number of the first line, what it and the lines behind it hold): values, `FormatError`, or `BLANK`.
 
@@ -123,7 +123,7 @@ def batches(
             return
 
 
-def pieces(path: Path, span: Span | None = None) -> Iterator[Piece]:
+def pieces(path: Place, span: Span | None = None) -> Iterator[Piece]:
     """Yield whole lines of JSON lines, about 2 MiB at a time.
 
     Args:
@@ -142,7 +142,7 @@ def pieces(path: Path, span: Span | None = None) -> Iterator[Piece]:
             number += piece.count
 
 
-def records(path: Path) -> list[Any]:
+def records(path: Place) -> list[Any]:
     """Return the values of all lines at once.
 
     Raises:
@@ -161,7 +161,7 @@ def records(path: Path) -> list[Any]:
     return found
 
 
-def parts(path: Path) -> Iterator[tuple[Span, str]]:
+def parts(path: Place) -> Iterator[tuple[Span, str]]:
     """Yield the parts of a file that is `splittable`, about 64 MiB of whole lines each, and the file's digest.
 
     Yields:
@@ -204,7 +204,7 @@ def splittable(name: str) -> bool:
     return name.lower().endswith((".jsonl", ".ndjson"))
 
 
-def marked(path: Path) -> bool:
+def marked(path: Place) -> bool:
     """Tell whether a file begins with a byte order mark, on which ordinary parsers of JSON fail."""
     with _opened(path) as file:
         return file.read(len(_BOM)) == _BOM
@@ -216,7 +216,7 @@ def line_count(data: bytes | memoryview) -> int:
     return int(np.count_nonzero(octets == ord("\n"))) + bool(len(octets) and octets[-1] != ord("\n"))
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Place) -> BinaryIO:
     if path.name.lower().endswith(".gz"):
         return gzip.open(path, "rb")  # type: ignore[return-value]
     return path.open("rb", buffering=0)
@@ -308,7 +308,7 @@ def _parsed(number: int, offset: int, raw: bytes, *, deep: bool) -> Any:
     return FormatError(f"line {number + 1} (byte {offset:,}): {why}", _CODE)
 
 
-def document(path: Path) -> Any:
+def document(path: Place) -> Any:
     """Return the value of a .json file, or `LINES` where its first line is a whole object and more follows.
 
     Raises:
@@ -325,7 +325,7 @@ def document(path: Path) -> Any:
     return parse_json(bytes(data))
 
 
-def _elements(path: Path) -> list[Any] | None:
+def _elements(path: Place) -> list[Any] | None:
     """Return the elements of a .json file that is one document, None for JSON lines."""
     root = document(path) if path.name.lower().endswith((".json", ".json.gz")) else LINES
     return None if root is LINES else root if isinstance(root, list) else [root]
@@ -342,7 +342,7 @@ def _is_json(line: bytes) -> bool:
 class _Lines(Container):
     """All lines of one file as a list; large files are read line by line instead (``samples: {each: line}``)."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self._path = path
 
     def names(self) -> list[str]:
@@ -360,7 +360,7 @@ class _Lines(Container):
         return (), "json"
 
 
-def _open(path: Path, hint: Hint) -> Container:
+def _open(path: Place, hint: Hint) -> Container:
     del hint
     path.stat()
     return _Lines(path)

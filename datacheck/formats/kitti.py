@@ -7,7 +7,6 @@ if its size allows it and flat float32 otherwise, .pcd.bin is nuScenes' float32 
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,12 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import plain_type, stored
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Container
 
 
 class _Raw(Container):
-    def __init__(self, path: Path, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    def __init__(self, path: Place, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         self._path, self._name, self._dtype, self._shape = path, name, dtype, shape
 
     def names(self) -> list[str]:
@@ -36,7 +36,7 @@ class _Raw(Container):
         return self._shape, self._dtype.str
 
 
-def _open(path: Path, hint: Hint) -> Container:
+def _open(path: Place, hint: Hint) -> Container:
     size, lowered = path.stat().st_size, path.name.lower()
     label = lowered.endswith(".label")
     dtype = plain_type(np.dtype(hint.dtype or ("uint32" if label else "float32")))

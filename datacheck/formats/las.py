@@ -6,8 +6,8 @@ for minutes, and its decompressor panics or allocates without bound.
 
 from __future__ import annotations
 
+import os
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,13 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, check_bytes, check_expansion, foreign, plain
 from datacheck.registry import require
+from datacheck.runtime.beneath import Place
 
 _HEADER_BYTES = 375  # of the newest version, 1.4
 _COLORS = ("red", "green", "blue")
 
 
-def _check(head: bytes, size: int, path: Path) -> None:
+def _check(head: bytes, size: int, path: Place) -> None:
     if head[:4] != b"LASF" or len(head) < 227:
         msg = "not a LAS file: it does not start with LASF" if head[:4] != b"LASF" else "a LAS header cut short"
         raise FormatError(msg)
@@ -45,7 +46,7 @@ def _check(head: bytes, size: int, path: Path) -> None:
     check_bytes(points * max(row, 24), "the points")
 
 
-def _check_chunks(path: Path, start: int, size: int, points: int) -> None:
+def _check_chunks(path: Place, start: int, size: int, points: int) -> None:
     """Check where the chunk table of a compressed file lies and how long it says it is."""
     with path.open("rb") as file:
         file.seek(start)
@@ -61,7 +62,7 @@ def _check_chunks(path: Path, start: int, size: int, points: int) -> None:
         raise FormatError(msg)
 
 
-def _open(path: Path, hint: Hint) -> Values:
+def _open(path: Place, hint: Hint) -> Values:
     del hint
     laspy = require("laspy", "clouds")
     size = path.stat().st_size
@@ -71,7 +72,7 @@ def _open(path: Path, hint: Hint) -> Values:
     if head[104] & 0xC0 and not laspy.LazBackend.detect_available():
         require("lazrs", "clouds")
     with foreign("damaged LAS file"):
-        cloud = laspy.read(path)
+        cloud = laspy.read(os.fspath(path))
         names = list(cloud.point_format.dimension_names)
         declared = int(cloud.header.point_count)
         if len(cloud.points) != declared:

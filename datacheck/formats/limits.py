@@ -10,12 +10,12 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from datacheck.errors import DatacheckError, FormatError
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
 
 VALUE_BYTES = 4 << 30  # one value in memory; a scan's child has 8 GiB
@@ -25,6 +25,7 @@ RATIO = 1100  # deflate cannot expand further than 1032:1
 _MAP_BYTES = 16 << 20  # larger arrays are mapped, not read
 DEPTH = 64
 _SILENCE = [("ignore", None, Warning, None, 0)]  # what warnings.simplefilter("ignore") puts in front
+_HANDLE = re.compile(r"'?/proc/self/fd/\d+'?")  # how a file that is held open is named to a library
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")  # of an object in memory: two scans of one file say the same
 
 
@@ -54,7 +55,7 @@ class foreign:  # noqa: N801  used as a context, a hundred times for a file: a g
         said = error.args[0] if isinstance(error, KeyError) and error.args else error
         if isinstance(error, KeyError | IndexError) and not isinstance(said, str):  # a bare number
             said = f"the library that reads it fails ({type(error).__name__}: {said})"
-        reason = _ADDRESS.sub("", " ".join(str(said).split()))[:300] or type(error).__name__
+        reason = _HANDLE.sub("the file", _ADDRESS.sub("", " ".join(str(said).split())))[:300] or type(error).__name__
         msg = f"{self._what}: {reason}"
         raise FormatError(msg) from error
 
@@ -167,7 +168,7 @@ def matching(pattern: str, below: Callable[[str], Iterable[str]], is_group: Call
     return sorted(paths)
 
 
-def stored(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], start: int = 0) -> Array:
+def stored(path: Place, dtype: np.dtype[Any], shape: tuple[int, ...], start: int = 0) -> Array:
     """Return the numbers that lie in a file as they are, from byte `start`: read, or mapped where they are many.
 
     Raises:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import os
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint, format_of, parse_container
 from datacheck.formats.limits import DEPTH, TEXT_BYTES, VALUE_BYTES, check_bytes, foreign, text
 from datacheck.formats.parsed import from_json, parse_json
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
 
 INDEX = "index.json"
@@ -50,7 +51,7 @@ class _Column(NamedTuple):
 class _Mds(Container):
     """An open shard: where its samples lie."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         said = _said(path)
         self._file = _opened(path, said)
         try:
@@ -259,7 +260,7 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 # ------------------------------------------------------------------------------------------------ the index
 
 
-def _said(path: Path) -> Mapping[str, Any] | None:
+def _said(path: Place) -> Mapping[str, Any] | None:
     """Return what the index beside a shard says of it, None where there is no index.
 
     Raises:
@@ -277,7 +278,7 @@ def _said(path: Path) -> Mapping[str, Any] | None:
     raise FormatError(msg)
 
 
-def _shards(index: Path) -> list[Mapping[str, Any]]:
+def _shards(index: Place) -> list[Mapping[str, Any]]:
     """Return what an index says of its shards.
 
     Raises:
@@ -296,7 +297,7 @@ def _shards(index: Path) -> list[Mapping[str, Any]]:
 
 
 @lru_cache(maxsize=1)  # an index names thousands of shards, and each of them is held against it
-def _by_name(index: Path, size: int, time: int) -> Mapping[str, Mapping[str, Any]]:
+def _by_name(index: Place, size: int, time: int) -> Mapping[str, Mapping[str, Any]]:
     """Return the shards of an index in one state, told by its size and time, by the names of their files."""
     del size, time
     return {name: shard for shard in reversed(_shards(index)) for name in _names(shard)}
@@ -308,7 +309,7 @@ def _names(shard: Mapping[str, Any]) -> list[str]:
     return [name for name in found if isinstance(name, str)]
 
 
-def named_shards(index: Path) -> list[tuple[list[str], Any]]:
+def named_shards(index: Place) -> list[tuple[list[str], Any]]:
     """Return, for each MDS shard of an index, the names that its file may have (plain, packed), and its samples.
 
     Raises:
@@ -330,7 +331,7 @@ def _file(shard: Mapping[str, Any], which: str) -> tuple[Any, Any, Mapping[str, 
     return said.get("basename"), said.get("bytes"), hashes if isinstance(hashes, Mapping) else {}
 
 
-def _opened(path: Path, said: Mapping[str, Any] | None) -> BinaryIO:
+def _opened(path: Place, said: Mapping[str, Any] | None) -> BinaryIO:
     """Open a shard, unpacked where it is compressed, once its size and hashes are those of the index."""
     packed = path.name.endswith(".zstd")
     file: BinaryIO = path.open("rb")
@@ -348,10 +349,10 @@ def _opened(path: Path, said: Mapping[str, Any] | None) -> BinaryIO:
     return file
 
 
-def _unpacked(path: Path) -> bytes:
+def _unpacked(path: Place) -> bytes:
     import pyarrow as pa  # noqa: PLC0415  0.1 s that only compressed shards should pay
 
-    with foreign("damaged zstd"), pa.input_stream(str(path), compression="zstd") as stream:
+    with foreign("damaged zstd"), pa.input_stream(os.fspath(path), compression="zstd") as stream:
         data: bytes = stream.read(TEXT_BYTES + 1)
     check_bytes(len(data), "the unpacked shard", TEXT_BYTES)
     return data
@@ -390,7 +391,7 @@ def _check_head(said: Mapping[str, Any], samples: int, columns: Mapping[str, _Co
             raise FormatError(msg)
 
 
-def _open(path: Path, hint: Hint) -> Container:
+def _open(path: Place, hint: Hint) -> Container:
     del hint
     return _Mds(path)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, check_bytes, foreign
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
 _MOST_BOXES = 100_000
@@ -156,7 +156,7 @@ def _is_video(data: bytes, track: _Box) -> bool:
     return data[box.start + 8 : box.start + 12] == b"vide"
 
 
-def _header(path: Path) -> bytes:
+def _header(path: Place) -> bytes:
     size = path.stat().st_size
     with path.open("rb") as file:
         boxes = list(_top(file, size))
@@ -172,7 +172,7 @@ def _header(path: Path) -> bytes:
         return file.read(movie.stop - movie.start)
 
 
-def _open(path: Path, hint: Hint) -> Values:
+def _open(path: Place, hint: Hint) -> Values:
     del hint
     with foreign("damaged MP4"):
         data = _header(path)

@@ -11,7 +11,6 @@ import math
 import re
 import zipfile
 from functools import lru_cache
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from datacheck.formats.limits import (
     stored,
 )
 from datacheck.formats.pickle_safe import unpickle
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
 
 _MAGIC = b"\x93NUMPY"
@@ -137,7 +137,7 @@ def _objects(header: _Header, data: bytes, name: str) -> dict[str, Any]:
 class _Large(Container):
     """An .npy file of numbers that is read, or mapped, when its value is asked for."""
 
-    def __init__(self, path: Path, header: _Header) -> None:
+    def __init__(self, path: Place, header: _Header) -> None:
         self._path = path
         self._header = header
 
@@ -182,7 +182,7 @@ def _table(head: bytes, size: int) -> Table | None:
     return Table(_SOLE, header.dtype, *header.shape, start=header.start) if plain else None
 
 
-def _open(path: Path, hint: Hint) -> Container:
+def _open(path: Place, hint: Hint) -> Container:
     del hint
     size = path.stat().st_size
     with path.open("rb", buffering=0) as file:
@@ -280,7 +280,7 @@ def _member_name(info: zipfile.ZipInfo) -> str:
     return name.removesuffix(".npy")
 
 
-def _open_npz(file: Path | IO[bytes], hint: Hint) -> Container:
+def _open_npz(file: Place | IO[bytes], hint: Hint) -> Container:
     del hint
     with foreign("damaged .npz"):
         archive = zipfile.ZipFile(file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, triangles
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
 _WORDS = re.compile(rb"(?:v|vn|vt|vp|f|l|p|o|g|s|mtllib|usemtl|cstype|deg|curv2?|surf|end|parm|trim|hole)\b")
@@ -58,7 +58,7 @@ def _positions(lines: list[bytes], key: bytes) -> list[int]:
     return [i for i, line in enumerate(lines) if line.startswith((key + b" ", key + b"\t"))]
 
 
-def _open(path: Path, hint: Hint) -> Values:
+def _open(path: Place, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
     data = path.read_bytes().replace(b"\\\r\n", b" ").replace(b"\\\n", b" ")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, numbers, triangles
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
 
-def _open(path: Path, hint: Hint) -> Values:
+def _open(path: Place, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
     body = re.sub(rb"#[^\n]*", b"", path.read_bytes()).lstrip()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, check_expansion, foreign, plain
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
 
 _MARK = b"PAR1"
@@ -37,7 +37,7 @@ def _libraries() -> tuple[Any, Any]:
 class _Parquet(Container):
     """An open Parquet file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self._nbytes = _check_ends(path)
         self._pa, pq = _libraries()
         with foreign("damaged Parquet file"):
@@ -137,7 +137,7 @@ class _Parquet(Container):
         return first if even else None
 
 
-def _check_ends(path: Path) -> int:
+def _check_ends(path: Place) -> int:
     """See that a file begins and ends as Parquet does, before a library looks at it; return its size.
 
     Raises:
@@ -231,7 +231,7 @@ def _numbers(pa: Any, rows: Any) -> Array:
     return plain(np.asarray(rows.to_numpy(zero_copy_only=False)))
 
 
-def _open(path: Path, hint: Hint) -> Container:
+def _open(path: Place, hint: Hint) -> Container:
     del hint
     return _Parquet(path)
 

@@ -7,7 +7,6 @@ Values: "points", "normals" (normal_x, normal_y, normal_z), "colors" uint8 [N, 3
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, check_bytes, check_expansion, declared, numbers, plain
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
 _HEADER_BYTES = 64 << 10
@@ -163,7 +163,7 @@ def _values(columns: dict[str, Array]) -> dict[str, Any]:
     return values | {name: plain(column) for name, column in rest.items()}
 
 
-def _open(path: Path, hint: Hint) -> Values:
+def _open(path: Place, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file")
     data = path.read_bytes()

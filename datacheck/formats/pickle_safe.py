@@ -11,7 +11,6 @@ import io
 import math
 import pickle
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, FLOOR_BYTES, TEXT_BYTES, Values, check_bytes, expand, foreign
 from datacheck.formats.parsed import from_python
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
 
 _NDARRAY = "ndarray"  # what the name numpy.ndarray stands for in here: a mark that cannot be called
@@ -365,7 +365,7 @@ def _parse(data: bytes, hint: Hint) -> Container:
     return Values(values)
 
 
-def _open(path: Path, hint: Hint) -> Container:
+def _open(path: Place, hint: Hint) -> Container:
     check_bytes(path.stat().st_size, "the pickle", TEXT_BYTES)
     return _parse(path.read_bytes(), hint)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import Values, check_bytes, declared, numbers, plain, triangles
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
 _HEADER_BYTES = 64 << 10
@@ -241,7 +241,7 @@ def _values(elements: list[tuple[_Element, Columns]]) -> dict[str, Any]:
     return values
 
 
-def _open(path: Path, hint: Hint) -> Values:
+def _open(path: Place, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file")
     data = path.read_bytes()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import HEAD_BYTES, Format, Hint, format_of, parse_container
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, foreign, text
 from datacheck.formats.parsed import from_json, parse_json
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
 
 _BLOCK = 512
@@ -211,7 +211,7 @@ def _check_end(file: BinaryIO, at: int, total: int) -> None:
 class _Tar(Container):
     """An open shard: where its members lie."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Place) -> None:
         self._members: dict[str, _Member] = {}  # by name of the value: "0007/points.npy"
         self._keys: dict[str, FormatError | None] = {}  # and why one is refused
         self._last: tuple[str, tuple[Container, str | None]] | None = None
@@ -368,7 +368,7 @@ def _count(data: bytes) -> Array:
     return np.asarray(number, dtype=np.int64)
 
 
-def _open(path: Path, hint: Hint) -> Container:
+def _open(path: Place, hint: Hint) -> Container:
     del hint
     return _Tar(path)
 

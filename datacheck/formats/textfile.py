@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, text
+from datacheck.runtime.beneath import Place
 from datacheck.sample import Array
 
 # Possessive ("++"): whatever the text, a number is read in one way only, so that a long line cannot take for ever.
@@ -108,7 +108,7 @@ def _values(body: str) -> dict[str, Any]:
     return {"table": table, "columns": names} if named else {"text": body}
 
 
-def _open(path: Path, hint: Hint) -> Values:
+def _open(path: Place, hint: Hint) -> Values:
     check_bytes(path.stat().st_size, "the file", TEXT_BYTES)
     return _parse(path.read_bytes(), hint)
 

@@ -5,13 +5,13 @@ Two passes: the first counts what the aliases come to, so that a few lines canno
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, Values, check_bytes, foreign
 from datacheck.formats.parsed import from_python, to_json
+from datacheck.runtime.beneath import Place
 
 _FILE_BYTES = 256 << 20
 _NODES = 20_000_000
@@ -57,7 +57,7 @@ class _Count:
         self._open[-1] = anchor, before + nodes
 
 
-def _open(path: Path, hint: Hint) -> Values:
+def _open(path: Place, hint: Hint) -> Values:
     del hint
     check_bytes(path.stat().st_size, "the file", _FILE_BYTES)
     data = path.read_bytes()

@@ -7,9 +7,12 @@ Links inside a store are refused: a chunk could be any file of the machine.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +22,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, expand, foreign, matching, plain, plain_type
 from datacheck.formats.parsed import from_python, parse_json
+from datacheck.runtime.beneath import File, Folder, Place
 from datacheck.sample import Array, Container
 
 _META_BYTES = 16 << 20
@@ -48,7 +52,7 @@ class _Array(NamedTuple):
     key: re.Pattern[str]  # what the relative path of a chunk looks like
 
 
-def _metadata(path: Path) -> dict[str, Any]:
+def _metadata(path: File) -> dict[str, Any]:
     check_bytes(path.stat().st_size, path.name, _META_BYTES)
     found = parse_json(path.read_bytes())
     if not isinstance(found, dict):
@@ -57,7 +61,7 @@ def _metadata(path: Path) -> dict[str, Any]:
     return found
 
 
-def _kind(folder: Path) -> str:
+def _kind(folder: File) -> str:
     """Return "array", "group" or "" for a folder, by its metadata files."""
     if (folder / ".zarray").is_file():
         return "array"
@@ -70,7 +74,7 @@ def _kind(folder: Path) -> str:
     return "group" if (folder / ".zgroup").is_file() else ""
 
 
-def _described(folder: Path) -> _Array:
+def _described(folder: File) -> _Array:
     """Return the checked metadata of an array."""
     version = 2 if (folder / ".zarray").is_file() else 3
     meta = _metadata(folder / (".zarray" if version == 2 else "zarr.json"))
@@ -158,10 +162,10 @@ def _v3_type(kind: Any) -> np.dtype[Any] | None:
 class _Store(Container):
     """A Zarr store that is a folder."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._kind = _kind(root)
-        self._stored: dict[Path, tuple[int, int]] = {}
+    def __init__(self, root: Place) -> None:
+        self._root = root.without_links() if isinstance(root, File) else File(Folder(root), "", links=False)
+        self._kind = _kind(self._root)
+        self._stored: dict[File, tuple[int, int]] = {}
 
     def names(self) -> list[str]:
         if self._kind == "array":
@@ -202,20 +206,21 @@ class _Store(Container):
             return sorted(expand(name, np.empty(0, described.dtype)))
         return [name]
 
-    def _folder(self, inner: str) -> Path:
+    def _folder(self, inner: str) -> File:
         """Return the folder of an inner path that stays inside the store."""
         parts = [part for part in inner.split("/") if part]
-        folder = self._root
-        for part in parts:
-            folder = folder / part
-            if part in {".", ".."} or "\0" in part:
-                raise KeyError(inner)
-            if folder.is_symlink():
-                msg = f"{inner}: a link inside a store is not followed"
-                raise FormatError(msg)
+        if any(part in {".", ".."} or "\0" in part for part in parts):
+            raise KeyError(inner)
+        folder = self._root / "/".join(parts) if parts else self._root
+        try:
+            folder.stat()
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                msg = f"{inner}: {_LINK}"
+                raise FormatError(msg) from error
         return folder
 
-    def _locate(self, name: str) -> tuple[str, Path]:
+    def _locate(self, name: str) -> tuple[str, File]:
         """Return (inner path, folder) of the array that holds a value."""
         name = name.strip("/")
         cut = len(name)
@@ -253,7 +258,7 @@ class _Store(Container):
             msg = f"{inner or _SOLE}: {error}"
             raise FormatError(msg) from error
 
-    def _decoded(self, folder: Path, rows: tuple[int, int] | None = None) -> Array:
+    def _decoded(self, folder: File, rows: tuple[int, int] | None = None) -> Array:
         """Return all values of one array, or its rows [start, stop)."""
         described = _described(folder)
         itemsize = 16 if described.dtype is None else described.dtype.itemsize
@@ -273,7 +278,7 @@ class _Store(Container):
         import zarr  # noqa: PLC0415  0.2 s, for stores of this format only
 
         with foreign("damaged Zarr array"):
-            store = zarr.storage.LocalStore(folder, read_only=True)
+            store = _beneath()(folder)
             array = zarr.open_array(store, mode="r", zarr_format=described.version)
             values = np.asarray(array[...] if rows is None else array[rows[0] : rows[1]])
             return values.astype(str) if values.dtype.kind == "O" else values
@@ -302,25 +307,78 @@ class _Store(Container):
         return matching(pattern, self._below, lambda inner: self._kind_of(inner) != "array")
 
 
-def _stored(folder: Path, key: re.Pattern[str]) -> tuple[int, int]:
+_LINK = "a link inside a store is not followed"
+
+
+def _stored(folder: File, key: re.Pattern[str]) -> tuple[int, int]:
     """Return (bytes, files) of an array's chunks."""
     size = files = 0
-    for path in folder.rglob("*"):
-        inner = path.relative_to(folder).as_posix()
-        if path.is_symlink():
-            msg = f"{inner}: a link inside a store is not followed"
+    for inner, entry in _below(folder):
+        if entry.is_symlink():
+            msg = f"{inner}: {_LINK}"
             raise FormatError(msg)
-        if path.is_dir() or path.name.startswith(".") or inner == "zarr.json":
+        if entry.is_dir() or entry.name.startswith(".") or inner == "zarr.json":
             continue
         if not key.fullmatch(inner):  # zarr would not look there and serve the fill value
             msg = f"{inner} is no chunk by the store's own naming ({key.pattern}); its values would be passed over"
             raise FormatError(msg)
-        size += path.stat().st_size
+        size += entry.stat(follow_symlinks=False).st_size
         files += 1
     return size, files
 
 
-def _open(path: Path, hint: Hint) -> Container:
+def _below(folder: File) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield (relative path, entry) of all below a folder, links unfollowed; hidden folders are passed over."""
+    waiting = [""]
+    while waiting:
+        here = waiting.pop()
+        place = folder / here if here else folder
+        with os.scandir(place) as entries:
+            for entry in entries:
+                inner = f"{here}/{entry.name}" if here else entry.name
+                yield inner, entry
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                    waiting.append(inner)
+
+
+@cache
+def _beneath() -> Any:
+    """Return zarr's store of a folder, whose chunks are opened by handle: no link is followed."""
+    import asyncio  # noqa: PLC0415  with zarr
+
+    import zarr  # noqa: PLC0415  as above
+    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest  # noqa: PLC0415
+
+    class Beneath(zarr.storage.LocalStore):  # type: ignore[misc]
+        def __init__(self, folder: File) -> None:
+            super().__init__(Path(os.fspath(folder)), read_only=True)
+            self._folder = folder
+
+        async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
+            return await asyncio.to_thread(self._read, key, prototype, byte_range)
+
+        def _read(self, key: str, prototype: Any, byte_range: Any) -> Any:
+            try:
+                with (self._folder / key).open(buffering=0) as file:
+                    size = os.fstat(file.fileno()).st_size
+                    start, stop = 0, size
+                    if isinstance(byte_range, RangeByteRequest):
+                        start, stop = byte_range.start, min(byte_range.end, size)
+                    elif isinstance(byte_range, OffsetByteRequest):
+                        start = byte_range.offset
+                    elif isinstance(byte_range, SuffixByteRequest):
+                        start = max(0, size - byte_range.suffix)
+                    check_bytes(stop - start, f"chunk {key}", _CHUNK_BYTES)
+                    file.seek(start)
+                    data = file.read(max(0, stop - start))
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                return None
+            return (prototype or zarr.core.buffer.default_buffer_prototype()).buffer.from_bytes(data)
+
+    return Beneath
+
+
+def _open(path: Place, hint: Hint) -> Container:
     del hint
     return _Store(path)
 

@@ -147,7 +147,7 @@ def _meant(key: str, known: Sequence[str]) -> str:
 def _read(reader: Reader, asked: Sequence[Chosen]) -> dict[str, Any]:
     """Return the pictures of one sample, or why there are none."""
     limits = Limits(item_s=_SECONDS)
-    with closing(Child(limits, replace(PARSER))) as child:
+    with closing(Child(limits, replace(PARSER, sandbox=reader.sandbox))) as child:
         task = reader.task(asked[0].file, asked, MOST, _BYTES)
         (sample,) = list(read_samples(child, task, asked, _SECONDS))[:1]
     return sample

@@ -21,13 +21,15 @@ from datacheck.preview.numbers import Array, UnfitError
 from datacheck.preview.overlay import Posed, overlay
 from datacheck.preview.timeline import with_ranges
 from datacheck.rules.base import counted
+from datacheck.runtime.sandbox import Sandbox
 from datacheck.scan.runner import ScanRun
 from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT, ranges
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.patterns import Template
 from datacheck.schema.units import factor
 from datacheck.sources.base import Item, file_templates
-from datacheck.sources.listing import Listing
+from datacheck.sources.listing import Listing, target
+from datacheck.sources.roots import sandbox_of
 
 BYTES = 1_500_000
 SAMPLE_BYTES = 25_000
@@ -71,6 +73,12 @@ class Reader:
             "roots": {name: str(path) for name, path in self.roots.items()},
         }  # fmt: skip
 
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """What the child that reads may reach: the data, and the tokenizer of the schema."""
+        tokenizer = self.schema.tokenizer.path if self.schema.tokenizer is not None else None
+        return sandbox_of(self.root, self.roots, read=[] if tokenizer is None else [tokenizer])
+
     @cached_property
     def _templates(self) -> list[Template]:
         return file_templates(self.schema)
@@ -85,10 +93,17 @@ class Drawer:
 
     Notes:
         To be used in a ``with``, which ends it however the scan does. One that finds nothing has started it in vain.
+
+    Args:
+        data: what is scanned.
+        roots: extra folders by name.
+
+    Raises:
+        UsageError: there are no such data.
     """
 
-    def __init__(self) -> None:
-        self._child = _child()
+    def __init__(self, data: Path, roots: Mapping[str, Path]) -> None:
+        self._child = _child(sandbox_of(target(data)[0], roots))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="datacheck-drawer")
         self._thread.submit(self._child.run, _READY, {"items": []})
 
@@ -102,7 +117,8 @@ class Drawer:
 
     def write(self, run: ScanRun) -> Callable[[], Path | None]:
         """Begin to write the previews.json of a run; return what waits for it, and returns or raises as that does."""
-        return self._thread.submit(write_previews, run, child=self._child).result
+        child = self._child if run.schema.tokenizer is None else None  # which that child may not read
+        return self._thread.submit(write_previews, run, child=child).result
 
 
 def write_previews(run: ScanRun, seconds: float | None = None, child: Child | None = None) -> Path | None:
@@ -186,7 +202,7 @@ class _Reading:
 
     def __init__(self, reader: Reader, seconds: float, child: Child | None) -> None:
         self._reader, self._seconds = reader, seconds
-        self._child, self._end, self._dead = child or _child(), 0.0, ""
+        self._child, self._end, self._dead = child or _child(reader.sandbox), 0.0, ""
 
     def close(self) -> None:
         self._child.close()
@@ -287,8 +303,8 @@ def _by_file(chosen: Iterable[Chosen]) -> Iterable[tuple[str, list[Chosen]]]:
     return [(file, asked) for (file, _), asked in files.items()]
 
 
-def _child() -> Child:
-    return Child(Limits(item_s=0.1, memory_b=_MEMORY), replace(PARSER, start_s=_START_SECONDS))
+def _child(sandbox: Sandbox | None) -> Child:
+    return Child(Limits(item_s=0.1, memory_b=_MEMORY), replace(PARSER, start_s=_START_SECONDS, sandbox=sandbox))
 
 
 def read_samples(

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import os
 import stat
+import sys
 from functools import cache
 from pathlib import Path
+from typing import Literal, overload
 
 _OPENAT2 = 437  # the same number on every architecture
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe in a file's place would block
-_OUT = "a link out of the data folder; copy the file, or name its folder as DATA or --root"
+_OUT = "a link out of the data folder; copy the file, or name its folder with --root"
 _NO_FILE = "not a regular file (a device, a socket or a pipe)"
 _PIECE = 1 << 20
 _TRIES = 16
+_LARGEST = 2**63 - 1
 
 
 class _How(ctypes.Structure):
@@ -36,6 +40,11 @@ def _kernel() -> ctypes.CDLL | None:
         return None
     os.close(found)
     return libc
+
+
+def described() -> str:
+    """Return how files are opened on this machine, in words."""
+    return "folder by folder" if _kernel() is None else "openat2"
 
 
 class Folder:
@@ -65,12 +74,25 @@ class Folder:
         Raises:
             OSError: the file is missing, lies outside, or is a device, a socket or a pipe.
         """
+        sys.audit("open", f"{self.real}/{path}", None, _READ)  # as `os.open` does, for those who watch
         opened = self._opened(path or ".", links=links)
         kind = os.fstat(opened).st_mode
         if stat.S_ISREG(kind) or stat.S_ISDIR(kind):
             return opened
         os.close(opened)
         raise OSError(errno.EINVAL, _NO_FILE)
+
+    def listed(self, path: str) -> int:
+        """Return a descriptor of a folder below this one, for `os.scandir`.
+
+        Raises:
+            OSError: the folder is missing, lies outside, or is no folder.
+        """
+        opened = self._opened(path or ".", links=True)
+        if not stat.S_ISDIR(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        return opened
 
     def _opened(self, path: str, *, links: bool) -> int:
         kernel = _kernel()
@@ -146,6 +168,152 @@ class Folder:
     def __del__(self) -> None:
         if hasattr(self, "_descriptor"):
             self.close()
+
+
+Stamp = tuple[int, ...]  # size, mtime, ctime and inode, as a listing holds them
+
+
+class File(os.PathLike[str]):
+    """A file or folder below a `Folder`, with the methods of a `Path` that readers use; each opens it by handle.
+
+    Args:
+        folder: where the path begins.
+        path: relative to the folder.
+        expected: what the status of a regular file must be when it is opened; None: anything.
+        links: follow links that stay inside the folder.
+
+    Notes:
+        As a path (`os.fspath`) it is ``/proc/self/fd/N``, which a library opens again while this object lives.
+    """
+
+    __slots__ = ("_descriptor", "_expected", "_folder", "_links", "_path", "name")
+
+    def __init__(self, folder: Folder, path: str, expected: Stamp | None = None, *, links: bool = True) -> None:
+        self._folder, self._path, self._expected, self._links = folder, path, expected, links
+        self._descriptor = -1
+        self.name = path.rpartition("/")[2]
+
+    def __fspath__(self) -> str:
+        """Return a path that opens the file which is here now, whatever takes its place later."""
+        if self._descriptor < 0:
+            self._descriptor = self.descriptor()
+        return os.fspath(name_of(self._descriptor))
+
+    def __str__(self) -> str:
+        """Return where the file is, for people."""
+        return f"{self._folder.real}/{self._path}"
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+    def descriptor(self) -> int:
+        """Return a new descriptor of the file or folder.
+
+        Raises:
+            OSError: the file is missing, leads out of the folder, is no file, or is another than expected (ESTALE).
+        """
+        opened = self._folder.open(self._path, links=self._links)
+        if self._expected is not None:
+            status = os.fstat(opened)
+            if stat.S_ISREG(status.st_mode) and stamp_of(status) != self._expected:
+                os.close(opened)
+                raise OSError(errno.ESTALE, "changed after it was listed")
+        return opened
+
+    @overload
+    def open(self, mode: str = "rb", *, buffering: Literal[0]) -> io.FileIO: ...
+    @overload
+    def open(self, mode: str = "rb") -> io.BufferedReader: ...
+    def open(self, mode: str = "rb", *, buffering: int = -1) -> io.FileIO | io.BufferedReader:
+        """Open the file for reading bytes; see `descriptor`."""
+        assert mode == "rb", mode
+        opened = self.descriptor()
+        if stat.S_ISDIR(os.fstat(opened).st_mode):
+            os.close(opened)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        return os.fdopen(opened, "rb", buffering=buffering)  # type: ignore[return-value]
+
+    def read_bytes(self) -> bytes:
+        """Return all bytes of the file."""
+        with self.open(buffering=0) as file:
+            return file.read()
+
+    def stat(self) -> os.stat_result:
+        """Return the file's status."""
+        if self._descriptor >= 0:
+            return os.fstat(self._descriptor)
+        opened = self.descriptor()
+        try:
+            return os.fstat(opened)
+        finally:
+            os.close(opened)
+
+    def _is(self, kind: int) -> bool:
+        try:
+            return stat.S_IFMT(self.stat().st_mode) == kind
+        except OSError:
+            return False
+
+    def is_file(self) -> bool:
+        """Tell whether a regular file is here that may be opened."""
+        return self._is(stat.S_IFREG)
+
+    def is_dir(self) -> bool:
+        """Tell whether a folder is here that may be opened."""
+        return self._is(stat.S_IFDIR)
+
+    def names(self) -> list[str]:
+        """Return the sorted names in the folder."""
+        opened = self.descriptor()
+        try:
+            return sorted(os.listdir(opened))  # noqa: PTH208  of a descriptor
+        finally:
+            os.close(opened)
+
+    @property
+    def suffix(self) -> str:
+        """The last ending of the name, with its dot."""
+        return os.path.splitext(self.name)[1]  # noqa: PTH122
+
+    @property
+    def parent(self) -> File:
+        """The folder that the file is in."""
+        return File(self._folder, self._path.rpartition("/")[0], links=self._links)
+
+    def with_name(self, name: str) -> File:
+        """Return another file of the same folder."""
+        return self.parent / name
+
+    def __truediv__(self, inner: str) -> File:
+        """Return a file below this folder."""
+        return File(self._folder, f"{self._path}/{inner}" if self._path else inner, links=self._links)
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether both stand for one path."""
+        return isinstance(other, File) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def without_links(self) -> File:
+        """Return the same file, below a handle of its own: no link on the way further down is followed."""
+        return File(Folder(self), "", links=False)
+
+
+Place = Path | File
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return size, mtime, ctime and inode, as a listing holds them."""
+    return clamped((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+
+
+def clamped(stamp: Stamp) -> Stamp:
+    """Return sizes and times as 64 bits hold them: a number beyond the first or last is that number."""
+    if min(stamp) >= -_LARGEST and max(stamp) <= _LARGEST:
+        return stamp
+    return tuple(max(-_LARGEST - 1, min(number, _LARGEST)) for number in stamp)
 
 
 def _openat2(kernel: ctypes.CDLL, folder: int, path: str, resolve: int) -> tuple[int, int]:

@@ -38,7 +38,7 @@ def scan(
     """
     folders = {name: Path(folder) for name, folder in (roots or {}).items()}
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(data), schema)
-    paths = options.pop("paths", None) or paths_of(None if isinstance(schema, Schema) else schema)
+    paths = options.pop("paths", None) or paths_of(chosen, None if isinstance(schema, Schema) else schema)
     return run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
 
 
@@ -66,8 +66,8 @@ def scan_loader(
     """
     from datacheck.scan.audit import COMPARED, Audit, run_audit  # noqa: PLC0415  a scan of files needs no PyTorch side
 
-    paths = options.pop("paths", None) or paths_of(None if isinstance(schema, Schema) else schema)
     chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
+    paths = options.pop("paths", None) or paths_of(chosen, None if isinstance(schema, Schema) else schema)
     files = None if data is None else _schema_of_files(Path(data), chosen, files_schema)
     folders = {name: Path(folder) for name, folder in (roots or {}).items()}
     request = Request(Path(factory if data is None else data), folders, paths=paths, **options)
@@ -91,10 +91,19 @@ def _schema_of_files(data: Path, schema: Schema, named: Schema | str | Path | No
         return schema_for(data, "files")
 
 
-def paths_of(schema: str | Path | None) -> list[str]:
-    """Return where a schema's own checks are looked for: beside its file, then in the working folder."""
-    beside = [str(Path(schema).resolve().parent)] if schema is not None and Path(schema).is_file() else []
-    return [*beside, str(Path.cwd())]
+def paths_of(schema: Schema, named: str | Path | None) -> list[str]:
+    """Return where a schema's own checks are looked for besides all installed modules; [] where it names none.
+
+    Args:
+        schema: what was loaded.
+        named: the file that it was loaded from: its folder; None for a schema that was made in Python: the working
+            folder.
+    """
+    if not schema.checks:
+        return []
+    if named is None:
+        return [str(Path.cwd())]
+    return [str(Path(named).resolve().parent)] if Path(named).is_file() else []
 
 
 def schema_for(data: Path, name: str | Path | None) -> Schema:

@@ -26,12 +26,14 @@ from datacheck.schema.load import builtin, load_schema, parse_schema
 from datacheck.schema.model import Schema
 from datacheck.sources import matches, plan_work
 from datacheck.sources.listing import Listing, list_files, target
+from datacheck.sources.roots import sandbox_of
 
 MOST = 200  # samples looked at
 _FILES = 40  # files looked into
 _NEARLY_ALL = 0.9
 _BESIDE = frozenset({".jpg", ".jpeg", ".png", ".yaml", ".yml", ".json", ".txt"})  # rather beside data than the data
 _MARK = "# inferred"
+_GROUPS, _LOOK = "datacheck.scan.look:inner_groups", "datacheck.scan.look:look"
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ def _each(root: Path, ending: str, paths: Sequence[str]) -> str:
         return "line"
     task = {"root": str(root.absolute()), "items": [{"path": path} for path in paths]}
     found: Counter[str] = Counter()
-    for outcome in ordered_map("datacheck.scan.look:inner_groups", [task], limits=Limits(item_s=30)):
+    for outcome in ordered_map(_GROUPS, [task], limits=Limits(item_s=30), sandbox=sandbox_of(root, {})):
         for payload in outcome.payloads:
             found.update(payload["found"].values())
     return found.most_common(1)[0][0] if found else ""
@@ -262,7 +264,7 @@ def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
     }  # fmt: skip
     fields: dict[str, Seen] = {}
     samples, unread = 0, list[str]()
-    for outcome in ordered_map("datacheck.scan.look:look", [task]):
+    for outcome in ordered_map(_LOOK, [task], sandbox=sandbox_of(listing.root, {})):
         unread += [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
         for payload in outcome.payloads:
             samples += payload["samples"]

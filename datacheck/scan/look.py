@@ -20,6 +20,7 @@ from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
+from datacheck.sources.roots import Roots
 
 Array = np.ndarray[Any, Any]
 
@@ -96,11 +97,11 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
     Returns:
         found: pattern by path ("/data/demo_*", "" for a file without such groups, "ends:meta/episode_ends", "key").
     """
-    found = {}
+    found, folders = {}, Roots(task["root"], {})
     for number, data in enumerate(task["items"]):
         beat(number)
         try:
-            with closing(open_container(Path(task["root"]) / data["path"])) as container:
+            with closing(open_container(folders.file(data["path"]))) as container:
                 found[data["path"]] = "key" if container.keys() else _alike(container.names())
         except DatacheckError:
             continue

@@ -15,6 +15,7 @@ from datacheck.cpus import usable_cpus
 from datacheck.errors import StorageError
 from datacheck.finding import Progress, Tick
 from datacheck.parallel import Death, Limits, Outcome, ordered_map
+from datacheck.runtime.sandbox import Sandbox
 from datacheck.sample import Depth
 from datacheck.scan.cut import Cuts
 from datacheck.scan.history import shared
@@ -25,6 +26,7 @@ from datacheck.schema.model import Schema
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import Entries, Entry, coded
 from datacheck.sources.listing import Listing, stat_entry
+from datacheck.sources.roots import sandbox_of
 from datacheck.table import Table
 
 Array = np.ndarray[Any, Any]
@@ -61,6 +63,11 @@ class Job:
     scheduler: str | None = None
     limits: Limits = field(default_factory=Limits)
     paths: Sequence[str] = ()
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """What the children may reach; None where the user named functions of his own."""
+        return sandbox_of(self.root, self.roots, self.schema)
 
 
 @dataclass(eq=False)
@@ -118,7 +125,9 @@ def measure(
     tell()
     workers = _workers(job.workers, total, len(items), _tasks(items))
     tasks = (_task(job, group) for group in batches(cuts.items(items)))
-    outcomes = ordered_map(_MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits, told=tell)
+    outcomes = ordered_map(
+        _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits, sandbox=job.sandbox, told=tell
+    )
     try:
         with closing(outcomes):  # type: ignore[type-var]
             for outcome in outcomes:

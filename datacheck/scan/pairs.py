@@ -110,7 +110,12 @@ class Rereader:
         tasks = [task | {"items": batch} for batch in self._batches(rows, pairs)]
         asked = job.workers or (1 if len(tasks) <= _FEW_TASKS else usable_cpus())
         workers = max(1, min(asked, len(tasks)))
-        how: dict[str, Any] = {"scheduler": job.scheduler, "limits": job.limits, "told": self._told}
+        how: dict[str, Any] = {
+            "scheduler": job.scheduler,
+            "limits": job.limits,
+            "sandbox": job.sandbox,
+            "told": self._told,
+        }
         outcomes = ordered_map(_COMPARE, tasks, workers=workers, **how)
         with closing(outcomes):  # type: ignore[type-var]
             return gathered(len(pairs), _told(outcomes))

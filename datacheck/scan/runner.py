@@ -21,6 +21,7 @@ from datacheck.judging.select import choose_rules, measures_of, of_files
 from datacheck.parallel import Limits
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
+from datacheck.runtime import sandbox
 from datacheck.sample import Depth
 from datacheck.scan import history, places, store
 from datacheck.scan.baseline import apply as apply_baseline
@@ -151,7 +152,8 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
             declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, request.level, silenced
         )
         report = report_of(facts, request.command, request.fail_on, judged)
-        report = replace(report, run=report.run | named_reference(request.reference))
+        boxed = "off (own checks)" if job.sandbox is None else sandbox.described()
+        report = replace(report, run=report.run | {"sandbox": boxed} | named_reference(request.reference))
         report = replace(report, run=report.run | since(report, gathered.last))
         folder = publish(report, declared, judged, state, second.answers, place, journal)
     return run(replace(report, folder=str(folder)), valid=judged.valid, codes=judged.codes)

@@ -69,7 +69,11 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         nonlocal place
         place = number
         beat(number)
-        before.update((file, stat_entry(root, file, roots)) for file in files[number] if file not in before)
+        for file in files[number]:
+            if file not in before:
+                before[file] = entry = stat_entry(root, file, roots)
+                if entry is not None:
+                    source.folders.expected[file] = entry[1:5]
 
     tables: list[Table] = []
     unread: dict[int, list[Unread]] = {}

@@ -15,6 +15,7 @@ from typing import Any
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import Hint, open_container
+from datacheck.runtime.beneath import File
 from datacheck.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
@@ -22,6 +23,7 @@ from datacheck.sources.entries import locate
 from datacheck.sources.facts import About, Facts
 from datacheck.sources.fields import FieldMap, Shelf, Values, check_roots
 from datacheck.sources.opening import Opener
+from datacheck.sources.roots import Roots
 from datacheck.sources.values import weigh
 from datacheck.table import Note
 
@@ -240,9 +242,25 @@ class Source(ABC):
         head = text.partition("/")[0] + "/" if text.startswith("@") else ""
         base = locate(self.root, self.roots, head)
         found = glob.glob(text.removeprefix(head).replace("\0", "*"), root_dir=base)  # noqa: PTH207  relative to base
-        return sorted(head + path for path in found if template.match(head + path) is not None)
+        return sorted(head + path for path in found if template.match(head + path) and self._inside(head + path))
+
+    def _inside(self, path: str) -> bool:
+        try:
+            self.folders.file(path).stat()
+        except OSError:
+            return False  # by a link out of the folder, whose names are nobody's business
+        return True
 
     # ------------------------------------------------------------------------------------------ for subclasses
+
+    @property
+    def folders(self) -> Roots:
+        """The dataset's folders, from which all files are opened."""
+        return self._opener.folders
+
+    def file(self, path: str) -> File:
+        """Return a file by its listing path; see `Opener.file`."""
+        return self._opener.file(path)
 
     @contextmanager
     def opened(self, item: Item, hint: Hint | None = None) -> Iterator[Container]:
@@ -256,7 +274,7 @@ class Source(ABC):
             with self._opener.parsed(found, item.path, item.nbytes, hint) as container:
                 yield container
             return
-        path = locate(self.root, self.roots, item.path)
+        path = self.file(item.path)
         with unchanged(path, item.nbytes), open_container(path, hint) as container:
             if self.way(item.split)[0].everything:
                 self.passed.update(container.passed)
@@ -326,7 +344,7 @@ def file_templates(schema: Schema) -> list[Template]:
 
 
 @contextmanager
-def unchanged(path: Path, nbytes: int = 0) -> Iterator[None]:
+def unchanged(path: File, nbytes: int = 0) -> Iterator[None]:
     """See that a file has the listed size and is not written while it is read; Zarr folders are not checked.
 
     Raises:

@@ -39,13 +39,6 @@ class Entry(NamedTuple):
     digest: str | None = None
 
 
-def clamped(stamp: tuple[int, ...]) -> tuple[int, ...]:
-    """Return sizes and times as a column holds them: what is beyond its first or last number is that number."""
-    if min(stamp) >= -LARGEST and max(stamp) <= LARGEST:
-        return stamp
-    return tuple(max(-LARGEST - 1, min(number, LARGEST)) for number in stamp)
-
-
 def coded(digest: str | None) -> bytes:
     """Return a digest as a column holds it."""
     return (_PARTLY if digest == NOT_WHOLE else digest or "").encode()
@@ -139,16 +132,22 @@ class Entries(Sequence[Entry]):
         return Entries([self.paths[i] for i in index.tolist()], self.numbers[index], self.digests[index])
 
 
+def root_of(roots: Mapping[str, object], path: str) -> tuple[str, str]:
+    """Return (name of the extra root, path below it) of a listing's path; the name is "" below the data folder."""
+    name, _, rest = path[1:].partition("/") if path.startswith("@") else ("", "", "")
+    return (name, rest) if name and name in roots else ("", path)
+
+
 def locate(root: str | Path, roots: Mapping[str, str | Path], path: str) -> Path:
     """Return where a listing's path is on disk: below the root, or for ``@name/path`` below an extra root."""
-    name, _, rest = path[1:].partition("/")
-    return Path(roots[name], rest) if path.startswith("@") and name in roots else Path(root, path)
+    name, inner = root_of(roots, path)
+    return Path(roots[name] if name else root, inner)
 
 
 def real_root(root: str | Path, roots: Mapping[str, str | Path], path: str) -> str:
     """Return the folder, named without links, that no link on a listing's path may leave."""
-    name = path[1:].partition("/")[0]
-    return os.path.realpath(roots[name] if path.startswith("@") and name in roots else root)
+    name, _ = root_of(roots, path)
+    return os.path.realpath(roots[name] if name else root)
 
 
 class ByPath(Mapping[str, Entry]):

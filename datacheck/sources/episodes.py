@@ -15,7 +15,6 @@ from datacheck.errors import FormatError
 from datacheck.sample import Block, Column, Container
 from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import Item, Part, Unread
-from datacheck.sources.entries import locate
 from datacheck.sources.fields import Shelf
 from datacheck.sources.lerobot import EPISODE, INFO, TASK, Meta, folder_of, meta_files, read_meta
 from datacheck.sources.lines import numbered
@@ -48,7 +47,7 @@ class EpisodeSource(RaggedSource):
     def files(self, item: Item) -> list[str]:
         """Return the file, and those of the meta folder that speak of it."""
         folder, _ = folder_of(item.path)
-        base = locate(self.root, self.roots, folder or ".")
+        base = self.file(folder)
         return [*super().files(item), *(folder + name for name in meta_files(base))]
 
     def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, list[Span]]:
@@ -96,7 +95,7 @@ class EpisodeSource(RaggedSource):
     def _meta(self, folder: str) -> Meta:
         known: dict[str, Meta] = self.__dict__.setdefault("_known", {})  # of one task: a meta folder may change
         if folder not in known:
-            known[folder] = read_meta(locate(self.root, self.roots, folder or "."))
+            known[folder] = read_meta(self.file(folder))
         return known[folder]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -335,7 +334,7 @@ class Shelf:
             at = parse(place.at, "at", path=False).substitute(names) if place.at else ""
         except KeyError:
             return None, place.file.text
-        if not os.path.exists(self._opener.place(path)):  # noqa: PTH110  asked for every sample of a scan
+        if not self._opener.exists(path):
             return None, path
         try:
             container = self._container(path, place.hint)

@@ -13,7 +13,6 @@ from datacheck.schema.model import FieldSpec
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.attributes import Attributes
 from datacheck.sources.base import Item, Part, Source, Unread
-from datacheck.sources.entries import locate
 from datacheck.sources.facts import About
 from datacheck.sources.fields import Shelf
 from datacheck.sources.values import read_value
@@ -128,7 +127,7 @@ class KeySource(GroupSource):
         """Return the shard, what speaks of it beside it, and its companions."""
         form, folder = format_of(item.path), item.path.rpartition("/")[0]
         beside = [f"{folder}/{name}".lstrip("/") for name in (form.beside if form else ())]
-        there = [path for path in beside if locate(self.root, self.roots, path).is_file()]
+        there = [path for path in beside if self.file(path).is_file()]
         return list(dict.fromkeys([*super().files(item), *there]))
 
     def _nothing(self) -> str:

@@ -7,7 +7,6 @@ the interpreter's lock for each of these.
 from __future__ import annotations
 
 import os
-import stat
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -25,7 +24,9 @@ from datacheck.aligned import empty
 from datacheck.cpus import usable_cpus
 from datacheck.digest import READ_BYTES, Digester, digest_raw
 from datacheck.errors import DatacheckError, StorageError
-from datacheck.sources.entries import STAMP, clamped, locate, real_root
+from datacheck.runtime.beneath import clamped
+from datacheck.sources.entries import STAMP, locate, real_root
+from datacheck.sources.roots import Roots
 
 if TYPE_CHECKING:
     from datacheck.finding import Progress
@@ -40,8 +41,6 @@ SMALL_FILES = 10_000
 TASK_BYTES = 128 << 20
 TASK_FILES = 4_000
 _SILENCE_S = 600.0  # of a disk that sleeps, a network that stalls
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in a file's place would wait for its writer
-_NO_FILE = "not a regular file (a device, a socket or a pipe)"
 _TASK = "datacheck.sources.hashing:digest_files"
 
 
@@ -199,6 +198,7 @@ def _read(
         yield from ((task, [digest_files(shared | {"items": task.paths}, lambda _: None)]) for task in first)
         return
     from datacheck.parallel import Limits, ordered_map  # noqa: PLC0415  small data need no child
+    from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  as above
 
     given: list[_Task] = []
 
@@ -208,7 +208,8 @@ def _read(
             yield shared | {"items": task.paths}
 
     limits = Limits(item_s=_SILENCE_S)
-    for number, outcome in enumerate(ordered_map(_TASK, sent(), workers=workers or usable_cpus(), limits=limits)):
+    how: dict[str, Any] = {"workers": workers or usable_cpus(), "limits": limits, "sandbox": sandbox_of(root, roots)}
+    for number, outcome in enumerate(ordered_map(_TASK, sent(), **how)):
         for death in outcome.deaths:
             msg = f"{root}: {death.item}: reading it failed: {death.how.strip().splitlines()[-1]}"
             raise DatacheckError(msg) if death.crash else StorageError(msg)
@@ -255,13 +256,14 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
         refused (path, reason).
     """
     root, roots = task["root"], task["roots"]
+    folders = Roots(root, roots)
     view = empty([READ_BYTES], np.uint8).data  # one for all: fresh memory for each file takes longer than its digest
     buffers = (view,)
     digests, numbers, refused = bytearray(), array("q"), []
     for number, path in enumerate(task["items"]):
         beat(number)
         try:
-            descriptor = os.open(f"{root}/{path}" if path[0] != "@" else locate(root, roots, path), _FLAGS)
+            descriptor = folders.descriptor(path)
             try:
                 size = os.readv(descriptor, buffers)
                 status = os.fstat(descriptor)
@@ -274,7 +276,7 @@ def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
             stamp: tuple[int, ...] = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
         except OSError as error:
             try:
-                raw, stamp = _unusual(root, roots, path, error, view, partial(beat, number))
+                raw, stamp = _unusual(folders, root, roots, path, error, partial(beat, number))
             except OSError as refusal:
                 from datacheck.sources.stores import reason  # noqa: PLC0415  few files are refused
 
@@ -299,11 +301,9 @@ def _rest(
     """Return digest and status of a file of which the first `size` bytes have been read.
 
     Raises:
-        OSError: it cannot be read, is no file, or says of itself that it has fewer bytes.
+        OSError: it cannot be read, or says of itself that it has fewer bytes.
     """
     status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(_NO_FILE)
     hasher = Digester()
     done = 0
     while size and done <= status.st_size:  # what grows as fast as it is read has no end
@@ -319,28 +319,18 @@ def _rest(
 
 
 def _unusual(
-    root: str, roots: Mapping[str, str], path: str, error: OSError, view: memoryview, beat: Callable[[], None]
+    folders: Roots, root: str, roots: Mapping[str, str], path: str, error: OSError, beat: Callable[[], None]
 ) -> tuple[bytes, tuple[int, ...]]:  # fmt: skip
-    """Return digest and stamp of what could not be read at once: a Zarr folder, a file that another program holds.
+    """Return digest and stamp of what could not be read at once: a Zarr folder.
 
     Raises:
         OSError: it cannot be read; `error` where nothing else is known of it.
     """
-    place = locate(root, roots, path)
-    if isinstance(error, BlockingIOError):
-        if not stat.S_ISREG(place.stat().st_mode):
-            raise OSError(_NO_FILE) from error
-        descriptor = os.open(place, _FLAGS & ~os.O_NONBLOCK)  # waits until the other gives its lease back
-        try:
-            raw, status = _rest(descriptor, view, os.readv(descriptor, (view,)), beat)
-        finally:
-            os.close(descriptor)
-        return raw, (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     if not isinstance(error, IsADirectoryError):
         raise error
     from datacheck.sources.stores import store_digest, store_entry  # noqa: PLC0415  few datasets have such folders
 
-    real = real_root(root, roots, path)
-    raw = bytes.fromhex(store_digest(str(place), real, beat))
-    entry = store_entry(path, str(place), real, 0, beat)
+    place, real = str(locate(root, roots, path)), real_root(root, roots, path)
+    raw = bytes.fromhex(store_digest(folders, path, place, real, beat))
+    entry = store_entry(path, place, real, 0, beat)
     return raw, (entry.size, entry.mtime_ns, entry.ctime_ns, entry.inode)

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from datacheck.errors import FormatError
 from datacheck.formats.mds import INDEX, named_shards
 from datacheck.parallel import Limits, ordered_map
+from datacheck.runtime.beneath import File
 from datacheck.schema.model import EpisodeSpec, Schema
 from datacheck.schema.patterns import Template
 from datacheck.sources.base import Work, file_templates
-from datacheck.sources.entries import locate
 from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate
 from datacheck.sources.listing import Listing
+from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.sources.work import plan_work
 from datacheck.table import Note
 
@@ -43,7 +43,8 @@ def with_rate(schema: Schema, listing: Listing) -> Schema:
         return schema
     try:
         folders = {folder_of(item.path)[0] for item in plan_work(schema, listing).items}
-        rates = {read_rate(locate(listing.root, listing.roots, folder or ".")) for folder in sorted(folders)}
+        datasets = Roots(listing.root, listing.roots)
+        rates = {read_rate(datasets.file(folder)) for folder in sorted(folders)}
     except FormatError:  # whoever reads the episodes says so
         return schema
     if len(rates) != 1 or rates == {None}:
@@ -74,7 +75,8 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     roots = {root: str(folder.absolute()) for root, folder in listing.roots.items()}
     task = {"root": str(listing.root.absolute()), "roots": roots, "items": [{"path": path} for path in paths]}
     templates, notes, read = file_templates(schema.placed(listing.roots)), list[Note](), set[str]()
-    for outcome in ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS):
+    box = sandbox_of(listing.root, listing.roots)
+    for outcome in ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box):
         for payload in outcome.payloads:
             for found in payload:
                 read.update(found["read"])
@@ -90,9 +92,10 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
 
 def _missing(found: Mapping[str, Any], templates: Sequence[Template], listing: Listing) -> Iterator[Note]:
     """Yield a note for each file that an index names and that is not there, or only in a way that is not read."""
+    folders = Roots(listing.root, listing.roots)
     for paths, samples in found["files"]:
         fits = [(path, names) for path in paths if (names := _match(path, templates)) is not None]
-        there = [path for path in paths if fits and locate(listing.root, listing.roots, path).is_file()]
+        there = [path for path in paths if fits and folders.file(path).is_file()]
         if fits and not any(path in there for path, _ in fits):
             path, names = fits[0]
             code, why = (_PACKED, f"only {there[0]} is there, packed in a way that is not read") if there else _GONE
@@ -117,12 +120,12 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         path; read: listing paths of what belongs to the index; files: for each file that it names the paths at which it
         may lie, and a phrase about its samples; faults: what is wrong with the index.
     """
-    root, roots = Path(task["root"]), {name: Path(folder) for name, folder in task["roots"].items()}
+    folders = Roots(task["root"], task["roots"])
     found = []
     for number, item in enumerate(task["items"]):
         beat(number)
         path: str = item["path"]
-        place = locate(root, roots, path)
+        place = folders.file(path)
         try:
             if path.rpartition("/")[2] == INDEX:
                 found.append(_of_mds(path, place))
@@ -133,14 +136,14 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
     return found
 
 
-def _of_mds(path: str, place: Path) -> dict[str, Any]:
+def _of_mds(path: str, place: File) -> dict[str, Any]:
     folder = path.removesuffix(INDEX)
     shards = named_shards(place)
     files = [([folder + name for name in names], f"{str(samples)[:20]} samples") for names, samples in shards]
     return {"path": path, "read": [path] if shards else [], "files": files, "faults": []}
 
 
-def _of_lerobot(path: str, base: Path) -> dict[str, Any]:
+def _of_lerobot(path: str, base: File) -> dict[str, Any]:
     folder, faults = path.removesuffix(INFO), []
     try:
         read_rate(base)

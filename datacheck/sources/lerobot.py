@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
 from datacheck.formats.limits import check_bytes
+from datacheck.runtime.beneath import File
 
 INFO = "meta/info.json"
 EPISODE, TASK = "episode_index", "task_index"
@@ -28,7 +28,7 @@ _OLD = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
 _NEW = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _PLACE = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")
 _NUMBERS = re.compile(r"u?int\d+|float\d+|bool")  # other features are texts, pictures and videos
-_INFO_BYTES = 64 << 20
+_INFO_BYTES = 4 << 20
 
 
 class Meta(NamedTuple):
@@ -53,13 +53,13 @@ def folder_of(path: str) -> tuple[str, str]:
     return head, data + rest
 
 
-def meta_files(base: Path) -> list[str]:
+def meta_files(base: File) -> list[str]:
     """Return the paths, below the dataset's folder, of the files of its meta folder that are read."""
     found = [INFO, _LINES, *(f"{_TABLES}/{p.parent.name}/{p.name}" for p in _tables(base)), _TASK_LINES, _TASK_TABLE]
     return [name for name in found if (base / name).is_file()]
 
 
-def read_rate(base: Path) -> float | None:
+def read_rate(base: File) -> float | None:
     """Return the steps a second of a dataset, None where its info does not tell.
 
     Raises:
@@ -75,7 +75,7 @@ def read_rate(base: Path) -> float | None:
     return float(found)
 
 
-def read_meta(base: Path) -> Meta:
+def read_meta(base: File) -> Meta:
     """Return what the meta folder of the dataset in `base` says.
 
     Raises:
@@ -108,14 +108,23 @@ def read_meta(base: Path) -> Meta:
     return Meta(dict(_features(features)), lengths, files, _tasks(base, new=new))
 
 
-def _info(base: Path) -> dict[str, Any]:
+def _info(base: File) -> dict[str, Any]:
     if (base / INFO).is_file():
         check_bytes((base / INFO).stat().st_size, INFO, _INFO_BYTES)
     return _values(base / INFO, INFO)
 
 
-def _tables(base: Path) -> list[Path]:
-    return sorted(path for path in (base / _TABLES).glob("*/*.parquet") if path.is_file())
+def _tables(base: File) -> list[File]:
+    tables = base / _TABLES
+    found = [tables / chunk / name for chunk in _names(tables) for name in _names(tables / chunk)]
+    return [path for path in found if path.suffix == ".parquet" and path.is_file()]
+
+
+def _names(folder: File) -> list[str]:
+    try:
+        return folder.names()
+    except OSError:  # none, or no folder
+        return []
 
 
 def _features(features: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, tuple[int, ...]]]]:
@@ -128,18 +137,18 @@ def _features(features: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, tup
             yield name, (dtype, tuple(_whole(size, f"{INFO}, shape of {name[:60]!r}") for size in shape))
 
 
-def _of_lines(path: Path) -> list[dict[str, int]]:
+def _of_lines(path: File) -> list[dict[str, int]]:
     return [
         {key: _whole(row.get(key), f"{_LINES}, {key}") for key in (EPISODE, _LENGTH)} for row in _lines(path, _LINES)
     ]
 
 
-def _lines(path: Path, where: str) -> list[Mapping[str, Any]]:
+def _lines(path: File, where: str) -> list[Mapping[str, Any]]:
     records = _values(path, where).get("records")
     return [record if isinstance(record, Mapping) else {} for record in records] if isinstance(records, list) else []
 
 
-def _of_table(path: Path) -> list[dict[str, int]]:
+def _of_table(path: File) -> list[dict[str, int]]:
     where = f"{_TABLES}/{path.parent.name}/{path.name}"
     values = _values(path, where, (EPISODE, _LENGTH, *_WHERE))
     columns = {key: value.tolist() for key, value in values.items() if isinstance(value, np.ndarray)}
@@ -150,7 +159,7 @@ def _of_table(path: Path) -> list[dict[str, int]]:
     return [{key: _whole(value, f"{where}, {key}") for key, value in row.items()} for row in rows]
 
 
-def _tasks(base: Path, *, new: bool) -> dict[int, str] | None:
+def _tasks(base: File, *, new: bool) -> dict[int, str] | None:
     """Return the texts of tasks by number, None where no file tells them.
 
     Raises:
@@ -174,7 +183,7 @@ def _tasks(base: Path, *, new: bool) -> dict[int, str] | None:
     return found
 
 
-def _of_task_table(path: Path) -> list[tuple[Any, Any]]:
+def _of_task_table(path: File) -> list[tuple[Any, Any]]:
     """Return (number, text) of each row; the texts are the index of a table that pandas wrote, whatever its name."""
     values = _values(path, _TASK_TABLE)
     texts = [name for name in ("task", "__index_level_0__") if isinstance(values.get(name), list)]
@@ -188,7 +197,7 @@ def _of_task_table(path: Path) -> list[tuple[Any, Any]]:
     return list(zip(numbers.tolist(), values[texts[0]], strict=True))
 
 
-def _values(path: Path, where: str, names: Sequence[str] = ()) -> dict[str, Any]:
+def _values(path: File, where: str, names: Sequence[str] = ()) -> dict[str, Any]:
     """Return the values of a file of the meta folder: those of these names, or all."""
     if not path.is_file():  # a pipe would be waited for
         msg = f"{where}: No such file"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -11,10 +10,10 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats import jsonl
 from datacheck.numbered import Numbered
+from datacheck.runtime.beneath import File
 from datacheck.sample import Block, Column, signature
 from datacheck.sources.base import BLOCK_SAMPLES, Item, Part, Source, Unread, unchanged
 from datacheck.sources.bulk import Bulk
-from datacheck.sources.entries import locate
 from datacheck.sources.facts import About
 from datacheck.sources.fields import Shelf, Values
 from datacheck.sources.records import grouped
@@ -70,7 +69,7 @@ class LineSource(Source):
         Raises:
             FormatError: the file cannot be read, or holds no line.
         """
-        path = locate(self.root, self.roots, item.path)
+        path = self.file(item.path)
         with unchanged(path, item.nbytes):
             lines = _Lines(self, item, shelf)
             if item.keys is None:
@@ -93,10 +92,10 @@ class LineSource(Source):
         """Return the parts of a large file of plain lines: about 64 MB each, or 262,144 lines."""
         if item.keys is not None or item.nbytes < _CUT_BYTES or not jsonl.splittable(item.path):
             return None
-        return jsonl.parts(locate(self.root, self.roots, item.path))
+        return jsonl.parts(self.file(item.path))
 
 
-def _some(path: Path, run: list[int], lines: _Lines) -> Iterator[Part]:
+def _some(path: File, run: list[int], lines: _Lines) -> Iterator[Part]:
     missing = dict.fromkeys(run)
     for first, values in jsonl.batches(path, wanted=run):
         found = [n for n in range(first, first + len(values)) if n in missing and values[n - first] is not jsonl.BLANK]
@@ -213,6 +212,6 @@ class _Lines:
         columns |= {name: Column.of([value] * len(numbers)) for name, value in self._companions.items()}
         keys = Numbered.of(self._item.path, numbers)
         block = self._source.block(self._item, keys, _Spans(numbers), dict(sorted(columns.items())), self._absent)
-        if numbers[0] == 0 and jsonl.marked(locate(self._source.root, self._source.roots, self._item.path)):
+        if numbers[0] == 0 and jsonl.marked(self._source.file(self._item.path)):
             block.facts["bom"] = Column(np.arange(len(numbers)) == 0)
         return block

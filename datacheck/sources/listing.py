@@ -21,7 +21,9 @@ import numpy as np
 from datacheck.digest import digest_bytes, digest_file, digest_value
 from datacheck.errors import FormatError, UsageError, check_name
 from datacheck.formats.base import store_markers
-from datacheck.sources.entries import ByPath, Entries, Entry, clamped, locate, real_root
+from datacheck.runtime.beneath import Folder, stamp_of
+from datacheck.sources.entries import ByPath, Entries, Entry, locate, real_root
+from datacheck.sources.roots import Roots
 from datacheck.sources.stores import DEPTH, LINKED, led, reason, store_digest, store_entry
 
 Array = np.ndarray[Any, Any]
@@ -168,7 +170,8 @@ class _Walk:
     """The state of one walk: what was found below one root."""
 
     def __init__(self, root: Path, prefix: str, seen_ns: int, found: Found | None) -> None:
-        self.real = os.path.realpath(root)
+        self._root = Folder(root)
+        self.real = self._root.real
         self.prefix = prefix
         self.seen_ns = seen_ns
         self.paths: list[str] = []
@@ -189,17 +192,28 @@ class _Walk:
                 self._skip(path, f"more than {DEPTH} folders deep")
                 continue
             try:
-                with os.scandir(folder) as scan:
-                    found = list(scan)
+                opened = self._root.listed(path)  # by handle: a link that takes its place now leads nowhere
             except OSError as error:
                 self._refuse(path, f"folder cannot be read: {reason(error)}")
                 continue
-            if path and not self._markers.isdisjoint(entry.name for entry in found):
-                self._store(folder, path)
-            else:
-                for entry in self._unusual(found, path):
-                    self._visit(entry, path, links)
+            try:
+                self._inspect(opened, folder, path, links)
+            finally:
+                os.close(opened)
             self._tell()
+
+    def _inspect(self, opened: int, folder: str, path: str, links: tuple[str, ...]) -> None:
+        try:
+            with os.scandir(opened) as scan:
+                found = list(scan)
+        except OSError as error:
+            self._refuse(path, f"folder cannot be read: {reason(error)}")
+            return
+        if path and not self._markers.isdisjoint(entry.name for entry in found):
+            self._store(folder, path)
+            return
+        for entry in self._unusual(found, path):
+            self._visit(entry, folder, path, links)
 
     def _unusual(self, found: list[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
         """List the ordinary files of a folder, as fast as Python can; return what needs a closer look."""
@@ -246,9 +260,9 @@ class _Walk:
             self._found(self.paths[self._told :], self.numbers[5 * self._told :: 5].tolist())
             self._told = len(self.paths)
 
-    def _visit(self, entry: os.DirEntry[str], folder: str, links: tuple[str, ...]) -> None:
+    def _visit(self, entry: os.DirEntry[str], folder: str, head: str, links: tuple[str, ...]) -> None:
         name = entry.name
-        path = f"{folder}/{name}" if folder else name
+        path, place = f"{head}/{name}" if head else name, f"{folder}/{name}"
         try:
             if not name.isascii() and not _decodable(name):
                 self._skip(path, "name is not UTF-8; rename it")
@@ -256,9 +270,9 @@ class _Walk:
                 if name not in _LEFT_OUT:
                     self._skip(path, "hidden or left behind by another program")
             elif entry.is_symlink():
-                self._link(entry, path, links)
+                self._link(entry, place, path, links)
             elif entry.is_dir(follow_symlinks=False):
-                self._waiting.append((entry.path, path, links))
+                self._waiting.append((place, path, links))
             elif entry.is_file(follow_symlinks=False):
                 self._add(path, entry.stat(follow_symlinks=False))
             else:
@@ -266,8 +280,8 @@ class _Walk:
         except OSError as error:
             self._refuse(path, reason(error))
 
-    def _link(self, entry: os.DirEntry[str], path: str, links: tuple[str, ...]) -> None:
-        goal, fault = led(entry, self.real, links)
+    def _link(self, entry: os.DirEntry[str], place: str, path: str, links: tuple[str, ...]) -> None:
+        goal, fault = led(entry, place, self.real, links)
         if fault:
             self._skip(path, fault)
         elif entry.is_file():
@@ -332,7 +346,7 @@ def stat_entry(
 
 
 def _entry(path: str, status: os.stat_result, seen_ns: int) -> Entry:
-    size, mtime, ctime, inode = clamped((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+    size, mtime, ctime, inode = stamp_of(status)
     return Entry(path, size, mtime, ctime, inode, seen_ns)
 
 
@@ -348,11 +362,12 @@ def digest_entry(
     Raises:
         FormatError: it cannot be read (any more).
     """
-    place = locate(root, roots or {}, path)
+    roots = roots or {}
     try:
-        if not place.is_dir():
-            return digest_file(place, beat)
-        return store_digest(str(place), real_root(root, roots or {}, path), beat)
+        folders = Roots(root, roots)
+        if not folders.file(path).is_dir():
+            return digest_file(folders.file(path), beat)
+        return store_digest(folders, path, str(locate(root, roots, path)), real_root(root, roots, path), beat)
     except OSError as error:
         msg = f"{path}: {reason(error)}"
         raise FormatError(msg) from error

@@ -14,8 +14,10 @@ from datacheck.aligned import empty
 from datacheck.digest import Digester, digest_bytes
 from datacheck.errors import FormatError
 from datacheck.formats.base import HEAD_BYTES, Format, Hint, Table, format_of, open_container, parse_container
+from datacheck.runtime.beneath import File
 from datacheck.sample import Container
 from datacheck.sources.entries import locate
+from datacheck.sources.roots import Roots
 from datacheck.sources.values import Turned
 
 Array = np.ndarray[Any, Any]
@@ -36,18 +38,23 @@ class Opener:
             another in memory; 0: give them as they are stored.
 
     Attributes:
+        folders: opens them.
         digests: of the files that were read whole, by listing path.
     """
 
     def __init__(self, root: Path, roots: Mapping[str, Path], *, whole: bool, together: int = 0) -> None:
+        self.folders = Roots(root, roots)
         self._root, self._roots, self._whole, self._together = root, roots, whole, together
         self._base = os.fspath(root)
         self._room: Array | None = None  # of the last tables; the first `_filled` rows are taken
         self._filled = 0
         self.digests: dict[str, str] = {}
 
-    def place(self, path: str) -> str:
-        """Return where a listing path is on disk."""
+    def exists(self, path: str) -> bool:
+        """Tell whether something has this listing path, also something that may not be opened."""
+        return os.path.exists(self._place(path))  # noqa: PTH110  asked for every sample of a scan
+
+    def _place(self, path: str) -> str:
         return str(locate(self._root, self._roots, path)) if path.startswith("@") else f"{self._base}/{path}"
 
     def takes(self, path: str, nbytes: int) -> Format | None:
@@ -68,14 +75,14 @@ class Opener:
         return self._parsed(found, path, nbytes, hint)
 
     def _parsed(self, found: Format, path: str, nbytes: int, hint: Hint | None) -> Container:
-        data = _read(self.place(path), nbytes)
+        data = _read(self.folders, path, nbytes)
         self.digests[path] = digest_bytes(data)
         return parse_container(found, data, hint)
 
     def _turned(self, path: str, nbytes: int, found: Format) -> Container | None:
         """Return the table of a file, each column contiguous; None for what is no plain table."""
         assert found.table is not None
-        with _steady(self.place(path), nbytes) as file:
+        with _steady(self.folders, path, nbytes) as file:
             table = found.table(os.pread(file, HEAD_BYTES, 0), nbytes)
             if table is None or not 1 < table.columns <= _MOST_COLUMNS:
                 return None
@@ -108,20 +115,32 @@ class Opener:
         Raises:
             FormatError: it cannot be read, or is damaged.
         """
-        place = self.place(path)
         try:
-            nbytes = os.stat(place).st_size  # noqa: PTH116  asked for every sample of a scan
+            nbytes = os.stat(self._place(path)).st_size  # noqa: PTH116  asked for every sample of a scan
         except OSError as error:
             raise FormatError((error.strerror or str(error)).lower()) from error
         found = self.takes(path, nbytes)
-        return open_container(Path(place), hint) if found is None else self._parsed(found, path, nbytes, hint)
+        if found is not None:
+            return self._parsed(found, path, nbytes, hint)
+        return open_container(self.file(path), hint)
+
+    def file(self, path: str) -> File:
+        """Return a file by its listing path, for a format that reads parts of it.
+
+        Raises:
+            FormatError: its folder cannot be opened.
+        """
+        try:
+            return self.folders.file(path)
+        except OSError as error:
+            raise FormatError((error.strerror or str(error)).lower()) from error
 
 
 @contextmanager
-def _steady(place: str, nbytes: int) -> Iterator[int]:
+def _steady(folders: Roots, path: str, nbytes: int) -> Iterator[int]:
     """Open a file that has the listed size and is not written meanwhile."""
     try:
-        file = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        file = folders.descriptor(path)
         try:
             before = os.fstat(file)
             if before.st_size != nbytes:
@@ -140,9 +159,9 @@ def _steady(place: str, nbytes: int) -> Iterator[int]:
 _WRITTEN = "changed while it was read"
 
 
-def _read(place: str, nbytes: int) -> bytes:
+def _read(folders: Roots, path: str, nbytes: int) -> bytes:
     """Return the bytes of a file."""
-    with _steady(place, nbytes) as file:
+    with _steady(folders, path, nbytes) as file:
         data = os.read(file, nbytes + 1)
         while len(data) < nbytes and (more := os.read(file, nbytes + 1 - len(data))):
             data += more

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError, UsageError
-from datacheck.formats.base import open_container
 from datacheck.schema.model import Schema, StatsSpec
-from datacheck.sources.entries import locate
+from datacheck.sources.documents import read_document
 
+_BYTES = 64 << 20
 _NAMES = ("mean", "std", "min", "max")
 
 
@@ -39,18 +39,17 @@ def with_stats(schema: Schema, root: Path, roots: Mapping[str, Path]) -> Schema:
     return Schema.model_validate(data)
 
 
-def path_of(stats: StatsSpec, root: Path, roots: Mapping[str, Path]) -> Path:
-    """Return the file that holds the statistics of a field; ``{name}/stats.json`` lies below an extra root."""
+def path_of(stats: StatsSpec, roots: Mapping[str, Path]) -> str:
+    """Return the listing path of a field's statistics; ``{name}/stats.json`` lies below an extra root."""
     text = stats.file or ""
     head, _, rest = text.partition("/")
-    return locate(root, roots, f"@{head[1:-1]}/{rest}" if head[1:-1] in roots and head == f"{{{head[1:-1]}}}" else text)
+    return f"@{head[1:-1]}/{rest}" if head[1:-1] in roots and head == f"{{{head[1:-1]}}}" else text
 
 
 def _read(stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str) -> dict[str, list[float]]:
-    text, path = stats.file or "", path_of(stats, root, roots)
+    text = stats.file or ""
     try:
-        with open_container(path) as container:
-            held = {name: container.read(name) for name in container.names()}
+        held = read_document(root, roots, path_of(stats, roots), _BYTES)
     except (FormatError, OSError) as error:
         msg = f"{where}: {text}: {error}. Name a JSON or YAML file below the data folder."
         raise UsageError(msg) from error

@@ -7,7 +7,9 @@ import stat
 from collections.abc import Callable, Iterator
 
 from datacheck.digest import digest_file, digest_value
-from datacheck.sources.entries import Entry, clamped
+from datacheck.runtime.beneath import clamped
+from datacheck.sources.entries import Entry
+from datacheck.sources.roots import Roots
 
 DEPTH = 64  # folders within one another
 LINKED = 10_000  # folders that may be reached by links: a few that link to one another have millions of paths
@@ -18,15 +20,16 @@ def reason(error: OSError) -> str:
     return error.strerror.lower() if error.strerror else str(error)  # what is said here may name a path
 
 
-def led(entry: os.DirEntry[str], real: str, links: tuple[str, ...]) -> tuple[str, str]:
+def led(entry: os.DirEntry[str], place: str, real: str, links: tuple[str, ...]) -> tuple[str, str]:
     """Return where a link leads, and why it is not followed, "" where it is.
 
     Args:
-        entry: the link, in a folder that is named without links.
+        entry: the link.
+        place: where it is, in a folder that is named without links.
         real: the data folder, named without links; what lies outside of it is not followed.
         links: folders that links led to on the way here.
     """
-    goal = os.path.realpath(entry.path)
+    goal = os.path.realpath(place)
     if not os.path.exists(goal):  # noqa: PTH110  one call per link
         return goal, "a link to nothing"
     if goal != real and not goal.startswith(real + os.sep):
@@ -35,7 +38,7 @@ def led(entry: os.DirEntry[str], real: str, links: tuple[str, ...]) -> tuple[str
         return goal, ""
     if not entry.is_dir():
         return goal, "a link to a device, a socket or a pipe"
-    back = goal in links or entry.path.startswith(goal + os.sep)
+    back = goal in links or place.startswith(goal + os.sep)
     return goal, "a link that leads back to itself" if back else ""
 
 
@@ -56,14 +59,21 @@ def store_entry(
     return Entry(path, size, mtime, ctime, inode, seen_ns)
 
 
-def store_digest(folder: str, real: str, beat: Callable[[], object] | None = None) -> str:
+def store_digest(
+    folders: Roots, path: str, folder: str, real: str, beat: Callable[[], object] | None = None
+) -> str:  # fmt: skip
     """Return the digest over the sorted names and digests of a Zarr folder's files.
+
+    Args:
+        folders: opens the files.
+        path: listing path of the Zarr folder.
+        folder, real, beat: as of `store_entry`.
 
     Raises:
         OSError: as of `store_entry`, or a file cannot be read.
     """
-    files = sorted((path, place) for path, place, status in _inside(folder, real, beat) if stat.S_ISREG(status.st_mode))
-    return digest_value([[path, digest_file(place, beat)] for path, place in files])
+    files = sorted(inner for inner, _, status in _inside(folder, real, beat) if stat.S_ISREG(status.st_mode))
+    return digest_value([[inner, digest_file(folders.file(f"{path}/{inner}"), beat)] for inner in files])
 
 
 def _inside(folder: str, real: str, beat: Callable[[], object] | None) -> Iterator[tuple[str, str, os.stat_result]]:
@@ -109,7 +119,7 @@ def _listed(place: str, path: str) -> list[os.DirEntry[str]]:
 
 
 def _goal(entry: os.DirEntry[str], path: str, real: str, links: tuple[str, ...]) -> str:
-    goal, fault = led(entry, real, links)
+    goal, fault = led(entry, entry.path, real, links)
     if fault:
         msg = f"{path} in it is {fault}"
         raise OSError(msg)

@@ -209,7 +209,7 @@ class _Lists:
         if any(t.allows(name, value) is False for t in self._templates for name, value in names.items()):
             return  # a text file of another kind: no sample can have such a name
         try:
-            entries = read_list(locate(self._listing.root, self._listing.roots, path))
+            entries = read_list(self._listing.root, self._listing.roots, path)
         except (OSError, UnicodeDecodeError, FormatError) as error:
             self._broken.append(path)
             self._note(path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, ""))
@@ -219,7 +219,8 @@ class _Lists:
             if entry.name:
                 line = self._line(entry.name, names) if entry.is_path else entry.name
                 named.lines.append(line)
-                named.about.setdefault(line, entry.about)
+                if entry.about:
+                    named.about.setdefault(line, entry.about)
             else:
                 named.empty.append(number)
         self._lists.append(named)

@@ -1,4 +1,4 @@
-"""A user's own dataset in an expendable child: built, read, asked again (``python -m datacheck.torch.audit``).
+"""A user's own dataset in an expendable child: built, read, asked again (`scan.loader`).
 
 The child imports the user's module, and PyTorch only if that module does. Whatever the dataset does (raise, hang, take
 all memory, end the process) happens here; what leaves is named values, digests and sentences.
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.child import end_with_parent, serve
+from datacheck.child import end_with_parent
 from datacheck.torch.factory import Beat, Opened, Task, error_said, opened_here, seed_all, where_raised
 from datacheck.torch.served import RefusedError, digests, named
 
@@ -213,7 +213,3 @@ def beyond(task: Task, beat: Beat) -> dict[str, Any]:
     beat(0)
     said = _ask(opened, opened.length, task["whole"])
     return {name: said[name] for name in ("digests", "error", "kind") if name in said}
-
-
-if __name__ == "__main__":
-    serve()

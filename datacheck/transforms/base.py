@@ -35,6 +35,7 @@ class Transform(BaseModel, ABC):
         name: what a pipeline calls it.
         version: part of the fingerprint of every cache made with it; a changed result needs a new version.
         short: the option that a plain value sets (``select: [joints]`` for ``select: {fields: [joints]}``).
+        own_code: the step runs a function of the user's.
         lists: the options that list fields to work on; fields that a split does not have are left out of them.
     """
 
@@ -43,6 +44,7 @@ class Transform(BaseModel, ABC):
     version: ClassVar[int]
     short: ClassVar[str] = ""
     lists: ClassVar[tuple[str, ...]] = ()
+    own_code: ClassVar[bool] = False
 
     @property
     def by_sample(self) -> bool:
@@ -66,6 +68,11 @@ class Transform(BaseModel, ABC):
         """
         del specs
         return self
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that the step reads."""
+        return ()
 
     def placed(self, base: Path) -> Transform:
         """Return the step with paths that are relative to the pipeline's folder made absolute."""

@@ -43,6 +43,7 @@ class Custom(Transform):
 
     name: ClassVar[str] = "function"
     version: ClassVar[int] = 1
+    own_code: ClassVar[bool] = True
     use: str
     arguments: dict[str, Any] = Field(default={}, alias="with")
     fields: dict[str, FieldSpec] = Field(default={})

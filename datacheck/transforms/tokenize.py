@@ -63,6 +63,11 @@ class Tokenize(Transform):
         start, end = self._encoder.encode([self.start, self.end], around=False)
         return start, end
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The tokenizer."""
+        return (self.tokenizer,)
+
     def placed(self, base: Path) -> Tokenize:
         """Return the step with the tokenizer's absolute path."""
         return self.model_copy(update={"tokenizer": str((base / self.tokenizer).resolve())})

@@ -68,7 +68,7 @@ def test_what_a_loader_starts_ends_with_the_scan(audit):
 
 def _is_audit(path):
     try:
-        return b"datacheck.torch.audit" in path.read_bytes() and Path.cwd() == path.with_name("cwd").readlink()
+        return b"datacheck.child" in path.read_bytes() and Path.cwd() == path.with_name("cwd").readlink()
     except OSError:  # it has ended
         return False
 

@@ -44,7 +44,13 @@ def test_a_pipeline_says_source_schema_transforms_cache(write, tmp_path):
         {"select": {"fields": ["x"]}},
         {"scale": {"fields": ["x"], "to": "m"}},
     ]
-    assert loaded.paths == (str(tmp_path),)
+    assert loaded.paths == (), "no folder of modules where neither a step nor a check is the user's own"
+
+
+def test_modules_are_looked_for_beside_the_file_that_names_them(write, tmp_path):
+    steps = PIPELINE.replace("transforms:", "transforms:\n  - own_steps:halve")
+    assert steps != PIPELINE
+    assert load_pipeline(write(steps)).paths == (str(tmp_path),)
 
 
 def test_a_schema_is_the_pipeline_without_transforms(write, tmp_path):

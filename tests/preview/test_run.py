@@ -138,7 +138,7 @@ def test_where_the_system_starts_no_process_there_are_no_pictures_and_no_more_ha
     monkeypatch.setattr(subprocess, "Popen", refuse)
     made = pictures.previews_of(run, PATIENCE)
     assert all("Resource temporarily unavailable" in sample["why"] for sample in made["samples"])
-    with pictures.Drawer() as drawer:
+    with pictures.Drawer(data, {}) as drawer:
         path = drawer.write(run)()
     (said,) = orjson.loads(path.read_bytes())["left_out"]
     assert said.startswith("6 samples not drawn: it could not be read again: ")
@@ -214,7 +214,7 @@ def test_a_sample_of_two_findings_is_drawn_once_with_the_fields_of_both():
 
 
 def test_a_child_that_starts_beside_the_scan_draws_the_same_and_is_gone_behind_it(data):
-    with pictures.Drawer() as drawer:
+    with pictures.Drawer(data, {}) as drawer:
         run = scanned(data)
         path = drawer.write(run)()
     assert not drawer._child.running
@@ -227,7 +227,7 @@ def test_what_refuses_the_pictures_is_raised_by_who_waits_for_them(data, monkeyp
 
     run = scanned(data)
     monkeypatch.setattr(pictures.fsops, "write_file", full)
-    with pictures.Drawer() as drawer:
+    with pictures.Drawer(data, {}) as drawer:
         wait = drawer.write(run)
         with pytest.raises(OutOfSpaceError, match="pictures"):
             wait()
@@ -237,7 +237,7 @@ def test_what_refuses_the_pictures_is_raised_by_who_waits_for_them(data, monkeyp
 @pytest.mark.parametrize("started", [False, True])
 def test_a_scan_that_ends_early_waits_for_no_child(monkeypatch, started):
     monkeypatch.setattr(pictures, "_READY", "tests.preview.misbehaving:never_ready")
-    with pictures.Drawer() as drawer:
+    with pictures.Drawer(data, {}) as drawer:
         while started and not drawer._child.running:
             time.sleep(0.01)
     assert not drawer._child.running

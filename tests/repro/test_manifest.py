@@ -20,6 +20,7 @@ from datacheck.repro import manifest
 from datacheck.repro.data import memory, samples
 from datacheck.repro.data.samples import Samples
 from datacheck.repro.manifest import Files, Manifest
+from datacheck.runtime.beneath import Folder
 from datacheck.schema.load import load_schema
 from datacheck.sources import hashing, listing, stores
 from datacheck.sources.files import FileSource
@@ -563,18 +564,18 @@ def test_a_file_that_cannot_be_read_is_no_manifest(data, workers, monkeypatch):
 
 @pytest.mark.parametrize("how", ["refused", "changed"])
 def test_one_bad_file_does_not_throw_away_what_was_read(data, how, monkeypatch):
-    opened = os.open
+    opened = Folder.open
 
-    def bad(path, flags, *more, **options):
-        if os.fspath(path).endswith("20.bin"):
+    def bad(self, path, **options):
+        if path.endswith("20.bin"):
             if how == "refused":
                 raise PermissionError(13, "Permission denied")
-            Path(path).write_bytes(b"written while it was read")
-            os.utime(path, ns=(10**18 + 1, 10**18 + 1))
-        return opened(path, flags, *more, **options)
+            (data / path).write_bytes(b"written while it was read")
+            os.utime(data / path, ns=(10**18 + 1, 10**18 + 1))
+        return opened(self, path, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(hashing.os, "open", bad)
+        patch.setattr(Folder, "open", bad)
         with pytest.raises(StorageError, match=r"deep/er/20\.bin"):
             manifest.make(data)
     made = manifest.make(data)
@@ -616,28 +617,28 @@ def test_a_pipe_in_the_place_of_a_listed_file_is_not_waited_for(data, monkeypatc
 
 
 def test_a_folder_that_cannot_be_listed_is_no_manifest(data, monkeypatch):
-    scandir = os.scandir
+    opened = Folder.listed
 
-    def refusing(path):
-        if os.fspath(path).endswith("/er"):
+    def refusing(self, path):
+        if path.endswith("/er"):
             raise PermissionError(13, "Permission denied")
-        return scandir(path)
+        return opened(self, path)
 
-    monkeypatch.setattr(listing.os, "scandir", refusing)
+    monkeypatch.setattr(Folder, "listed", refusing)
     monkeypatch.setattr(hashing, "digest_files", None)  # and none of the other files is read
     with pytest.raises(StorageError, match="deep/er: folder cannot be read: permission denied"):
         manifest.make(data)
 
 
 def test_a_file_that_may_not_be_opened(data, monkeypatch):
-    opened = os.open
+    opened = Folder.open
 
-    def refusing(path, flags, *more, **options):
-        if os.fspath(path).endswith("20.bin"):
+    def refusing(self, path, **options):
+        if path.endswith("20.bin"):
             raise PermissionError(13, "Permission denied")
-        return opened(path, flags, *more, **options)
+        return opened(self, path, **options)
 
-    monkeypatch.setattr(hashing.os, "open", refusing)
+    monkeypatch.setattr(Folder, "open", refusing)
     with pytest.raises(StorageError, match=r"deep/er/20\.bin cannot be read: permission denied"):
         manifest.make(data)
 

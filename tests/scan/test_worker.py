@@ -1,9 +1,8 @@
-import os
-
 import numpy as np
 import pytest
 
 from datacheck.digest import digest_file
+from datacheck.runtime.beneath import Folder
 from datacheck.scan import worker
 from datacheck.scan.worker import known_measures, measure_items
 from datacheck.sources.base import Item
@@ -63,26 +62,14 @@ def test_a_file_that_vanished_since_it_was_listed_is_an_unreadable_row(folder):
 
 
 def test_a_file_that_may_not_be_opened_is_an_unreadable_row(folder, monkeypatch):
-    real = os.open
+    real = Folder.open
 
-    def refuse(path, *args, **options):
-        if str(path).endswith("b.npy"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return real(path, *args, **options)
+    def refuse(self, path, **options):
+        if path == "b.npy":
+            raise PermissionError(13, "Permission denied", path)
+        return real(self, path, **options)
 
-    import builtins
-    import io
-
-    real_open = io.open
-
-    def refuse_open(path, *args, **options):
-        if str(path).endswith("b.npy"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return real_open(path, *args, **options)
-
-    monkeypatch.setattr(os, "open", refuse)
-    monkeypatch.setattr(io, "open", refuse_open)
-    monkeypatch.setattr(builtins, "open", refuse_open)
+    monkeypatch.setattr(Folder, "open", refuse)
     worker._digest.cache_clear()
     payload, table, _ = run(folder, "a.npy", "b.npy")
     assert table.status.tolist() == [CHECKED, UNREADABLE]

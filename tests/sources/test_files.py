@@ -317,14 +317,14 @@ def test_a_file_of_another_size_than_listed_is_a_format_error(tmp_path):
 
 def test_a_file_that_is_read_whole_is_opened_once_and_its_digest_is_known(tmp_path, monkeypatch):
     from datacheck.digest import digest_file
-    from datacheck.sources import opening
+    from datacheck.runtime.beneath import Folder
 
     np.save(tmp_path / "a.npy", np.zeros(3))
     source, (item,) = reading(tmp_path, schema("*.npy", {"x": {}}))
-    opened, real = [], opening.os.open
-    monkeypatch.setattr(opening.os, "open", lambda path, *flags: opened.append(path) or real(path, *flags))
+    opened, real = [], Folder.open
+    monkeypatch.setattr(Folder, "open", lambda self, path, **how: opened.append(path) or real(self, path, **how))
     assert len(list(source.read(item))) == 1
-    assert opened == [f"{tmp_path}/a.npy"]
+    assert opened == ["a.npy"]
     monkeypatch.undo()
     assert source.digests == {"a.npy": digest_file(tmp_path / "a.npy")}
 

@@ -11,9 +11,10 @@ import pytest
 import xxhash
 
 from datacheck.errors import StorageError, UsageError
+from datacheck.runtime.beneath import clamped
 from datacheck.sources import hashing
-from datacheck.sources.entries import clamped
 from datacheck.sources.listing import list_files, stat_entry
+from datacheck.sources.roots import Roots
 
 
 def digest(root, *items, roots=None, beat=lambda _: None):
@@ -77,7 +78,7 @@ def test_a_walk_takes_what_a_column_does_not_hold(tmp_path, timeless, monkeypatc
             return getattr(self.entry, name)
 
         def stat(self, **more):
-            return os.stat(self.entry.path, **more)
+            return os.stat(tmp_path / self.entry.name, **more)
 
     scandir = os.scandir
     (tmp_path / "a").write_bytes(b"x")
@@ -108,8 +109,8 @@ def while_listed(data, roots=None, walk=None):
 def opened(monkeypatch):
     """The names of all files that are opened to be read."""
     names = []
-    real = os.open
-    monkeypatch.setattr(hashing.os, "open", lambda path, *more: names.append(os.fspath(path)) or real(path, *more))
+    real = Roots.descriptor
+    monkeypatch.setattr(Roots, "descriptor", lambda self, path: names.append(path) or real(self, path))
     return names
 
 
@@ -199,25 +200,20 @@ def test_a_file_under_a_write_lease_is_waited_for(tmp_path):
         holder.stdin.close()
 
 
-def test_a_file_that_is_always_busy_is_opened_without_waiting_first(tmp_path, monkeypatch):
-    (tmp_path / "busy").write_bytes(b"hello")
-    real = os.open
-
-    def leased(path, flags):
-        if flags & os.O_NONBLOCK:
-            raise BlockingIOError(11, "Resource temporarily unavailable")
-        return real(path, flags)
-
-    monkeypatch.setattr(hashing.os, "open", leased)
-    assert digest(tmp_path, "busy")[::2] == ([hashed(b"hello")], [])
+def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     assert digest(tmp_path, "pipe")[2] == [["pipe", "not a regular file (a device, a socket or a pipe)"]]
 
 
-def test_a_device_without_end_is_refused_at_once(tmp_path):
+def test_a_link_out_of_the_folder_is_refused(tmp_path):
     (tmp_path / "zero").symlink_to("/dev/zero")
+    (_, _, ((_, reason),)) = digest(tmp_path, "zero")
+    assert reason == "a link out of the data folder; copy the file, or name its folder with --root"
+
+
+def test_a_device_without_end_is_refused_at_once():
     beats = []
-    digests, numbers, refused = digest(tmp_path, "zero", beat=beats.append)
+    digests, numbers, refused = digest("/dev", "zero", beat=beats.append)
     assert refused == [["zero", "not a regular file (a device, a socket or a pipe)"]]
     assert (digests, numbers, beats) == (["0" * 32], [[0, 0, 0, 0]], [0])
 
@@ -240,6 +236,6 @@ def test_a_file_that_grows_as_fast_as_it_is_read_has_an_end(tmp_path, monkeypatc
     assert "a file changed: log" in str(fault)
 
 
-def test_a_file_that_says_less_than_it_has_is_refused(tmp_path):
-    (tmp_path / "proc").symlink_to("/proc/self/status")  # a regular file of 0 bytes
-    assert digest(tmp_path, "proc")[2] == [["proc", "holds more than the 0 bytes that its size says"]]
+def test_a_file_that_says_less_than_it_has_is_refused():
+    found = digest("/proc/self", "status")[2]  # a regular file of 0 bytes
+    assert found == [["status", "holds more than the 0 bytes that its size says"]]

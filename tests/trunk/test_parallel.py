@@ -112,8 +112,9 @@ def test_the_item_that_kills_its_child_is_named_and_the_others_are_done(item, sa
     assert said in outcome.deaths[0].how
 
 
-def test_a_child_that_does_not_come_to_its_task_is_said_to_start_for_as_long_as_it_was_waited_for():
-    program = replace(PARSER, arguments=("-c", "import time; time.sleep(600)"), start_s=0.6)
+def test_a_child_that_does_not_come_to_its_task_is_said_to_start_for_as_long_as_it_was_waited_for(monkeypatch):
+    monkeypatch.setattr("datacheck.child._BOOT", "import time; time.sleep(600)")
+    program = replace(PARSER, start_s=0.6)
     with contextlib.closing(Child(Limits(item_s=0.1), program)) as child:
         answer, death = child.run("x:y", {"items": ["a"]})
     assert (answer, death.how) == (None, "still starting after 0.6 s")

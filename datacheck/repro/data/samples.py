@@ -68,6 +68,7 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
         StorageError: a worker failed in another way than on a file.
     """
     from datacheck.parallel import ordered_map  # noqa: PLC0415  `datacheck.repro` is light
+    from datacheck.sources.roots import sandbox_of  # noqa: PLC0415  as above
 
     items = items_of(schema, listing)
     total = sum(item.nbytes for item in items)
@@ -80,7 +81,10 @@ def digest_samples(schema: Schema, listing: Listing, workers: int | None, progre
     unread: dict[str, str] = {}
     lasting = True
     files = nbytes = 0
-    for group, outcome in zip(tasks, ordered_map(_TASK, todo, workers=max(1, min(workers, len(tasks)))), strict=True):
+    how: dict[str, Any] = {
+        "workers": max(1, min(workers, len(tasks))), "sandbox": sandbox_of(listing.root, listing.roots, schema),
+    }  # fmt: skip
+    for group, outcome in zip(tasks, ordered_map(_TASK, todo, **how), strict=True):
         for payload in outcome.payloads:
             for key, names, digests in payload["rows"]:
                 if key in rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,9 +57,11 @@ def of_samples(schema: Schema, first: Listing, second: Listing, files: Iterable[
 
 def _told(function: str, task: dict[str, Any], items: list[Any]) -> Told:
     from datacheck.parallel import ordered_map  # noqa: PLC0415  as above
+    from datacheck.runtime.sandbox import Sandbox  # noqa: PLC0415  as above
 
     told: Told = {}
-    for outcome in ordered_map(function, [task | {"items": items}] if items else []):
+    box = Sandbox(tuple(place for side in ("first", "second") for place in _places(task[side])))
+    for outcome in ordered_map(function, [task | {"items": items}] if items else [], sandbox=box):
         for payload in outcome.payloads:
             told |= payload
         for death in outcome.deaths:
@@ -69,19 +70,24 @@ def _told(function: str, task: dict[str, Any], items: list[Any]) -> Told:
     return told
 
 
+def _places(side: Mapping[str, Any]) -> list[str]:
+    """Return the folders of one side."""
+    return [side["root"], *side["roots"].values()]
+
+
 # ------------------------------------------------------------------------------------------ in the child
 
 
 def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
     """Compare pairs of files of known formats (see `parallel.run_task`)."""
     from datacheck.formats.base import format_of, open_container  # noqa: PLC0415  as above
-    from datacheck.sources.entries import locate  # noqa: PLC0415  as above
+    from datacheck.sources.roots import Roots  # noqa: PLC0415  as above
 
     told: Told = {}
     for number, (one, other) in enumerate(task["items"]):
         beat(number)
         sides = ((task["first"], one), (task["second"], other))
-        places = [locate(Path(side["root"]), side["roots"], path) for side, path in sides]
+        places = [Roots(side["root"], side["roots"]).file(path) for side, path in sides]
         if not all(place.is_dir() or format_of(place.name) for place in places):
             continue
         try:

@@ -1,0 +1,268 @@
+"""What a child that parses untrusted bytes may do: read below given folders, compute, and answer on its pipe.
+
+Landlock (Linux 5.13) bounds files and TCP, a seccomp filter refuses sockets, new programs, new processes and changes of
+a file's owner, mode or times. Neither needs rights, neither can be taken back, and threads that start later inherit
+both. A kernel without one of them leaves the other in force.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import platform
+import resource
+import struct
+import sys
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+_NO_NEW_PRIVS, _SPARE_SPECULATION, _ALL_THREADS = 38, 4, 1
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # Landlock's calls, the same numbers on every architecture
+_PATH_BENEATH = 1
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15  # truncate, ioctl on devices
+_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # rights over files
+_NET, _SCOPED = 3, 3  # bind and connect; abstract sockets and signals of others
+_READ = _READ_FILE | _READ_DIR
+_OPEN_FILES, _FILE_BYTES = 4096, 1 << 26
+
+# What Python, NumPy, Arrow and the C library look at besides the folders of modules.
+_SYSTEM = (
+    *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/localtime"),
+    *("/etc/ld.so.cache", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm"),
+    *("/sys/devices/system", "/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"),
+)
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """What a child may reach.
+
+    Args:
+        read: folders and files that it may read, besides those of Python.
+        write: folders in which it may make, change and remove files.
+        scratch: a folder for temporary files, "" for none.
+    """
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    scratch: str = ""
+
+    def encoded(self) -> str:
+        """Return the sandbox as an argument of a command."""
+        return json.dumps([list(self.read), list(self.write), self.scratch])
+
+    @staticmethod
+    def decoded(text: str) -> Sandbox:
+        """Return the sandbox of `encoded`."""
+        read, write, scratch = json.loads(text)
+        return Sandbox(tuple(read), tuple(write), scratch)
+
+
+_SETTING = "DATACHECK_SANDBOX"  # "off" turns the sandbox off for this process and those that it starts
+
+
+def turn_off() -> None:
+    """Start children without a sandbox from here on (``--no-sandbox``)."""
+    os.environ[_SETTING] = "off"
+
+
+def wanted() -> bool:
+    """Tell whether children get a sandbox where the kernel has one."""
+    return os.environ.get(_SETTING, "") != "off"
+
+
+def described() -> str:
+    """Return which parts of the sandbox this machine puts around a child, in words."""
+    if not wanted():
+        return "off (--no-sandbox)"
+    version = _landlock_version()
+    parts = [f"landlock {version}"] if version else []
+    parts += ["seccomp"] if _has_seccomp() else []
+    return ", ".join(parts) or "none: this kernel has neither landlock nor seccomp"
+
+
+def enter(sandbox: Sandbox) -> None:
+    """Put this process, which must have one thread, into a sandbox for good.
+
+    Raises:
+        OSError: the kernel has a part of the sandbox and refuses to use it.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _lower(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    if not sandbox.write:
+        _lower(resource.RLIMIT_FSIZE, _FILE_BYTES)  # its standard error and temporary files
+    libc = _libc()
+    if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
+        _fail()
+    if version := _landlock_version():
+        _restrict_files(libc, version, sandbox)
+    if _has_seccomp():
+        _filter_calls(libc, read_only=not sandbox.write)
+
+
+def _lower(kind: int, limit: int) -> None:
+    soft, hard = resource.getrlimit(kind)
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(kind, (min(limit, soft) if soft != resource.RLIM_INFINITY else limit, limit))
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _fail() -> None:
+    code = ctypes.get_errno()
+    raise OSError(code, os.strerror(code))
+
+
+# ---------------------------------------------------------------------------------------------- Landlock
+
+
+@cache
+def _landlock_version() -> int:
+    """Return the version of Landlock's interface, 0 where the kernel has none or none is allowed."""
+    if sys.platform != "linux":
+        return 0
+    return max(0, int(_libc().syscall(_CREATE, None, 0, 1)))
+
+
+def _restrict_files(libc: ctypes.CDLL, version: int, sandbox: Sandbox) -> None:
+    rights = _BY_VERSION[max(known for known in _BY_VERSION if known <= version)]
+    fields = [rights, _NET if version >= 4 else 0, _SCOPED if version >= 6 else 0]
+    known = fields[: 1 + (version >= 4) + (version >= 6)]  # an older kernel takes a shorter structure
+    attributes = struct.pack(f"{len(known)}Q", *known)
+    rules = libc.syscall(_CREATE, attributes, len(attributes), 0)
+    if rules < 0:
+        _fail()
+    try:
+        for path in dict.fromkeys([*_python_folders(), *_SYSTEM, *sandbox.read]):
+            _allow(libc, rules, path, rights & (_READ | _EXECUTE))
+        _allow(libc, rules, "/dev/null", rights & (_READ_FILE | _WRITE_FILE))
+        for path in filter(None, [*sandbox.write, sandbox.scratch]):
+            _allow(libc, rules, path, rights & ~_EXECUTE)
+        if libc.syscall(_RESTRICT, rules, 0):
+            _fail()
+    finally:
+        os.close(rules)
+
+
+def _allow(libc: ctypes.CDLL, rules: int, path: str, rights: int) -> None:
+    """Allow rights below a path; a path that is not there allows nothing."""
+    try:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not os.path.isdir(f"/proc/self/fd/{place}"):  # noqa: PTH112
+            rights &= _FILE_RIGHTS
+        if libc.syscall(_ADD, rules, _PATH_BENEATH, struct.pack("=Qi", rights, place), 0):
+            _fail()
+    finally:
+        os.close(place)
+
+
+def _python_folders() -> Iterable[str]:
+    """Return where modules and their shared libraries lie."""
+    yield from (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    yield from (os.path.realpath(path) for path in sysconfig.get_paths().values())
+    yield from (path for path in sys.path if path)
+    yield os.path.dirname(os.path.realpath(sys.executable))  # noqa: PTH120
+    yield from filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep))
+
+
+# ---------------------------------------------------------------------------------------------- seccomp
+
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
+_CLONE_THREAD = 0x10000
+_X32 = 0x40000000  # a second set of numbers for the same calls
+
+# name: (x86_64, aarch64); None where the architecture lacks the call.
+_NEVER: dict[str, tuple[int | None, int]] = {
+    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202),
+    "accept4": (288, 242), "fork": (57, -1), "vfork": (58, -1), "execve": (59, 221), "execveat": (322, 281),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
+    "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "chroot": (161, 51), "unshare": (272, 97), "setns": (308, 268), "open_by_handle_at": (304, 265),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "bpf": (321, 280),
+    "perf_event_open": (298, 241), "userfaultfd": (323, 282), "add_key": (248, 217), "request_key": (249, 218),
+    "keyctl": (250, 219), "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224),
+    "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60), "settimeofday": (164, 170),
+    "clock_settime": (227, 112), "sethostname": (170, 161), "setdomainname": (171, 162),
+}  # fmt: skip
+_NO_CHANGE: dict[str, tuple[int | None, int]] = {
+    "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
+    "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "utime": (132, -1), "utimes": (235, -1),
+    "futimesat": (261, -1), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+}  # fmt: skip
+_CLONE, _CLONE3 = (56, 220), (435, 435)
+_SIGNAL = (62, 129), (234, 131)  # kill, tgkill
+_SECCOMP = (317, 277)
+_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column above, the kernel's name
+
+
+@cache
+def _has_seccomp() -> bool:
+    if sys.platform != "linux" or platform.machine() not in _ARCHITECTURES or sys.maxsize < 2**32:
+        return False
+    column, _ = _ARCHITECTURES[platform.machine()]
+    kept = struct.pack("I", _REFUSE)
+    return bool(_libc().syscall(_SECCOMP[column], 2, 0, kept) == 0)  # asks whether an action is known
+
+
+def _filter_calls(libc: ctypes.CDLL, *, read_only: bool) -> None:
+    column, architecture = _ARCHITECTURES[platform.machine()]
+    program = b"".join(_program(column, architecture, read_only=read_only))
+    code = ctypes.create_string_buffer(program, len(program))
+    pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
+    if libc.syscall(_SECCOMP[column], 1, _ALL_THREADS | _SPARE_SPECULATION, pointer):
+        _fail()
+
+
+def _program(column: int, architecture: int, *, read_only: bool) -> Iterable[bytes]:
+    """Yield a filter of system calls: a refused one fails with EPERM.
+
+    Notes:
+        ``clone3`` hides its flags in memory, so it fails as unknown and the C library takes ``clone``, which may start
+        threads and no processes. A signal may go to this process only.
+    """
+    refused = [*_NEVER.values(), *(_NO_CHANGE.values() if read_only else ())]
+    numbers = sorted(call[column] for call in refused if call[column] not in {None, -1})
+    no = _REFUSE | errno.EPERM
+    yield _op(_LOAD, 4)
+    yield _op(_EQUAL, architecture, 1, 0)
+    yield _op(_RETURN, no)
+    yield _op(_LOAD, 0)
+    if column == 0:
+        yield _op(_AT_LEAST, _X32, 0, 1)
+        yield _op(_RETURN, no)
+    yield _op(_EQUAL, _CLONE3[column], 0, 1)
+    yield _op(_RETURN, _REFUSE | errno.ENOSYS)
+    yield _op(_EQUAL, _CLONE[column], 0, 4)
+    yield _op(_LOAD, 16)  # the lower half of the first argument
+    yield _op(_ANY_BIT, _CLONE_THREAD, 1, 0)
+    yield _op(_RETURN, no)
+    yield _op(_RETURN, _ALLOW)
+    for call in _SIGNAL:
+        yield _op(_EQUAL, call[column], 0, 4)
+        yield _op(_LOAD, 16)
+        yield _op(_EQUAL, os.getpid(), 1, 0)
+        yield _op(_RETURN, no)
+        yield _op(_RETURN, _ALLOW)
+    for number in numbers:
+        yield _op(_EQUAL, number or 0, 0, 1)
+        yield _op(_RETURN, no)
+    yield _op(_RETURN, _ALLOW)
+
+
+def _op(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
+    return struct.pack("HBBI", code, yes, no, value)

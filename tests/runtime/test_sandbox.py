@@ -1,0 +1,164 @@
+"""What a child in a sandbox cannot do; the same child without one can, which shows that each attempt is a real one."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from datacheck.child import PARSER, Child, Limits
+from datacheck.runtime import sandbox
+from datacheck.runtime.sandbox import Sandbox
+
+HERE = "tests.runtime.test_sandbox:attempts"
+
+
+def attempts(task, beat):
+    """Try what a child that was taken over would try; return the name of each attempt that worked."""
+    beat(0)
+    outside, inside, port = Path(task["outside"]), Path(task["inside"]), task["port"]
+    tries = {
+        "read a file outside": lambda: (outside / "secret").read_bytes(),
+        "list a folder outside": lambda: os.listdir(outside),
+        "read the parent's variables": lambda: Path(f"/proc/{os.getppid()}/environ").read_bytes(),
+        "read by a link that leads out": lambda: (inside / "out").read_bytes(),
+        "write a file outside": lambda: (outside / "made").write_bytes(b"x"),
+        "remove a file outside": lambda: (outside / "doomed").unlink(),
+        "change the mode of a file outside": lambda: (outside / "secret").chmod(0o600),
+        "change the times of a file outside": lambda: os.utime(outside / "secret", (1, 1)),
+        "write beside the data": lambda: (inside / "made").write_bytes(b"x"),
+        "cut a file of the data": lambda: os.truncate(inside / "file", 1),
+        "make a socket": lambda: socket.socket().close(),
+        "connect to a server": lambda: socket.create_connection(("127.0.0.1", port), 5).close(),
+        "start a program": lambda: subprocess.run(["true"], check=True),
+        "fork": fork,
+        "send a signal to the parent": lambda: os.kill(os.getppid(), 0),
+        "be traced": trace,
+    }
+    return [name for name, attempt in tries.items() if worked(attempt)]
+
+
+def fork():
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def trace():
+    import ctypes
+
+    if ctypes.CDLL(None, use_errno=True).ptrace(0, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+
+def worked(attempt):
+    try:
+        attempt()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def place(tmp_path):
+    for name in ("inside", "outside"):
+        (tmp_path / name).mkdir()
+    for name in ("outside/secret", "outside/doomed", "inside/file"):
+        (tmp_path / name).write_bytes(b"12345678")
+    (tmp_path / "inside/out").symlink_to(tmp_path / "outside/secret")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield {
+            "items": [0], "outside": str(tmp_path / "outside"), "inside": str(tmp_path / "inside"),
+            "port": server.getsockname()[1],
+        }  # fmt: skip
+
+
+def run(place, box, function=HERE):
+    with contextlib.closing(Child(Limits(), replace(PARSER, sandbox=box))) as child:
+        return child.run(function, place)
+
+
+needs_all = pytest.mark.skipif(
+    not (sandbox._landlock_version() >= 6 and sandbox._has_seccomp()),
+    reason="this kernel lacks a part of the sandbox (Landlock 6, seccomp)",
+)
+
+
+@needs_all
+def test_a_child_in_a_sandbox_can_do_none_of_this(place):
+    assert run(place, Sandbox((place["inside"],))) == ([], None)
+
+
+def test_a_child_without_one_can_do_all_of_it(place, monkeypatch):
+    monkeypatch.setenv("DATACHECK_SANDBOX", "off")
+    done, death = run(place, Sandbox((place["inside"],)))
+    assert death is None
+    assert len(done) == 16
+    assert (Path(place["outside"]) / "made").exists()
+    assert not (Path(place["outside"]) / "doomed").exists()
+
+
+def allowed(task, beat):
+    """What a parser needs."""
+    beat(0)
+    ran = []
+    thread = threading.Thread(target=lambda: ran.append("thread"))
+    thread.start()
+    thread.join()
+    inside = Path(task["inside"])
+    one, other = socket.socketpair()  # asyncio's, which zarr runs on
+    one.close()
+    other.close()
+    import h5py  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import zarr  # noqa: F401
+
+    return [*ran, (inside / "file").read_bytes().decode(), sorted(os.listdir(inside))]
+
+
+def test_a_child_in_a_sandbox_reads_the_data_starts_threads_and_imports_what_is_installed(place):
+    done, death = run(place, Sandbox((place["inside"],)), "tests.runtime.test_sandbox:allowed")
+    assert (done, death) == (["thread", "12345678", ["file", "out"]], None)
+
+
+def writing(task, beat):
+    beat(0)
+    inside, outside = Path(task["inside"]), Path(task["outside"])
+    (inside / "new").mkdir()
+    (inside / "new/a").write_bytes(b"x")
+    (inside / "new/a").rename(inside / "b")
+    (inside / "b").chmod(0o444)
+    return [worked(lambda: (outside / "made").write_bytes(b"x")), worked(lambda: socket.socket().close())]
+
+
+@needs_all
+def test_a_child_that_writes_does_so_in_its_folders_only(place):
+    assert run(place, Sandbox((), (place["inside"],)), "tests.runtime.test_sandbox:writing") == ([False, False], None)
+    assert (Path(place["inside"]) / "b").read_bytes() == b"x"
+
+
+def aborting(task, beat):
+    beat(0)
+    os.abort()
+
+
+def test_a_child_in_a_sandbox_may_end_itself(place):
+    _, death = run(place, Sandbox((place["inside"],)), "tests.runtime.test_sandbox:aborting")
+    assert signal.SIGABRT.name in death.how
+
+
+def test_a_kernel_without_either_part_still_runs_children(place, monkeypatch):
+    code = (
+        "from datacheck.runtime import sandbox\n"
+        "sandbox._landlock_version = lambda: 0\nsandbox._has_seccomp = lambda: False\n"
+        "sandbox.enter(sandbox.Sandbox(('/nowhere',)))\nprint(sandbox.described())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "none: this kernel has neither landlock nor seccomp\n"
