@@ -13,12 +13,14 @@ from datacheck import fsops
 from datacheck.errors import UsageError
 from datacheck.finding import Finding
 from datacheck.registry import discover
+from datacheck.runtime.beneath import File
 from datacheck.scan import ScanRun
 from datacheck.schema.model import Schema
+from datacheck.sources.roots import Roots
 
 __all__ = ["Asked", "Edit", "Repair", "Repaired", "fix", "repairs"]
 
-Edit = Callable[[Path, Path], None]  # (the file as it is, where the repaired one goes)
+Edit = Callable[[File, Path], None]  # (the file as it is, where the repaired one goes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,17 +130,26 @@ def _check_target(target: Path, root: Path) -> None:
 
 def _copy(run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool) -> int:
     """Write all files of the listing below `staged`; return how many are as they were."""
-    root, copied = run.listing.root, 0
+    folders, copied = Roots(run.listing.root, run.listing.roots), 0
+    folders.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
     for entry in run.listing.entries:
         if entry.path.startswith("@"):
             continue  # below an extra root: those are not copied
-        source, goal = root / entry.path, staged / entry.path
+        source, goal = folders.file(entry.path), staged / entry.path
         goal.parent.mkdir(parents=True, exist_ok=True)
         if entry.path in edits:
             edits[entry.path](source, goal)
-        elif source.is_dir():  # a Zarr store
-            shutil.copytree(source, goal, copy_function=os.link if link else shutil.copy2)
         else:
-            (os.link if link else shutil.copy2)(source, goal)
-        copied += entry.path not in edits
+            _copy_as_it_is(source, goal, os.link if link else shutil.copy2)
+            copied += 1
     return copied
+
+
+def _copy_as_it_is(source: File, goal: Path, copy: Callable[[File, Path], object]) -> None:
+    """Copy or link a file, or all in a folder (a Zarr store); each is opened by handle."""
+    if not source.is_dir():
+        copy(source, goal)
+        return
+    goal.mkdir()
+    for name in source.names():
+        _copy_as_it_is(source / name, goal / name, copy)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from datacheck.errors import UsageError
 from datacheck.fix import Asked, Edit, Repair
+from datacheck.runtime.beneath import File
 from datacheck.schema.model import RECORDS
 from datacheck.table import UNREADABLE
 
@@ -35,8 +36,8 @@ def _cleaned_lists(asked: Asked) -> Mapping[str, Edit]:
     return {path: partial(_without, frozenset(lines)) for path, lines in gone.items()}
 
 
-def _without(gone: frozenset[str], source: Path, goal: Path) -> None:
-    lines = [line.strip() for line in source.read_text(encoding="utf-8-sig").splitlines()]
+def _without(gone: frozenset[str], source: File, goal: Path) -> None:
+    lines = [line.strip() for line in source.read_bytes().decode("utf-8-sig").splitlines()]
     kept = [line for line in dict.fromkeys(lines) if line and line not in gone]
     goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
@@ -60,7 +61,7 @@ def _cleaned_lines(asked: Asked) -> Mapping[str, Edit]:
     return {path: partial(_good_lines, frozenset(numbers)) for path, numbers in bad.items()}
 
 
-def _good_lines(bad: frozenset[int], source: Path, goal: Path) -> None:
+def _good_lines(bad: frozenset[int], source: File, goal: Path) -> None:
     with source.open("rb") as lines, goal.open("wb") as good:
         rejected = []
         for number, line in enumerate(lines):

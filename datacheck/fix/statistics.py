@@ -13,6 +13,7 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.finding import Finding
 from datacheck.fix import Asked, Edit, Repair
+from datacheck.runtime.beneath import File
 from datacheck.schema.model import StatsSpec
 from datacheck.sources.statistics import stored_at
 
@@ -50,7 +51,7 @@ def _in_unit(found: Mapping[str, Any], stats: StatsSpec, *, colour: bool) -> dic
     return {name: (np.array(values) / scale).tolist() for name, values in found.items()}
 
 
-def _write(found: list[Found], source: Path, goal: Path) -> None:
+def _write(found: list[Found], source: File, goal: Path) -> None:
     held = json.loads(source.read_bytes())
     for stats, values in found:
         place, names = stored_at(held, stats.at)

@@ -19,6 +19,7 @@ from datacheck.errors import UsageError
 from datacheck.finding import Finding
 from datacheck.fix import Asked, Edit, Repair
 from datacheck.formats.base import open_container
+from datacheck.runtime.beneath import File
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.units import ANGLE
 from datacheck.schema.values import parse_columns
@@ -97,7 +98,7 @@ def _spot(schema: Schema, name: str, path: str, inner: str, key: str, factor: fl
     return _Spot(array, columns, row, factor)
 
 
-def _write(spots: list[_Spot], source: Path, goal: Path) -> None:
+def _write(spots: list[_Spot], source: File, goal: Path) -> None:
     suffix = source.suffix.lower()
     if suffix in {".h5", ".hdf5"}:
         shutil.copy2(source, goal)
@@ -125,7 +126,7 @@ def _write(spots: list[_Spot], source: Path, goal: Path) -> None:
         goal.write_bytes(pickle.dumps(values, protocol=2))
 
 
-def _boxed(source: Path) -> bool:
+def _boxed(source: File) -> bool:
     """Tell whether an .npy holds Python objects (a pickled dict) rather than numbers."""
     with source.open("rb") as file:
         return b"'|O'" in file.read(256)

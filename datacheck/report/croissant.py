@@ -25,8 +25,9 @@ from datacheck.scan.state import Past, read_state
 from datacheck.scan.store import RESULT, SCHEMA, run_in, unread
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import ANY, FieldSpec, Schema
-from datacheck.sources.entries import NOT_WHOLE, Entry, locate
+from datacheck.sources.entries import NOT_WHOLE, Entry
 from datacheck.sources.listing import Listing
+from datacheck.sources.roots import Roots
 
 SAID = ("name", "description", "license", "url", "creator", "citeAs", "datePublished", "version")
 MOST_FILES = 10_000
@@ -211,7 +212,7 @@ def _object(name: str, size: int, sha: str) -> dict[str, Any]:
 
 def _sha256(listing: Listing, entry: Entry) -> str:
     """Return the SHA-256 of a file that is what was scanned, "" of a folder."""
-    place = locate(listing.root, listing.roots, entry.path)
+    place = Roots(listing.root, listing.roots).file(entry.path)
     if place.is_dir():
         return ""
     sha, own, view = hashlib.sha256(), Digester(), empty([READ_BYTES], "uint8").data

@@ -64,13 +64,13 @@ def read_list(root: Path, roots: Mapping[str, Path], path: str) -> list[Listed]:
 def _lines(file: File) -> Iterator[str]:
     """Yield the lines of a text that are not blank."""
     try:
-        opened = file.open()
+        lines = io.TextIOWrapper(file.open(), encoding="utf-8-sig")
     except OSError as error:
         raise FormatError(error.strerror or str(error)) from error
     count = 0
-    with opened:
-        check_bytes(os.fstat(opened.fileno()).st_size, "the list", _TEXT_BYTES)
-        for part in io.TextIOWrapper(opened, encoding="utf-8-sig"):
+    with lines:
+        check_bytes(os.fstat(lines.fileno()).st_size, "the list", _TEXT_BYTES)
+        for part in lines:
             for line in map(str.strip, part.splitlines()):
                 if line:
                     count += 1
