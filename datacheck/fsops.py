@@ -44,7 +44,8 @@ def refused(error: OSError, path: str | os.PathLike[str]) -> StorageError:
 
 
 @contextlib.contextmanager
-def _guarded(path: str | os.PathLike[str]) -> Iterator[None]:
+def guarded(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise the operating system's refusals as typed exceptions that name `path`."""
     try:
         yield
     except OSError as error:
@@ -63,8 +64,9 @@ def _opened(descriptor: int) -> Iterator[int]:
 
 
 def write_file(
-    path: Path, parts: bytes | memoryview | Iterable[bytes | memoryview], *, sync: bool = True, mode: int = 0o444
-) -> None:
+    path: Path, parts: bytes | memoryview | Iterable[bytes | memoryview], *, sync: bool = True, mode: int = 0o444,
+    folder: int | None = None,
+) -> None:  # fmt: skip
     """Write a new file so that it appears whole or not at all: temporary name, sync, rename.
 
     Args:
@@ -73,6 +75,7 @@ def write_file(
         sync: flush the bytes to the device before the rename; else `sync_files` must follow.
         mode: permissions, less the process's umask; a file that nobody may write is what builds make (a guard-rail,
             not a proof).
+        folder: a descriptor of the folder that it goes into; None: the one that its path leads to.
 
     Raises:
         OutOfSpaceError: the device or quota is full; the temporary file is removed.
@@ -82,16 +85,16 @@ def write_file(
     # not the process number: two containers that write the same shard may have the same
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.partial")
     try:
-        with _guarded(path):
-            with _opened(SYSTEM.create(temporary, mode)) as descriptor:
+        with guarded(path):
+            with _opened(SYSTEM.create(temporary, mode, folder)) as descriptor:
                 for part in [parts] if isinstance(parts, bytes | memoryview) else parts:
                     _write_all(descriptor, memoryview(part).cast("B"))
                 if sync:
                     _sync(descriptor, path)
-            SYSTEM.rename(temporary, path)
+            SYSTEM.rename(temporary, path, folder, folder)
     except DatacheckError:
         with contextlib.suppress(OSError):
-            SYSTEM.unlink(temporary)
+            SYSTEM.unlink(temporary, folder)
         raise
 
 
@@ -118,11 +121,11 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
         A file that is read-only or has another name may belong to a published cache: nothing is ever written into it,
         a copy with the new tail takes its place.
     """
-    with _guarded(path):
-        status = path.stat()
+    with guarded(path):
+        status = path.lstat()
         mode = stat.S_IMODE(status.st_mode)
         if not mode & stat.S_IWUSR or status.st_nlink > 1:
-            with path.open("rb", buffering=0) as file:
+            with _reading(path) as file:
                 file.seek(offset)
                 if status.st_size != offset + len(data) or file.read() != data:
                     file.seek(0)
@@ -135,7 +138,12 @@ def write_tail(path: Path, offset: int, data: bytes) -> None:
                 view, at = view[taken:], at + taken
             if os.fstat(descriptor).st_size > at:
                 SYSTEM.truncate(descriptor, at)
-        SYSTEM.chmod(path, mode & 0o555)
+            SYSTEM.chmod(path, mode & 0o555, descriptor)
+
+
+def _reading(path: Path) -> IO[bytes]:
+    """Open a file to read it; a link in its place is refused."""
+    return open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb", buffering=0)  # noqa: PTH123
 
 
 def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
@@ -145,15 +153,20 @@ def _pieces(file: IO[bytes], size: int) -> Iterator[bytes]:
         yield piece
 
 
-def link(source: Path, target: Path) -> bool:
+def link(source: Path, target: Path, folder: int | None = None) -> bool:
     """Give a file that nobody writes any more a second name; return False where the file system refuses links.
+
+    Args:
+        source: the file.
+        target: its second name.
+        folder: a descriptor of the folder that holds `target`; None: the one that its path leads to.
 
     Raises:
         OutOfSpaceError: the device or quota is full.
         StorageError: there is no such file, or one at `target`, or another refusal.
     """
     try:
-        SYSTEM.link(source, target)
+        SYSTEM.link(source, target, folder)
     except OSError as error:
         if error.errno in _NO_LINK:
             return False
@@ -161,35 +174,28 @@ def link(source: Path, target: Path) -> bool:
     return True
 
 
-def link_or_copy(source: Path, target: Path) -> None:
-    """Give a file a second name; where links are refused, or somebody may write the file, a read-only copy is made."""
-    with _guarded(source):
-        mode = stat.S_IMODE(source.stat().st_mode)
-        if mode & 0o222 or not link(source, target):
-            with source.open("rb", buffering=0) as file:
-                write_file(target, iter(lambda: file.read(_PIECE), b""), mode=mode & 0o555)
+def link_or_copy(source: Path, target: Path, folder: int | None = None) -> None:
+    """Give a file a second name; where links are refused, or somebody may write the file, a read-only copy is made.
 
-
-def point(link: Path, target: str) -> None:
-    """Make `link` a symbolic link to `target`, in place of an older one; where links are refused there is none."""
-    temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
-    with contextlib.suppress(OSError):
-        with contextlib.suppress(FileNotFoundError):
-            SYSTEM.unlink(temporary)
-        SYSTEM.symlink(target, temporary)
-        SYSTEM.rename(temporary, link)
+    Of a link neither is made. Arguments as of `link`.
+    """
+    with guarded(source):
+        mode = stat.S_IMODE(source.lstat().st_mode)
+        if mode & 0o222 or not link(source, target, folder):
+            with _reading(source) as file:
+                write_file(target, iter(lambda: file.read(_PIECE), b""), mode=mode & 0o555, folder=folder)
 
 
 def touch(path: Path) -> None:
     """Set a file's times to now."""
-    with _guarded(path):
+    with guarded(path):
         SYSTEM.utime(path)
 
 
-def remove_file(path: Path) -> None:
-    """Delete a file that datacheck created; absent is fine."""
-    with _guarded(path), contextlib.suppress(FileNotFoundError):
-        SYSTEM.unlink(path)
+def remove_file(path: Path, folder: int | None = None) -> None:
+    """Delete a file that datacheck created; absent is fine. `folder` as of `write_file`."""
+    with guarded(path), contextlib.suppress(FileNotFoundError):
+        SYSTEM.unlink(path, folder)
 
 
 # ---------------------------------------------------------------------------------------------- durability
@@ -217,7 +223,7 @@ def sync_files(paths: Iterable[Path]) -> None:
         StorageError: any other refusal of the operating system.
     """
     for path in paths:
-        with _guarded(path), _opened(SYSTEM.open(path, os.O_RDONLY)) as descriptor:
+        with guarded(path), _opened(SYSTEM.open(path, os.O_RDONLY)) as descriptor:
             _sync(descriptor, path)
 
 
@@ -262,7 +268,7 @@ def make_directory(path: Path, *, sync: bool = True) -> None:
     check_name(path)
     for left in reversed(range(_TRIES)):
         try:
-            with _guarded(path):
+            with guarded(path):
                 return _make_missing(path, sync=sync)
         except StorageError as error:
             if not left or not isinstance(error.__cause__, FileNotFoundError):
@@ -285,9 +291,14 @@ def _make_missing(path: Path, *, sync: bool) -> None:
             sync_directory(place.parent)
 
 
-def rename(source: Path, target: Path) -> None:
-    """Rename `source` to `target`; raises the plain `OSError`, because losing the race is an answer, not a fault."""
-    SYSTEM.rename(source, target)
+def rename(source: Path, target: Path, folder: int | None = None, to: int | None = None) -> None:
+    """Rename `source` to `target`; raises the plain `OSError`, because losing the race is an answer, not a fault.
+
+    Args:
+        source, target: the names.
+        folder, to: descriptors of the folders that hold them; None: those that the paths lead to.
+    """
+    SYSTEM.rename(source, target, folder, to)
 
 
 def _sync_name(path: Path) -> None:
@@ -299,15 +310,19 @@ def _sync_name(path: Path) -> None:
             raise
 
 
-def exchange(one: Path, other: Path) -> bool:
+def exchange(one: Path, other: Path, folder: int | None = None, to: int | None = None) -> bool:
     """Let two names (of folders, too) change places in one step; return False where the file system cannot.
+
+    Args:
+        one, other: the names.
+        folder, to: as of `rename`.
 
     Raises:
         FileNotFoundError: one of them is not there: an answer, not a fault.
         StorageError: another refusal.
     """
     try:
-        SYSTEM.exchange(one, other)
+        SYSTEM.exchange(one, other, folder, to)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -317,25 +332,10 @@ def exchange(one: Path, other: Path) -> bool:
     return True
 
 
-def remove_tree(path: Path) -> None:
-    """Delete a folder that datacheck created, with all that is in it; absent is fine, links are not followed."""
-    with _guarded(path), contextlib.suppress(FileNotFoundError):
-        _remove(path)
-
-
-def _remove(path: Path) -> None:
-    with os.scandir(path) as entries:
-        found = [(Path(entry.path), entry.is_dir(follow_symlinks=False)) for entry in entries]
-    for place, folder in found:
-        with contextlib.suppress(FileNotFoundError):  # another process may have been faster
-            _remove(place) if folder else SYSTEM.unlink(place)
-    SYSTEM.rmdir(path)
-
-
-def remove_empty(path: Path) -> None:
-    """Delete a folder that holds nothing; any other stays."""
+def remove_empty(path: Path, folder: int | None = None) -> None:
+    """Delete a folder that holds nothing; any other stays. `folder` as of `write_file`."""
     with contextlib.suppress(OSError):
-        SYSTEM.rmdir(path)
+        SYSTEM.rmdir(path, folder)
 
 
 # ---------------------------------------------------------------------------------------------- who is there

@@ -252,11 +252,11 @@ class Finish:
     def _sealed(self, root: str) -> Manifest:
         """Remove what late tasks left, make all of it durable, then write the manifest."""
         ours = {*self._files, layout.BUILD}
-        for place, _, names in os.walk(self.folder):
+        for place, _, names, folder in os.fwalk(self.folder):
             here = Path(place).relative_to(self.folder).as_posix()
             for name in names:
                 if (name if here == "." else f"{here}/{name}") not in ours:
-                    fsops.remove_file(Path(place, name))
+                    fsops.remove_file(Path(place, name), folder)
         fsops.sync_files(self.folder / path for path in self._unsynced)
         for place, _, _ in os.walk(self.folder, topdown=False):
             fsops.sync_directory(Path(place))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from datacheck import fsops, mounts
+from datacheck import folders, fsops, mounts
 from datacheck.build import publish, staging
 from datacheck.cache import layout
 from datacheck.cache.find import newest_first
@@ -35,7 +35,6 @@ _BUILD = re.compile(r"\.?[0-9a-f]{16}\.[0-9a-f]{32}(\.gone)?")
 _TRASH = re.compile(r".+\.[0-9a-f]{32}")
 _NEW_S = 3600.0  # a folder without an owner that is younger may just be made
 SILENT_S = 86400.0  # on a network file system: an owner that has said nothing for so long is gone, whatever the clocks
-_DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
 
 
 @dataclass(eq=False)
@@ -50,7 +49,7 @@ class Found:
         age: since it was made, or moved to the trash [s]; 0 where it is "unknown".
         files: its plain files, by device and inode (or key): how many names of each lie here, how many it has, its
             size [bytes].
-        strange: what was left of it, as none of it is a cache's.
+        strange: what was left of it, as no cache or build holds such files.
     """
 
     path: Path | str
@@ -59,7 +58,7 @@ class Found:
     why: str
     age: float
     files: Mapping[Any, tuple[int, int, int]] = field(default_factory=dict)
-    strange: list[Path] = field(default_factory=list)
+    strange: Sequence[Path | str] = field(default_factory=list)
 
 
 def survey(
@@ -119,7 +118,8 @@ def remove(found: Found) -> bool:
     """
     path = Path(found.path)
     if found.kind == "build":
-        return staging.discard(path)
+        gone, found.strange = staging.discard(path)
+        return gone or bool(found.strange)
     with ExitStack() as stack:
         if _is_file(path / layout.MANIFEST) and mounts.is_local(path):
             try:
@@ -130,6 +130,10 @@ def remove(found: Found) -> bool:
                 return False
             stack.enter_context(held)
         folder = path
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            return False
         if found.kind == "cache":
             try:
                 folder = publish.set_aside(folder, folder.parent)
@@ -137,7 +141,7 @@ def remove(found: Found) -> bool:
                 return False
             fsops.sync_directory(folder.parent)  # no power loss may bring the name back when files are gone
             fsops.sync_directory(path.parent)
-        found.strange = _emptied(folder)
+        found.strange = _emptied(folder, status)
         fsops.remove_empty(folder.parent)
     return True
 
@@ -230,8 +234,8 @@ def _build(path: Path, policy: _Policy) -> Found:
     if _BUILD.fullmatch(path.name) is None:
         return Found(path, "unknown", goes=False, why="not named like a build", age=0.0)
     since = None if policy.local else time.time() - SILENT_S
-    unnamed = path.name.startswith(".") and not path.name.endswith(staging.GONE)  # its owner is about to lock it
-    if (unnamed or not _is_file(owner)) and age < _NEW_S:
+    begun = path.name.startswith(".") or not _is_file(owner)  # its owner is about to lock it
+    if begun and not path.name.endswith(staging.GONE) and age < _NEW_S:
         why = "just being made"
     elif not staging.is_gone(owner, since):
         why = "at work"
@@ -282,27 +286,33 @@ def _files(folder: Path) -> dict[tuple[int, int], tuple[int, int, int]]:
     return found
 
 
-def _emptied(folder: Path) -> list[Path]:
-    """Remove the files that are a cache's, the manifest last, and folders that hold nothing; return what is left."""
-    ours = _named(folder)
-    listed = dict(open_store(folder).files())
-    names = {name for name, size in listed.items() if size >= 0 and ours(name)}
-    strange = [folder / name for name in listed if name not in names]
-    for name in sorted(names - {layout.MANIFEST}):
-        fsops.remove_file(folder / name)
-    if not strange:  # as long as anything is there the next run must know what is a cache's
-        fsops.remove_file(folder / layout.MANIFEST)
-    for place, _, _ in os.walk(folder, topdown=False):
-        fsops.remove_empty(Path(place))
+def _emptied(folder: Path, status: os.stat_result) -> list[Path]:
+    """Remove the files that are a cache's, the manifest last, and folders that hold nothing; return what is left.
+
+    Args:
+        folder: where it is now.
+        status: of the folder that is meant; another one that came in its place is left.
+    """
+    ours, manifest = _named(folder), folder / layout.MANIFEST
+    try:
+        with folders.opened(folder) as held:
+            if not os.path.samestat(os.fstat(held), status):
+                return [folder]
+            left = folders.empty(folder, held, lambda name: name != layout.MANIFEST and ours(name))
+            strange = [path for path in left if path != manifest]
+            if not strange:  # as long as anything is there the next run must know what is a cache's
+                strange = folders.empty(folder, held, layout.MANIFEST.__eq__)
+    except FileNotFoundError:
+        return []
+    except OSError:  # a link came in its place
+        return [folder]
+    fsops.remove_empty(folder)
     return strange
 
 
 def _named(folder: Path) -> Callable[[str], bool]:
     """Return what tells the files of a cache: its manifest, or where that is damaged the names of the format."""
     try:
-        files = {*read_manifest(open_store(folder)).files, *OUTSIDE}
+        return {*read_manifest(open_store(folder)).files, *OUTSIDE}.__contains__
     except (CorruptionError, UsageError):
-        return lambda name: (
-            name in _DOCUMENTS or name.split("/")[-1] == layout.ZARR or layout.shard_of(name) is not None
-        )
-    return files.__contains__
+        return staging.is_of_cache

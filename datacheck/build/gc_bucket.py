@@ -10,6 +10,7 @@ import re
 import time
 
 from datacheck.build.gc import SILENT_S, Found
+from datacheck.build.staging import is_of_cache
 from datacheck.cache.bucket import find_attempts
 from datacheck.cache.objects import Objects, parse_url
 from datacheck.errors import UsageError
@@ -50,6 +51,9 @@ def remove(found: Found) -> bool:
 
     Raises:
         StorageError: the store refuses.
+
+    Notes:
+        `found.strange` then holds the objects that were left, as no build writes such.
     """
     objects = Objects(parse_url(str(found.path))[0])
     above, _, name = str(found.path).rpartition("/")
@@ -59,7 +63,10 @@ def remove(found: Found) -> bool:
         return False
     if not files or time.time() - max(when for *_, when in files) < SILENT_S:
         return False
-    objects.remove([key for key, *_ in files])
+    below = parse_url(str(found.path))[1]
+    ours = {key for key, *_ in files if key == below or is_of_cache(key.removeprefix(f"{below}/"))}
+    objects.remove(sorted(ours))
+    found.strange = [f"{objects.place}/{key}" for key, *_ in files if key not in ours]
     return True
 
 

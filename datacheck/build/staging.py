@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 import time
@@ -22,12 +23,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from datacheck import fsops, mounts
+from datacheck import folders, fsops, mounts
 from datacheck.build import record
 from datacheck.build.plan import Plan
 from datacheck.build.record import Record
 from datacheck.build.writer import shard_file
 from datacheck.cache import layout
+from datacheck.cache.manifest import OUTSIDE
 from datacheck.cpus import usable_cpus
 from datacheck.digest import canonical_json, digest_head
 from datacheck.errors import (
@@ -43,6 +45,10 @@ GONE = ".gone"  # of a hidden folder that is being removed
 _BEAT_S, _STALE_S = 60.0, 1800.0  # where locks cannot be trusted: how often an owner says that it lives, and until when
 _TRIES = 20
 _SOON_S = 0.01
+_DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
+_UNFINISHED = re.compile(r"(.*/)?\.([^/]+)\.[0-9a-f]+\.partial", re.DOTALL)  # as `fsops.write_file` calls a file
+_BESIDE = re.compile(rf"{OWNER}|{_WORK}/(attempt|(records|again)/[0-9]+)")
+_SHARDS = re.compile(rf"{_WORK}/(shards|whole)/", re.DOTALL)
 # After these nothing may be kept: another request, other bytes, or bytes that the device may not hold.
 _SPOILED = (UsageError, NondeterministicBuildError, SyncFailedError)
 
@@ -155,6 +161,7 @@ def claimed(place: Path, key: str) -> Iterator[Staging]:
 
     Raises:
         LostStagingError: while it was at work another builder took the folder over.
+        StorageError: the folder of unfinished builds is a link.
 
     Notes:
         Where locks hold, a builder is gone when its process is. On a network file system, when it has not touched its
@@ -162,13 +169,15 @@ def claimed(place: Path, key: str) -> Iterator[Staging]:
     """
     building = place / layout.BUILDING
     fsops.make_directory(place)
+    folders.check_real(building, " and run the same command again")
     staging = Staging(building / f"{key}.{uuid.uuid4().hex}")
     with contextlib.ExitStack() as stack:
         since = stack.enter_context(_owned(staging.folder))
         _clear(building, key)
         for left in _abandoned(building, key, since):
-            with contextlib.suppress(OSError):  # another was faster, or we have some work already
-                fsops.rename(left / _WORK, staging.work)
+            with contextlib.suppress(OSError), folders.opened(left) as held:
+                fsops.rename(left / _WORK, staging.work, held)  # another was faster, or we have some work already
+                folders.drop_links(staging.work)
             discard(left)
         try:
             yield staging
@@ -227,7 +236,7 @@ def _abandoned(building: Path, key: str, since: float | None) -> list[Path]:
         since: who has not touched its OWNER since then [s of the server's clock] is gone; None: locks tell.
     """
     mine = [building / name for name in _names(building) if name.startswith(f"{key}.")]
-    found = [path for path in mine if is_gone(path / OWNER, since)]
+    found = [path for path in mine if folders.is_real(path) and is_gone(path / OWNER, since)]
     return sorted(found, key=lambda path: -len(_numbers(Staging(path).records)))
 
 
@@ -254,27 +263,44 @@ def is_gone(owner: Path, since: float | None) -> bool:
 
 def sweep(place: Path, key: str) -> None:
     """Remove what builders of this key left that are gone: its cache is there."""
-    _clear(place / layout.BUILDING, key)
-    if (place / layout.BUILDING).is_dir() and mounts.is_local(place):
-        for left in _abandoned(place / layout.BUILDING, key, None):
+    building = place / layout.BUILDING
+    if folders.is_real(building):
+        _clear(building, key)
+    if folders.is_real(building) and mounts.is_local(place):
+        for left in _abandoned(building, key, None):
             discard(left)
 
 
-def discard(folder: Path) -> bool:
+def is_ours(name: str) -> bool:
+    """Tell whether a build writes a file of this name, relative to its folder."""
+    unfinished = _UNFINISHED.fullmatch(name)
+    if unfinished is not None:
+        name = (unfinished[1] or "") + unfinished[2]
+    shards = _SHARDS.match(name)
+    return _BESIDE.fullmatch(name) is not None or (shards is not None and is_of_cache(name[shards.end() :]))
+
+
+def is_of_cache(name: str) -> bool:
+    """Tell whether a cache may hold a file of this name, relative to it."""
+    return name in _DOCUMENTS or name.rpartition("/")[2] == layout.ZARR or layout.shard_of(name) is not None
+
+
+def discard(folder: Path) -> tuple[bool, list[Path]]:
     """Remove a folder of a build: first its name, so that nobody writes there or takes it over half removed.
 
     Returns:
-        Whether nothing of it is left.
+        Whether nothing of it is left, and the files that stay because no build writes such.
     """
     hidden = folder.with_name(f".{folder.name.lstrip('.').removesuffix(GONE)}{GONE}")
     with contextlib.suppress(OSError):
         fsops.rename(folder, hidden)
-    for place in (folder, hidden):
+    strange: list[Path] = []
+    for place in {folder, hidden}:
         with contextlib.suppress(StorageError):
-            fsops.remove_tree(place)
+            strange += folders.remove_tree(place, is_ours)
     left = [place for place in (folder, hidden) if os.path.lexists(place)]
     fsops.remove_empty(folder.parent)  # only where no other builder is at work
-    return not left
+    return not left, strange
 
 
 def _clear(building: Path, key: str) -> None:
@@ -282,7 +308,7 @@ def _clear(building: Path, key: str) -> None:
     for name in _names(building):
         if name.startswith(f".{key}.") and name.endswith(GONE):
             with contextlib.suppress(StorageError):
-                fsops.remove_tree(building / name)
+                folders.remove_tree(building / name, is_ours)
     fsops.remove_empty(building)
 
 

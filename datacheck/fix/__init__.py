@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from datacheck import fsops
+from datacheck import folders, fsops
 from datacheck.errors import UsageError
 from datacheck.finding import Finding
 from datacheck.registry import discover
@@ -100,14 +100,15 @@ def fix(
         raise UsageError(msg)
     _check_target(target, run.listing.root)
     edits = repair.edits(Asked(run, schema, findings, scale))
-    staged = target.absolute().with_name(f".{target.name}.{os.getpid()}.part")
+    staged = target.absolute().with_name(f".{target.name}.{os.urandom(6).hex()}.part")
     try:
+        staged.mkdir(parents=True)
         copied = _copy(run, staged, edits, link=link)
         fsops.rename(staged, target)
     except OSError as error:
         raise fsops.refused(error, target) from error
     finally:
-        fsops.remove_tree(staged)
+        folders.remove_tree(staged)
     return Repaired(target, tuple(sorted(edits)), copied)
 
 

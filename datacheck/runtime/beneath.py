@@ -373,6 +373,15 @@ def read_file(path: str | os.PathLike[str], limit: int) -> bytes:
     return _read(open_regular(path), limit)
 
 
+def read_in(folder: int, name: str, limit: int) -> bytes:
+    """Return the bytes of a regular file in an open folder; a link is refused. See `read_file`."""
+    opened = os.open(name, _READ | os.O_NOFOLLOW, dir_fd=folder)
+    if stat.S_ISREG(os.fstat(opened).st_mode):
+        return _read(opened, limit)
+    os.close(opened)
+    raise OSError(errno.EINVAL, _NO_FILE)
+
+
 def _read(descriptor: int, limit: int) -> bytes:
     try:
         size = os.fstat(descriptor).st_size

@@ -1,4 +1,8 @@
-"""Where runs lie: ``.datacheck/<run>/``, and ``.datacheck/.work-<dataset>/`` with the parts of an unfinished scan."""
+"""Where runs lie: ``.datacheck/<run>/``, beside them ``.work-<dataset>.<random>/``, the parts of an unfinished scan.
+
+A working folder is made for one user with a name that nobody can foresee, and says in its file `lock` whose it is. It
+is found, locked, written and emptied by handle: what somebody puts in its place, such as a link, is left alone.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,20 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datacheck import fsops
+import orjson
+
+from datacheck import folders, fsops
 from datacheck.digest import digest_value
-from datacheck.errors import UsageError, check_name
+from datacheck.errors import StorageError, UsageError, check_name
+from datacheck.runtime import beneath
+from datacheck.scan import store
 from datacheck.scan.state import Past, Slot, Slots
 from datacheck.scan.store import NAMES, PAGE, PREVIEWS, RESULT
 from datacheck.schema.model import Schema
@@ -24,9 +33,11 @@ from datacheck.sources.listing import Listing
 from datacheck.table import Table, concatenate
 from datacheck.wire import decode, encode
 
-_TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
-_LOCK = "lock"
+_TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+_LOCK, _MARK = "lock", b"datacheck: the parts of an unfinished scan\n"
 _TRIES = 100  # each of which met the end of another scan
+_PART_BYTES = 1 << 30
+_RESULT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -44,47 +55,83 @@ class Place:
     output: Path | None = None
 
     @property
-    def work(self) -> Path:
-        """The folder of an unfinished scan."""
-        if self.output is not None:
-            return self.output.absolute().with_name(f".{self.output.absolute().name}.work")
-        return self.base / f".work-{self.slot}"
+    def beside(self) -> Path:
+        """The folder in which working folders are made, and the result gets its name."""
+        return self.base if self.output is None else self.output.absolute().parent
+
+    @property
+    def work(self) -> str:
+        """What the names of its working folders begin with."""
+        return f".work-{self.slot}" if self.output is None else f".{self.output.absolute().name}.work"
 
     def finished(self) -> list[Path]:
-        """Return folders of finished scans of this dataset, newest first."""
-        runs = sorted(self.base.glob(f"*-{self.slot}*/{RESULT}"), reverse=True) if self.base.is_dir() else []
-        mine = [self.output / RESULT] if self.output is not None and (self.output / RESULT).is_file() else []
-        return [path.parent for path in [*mine, *runs]]
+        """Return folders of finished scans of this dataset, newest first; links are none."""
+        runs = sorted(self.base.glob(f"*-{self.slot}*/{RESULT}"), reverse=True) if folders.is_real(self.base) else []
+        mine = [] if self.output is None else [self.output / RESULT]
+        return [path.parent for path in [*mine, *runs] if folders.is_real(path.parent) and path.is_file()]
 
     def publish(self, staged: Path, name: str) -> Path:
         """Give a staged run its final name; return its folder.
 
         Raises:
+            UsageError: `output` holds by now what no scan has written; it stays as it is.
             StorageError: the file system refuses.
         """
-        if self.output is not None:
-            self._replace(staged, self.output)
-            return self.output
-        target = self.base / f"{name}-{self.slot}"
-        number = 2
-        while target.exists() or not _renamed(staged, target):
-            target = self.base / f"{name}-{self.slot}-{number}"
-            number += 1
-        fsops.point(self.base / "latest", target.name)
-        return target
-
-    def _replace(self, staged: Path, target: Path) -> None:
-        old = staged.with_name("old")
-        while not _renamed(staged, target):
-            fsops.remove_tree(old)
-            _renamed(target, old, {errno.ENOENT})
-        fsops.remove_tree(old)
+        with fsops.guarded(staged), contextlib.ExitStack() as held:
+            work = held.enter_context(folders.opened(staged.parent))
+            beside = held.enter_context(folders.opened(self.beside.resolve()))
+            if self.output is not None:
+                _replace(staged, self.output.absolute(), work, beside)
+                return self.output
+            target = self.base / f"{name}-{self.slot}"
+            number = 2
+            while os.path.lexists(target) or not _renamed(staged, target, work, beside):
+                target = self.base / f"{name}-{self.slot}-{number}"
+                number += 1
+            _point(self.base / "latest", target.name, beside)
+            return target
 
 
-def _renamed(source: Path, target: Path, other: AbstractSet[int] = _TAKEN) -> bool:
+def _replace(staged: Path, target: Path, work: int, beside: int) -> None:
+    """Give a staged run the name of an earlier one, which is removed."""
+    old = staged.with_name("old")
+    while not _renamed(staged, target, work, beside):
+        _check_run(target, target, beside)
+        with contextlib.suppress(FileNotFoundError):  # another scan took it away: look again
+            if fsops.exchange(staged, target, work, beside):
+                _check_moved(staged, target, work, lambda: fsops.exchange(staged, target, work, beside))
+                folders.remove_tree(staged, within=work)
+                return
+        folders.remove_tree(old, within=work)
+        if _renamed(target, old, beside, work, {errno.ENOENT}):
+            _check_moved(old, target, work, lambda: fsops.rename(old, target, work, beside))
+    folders.remove_tree(old, within=work)
+
+
+def _check_moved(moved: Path, target: Path, work: int, back: Callable[[], object]) -> None:
+    """Put back what is no run: it came into the place of one between two calls."""
+    try:
+        _check_run(moved, target, work)
+    except UsageError:
+        back()
+        raise
+
+
+def _point(link: Path, name: str, folder: int) -> None:
+    """Make `link` say `name`, in place of an older link; where links are refused there is none."""
+    temporary = link.with_name(f".{link.name}.{os.urandom(6).hex()}.partial")
+    with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISLNK(os.stat(link.name, dir_fd=folder, follow_symlinks=False).st_mode):
+                return
+        fsops.SYSTEM.symlink(name, temporary, folder)
+        fsops.rename(temporary, link, folder, folder)
+
+
+def _renamed(source: Path, target: Path, folder: int, to: int, other: AbstractSet[int] = _TAKEN) -> bool:
     """Rename a folder; return False where another scan may have been faster: an error of `other`."""
     try:
-        fsops.rename(source, target)
+        fsops.rename(source, target, folder, to)
     except OSError as error:
         if error.errno in other:
             return False
@@ -118,15 +165,47 @@ def _check_output(output: Path, root: Path) -> None:
         how = "holds the data" if data.is_relative_to(here) else "lies in the data, and the next scan would read it"
         msg = f"{output}: {how}. --output names a folder of its own for the results."
         raise UsageError(msg)
-    strange = (
-        sorted(p.name for p in output.iterdir() if p.name not in {*NAMES, PAGE, PREVIEWS}) if output.is_dir() else []
-    )
-    if strange:
+    if output.is_dir():
+        _check_run(output, output)
+
+
+def _check_run(path: Path, output: Path, within: int | None = None) -> None:
+    """Raise unless a folder is empty or holds a run of a scan and nothing else.
+
+    Args:
+        path: the folder.
+        output: what the user calls it.
+        within: a descriptor of the folder that holds it; None: the one that its path leads to.
+
+    Raises:
+        UsageError: it is none.
+        FileNotFoundError: it is gone: an answer, not a fault.
+    """
+    try:
+        with folders.opened(path, within) as folder:
+            names = folders.names(folder)
+            strange = [name for name in names if name not in {*NAMES, PAGE, PREVIEWS}]
+            what = f"{strange[0]!r}, which no scan has written" if strange else _unlike(folder) if names else ""
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        what = f"what cannot be listed ({(error.strerror or str(error)).lower()})"
+    if what:
         msg = (
-            f"{output}: holds {strange[0]!r}, which no scan has written, and --output replaces what is there. "
+            f"{output}: holds {what}, and --output replaces what is there. "
             f"Name a new folder, or one that an earlier scan made."
         )
         raise UsageError(msg)
+
+
+def _unlike(folder: int) -> str:
+    """Return what is wrong with the result of a run, "" where a scan has written it."""
+    try:
+        said = orjson.loads(beneath.read_in(folder, RESULT, _RESULT_BYTES))
+    except (OSError, ValueError):
+        said = None
+    found = said.get("format") if isinstance(said, dict) else None
+    return "" if str(found).startswith(store.RESULT_FAMILY) else f"no {RESULT} that a scan has written"
 
 
 # ---------------------------------------------------------------------------------------------- journal
@@ -136,44 +215,110 @@ class Journal:
     """The finished parts of a scan under way; a later run of the same command goes on from them."""
 
     def __init__(self, place: Place, key: str, purpose: str = "") -> None:
-        self.folder = place.work.with_name(place.work.name + purpose)
+        self._beside, self._stem = place.beside, f"{place.work}{purpose}"
+        self._runs = place.output is None
         self._key = key
         self._number = 0
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder for one process; a second scan of the same data works in a folder of its own."""
-        fsops.check_writable(self.folder, " to work in (a scan also takes --output DIR)")
-        lock = self._locked()
-        try:
-            yield
-        finally:
-            os.close(lock)
+        """Hold a working folder for one process: that of an interrupted scan of the same data, or a new one.
 
-    def _locked(self) -> int:
-        """Lock the folder, or where other processes have it the next that is free; return the open lock."""
-        plain, number = self.folder, 1
+        Raises:
+            StorageError: it cannot be made, or the folder of runs is a link or another user's.
+        """
+        instead = " to work in (a scan also takes --output DIR)"
+        fsops.check_writable(self._beside, instead)
+        if self._runs:
+            folders.check_own(self._beside, ", or name a folder for the results: --output DIR")
+        fsops.make_directory(self._beside)
+        with contextlib.ExitStack() as held:
+            with fsops.guarded(self._beside):
+                self._within = held.enter_context(folders.opened(self._beside.resolve()))
+            self._find(held)
+            yield
+
+    def _find(self, held: contextlib.ExitStack) -> None:
+        """Lock a working folder that no other process has, and keep it and the lock open."""
         for _ in range(_TRIES):
-            fsops.make_directory(self.folder)
-            with contextlib.suppress(FileNotFoundError):  # a scan that ends removes its folder
+            new = self._beside / f"{self._stem}.{os.urandom(6).hex()}"
+            with fsops.guarded(new):
+                fsops.SYSTEM.mkdir(new, 0o700, self._within)
+                with contextlib.suppress(FileNotFoundError):  # another scan took it, and has removed it
+                    owner = os.stat(new.name, dir_fd=self._within, follow_symlinks=False).st_uid
+                    for folder in [*self._left(new), new]:
+                        if self._locked(folder, owner, held, new=folder == new):
+                            if folder != new:
+                                fsops.remove_empty(new, self._within)
+                            return
+        msg = f"{self._beside}: {_TRIES} working folders went as soon as they were made. Run the same command again."
+        raise StorageError(msg)
+
+    def _left(self, new: Path) -> list[Path]:
+        """Return what may be working folders of scans that are gone, the oldest first."""
+        ours = re.compile(rf"{re.escape(self._stem)}\.[0-9a-f]{{12}}")
+        found = []
+        for name in folders.names(self._within):
+            if ours.fullmatch(name) and name != new.name:
+                for path in (f"{name}/{_LOCK}", name):  # a scan that was killed at once has made no lock
+                    with contextlib.suppress(OSError):
+                        status = os.stat(path, dir_fd=self._within, follow_symlinks=False)
+                        found.append((status.st_mtime_ns, name))
+                        break
+        return [self._beside / name for _, name in sorted(found)]
+
+    def _locked(self, folder: Path, owner: int, held: contextlib.ExitStack, *, new: bool) -> bool:
+        """Open and lock a working folder; return False where another scan has it, or it is none of this user's.
+
+        Args:
+            folder: what may be one.
+            owner: to whom this file system says that a new file of this user belongs.
+            held: keeps it open.
+            new: it was just made: where nothing can be locked it is taken as it is.
+        """
+        self.folder = folder
+        with contextlib.ExitStack() as own:
+            try:
+                self._here = own.enter_context(folders.opened(folder, self._within))
+                if os.fstat(self._here).st_uid != owner:
+                    return False
                 lock = self._open_lock()
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if os.fstat(lock).st_nlink:  # else it was removed between the two calls
-                        return lock
-                except BlockingIOError:
-                    number += 1
-                    self.folder = plain.with_name(f"{plain.name}-{number}")
-                except OSError:  # nothing can be locked here
-                    os.close(lock)
-                    break
-                os.close(lock)
-        self.folder = plain.with_name(f"{plain.name}-{os.urandom(6).hex()}")
-        fsops.make_directory(self.folder)
-        return self._open_lock()
+            except OSError:  # it is gone, a link, or not ours to open
+                return False
+            own.callback(os.close, lock)
+            if not stat.S_ISREG(os.fstat(lock).st_mode):
+                return False
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if isinstance(error, BlockingIOError) or not new:
+                    return False
+            if not os.fstat(lock).st_nlink or not self._marked(lock):  # removed between the two calls, or not ours
+                return False
+            held.enter_context(own.pop_all())
+        return True
 
     def _open_lock(self) -> int:
-        return os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        """Open the file that is locked; a folder without one is begun only where it is empty."""
+        with contextlib.suppress(FileNotFoundError):
+            return self._old_lock()
+        if folders.names(self._here):
+            raise FileNotFoundError
+        with contextlib.suppress(FileExistsError):
+            os.close(fsops.SYSTEM.create(self.folder / _LOCK, 0o600, self._here))
+        return self._old_lock()
+
+    def _old_lock(self) -> int:
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        return os.open(_LOCK, flags, dir_fd=self._here)
+
+    def _marked(self, lock: int) -> bool:
+        """Tell whether a folder carries the mark; it is written where a scan was killed before it did, or now."""
+        said = os.pread(lock, len(_MARK) + 1, 0)
+        if said != _MARK and _MARK.startswith(said) and folders.names(self._here) == [_LOCK]:
+            fsops.SYSTEM.write_at(lock, memoryview(_MARK), 0)
+            return True
+        return said == _MARK
 
     def parts(self, root: Path) -> Past | None:
         """Return what an interrupted scan has done, or None; parts that cannot be read count as not done."""
@@ -181,9 +326,9 @@ class Journal:
         items: dict[Slot, Sequence[str]] = {}
         tables: list[Table] = []
         undeclared: set[str] = set()
-        for path in sorted(self.folder.glob("part-*")):
+        for name in (name for name in folders.names(self._here) if name.startswith("part-")):
             with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged part is as good as none
-                part = decode(path.read_bytes())
+                part = decode(beneath.read_in(self._here, name, _PART_BYTES))
                 if part["key"] == self._key:
                     rows = list(map(Table.from_wire, part["tables"]))
                     read = {entry[0]: Entry(*entry) for entry in part["entries"]}
@@ -203,14 +348,26 @@ class Journal:
         said = {"key": self._key, "tables": [part["table"], *more]}
         said |= {name: part[name] for name in ("items", "entries", "undeclared")}
         data = b"".join(encode(said))  # most of its pieces are a few bytes
-        fsops.write_file(self.folder / f"part-{self._number:08d}", data, mode=0o666)
+        fsops.write_file(self.folder / f"part-{self._number:08d}", data, mode=0o666, folder=self._here)
         self._number += 1
+
+    def stage(self, files: Mapping[str, bytes | memoryview | Path]) -> Path:
+        """Write a run's files into the working folder; return the folder that `Place.publish` gives its name.
+
+        Raises:
+            OutOfSpaceError: the disk is full.
+            StorageError: another refusal.
+        """
+        staged = self.folder / "run"
+        folders.remove_tree(staged, within=self._here)
+        with fsops.guarded(staged):
+            fsops.SYSTEM.mkdir(staged, folder=self._here)
+            with folders.opened(staged, self._here) as folder:
+                store.write_run(staged, files, folder)
+        return staged
 
     def clear(self) -> None:
         """Forget all parts: the scan is finished."""
-        with os.scandir(self.folder) as entries:
-            found = [(Path(entry.path), entry.is_dir()) for entry in entries if entry.name != _LOCK]
-        for path, folder in found:
-            fsops.remove_tree(path) if folder else fsops.remove_file(path)
-        fsops.remove_file(self.folder / _LOCK)  # from here on the folder may be another scan's
-        fsops.remove_empty(self.folder)
+        folders.empty(self.folder, self._here, keep=_LOCK)
+        fsops.remove_file(self.folder / _LOCK, self._here)  # from here on the folder may be another scan's
+        fsops.remove_empty(self.folder, self._within)

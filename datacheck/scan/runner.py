@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from datacheck import fsops
 from datacheck.digest import digest_value
 from datacheck.errors import ManyLines, StorageError, UsageError
 from datacheck.finding import Progress, Report
@@ -228,22 +227,21 @@ def publish(
         pairs: what was found of pairs of samples.
         place, journal: where the run goes, and where it is made.
     """
-    staged = journal.folder / "run"
     try:
-        _write(staged, report, schema, judged, state, pairs)
+        staged = _write(journal, report, schema, judged, state, pairs)
     except (FileNotFoundError, StorageError) as error:  # another scan may have replaced the earlier run just now
         if state.folder == Path() or not isinstance(error.__cause__ or error, FileNotFoundError):
             raise
-        _write(staged, report, schema, judged, replace(state, folder=Path(), written=False), pairs)
+        staged = _write(journal, report, schema, judged, replace(state, folder=Path(), written=False), pairs)
     folder = place.publish(staged, report.run["id"])
     journal.clear()
     return folder
 
 
 def _write(
-    staged: Path, report: Report, schema: Schema, judged: Judged, state: Past,
+    journal: places.Journal, report: Report, schema: Schema, judged: Judged, state: Past,
     pairs: Mapping[str, Mapping[str, Array]],
-) -> None:  # fmt: skip
+) -> Path:  # fmt: skip
     from datacheck.schema.dump import dump_schema  # noqa: PLC0415  YAML is not needed before
 
     old = state.folder
@@ -256,5 +254,4 @@ def _write(
         store.LISTING: old / store.LISTING if same_state else state_bytes(replace(state, pairs=pairs)),
         store.SCHEMA: dump_schema(schema).encode(),  # never that of the old run: people edit it
     }
-    fsops.remove_tree(staged)
-    store.write_run(staged, files)
+    return journal.stage(files)

@@ -18,7 +18,8 @@ from datacheck.table import Table
 
 RESULT, SAMPLES, VALID, LISTING = "result.json", "samples.parquet", "valid.json", "listing.npz"
 SCHEMA = "schema.yaml"
-RESULT_FORMAT = "datacheck.result/1"
+RESULT_FAMILY = "datacheck.result/"
+RESULT_FORMAT = f"{RESULT_FAMILY}1"
 PAGE = "report.html"  # of `report/`, which writes it into the finished folder
 PREVIEWS = "previews.json"  # of `preview/`, which writes it there, too
 PREVIEWS_FORMAT = "datacheck.previews/1"
@@ -163,18 +164,23 @@ def unread(folder: Path, error: Exception) -> DatacheckError:
     return UsageError(f"{folder}: this run cannot be read ({why[:200]}). Scan the data again.")
 
 
-def write_run(folder: Path, files: Mapping[str, bytes | memoryview | Path]) -> None:
+def write_run(folder: Path, files: Mapping[str, bytes | memoryview | Path], descriptor: int) -> None:
     """Write a run's files into a new folder; of a path a hard link to that file, or a copy.
+
+    Args:
+        folder: what it is called.
+        files: by name.
+        descriptor: the folder.
 
     Raises:
         OutOfSpaceError: the disk is full.
         StorageError: another refusal; nothing is half-written under a final name.
     """
-    fsops.make_directory(folder)
     for name, data in files.items():
         if isinstance(data, Path):
-            fsops.link_or_copy(data, folder / name)
+            fsops.link_or_copy(data, folder / name, descriptor)
         else:
             # later runs of the same data give the rows another name: nobody may write into them
-            fsops.write_file(folder / name, data, mode=0o444 if name == SAMPLES else 0o666)
+            mode = 0o444 if name == SAMPLES else 0o666
+            fsops.write_file(folder / name, data, mode=mode, folder=descriptor)
     fsops.sync_directory(folder)

@@ -26,9 +26,9 @@ class Watch(System):
     def changed(self, path):
         self.dirty.add(path.parent.stat().st_ino)
 
-    def create(self, path, mode):
+    def create(self, path, mode, folder=None):
         self.changed(path)
-        return super().create(path, mode)
+        return super().create(path, mode, folder)
 
     def write(self, descriptor, data):
         self.dirty.add(os.fstat(descriptor).st_ino)
@@ -42,22 +42,22 @@ class Watch(System):
         self.dirty.discard(os.fstat(descriptor).st_ino)
         super().sync(descriptor)
 
-    def mkdir(self, path):
-        super().mkdir(path)
+    def mkdir(self, path, *more):
+        super().mkdir(path, *more)
         self.dirty.add(path.stat().st_ino)
         self.changed(path)
 
-    def unlink(self, path):
+    def unlink(self, path, folder=None):
         self.changed(path)
-        super().unlink(path)
+        super().unlink(path, folder)
 
-    def rename(self, source, target):
+    def rename(self, source, target, folder=None, to=None):
         if target.name == layout.MANIFEST:
             self.early += [p.name for p in target.parent.rglob("*") if p != source and p.stat().st_ino in self.dirty]
         if target.parent == self.target_parent:
             self.early += [p.name for p in (source, *source.rglob("*")) if p.stat().st_ino in self.dirty]
         self.changed(source)
-        super().rename(source, target)
+        super().rename(source, target, folder, to)
         self.changed(target)
 
 

@@ -103,11 +103,11 @@ class Refusing(fsops.System):
     def __init__(self, code, since=0):
         self.code, self.left = code, since
 
-    def link(self, source, target):
+    def link(self, source, target, folder=None):
         self.left -= 1
         if self.left < 0:
             raise OSError(self.code, os.strerror(self.code))
-        super().link(source, target)
+        super().link(source, target, folder)
 
 
 @pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])

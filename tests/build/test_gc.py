@@ -93,12 +93,14 @@ def test_builds_whose_builder_is_gone_go(tmp_path):
         (stage.work / "records").mkdir()
         (dead := stage.folder.with_name("b" * 16 + "." + "1" * 32)).mkdir()
         (dead / staging.OWNER).write_text("{}")
-        (dead / "shard").write_bytes(b"x" * 99)
+        (dead / "work/records").mkdir(parents=True)
+        (dead / "work/records/0").write_bytes(b"x" * 99)
         (ownerless := dead.with_name("." + "c" * 16 + "." + "2" * 32)).mkdir()
         (unlocked := dead.with_name("." + "e" * 16 + "." + "4" * 32)).mkdir()
         (unlocked / staging.OWNER).write_text("{}")  # about to be locked, and then to lose its dot
         (half := dead.with_name("." + "d" * 16 + "." + "3" * 32 + ".gone")).mkdir()
-        (half / "shard").write_bytes(b"x" * 10)
+        (half / "work/shards/fields/x").mkdir(parents=True)
+        (half / "work/shards/fields/x/.c.0.0.0123456789ab.partial").write_bytes(b"x" * 10)
         os.utime(half, (1, 1))
         (mine := dead.with_name("notes")).mkdir()
         said = words(survey(tmp_path))
@@ -177,7 +179,7 @@ def test_what_cannot_be_listed_or_removed_stays_and_the_rest_goes(tmp_path):
     made = [cache(tmp_path, n, days=n) for n in range(2)]
     closed = cache(tmp_path, 3, split="val")
     (build := made[0].parent / ".building" / ("a" * 16 + "." + "1" * 32) / "work").mkdir(parents=True)
-    (build / "shard").touch()
+    (build / "attempt").touch()
     for path, mode in ((closed, 0o000), (build, 0o500)):
         path.chmod(mode)
     try:

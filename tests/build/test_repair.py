@@ -577,7 +577,7 @@ def test_what_a_repair_left_is_finished_by_a_build(whole, made, tmp_path, monkey
     job, target, golden, _ = wounded(whole, tmp_path / "out")
 
     class Stopping(System):
-        def exchange(self, one, other):
+        def exchange(self, one, other, folder=None, to=None):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(fsops, "SYSTEM", Stopping())

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck import fsops, mounts
+from datacheck import folders, fsops, mounts
 from datacheck.build import builder, record, staging
 from datacheck.build.builder import build_cache
 from datacheck.build.finish import Finish
@@ -167,8 +167,8 @@ DAMAGES = {  # what happens to the work, and how many of three shards are then k
     "other numbers": (lambda work: renumbered(work / "records"), 2),
     "strange": (lambda work: (work / "records/999").write_bytes((work / "records/1").read_bytes()), 3),
     "partial": (lambda work: (work / "records/.7.ab.partial").write_bytes(b"torn"), 3),
-    "no records": (lambda work: fsops.remove_tree(work / "records"), 0),
-    "no shards": (lambda work: fsops.remove_tree(work / "shards"), 0),
+    "no records": (lambda work: folders.remove_tree(work / "records"), 0),
+    "no shards": (lambda work: folders.remove_tree(work / "shards"), 0),
 }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datacheck import fsops
+from datacheck import folders, fsops
 from datacheck.build import builder
 from datacheck.build import target as targets
 from datacheck.build.builder import build_cache
@@ -303,12 +303,12 @@ def test_what_the_store_lost_is_noticed_before_the_commit(job, url, tmp_path, mo
 
 
 def test_what_was_killed_while_it_was_removed_is_removed(job, url, tmp_path, monkeypatch):
-    remove = fsops.remove_tree
+    remove = folders.remove_tree
     with monkeypatch.context() as patch:
-        patch.setattr(fsops, "remove_tree", lambda path: None)  # killed there
+        patch.setattr(folders, "remove_tree", lambda *_: [])  # killed there
         built = build_cache(job, url, staging=tmp_path / "staging")
         assert left(tmp_path / "staging") != []
-    assert fsops.remove_tree is remove
+    assert folders.remove_tree is remove
     assert build_cache(job, url, staging=tmp_path / "staging").reused
     assert left(tmp_path / "staging") == []
     assert verify(built.path) == []

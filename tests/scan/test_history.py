@@ -1,6 +1,7 @@
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import shutil
 from pathlib import Path
@@ -206,7 +207,7 @@ def test_two_runs_in_one_second_have_two_names(in_tmp):
     where = place(in_tmp / "data")
     folders = []
     for number in range(2):
-        staged = where.work / "run"
+        staged = where.beside / ".work-x/run"
         staged.mkdir(parents=True)
         (staged / "result.json").write_text(str(number))
         folders.append(where.publish(staged, "20261120T000000Z"))
@@ -218,19 +219,30 @@ def test_two_runs_in_one_second_have_two_names(in_tmp):
 class Faster(System):
     """Another process publishes, or takes away, just before the first renames of this one."""
 
-    def __init__(self, *before):
-        self.before = list(before)
+    def __init__(self, *before, exchanges=True):
+        self.before, self.exchanges = list(before), exchanges
 
-    def rename(self, source, target):
+    def rename(self, source, target, folder=None, to=None):
         if self.before:
             self.before.pop(0)()
-        super().rename(source, target)
+        super().rename(source, target, folder, to)
+
+    def exchange(self, one, other, folder=None, to=None):
+        if not self.exchanges:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if self.before:
+            self.before.pop(0)()
+        super().exchange(one, other, folder, to)
+
+
+def result(said):
+    return json.dumps({"format": "datacheck.result/1", "said": said})
 
 
 def staged_in(where, said):
-    staged = where.work / "run"
+    staged = where.beside / ".work-x/run"
     staged.mkdir(parents=True, exist_ok=True)
-    (staged / "result.json").write_text(said)
+    (staged / "result.json").write_text(result(said))
     return staged
 
 
@@ -247,11 +259,12 @@ def test_a_name_that_another_process_takes_at_that_moment_is_not_ours(in_tmp, mo
     monkeypatch.setattr(fsops, "SYSTEM", Faster(publish))
     ours = where.publish(staged, "20261120T000000Z")
     assert (theirs / "result.json").read_text() == "theirs"
-    assert (ours / "result.json").read_text() == "ours"
+    assert (ours / "result.json").read_text() == result("ours")
     assert (where.base / "latest").resolve() == ours
 
 
-def test_of_two_that_replace_one_output_the_last_stays(in_tmp, monkeypatch):
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_of_two_that_replace_one_output_the_last_stays(in_tmp, monkeypatch, exchanges):
     (in_tmp / "data").mkdir()
     output = in_tmp / "out"
     where = place(in_tmp / "data", output)
@@ -260,15 +273,72 @@ def test_of_two_that_replace_one_output_the_last_stays(in_tmp, monkeypatch):
 
     def publish():
         output.mkdir()
-        (output / "result.json").write_text("theirs")
+        (output / "result.json").write_text(result("theirs"))
 
-    # what this one wants to move away is gone; then another has published; then, once more, it is gone
-    monkeypatch.setattr(
-        fsops, "SYSTEM", Faster(lambda: None, lambda: shutil.rmtree(output), publish, lambda: shutil.rmtree(output))
-    )
+    def take_away():
+        shutil.rmtree(output, ignore_errors=True)
+
+    # what this one wants to replace is gone; then another has published; then, once more, it is gone
+    before = [lambda: None, take_away, publish, take_away]
+    monkeypatch.setattr(fsops, "SYSTEM", faster := Faster(*before, exchanges=exchanges))
     assert where.publish(staged, "") == output
-    assert (output / "result.json").read_text() == "ours"
-    assert [path.name for path in where.work.iterdir()] == []
+    assert faster.before == []
+    assert (output / "result.json").read_text() == result("ours")
+    assert list(staged.parent.iterdir()) == []
+
+
+def tell(folder):
+    return sorted((str(path.relative_to(folder)), path.is_file() and path.read_bytes()) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["result.json", "schema.yaml", "samples.parquet"])
+@pytest.mark.parametrize("content", ["{}", '{"format": "datacheck.valid/1"}', "dear diary", "", None])
+def test_an_output_folder_with_files_called_as_those_of_a_run_is_refused(in_tmp, name, content):
+    (in_tmp / "data").mkdir()
+    (output := in_tmp / "out").mkdir()
+    os.mkfifo(output / name) if content is None else (output / name).write_text(content)
+    before = tell(output)
+    with pytest.raises(UsageError, match=r"holds no result\.json that a scan has written"):
+        place(in_tmp / "data", output)
+    assert tell(output) == before
+    (output / name).unlink()
+    place(in_tmp / "data", output)  # an empty folder may be replaced
+    (output / "result.json").write_text(result("a run"))
+    place(in_tmp / "data", output)
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("late", [False, True])
+def test_an_output_folder_that_is_no_run_any_more_when_the_scan_ends_is_left_as_it_is(
+    in_tmp, monkeypatch, exchanges, late
+):
+    (in_tmp / "data").mkdir()
+    output = in_tmp / "out"
+    where = place(in_tmp / "data", output)
+    where.publish(staged_in(where, "before"), "")
+    staged = staged_in(where, "ours")
+
+    def write():
+        (output / "diary.txt").write_text("dear diary")
+
+    monkeypatch.setattr(fsops, "SYSTEM", Faster(*([lambda: None, write] if late else [write]), exchanges=exchanges))
+    with pytest.raises(UsageError, match=r"'diary\.txt', which no scan has written"):
+        where.publish(staged, "")
+    assert tell(output) == [("diary.txt", b"dear diary"), ("result.json", result("before").encode())]
+
+
+def test_an_output_folder_that_becomes_a_link_leads_nowhere(in_tmp):
+    (in_tmp / "data").mkdir()
+    output, other = in_tmp / "out", in_tmp / "other"
+    where = place(in_tmp / "data", output)
+    where.publish(staged_in(where, "before"), "")
+    staged = staged_in(where, "ours")
+    output.rename(other)
+    output.symlink_to(other)
+    before = tell(other)
+    with pytest.raises(UsageError, match="out: holds what cannot be listed"):
+        where.publish(staged, "")
+    assert (output.readlink(), tell(other)) == (other, before)
 
 
 # ----------------------------------------------------------------------------------------------- journal
@@ -310,14 +380,14 @@ def test_a_scan_that_begins_where_another_ends_has_a_folder(in_tmp, monkeypatch,
     plain = getattr(module, call)
 
     def patched(first, *more, **named):
-        of_lock = call == "flock" or str(first).endswith("/lock")
+        of_lock = call == "flock" or first == "lock"
         next(ends, lambda: None)() if of_lock else None
         return plain(first, *more, **named)
 
     monkeypatch.setattr(module, call, patched)
     with journal.held():
         journal.add(part("a"))
-        assert journal_for(in_tmp).parts(in_tmp).table.keys == ["a"]
+        assert journal.parts(in_tmp).table.keys == ["a"]
         with (other := journal_for(in_tmp)).held():
             assert other.folder != journal.folder
 
@@ -354,8 +424,8 @@ class Begins(System):
     def __init__(self, scan):
         self.scan = scan
 
-    def unlink(self, path):
-        super().unlink(path)
+    def unlink(self, path, folder=None):
+        super().unlink(path, folder)
         if path.name == "lock" and self.scan:
             scan, self.scan = self.scan, None
             scan()
@@ -372,7 +442,7 @@ def test_a_scan_that_begins_while_another_clears_its_folder_keeps_all_of_its_own
         with (journal := journal_for(in_tmp)).held():
             for name in "abc":
                 journal.add(part(name))
-            staged_in(place(in_tmp / "data"), "ours")
+            journal.stage({"result.json": b"ours"})
             monkeypatch.setattr(fsops, "SYSTEM", Begins(begin))
             journal.clear()
         assert other.folder == journal.folder

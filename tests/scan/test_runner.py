@@ -67,9 +67,9 @@ def test_an_earlier_run_that_another_scan_replaces_at_that_moment_is_not_missed(
     before = run(data, output=output)  # of the third, both files are those of the second
     write_run = stored.write_run
 
-    def replaced(folder, files):
+    def replaced(*given):
         (output / gone).unlink(missing_ok=True)
-        write_run(folder, files)
+        write_run(*given)
 
     monkeypatch.setattr(stored, "write_run", replaced)
     again = run(data, output=output)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from datacheck import fsops
+from datacheck import folders, fsops
 from datacheck.errors import OutOfSpaceError, StorageError, SyncFailedError, UsageError
 from datacheck.system import System
 
@@ -83,9 +83,9 @@ class Log(System):
         if name in self.failing:
             raise OSError(self.failing[name], os.strerror(self.failing[name]))
 
-    def create(self, path, mode):
+    def create(self, path, mode, folder=None):
         self.note("create", path)
-        self.names[descriptor := super().create(path, mode)] = path
+        self.names[descriptor := super().create(path, mode, folder)] = path
         return descriptor
 
     def open(self, path, flags):
@@ -96,21 +96,21 @@ class Log(System):
         self.note("sync", descriptor)
         super().sync(descriptor)
 
-    def rename(self, source, target):
+    def rename(self, source, target, folder=None, to=None):
         self.note("rename", target)
-        super().rename(source, target)
+        super().rename(source, target, folder, to)
 
-    def mkdir(self, path):
+    def mkdir(self, path, *more):
         self.note("mkdir", path)
-        super().mkdir(path)
+        super().mkdir(path, *more)
 
-    def link(self, source, target):
+    def link(self, source, target, folder=None):
         self.note("link", target)
-        super().link(source, target)
+        super().link(source, target, folder)
 
-    def exchange(self, one, other):
+    def exchange(self, one, other, folder=None, to=None):
         self.note("exchange", one)
-        super().exchange(one, other)
+        super().exchange(one, other, folder, to)
 
 
 def logged(monkeypatch, **failing):
@@ -251,7 +251,7 @@ def test_a_tree_goes_without_following_links(tmp_path):
     fsops.remove_empty(tmp_path / "tree")
     assert (tmp_path / "tree").is_dir()
     for _ in range(2):  # absent is fine
-        fsops.remove_tree(tmp_path / "tree")
+        folders.remove_tree(tmp_path / "tree")
         fsops.remove_file(tmp_path / "tree/deep/file")
     assert os.listdir(tmp_path) == ["kept"]
     assert os.listdir(tmp_path / "kept") == ["file"]
@@ -260,7 +260,7 @@ def test_a_tree_goes_without_following_links(tmp_path):
 HOLDER = """
 import sys
 from pathlib import Path
-from datacheck import fsops
+from datacheck import folders, fsops
 held = fsops.hold(Path(sys.argv[1]), shared=sys.argv[2] == "shared")
 print(held is not None, flush=True)
 sys.stdin.read()
@@ -346,15 +346,15 @@ def test_a_folder_below_one_that_another_process_makes_and_removes_can_be_made(t
     with blinking(folder):
         for _ in range(300):
             fsops.make_directory(folder / "below/deep", sync=False)
-            fsops.remove_tree(folder / "below")
+            folders.remove_tree(folder / "below")
 
 
 @pytest.mark.parametrize(("sync", "when"), [(False, "mkdir"), (True, "mkdir"), (True, "sync")])
 def test_a_parent_that_is_removed_meanwhile_is_made_again(tmp_path, monkeypatch, sync, when):
     class Removing(Log):
-        def mkdir(self, path):
+        def mkdir(self, path, *more):
             self.remove("mkdir", path == tmp_path / "a/b")
-            super().mkdir(path)
+            super().mkdir(path, *more)
 
         def open(self, path, flags):
             self.remove("sync", path == tmp_path / "a")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from datacheck import fsops, mounts
+from datacheck import folders, fsops, mounts
 from datacheck.build.export import npz, robomimic, webdataset
 from datacheck.build.export.samples import ABOUT, samples
 from datacheck.cache import Cache, open_cache
@@ -114,7 +114,7 @@ def _growing(to: Path) -> Iterator[Path]:
     try:
         yield staging
     finally:
-        fsops.remove_tree(staging)  # where it has not got its name
+        folders.remove_tree(staging)  # where it has not got its name
         if held is not None:
             held.close()
 
@@ -125,7 +125,7 @@ def _clear(parent: Path, name: str) -> None:
         with contextlib.suppress(StorageError):  # somebody else's
             if not left.is_symlink() and (held := _locked(left)) is not None:
                 with held:
-                    fsops.remove_tree(left)
+                    folders.remove_tree(left)
 
 
 def _locked(folder: Path) -> fsops.Hold | None:
@@ -193,5 +193,5 @@ def _named(staging: Path, to: Path) -> None:
     try:
         fsops.sync_directory(to.absolute().parent)
     except SyncFailedError:
-        fsops.remove_tree(to)
+        folders.remove_tree(to)
         raise

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datacheck import fsops
+from datacheck import folders, fsops
 from datacheck.digest import digest_value
 from datacheck.errors import StorageError
 from datacheck.sources.entries import SETTLED_NS
@@ -75,8 +75,10 @@ def remember(place: Path, listing: Listing) -> bool:
         digests=entries.digests,
     )  # fmt: skip
     try:
+        for folder in (place.parent.parent, place.parent):
+            folders.check_own(folder, "")
         fsops.make_directory(place.parent, sync=False)
         fsops.write_file(place, file.getbuffer(), sync=False, mode=0o644)
-    except StorageError:  # a folder that is not ours to write, a full disk: the next time takes as long as this one
+    except StorageError:  # a folder that is not ours to write, a link, a full disk: the next time takes as long again
         return False
     return True

@@ -91,9 +91,9 @@ class Recorder(System):
     def _named(self, *changes: tuple[Path, int | None]) -> None:
         self.log.steps.append(("names", [(*self._at(path), number) for path, number in changes]))
 
-    def create(self, path: Path, mode: int) -> int:
+    def create(self, path: Path, mode: int, folder: int | None = None) -> int:
         self._change()
-        descriptor = super().create(path, mode)
+        descriptor = super().create(path, mode, folder)
         self._paths[descriptor] = path
         self._named((path, self._new(os.fstat(descriptor))))
         return descriptor
@@ -124,41 +124,41 @@ class Recorder(System):
         if said != self.without and os.fstat(descriptor).st_ino in self._ids:  # not above the top
             self.log.steps.append(("sync", self._of(descriptor)))
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Path, target: Path, folder: int | None = None, to: int | None = None) -> None:
         self._change()
         number = self._ids[source.lstat().st_ino]
-        super().rename(source, target)
+        super().rename(source, target, folder, to)
         self._named((source, None), (target, number))
 
-    def exchange(self, one: Path, other: Path) -> None:
+    def exchange(self, one: Path, other: Path, folder: int | None = None, to: int | None = None) -> None:
         self._change()
         numbers = [self._ids[path.lstat().st_ino] for path in (one, other)]
-        super().exchange(one, other)
+        super().exchange(one, other, folder, to)
         self._named((one, numbers[1]), (other, numbers[0]))
 
-    def link(self, source: Path, target: Path) -> None:
+    def link(self, source: Path, target: Path, folder: int | None = None) -> None:
         self._change()
-        super().link(source, target)
+        super().link(source, target, folder)
         self._named((target, self._ids[source.lstat().st_ino]))
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: Path, folder: int | None = None) -> None:
         self._change()
-        super().unlink(path)
+        super().unlink(path, folder)
         self._named((path, None))
 
-    def mkdir(self, path: Path) -> None:
+    def mkdir(self, path: Path, mode: int = 0o777, folder: int | None = None) -> None:
         self._change()
-        super().mkdir(path)
+        super().mkdir(path, mode, folder)
         self._named((path, self._new(path.stat())))
 
-    def rmdir(self, path: Path) -> None:
+    def rmdir(self, path: Path, folder: int | None = None) -> None:
         self._change()
-        super().rmdir(path)
+        super().rmdir(path, folder)
         self._named((path, None))
 
-    def chmod(self, path: Path, mode: int) -> None:
+    def chmod(self, path: Path, mode: int, descriptor: int) -> None:
         self._change()
-        super().chmod(path, mode)
+        super().chmod(path, mode, descriptor)
         self.log.steps.append(("mode", self._ids[path.stat().st_ino], mode))
 
 
