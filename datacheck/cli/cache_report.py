@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 @click.pass_context
 def report(ctx: click.Context, path: Path | str, file: Path, depth: Depth, split: str | None) -> None:
     """Write a page that shows what a cache holds; the exit code is 7 where it is not what was written."""
-    from datacheck import fsops
-    from datacheck.report.caches import cache_page, cache_said
+    from datacheck import outputs
+    from datacheck.report.caches import COMMAND, cache_page, cache_said
     from datacheck.report.words import bytes_said, clean
 
     place = _chosen(path, split)
     _check_place(file, place)
     said = cache_said(place, depth)
     page = cache_page(said)
-    fsops.write_file(file, page, mode=0o666)
+    outputs.write_output(file, page, COMMAND, outputs.generated_by(COMMAND))
     problems = said["checked"]["all_problems"]
     whole = "intact (every byte)" if depth == "full" else "intact (manifest, files and sizes)"
     wrong = f"{problems:,} problem{'' if problems == 1 else 's'}" if problems else whole
@@ -79,14 +79,14 @@ def _chosen(path: Path | str, split: str | None) -> Path | str:
 
 def _check_place(file: Path, place: Path | str) -> None:
     """Raise where the page cannot go, before hours of checking: any other file in the cache would be damage."""
+    from datacheck import outputs
     from datacheck.errors import StorageError, UsageError
+    from datacheck.report.caches import COMMAND
 
-    if isinstance(place, Path) and file.resolve().is_relative_to(place.resolve()):
+    if isinstance(place, Path) and Path(os.path.realpath(file)).is_relative_to(os.path.realpath(place)):
         msg = f"{file}: lies in the cache, which holds no other files. Name another place with -o."
         raise UsageError(msg)
-    if file.exists() and not file.is_file():
-        msg = f"{file}: is no plain file, and is not replaced. Name another place with -o."
-        raise UsageError(msg)
+    outputs.check_output(file, COMMAND, outputs.generated_by(COMMAND))
     if not file.parent.is_dir():
         msg = f"{file}: no such file or folder. Make the folder {file.parent}, or name another place with -o."
         raise StorageError(msg)

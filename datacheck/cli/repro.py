@@ -55,7 +55,7 @@ def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | No
     The script runs unchanged, up to a first step of an optimizer. Secrets are left out. The exit code is 2 where the
     script failed: what is written is what it was then.
     """
-    from datacheck import fsops
+    from datacheck import outputs
 
     if output is not None:
         _check_output(output)
@@ -64,7 +64,7 @@ def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | No
     if output is None:
         click.echo(text, nl=False)
     else:
-        fsops.write_file(output, text.encode(), mode=0o644)
+        outputs.write_output(output, text.encode(), _CAPTURE, outputs.begins(_HEAD), mode=0o644)
         click.echo("\n".join(_summary(output, found)))
     _check_ended(found["seen"], "captured")
 
@@ -138,21 +138,18 @@ def show(value: Mapping[str, Any], lines: Iterable[str], form: str) -> None:
         click.echo(clean(line, spaces=True))
 
 
-_HEAD = b'{\n "process": {'
+_HEAD, _CAPTURE = b'{\n "process": {', "datacheck repro capture"
 
 
 def _check_output(path: Path) -> None:
     """Refuse to replace a file that is no capture: the name of a script is soon written behind -o."""
+    from datacheck import outputs
     from datacheck.errors import UsageError
 
     if not path.absolute().parent.is_dir():
         msg = f"{path}: its folder does not exist"
         raise UsageError(msg)
-    if path.is_file():
-        with path.open("rb") as file:
-            if file.read(len(_HEAD)) != _HEAD:
-                msg = f"{path}: is there already, and is no capture. Name another file."
-                raise UsageError(msg)
+    outputs.check_output(path, _CAPTURE, outputs.begins(_HEAD))
 
 
 def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:

@@ -47,11 +47,11 @@ def _roots(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
 def _badge(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
     """Return the file of ``--badge``, of which it is known before the scan that it may be written."""
     del ctx, param
+    from datacheck import outputs
     from datacheck.report.badge import is_badge
 
-    if value is not None and value.exists() and not is_badge(value):
-        msg = f"--badge {value}: exists and is no badge, and is not overwritten. Name another file."
-        raise UsageError(msg)
+    if value is not None:
+        outputs.check_output(value, "datacheck scan --badge", is_badge)
     if value is not None and not value.parent.is_dir():
         msg = f"--badge {value}: there is no folder {value.parent}. Make it, or name another file."
         raise UsageError(msg)

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from datacheck import fsops
-
 if TYPE_CHECKING:
     from datacheck.finding import Report
     from datacheck.preview.run import Drawer
@@ -37,7 +35,7 @@ def show(run: ScanRun, form: str, badge: Path | None = None, drawer: Drawer | No
     page = False
     try:
         if badge is not None:
-            fsops.write_file(badge, _badge(run.report), mode=0o666)
+            _write_badge(badge, _badge(run.report))
         drawn = None if drawer is None else drawer.write(run)
         write_page(run, drawn=drawn)
         page = True
@@ -66,7 +64,7 @@ def show_finished(folder: Path, form: str, badge: Path | None = None) -> int:
 
     code, said, put = finished(folder, made)
     if badge is not None:
-        fsops.write_file(badge, said, mode=0o666)
+        _write_badge(badge, said)
     put()
     return code
 
@@ -130,6 +128,13 @@ def _places(report: Report, rows: ScanRun | Past) -> dict[str, Path]:
         return {}
     root, files = Path(rows.listing.root).absolute(), rows.table.files
     return {key: root / files[row] for row, key in enumerate(rows.table.keys) if key in wanted}
+
+
+def _write_badge(path: Path, data: bytes) -> None:
+    from datacheck import outputs
+    from datacheck.report.badge import is_badge
+
+    outputs.write_output(path, data, "datacheck scan --badge", is_badge)
 
 
 def _badge(report: Report) -> bytes:

@@ -46,6 +46,7 @@ def view(
     show: bool, rerun: bool,  # noqa: FBT001
 ) -> None:  # fmt: skip
     """Read the sample, write its page, open it."""
+    from datacheck import folders
     from datacheck.report.view import record, write_view
 
     said = _said(key, run, data, schema, roots)
@@ -53,6 +54,8 @@ def view(
         record(said, out)
         click.echo(str(out) if out else "shown in Rerun")
         return
+    if out is None:
+        folders.check_own(_PAGE.parent, ", or name a file: --out FILE")
     path = out or _PAGE
     write_view(path, said)
     click.echo(str(path))

@@ -124,7 +124,7 @@ def _check_target(target: Path, root: Path) -> None:
     if target.exists() or target.is_symlink():
         msg = f"{target}: exists. --to names a new folder; nothing is ever repaired in place."
         raise UsageError(msg)
-    if target.resolve().is_relative_to(root.resolve()):
+    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(root)):
         msg = f"{target}: lies in the data. --to names a folder beside them."
         raise UsageError(msg)
 

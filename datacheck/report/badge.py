@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -27,10 +26,10 @@ def badge(said: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def is_badge(path: Path) -> bool:
-    """Return whether a file is a badge, which the next run may overwrite."""
+def is_badge(data: bytes) -> bool:
+    """Return whether a file's bytes are those of a badge, which the next run may replace."""
     try:
-        said = orjson.loads(path.read_bytes())
-    except (OSError, ValueError):
+        said = orjson.loads(data)
+    except ValueError:
         return False
     return isinstance(said, dict) and said.get("schemaVersion") == 1 and said.get("label") == "datacheck"

@@ -29,8 +29,9 @@ from datacheck.sample import ArraySpec
 
 Array = np.ndarray[Any, Any]
 
+COMMAND = "datacheck cache report"
 _OF_CACHE = Kind(
-    "datacheck cache report", "Verdict", "contents",
+    COMMAND, "Verdict", "contents",
     "datacheck cache info, verify and diff print much of it.", ("parts.js", "cache.js"),
 )  # fmt: skip
 _PICTURED = 6  # valid samples, and as many that stand in for others

@@ -285,7 +285,7 @@ def _next(report: Report, encoding: str) -> Iterable[str]:
     if not report.dataset["files"] or not key or key.startswith("-"):
         return  # samples of a loader are in no file
     folder = Path(report.folder)
-    newest = folder.resolve() == Path(".datacheck/latest").resolve()
+    newest = os.path.realpath(folder) == os.path.realpath(".datacheck/latest")
     where = "" if newest else f" --run {shlex.quote(folder_said(folder))}"
     command = f"datacheck view {shlex.quote(key)}{where}"
     if command == clean(command, spaces=True) == plain(Text(command), encoding).plain:  # what is spelled out is no name

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck import fsops
+from datacheck import fsops, outputs
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.registry import require
 from datacheck.report.html import Kind, joined
@@ -17,8 +17,7 @@ from datacheck.report.html import Kind, joined
 Array = np.ndarray[Any, Any]
 
 _OF_SAMPLE = Kind("datacheck view", "Sample", "pictures", "", ("view.js",))
-_MARK = f'<meta name="generator" content="{_OF_SAMPLE.command}">'.encode()
-_HEAD = 4096
+_IS_VIEW = outputs.generated_by(_OF_SAMPLE.command)
 
 
 def write_view(path: Path, said: Mapping[str, Any]) -> None:
@@ -32,18 +31,10 @@ def write_view(path: Path, said: Mapping[str, Any]) -> None:
         UsageError: there is something else already.
         StorageError: it cannot be written.
     """
-    if path.exists() and not _is_view(path):
-        msg = f"{path}: exists and is no page of a sample, and is not overwritten. Name another file: --out FILE"
-        raise UsageError(msg)
+    outputs.check_output(path, _OF_SAMPLE.command, _IS_VIEW)
     fsops.make_directory(path.parent)
-    fsops.write_file(path, joined(_OF_SAMPLE, said, pictured=True), mode=0o666)
-
-
-def _is_view(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return _MARK in file.read(_HEAD)
+    page = joined(_OF_SAMPLE, said, pictured=True)
+    outputs.write_output(path, page, _OF_SAMPLE.command, _IS_VIEW)
 
 
 # ------------------------------------------------------------------------------------------------- Rerun
@@ -65,7 +56,7 @@ def record(said: Mapping[str, Any], out: Path | None) -> None:
     except MissingDependencyError:
         msg = "--rerun needs the Rerun viewer: pip install 'rerun-sdk>=0.23'. Without --rerun a page is written."
         raise MissingDependencyError(msg) from None
-    if out is not None and out.exists():
+    if out is not None and (out.exists() or out.is_symlink()):
         msg = f"{out}: exists, and is not overwritten. Name another file: --out FILE.rrd"
         raise UsageError(msg)
     stream = rr.RecordingStream("datacheck")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from datacheck import __version__, fsops
+from datacheck import __version__, fsops, outputs
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import StorageError, UsageError
 from datacheck.repro.data.samples import Samples, digest_samples
@@ -35,6 +35,7 @@ Array = np.ndarray[Any, Any]
 FORMAT = "datacheck.manifest/1"
 HEAD = f'{{"format": "{FORMAT}",'.encode()
 _FORMATS = b'{"format": "datacheck.manifest/'
+_COMMAND = "datacheck manifest"
 _MOST_BYTES = 4 << 30  # 40 million files
 _SEAL = re.compile(rb'\n"digest": "([0-9a-f]{32})"}\n\Z')
 _HEX = re.compile(r"(?:[0-9a-f]{32})+")
@@ -265,19 +266,19 @@ def write(manifest: Manifest, path: str | os.PathLike[str]) -> None:
     """Write a manifest so that it appears whole or not at all; an older one is replaced.
 
     Raises:
-        UsageError: something else than a manifest is there.
+        UsageError: something else than a manifest is there, or a link.
         OutOfSpaceError: the disk is full.
         StorageError: another refusal.
     """
     check_output(Path(path))
-    fsops.write_file(Path(path), document(manifest), mode=0o644)
+    outputs.write_output(Path(path), document(manifest), _COMMAND, outputs.begins(_FORMATS), mode=0o644)
 
 
 def check_output(path: Path, data: Sequence[Path] = ()) -> None:
     """Raise unless a manifest may be written there.
 
     Raises:
-        UsageError: something else than a manifest is there, or it lies in the data.
+        UsageError: something else than a manifest is there, or a link, or it lies in the data.
         StorageError: nothing can be written there.
     """
     here = path.absolute()
@@ -289,9 +290,7 @@ def check_output(path: Path, data: Sequence[Path] = ()) -> None:
     if not here.parent.is_dir():
         msg = f"{path}: there is no folder {here.parent}. Make it, or choose another place."
         raise UsageError(msg)
-    if (here.exists() or here.is_symlink()) and not is_manifest(here):
-        msg = f"{path}: is there already and is no manifest, so it is not replaced. Choose another name."
-        raise UsageError(msg)
+    outputs.check_output(path, _COMMAND, outputs.begins(_FORMATS))
     fsops.check_writable(here.parent)
 
 

@@ -79,7 +79,7 @@ class Place:
         """
         with fsops.guarded(staged), contextlib.ExitStack() as held:
             work = held.enter_context(folders.opened(staged.parent))
-            beside = held.enter_context(folders.opened(self.beside.resolve()))
+            beside = held.enter_context(folders.opened(Path(os.path.realpath(self.beside))))
             if self.output is not None:
                 _replace(staged, self.output.absolute(), work, beside)
                 return self.output
@@ -160,7 +160,7 @@ def _check_output(output: Path, root: Path) -> None:
     if output.exists() and not output.is_dir():
         msg = f"{output}: is a file. --output names a folder for the results."
         raise UsageError(msg)
-    here, data = output.resolve(), root.resolve()
+    here, data = (Path(os.path.realpath(path)) for path in (output, root))  # `resolve` raises of links in a circle
     if data.is_relative_to(here) or here.is_relative_to(data):
         how = "holds the data" if data.is_relative_to(here) else "lies in the data, and the next scan would read it"
         msg = f"{output}: {how}. --output names a folder of its own for the results."
@@ -234,7 +234,7 @@ class Journal:
         fsops.make_directory(self._beside)
         with contextlib.ExitStack() as held:
             with fsops.guarded(self._beside):
-                self._within = held.enter_context(folders.opened(self._beside.resolve()))
+                self._within = held.enter_context(folders.opened(Path(os.path.realpath(self._beside))))
             self._find(held)
             yield
 

@@ -87,7 +87,11 @@ def test_a_badge_is_written_beside_what_is_printed_and_again_by_the_next_run(her
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("plain.yaml", "exists and is no badge"), ("nowhere/badge.json", "there is no folder nowhere")]
+    ("name", "said"),
+    [
+        ("plain.yaml", "exists and was not written by datacheck scan --badge"),
+        ("nowhere/badge.json", "there is no folder nowhere"),
+    ],
 )
 def test_a_badge_never_replaces_another_file_and_is_refused_before_the_scan(here, broken, name, said):
     before = (broken / "plain.yaml").read_bytes()

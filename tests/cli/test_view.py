@@ -99,7 +99,11 @@ def test_a_request_that_cannot_be_met_says_what_to_do(clouds, here, args, words)
 def test_a_file_that_is_no_page_of_ours_is_not_overwritten(clouds, here):
     data = ("--data", "clouds", "--schema", "clouds.yaml", "--no-open")
     code, _, err = here("view", "train/a.npy", *data, "--out", "clouds.yaml")
-    assert (code, "is not overwritten" in err, (clouds / "clouds.yaml").read_text()) == (2, True, CLOUDS)
+    assert (
+        code,
+        "was not written by datacheck view, so it is not replaced" in err,
+        (clouds / "clouds.yaml").read_text(),
+    ) == (2, True, CLOUDS)
 
 
 def test_the_page_is_opened_unless_it_is_not_wanted(clouds, here, monkeypatch):

@@ -422,7 +422,7 @@ if __name__ == "__main__":
 def test_a_capture_replaces_captures_alone(check, tmp_path):
     write(tmp_path, "print('mine')\n")
     code, _, err = check("capture", "-o", "train.py", "--", "train.py")
-    assert (code, "train.py: is there already, and is no capture" in err) == (2, True)
+    assert (code, "train.py: exists and was not written by datacheck repro capture" in err) == (2, True)
     assert (tmp_path / "train.py").read_text() == "print('mine')\n"
     for _ in range(2):
         code, _, err = check("capture", "-o", "env.json", "--", "train.py")

@@ -471,8 +471,12 @@ def test_a_manifest_replaces_a_manifest_and_nothing_else(tmp_path):
     (tmp_path / "precious.json").write_text('{"mine": 1}')
     (tmp_path / "link").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe")
-    for name in ("precious.json", "link", "pipe", "."):
-        with pytest.raises(UsageError, match="is no manifest"):
+    whys = {
+        "precious.json": "was not written by datacheck manifest", "link": "is a link", "pipe": "is no regular file",
+        ".": "is no regular file",
+    }  # fmt: skip
+    for name, why in whys.items():
+        with pytest.raises(UsageError, match=f"exists and {why}, so it is not replaced"):
             manifest.write(made, tmp_path / name)
     assert (tmp_path / "precious.json").read_text() == '{"mine": 1}'
     with pytest.raises(UsageError, match="no folder"):
@@ -490,7 +494,7 @@ def circle(data, tmp_path):
     return tmp_path / "one"
 
 
-@pytest.mark.parametrize(("below", "said"), [("", "is no manifest"), ("m.json", "there is no folder")])
+@pytest.mark.parametrize(("below", "said"), [("", "is a link"), ("m.json", "there is no folder")])
 def test_links_that_lead_in_a_circle_are_no_place_for_a_manifest(data, circle, below, said):
     with pytest.raises(UsageError, match=said):
         manifest.check_output(circle / below, [data])
