@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from datacheck.cli.say import say
 from datacheck.cli.scan import (
     badge_option,
     baseline_option,
@@ -92,4 +93,4 @@ def baseline(run: Path, output: Path, reason: str, reference: Path | None) -> No
     made, findings, samples = baseline_of(Rescore(run, reference=reference, paths=[str(Path.cwd())]), reason)
     fsops.write_file(output, made, mode=0o666)
     said = f"{counted(findings, 'finding')} of {counted(samples, 'sample')}"
-    click.echo(f"{output}: {said}. Use it: datacheck scan DATA --baseline {output}")
+    say(f"{output}: {said}. Use it: datacheck scan DATA --baseline {output}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from datacheck.cli.info import Place
+from datacheck.cli.say import say
 from datacheck.cli.scan import root_option, scheduler_option, workers_option
 from datacheck.report.words import bytes_said
 
@@ -60,7 +61,7 @@ def build(pipeline: str, **options: Any) -> None:  # fmt: skip
     with progress_bar() as progress:
         made = build_caches(pipeline, progress=progress, **options)
     for one in made:
-        click.echo("\n".join(described(one)))
+        say(*described(one))
 
 
 def described(one: Built) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from datacheck.cli.info import Place, split_option
+from datacheck.cli.say import say
 
 if TYPE_CHECKING:
     from datacheck.cache.diff import Diff
@@ -29,12 +30,10 @@ def diff(ctx: click.Context, first: Path | str, second: Path | str, fields: tupl
 
     a, b = (open_cache(path, split=split) for path in (first, second))
     found = diff_caches(a, b, fields or None)
-    click.echo(f"first   {a.path}: {len(a):,} samples\nsecond  {b.path}: {len(b):,} samples")
-    for line in _told(found):
-        click.echo(line)
+    say(f"first   {a.path}: {len(a):,} samples", f"second  {b.path}: {len(b):,} samples", *_told(found))
     if found:
         ctx.exit(1)
-    click.echo("no difference" + (f" in {', '.join(fields)}" if fields else ""))
+    say("no difference" + (f" in {', '.join(fields)}" if fields else ""))
 
 
 def _told(found: Diff) -> Iterator[str]:

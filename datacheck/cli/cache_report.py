@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from datacheck.cli.info import path_argument, split_option
+from datacheck.cli.say import say
 
 if TYPE_CHECKING:
     from datacheck.cache.verify import Depth
@@ -28,7 +29,7 @@ def report(ctx: click.Context, path: Path | str, file: Path, depth: Depth, split
     """Write a page that shows what a cache holds; the exit code is 7 where it is not what was written."""
     from datacheck import outputs
     from datacheck.report.caches import COMMAND, cache_page, cache_said
-    from datacheck.report.words import bytes_said, clean
+    from datacheck.report.words import bytes_said
 
     place = _chosen(path, split)
     _check_place(file, place)
@@ -38,8 +39,8 @@ def report(ctx: click.Context, path: Path | str, file: Path, depth: Depth, split
     problems = said["checked"]["all_problems"]
     whole = "intact (every byte)" if depth == "full" else "intact (manifest, files and sizes)"
     wrong = f"{problems:,} problem{'' if problems == 1 else 's'}" if problems else whole
-    click.echo(clean(f"{place}: {wrong}", spaces=True))
-    click.echo(clean(f"{file}: {bytes_said(len(page))}; open it in a browser", spaces=True))
+    say(f"{place}: {wrong}")
+    say(f"{file}: {bytes_said(len(page))}; open it in a browser")
     if problems:
         ctx.exit(7)
 

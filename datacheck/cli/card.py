@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from datacheck.cli.say import say
 from datacheck.cli.scan import run_argument
 from datacheck.errors import UsageError
 
@@ -51,7 +52,6 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
     del form  # there is one so far
     from datacheck import fsops
     from datacheck.report.croissant import card as card_of
-    from datacheck.report.words import clean
 
     if output is not None and (output.exists() or output.is_symlink()):
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
@@ -67,6 +67,6 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
     else:
         fsops.write_file(output, made.bytes, mode=0o666)
     for note in made.notes:
-        click.echo(clean(note, spaces=True), err=True)
+        say(note, err=True)
     if made.unsaid:
-        click.echo(f"not in the card, as nobody said it (--set NAME=TEXT): {', '.join(made.unsaid)}", err=True)
+        say(f"not in the card, as nobody said it (--set NAME=TEXT): {', '.join(made.unsaid)}", err=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from datacheck.cli.say import say
 from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def demo(ctx: click.Context, system: str | None, out: Path | None, seed: int, ke
     if out is None and not keep:
         click.echo("Look closer: datacheck demo --out demo, then datacheck scan demo/ho3d/data")
     else:
-        click.echo(f"Kept in {folder}: data, scan and cache of each system")
+        say(f"Kept in {folder}: data, scan and cache of each system")
     ctx.exit(int(differs))
 
 

@@ -11,6 +11,7 @@ import click
 from datacheck.cli.cache_diff import listed, verdict
 from datacheck.cli.info import Place
 from datacheck.cli.manifest import deep_option, format_option, schema_of, schema_option, tell_notes, workers_option
+from datacheck.cli.say import say
 from datacheck.cli.scan import root_option
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ def diff(
 
         click.echo(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2).decode())
     else:
-        for line in _told(found):
-            click.echo(line)
+        say(*_told(found))
         tell_notes(found.notes)
     if found:
         ctx.exit(1)

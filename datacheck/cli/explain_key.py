@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from datacheck.cli.build import pipeline_options
+from datacheck.cli.say import say
 from datacheck.cli.scan import workers_option
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def explain_key(ctx: click.Context, /, pipeline: str, **options: Any) -> None:
     with progress_bar() as progress:
         found = explain(pipeline, progress=progress, **options)
     for one in found:
-        click.echo("\n".join(told(one)))
+        say(*told(one))
     ctx.exit(int(any(one.path != one.newest for one in found)))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from datacheck.cli.info import Place, path_argument, split_option
+from datacheck.cli.say import say
 from datacheck.report.words import bytes_said
 
 _HELP = """Write the samples of a cache for other loaders: robomimic HDF5, WebDataset tar files, or an .npz per sample.
@@ -28,7 +29,7 @@ def export(path: Any, to: Any, form: Any, valid: bool, split: str | None) -> Non
 
     done = export_cache(path, to, form, invalid=not valid, split=split)
     files = f"{done.files:,} file{'' if done.files == 1 else 's'}"
-    click.echo(f"{done.path}: {done.samples:,} sample{'' if done.samples == 1 else 's'} in {files}, "
+    say(f"{done.path}: {done.samples:,} sample{'' if done.samples == 1 else 's'} in {files}, "
                f"{bytes_said(done.nbytes)}")  # fmt: skip
     if done.left_out:
-        click.echo("    left out: " + ", ".join(f"{count:,} {why}" for why, count in done.left_out.items()))
+        say("    left out: " + ", ".join(f"{count:,} {why}" for why, count in done.left_out.items()))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from datacheck.cli.say import say
 from datacheck.cli.scan import root_option
 
 
@@ -37,8 +38,8 @@ def fix(
         run = run_scan(chosen, Request(data, roots, command=command, paths=paths_of(chosen, schema)), progress)
     made = repaired(run, chosen, code.upper(), target, scale=scale, link=link)
     for path in made.changed[:20]:
-        click.echo(f"repaired {path}")
+        say(f"repaired {path}")
     if len(made.changed) > 20:
-        click.echo(f"... and {len(made.changed) - 20:,} more")
+        say(f"... and {len(made.changed) - 20:,} more")
     files = counted(len(made.changed), "file")
-    click.echo(f"{target}: {files} repaired, {made.copied:,} as they were. Look: datacheck scan {target}")
+    say(f"{target}: {files} repaired, {made.copied:,} as they were. Look: datacheck scan {target}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from datacheck.cli.info import Place
+from datacheck.cli.say import say
 from datacheck.report.words import bytes_said
 
 if TYPE_CHECKING:
@@ -62,15 +63,14 @@ def gc(
     for one in found:
         if one.goes and delete and remove(one):
             gone.append(one)
-        for line in _lines(one, removed=one in gone, delete=delete):
-            click.echo(line)
+        say(*_lines(one, removed=one in gone, delete=delete))
     going = [one for one in found if one.goes]
     if delete:
-        click.echo(f"{bytes_said(freed(gone))} freed" if gone else "Nothing to remove.")
+        say(f"{bytes_said(freed(gone))} freed" if gone else "Nothing to remove.")
     elif going:
-        click.echo(f"{bytes_said(freed(going))} would be freed. Nothing was removed: --delete does it.")
+        say(f"{bytes_said(freed(going))} would be freed. Nothing was removed: --delete does it.")
     else:
-        click.echo("Nothing to remove.")
+        say("Nothing to remove.")
     ctx.exit(int(any(one.strange for one in found)))
 
 

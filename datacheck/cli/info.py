@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from datacheck.cli.say import say
+
 if TYPE_CHECKING:
     from datacheck.cache import Cache
 
@@ -34,9 +36,8 @@ split_option = click.option("--split", metavar="NAME", help="The split, where th
 def info(path: Path | str, split: str | None) -> None:
     """Show what a cache holds: fields, shapes, counts, sizes, windows."""
     from datacheck.cache import open_cache
-    from datacheck.report.words import clean
 
-    click.echo("\n".join(clean(line, spaces=True) for line in _described(open_cache(path, split=split))))
+    say(*_described(open_cache(path, split=split)))
 
 
 @click.command()
@@ -61,9 +62,7 @@ def ls(folder: Path | str) -> None:
         attempts = [url.rpartition("/") for url in find_attempts(folder)]
         others = [(name, f"uncommitted, in {cache}") for cache, _, name in attempts]
     rows += [("", "", name, "", "", "", said) for name, said in others]
-    click.echo(
-        "\n".join(_table(rows)) if len(rows) > 1 else f"{folder}: no cache here. datacheck cache build makes one."
-    )
+    say(*(_table(rows) if len(rows) > 1 else [f"{folder}: no cache here. datacheck cache build makes one."]))
 
 
 def _listed(path: Path | str) -> tuple[str, ...]:

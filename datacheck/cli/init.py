@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from datacheck.cli.say import say
+
 
 @click.command("init")
 @click.argument("data", type=click.Path(path_type=Path))
@@ -30,8 +32,8 @@ def init(data: Path, output: Path) -> None:
         raise UsageError(msg)
     made = draft(data)
     fsops.write_file(output, made.text.encode(), mode=0o666)
-    click.echo(made.text, nl=False)
-    click.echo(
+    say(*made.text.removesuffix("\n").split("\n"))
+    say(
         f"{output}: {counted(made.fields, 'field')} drafted. Read every line marked '# inferred', mend it, then: "
         f"datacheck scan {data} --schema {output}",
         err=True,

@@ -17,6 +17,7 @@ import click
 
 from datacheck import __version__
 from datacheck.cli.lazy import LazyGroup
+from datacheck.cli.say import say
 from datacheck.errors import DatacheckError, ManyLines, UsageError
 from datacheck.fsops import refused
 
@@ -153,7 +154,8 @@ def _check_text(args: list[str]) -> None:
 
 def _ended(error: BaseException, code: int) -> int:
     if isinstance(error, click.ClickException):
-        error.show()
+        error.show(shown := io.StringIO())
+        say(*shown.getvalue().removesuffix("\n").split("\n"), err=True)
         return 2
     if isinstance(error, BrokenPipeError):  # the reader of a pipe has seen enough; nothing more can be said to it
         return code
@@ -173,10 +175,8 @@ def _noted(lines: list[str], error: BaseException) -> list[str]:
 
 
 def _say(lines: list[str], code: int) -> int:
-    from datacheck.report.words import clean, inert
-
     with contextlib.suppress(OSError):
-        click.echo("datacheck: " + "\n".join(inert(clean(line, spaces=True)) for line in lines), err=True)
+        say(f"datacheck: {lines[0]}", *lines[1:], err=True)
     return code
 
 

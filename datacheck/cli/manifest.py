@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from datacheck.cli.say import say
 from datacheck.cli.scan import root_option
 
 if TYPE_CHECKING:
@@ -86,10 +87,8 @@ def schema_of(data: Path, name: str | None) -> Schema | None:
 
 def tell_notes(notes: tuple[str, ...]) -> None:
     """Say on standard error what the user should know."""
-    from datacheck.report.words import clean
-
     for note in notes:
-        click.echo(clean(note, spaces=True), err=True)
+        say(note, err=True)
 
 
 def _said(made: Manifest, output: Path | None) -> dict[str, Any]:
@@ -106,17 +105,15 @@ def _said(made: Manifest, output: Path | None) -> dict[str, Any]:
 
 
 def _print(made: Manifest, output: Path | None) -> None:
-    from datacheck.report.words import bytes_said, clean
+    from datacheck.report.words import bytes_said
 
-    click.echo(f"root {made.root}")
-    click.echo(
-        f"{len(made.files):,} files, {bytes_said(made.files.nbytes)}: {made.read:,} read, {made.kept:,} unchanged"
-    )
+    say(f"root {made.root}")
+    say(f"{len(made.files):,} files, {bytes_said(made.files.nbytes)}: {made.read:,} read, {made.kept:,} unchanged")
     if made.samples is not None:
         told = f", {len(made.samples.unread):,} cannot be made" if made.samples.unread else ""
-        click.echo(f"{len(made.samples.rows):,} samples of schema {made.samples.schema}{told}")
+        say(f"{len(made.samples.rows):,} samples of schema {made.samples.schema}{told}")
     if made.skipped:
         path, reason = made.skipped[0]
-        click.echo(clean(f"{len(made.skipped):,} names are not in it, such as {path}: {reason}", spaces=True))
+        say(f"{len(made.skipped):,} names are not in it, such as {path}: {reason}")
     if output is not None:
-        click.echo(clean(f"written to {output}", spaces=True))
+        say(f"written to {output}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from datacheck.cli.build import pipeline_options
+from datacheck.cli.say import say
 from datacheck.cli.scan import scheduler_option, workers_option
 from datacheck.cli.verify import problem_lines
 
@@ -34,7 +35,7 @@ def repair(pipeline: str, **options: Any) -> None:
     with progress_bar() as progress:
         found = repair_caches(pipeline, progress=progress, **options)
     for one in found:
-        click.echo("\n".join(told(one)))
+        say(*told(one))
 
 
 def told(one: Repaired) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from datacheck.cli.lazy import LazyGroup
+from datacheck.cli.say import say
 
 if TYPE_CHECKING:
     from datacheck.repro.check.facts import Row
@@ -65,7 +66,7 @@ def capture(data: tuple[str, ...], steps: int, seconds: float, output: Path | No
         click.echo(text, nl=False)
     else:
         outputs.write_output(output, text.encode(), _CAPTURE, outputs.begins(_HEAD), mode=0o644)
-        click.echo("\n".join(_summary(output, found)))
+        say(*_summary(output, found))
     _check_ended(found["seen"], "captured")
 
 
@@ -119,7 +120,7 @@ def check(
         click.echo(json.dumps(said, indent=1))
     else:
         lines = _fixes(rows) if print_fix else _table(rows, profile, found["seen"])
-        click.echo("\n".join(lines))
+        say(*lines)
     _check_ended(found["seen"], "judged")
     if risks:
         ctx.exit(1)
@@ -129,13 +130,11 @@ def check(
 
 def show(value: Mapping[str, Any], lines: Iterable[str], form: str) -> None:
     """Print what was found: as JSON, or in lines that no name in them can break."""
-    from datacheck.report.words import clean
-
     if form == "json":
         click.echo(json.dumps(value, indent=1))
         return
     for line in lines:
-        click.echo(clean(line, spaces=True))
+        say(line)
 
 
 _HEAD, _CAPTURE = b'{\n "process": {', "datacheck repro capture"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from datacheck.cli.say import say
+
 if TYPE_CHECKING:
     from datacheck.repro.trials.bisect import Bisection, Effect
 
@@ -44,7 +46,7 @@ def bisect(
     python, words = command_of(script)
     with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
         training = Training(python, words, own_environment(), steps, seconds, Path(folder), switches)
-        found = bisect(training, repeats=repeats, only=only, told=lambda name: click.echo(f"... {name}", err=True))
+        found = bisect(training, repeats=repeats, only=only, told=lambda name: say(f"... {name}", err=True))
     show(found.as_json(), _told(found), form)
     if found.code:
         ctx.exit(found.code)

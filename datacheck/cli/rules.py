@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from datacheck.cli.say import say
 from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def rules(family: str | None, role: str | None, schema: str | None, form: str) -
         click.echo(_json(found))
         return
     for entry in found:
-        click.echo("\n".join(_lines(entry, _width())))
+        say(*_lines(entry, _width()))
     click.echo(f"\n{len(found)} rules; datacheck explain CODE says more.")
 
 

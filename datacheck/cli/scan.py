@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from datacheck.cli.say import say
 from datacheck.errors import UsageError
 
 if TYPE_CHECKING:
@@ -201,5 +202,5 @@ def _run(data: Path | None, schema: str | None, loader: str | None, **options: A
         return scan_files(data, schema, **options)
     fits, count, files = fitting(data)
     few = f" {count:,} of {files:,} files" if count * _FEW < files else ""
-    click.echo(f"schema {fits.name} (its file patterns fit{few}; choose another with --schema)", err=True)
+    say(f"schema {fits.name} (its file patterns fit{few}; choose another with --schema)", err=True)
     return scan_files(data, fits, **options)

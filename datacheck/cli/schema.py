@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from datacheck.cli.say import say
+
 
 @click.group("schema")
 def schema() -> None:
@@ -27,7 +29,7 @@ def check(file: Path) -> None:
     running = sum(choice.verdict is None for choice in choices)
     off = ", ".join(choice.rule.code for choice in choices if choice.verdict is Verdict.OFF)
     fields = counted(len(found.fields), "field")
-    click.echo(
+    say(
         f"{file}: schema {found.name} is well formed: {fields}, {running} of {len(choices)} rules run"
         f"{', off: ' + off if off else ''} (datacheck rules --schema {file} lists them)"
     )

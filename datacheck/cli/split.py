@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from datacheck.cli.say import say
 from datacheck.cli.scan import root_option, run_path, workers_option
 from datacheck.errors import UsageError
 
@@ -67,9 +68,9 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     for name, path in paths.items():
         share = len(lists[name]) / len(rows)
         many, of = counted(len(lists[name]), "sample"), counted(groups[name], "group")
-        click.echo(f"{path}: {many} ({share:.1%}) of {of} by {by}")
+        say(f"{path}: {many} ({share:.1%}) of {of} by {by}")
     if left := len(table) - len(rows):
-        click.echo(f"{counted(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in no list")
+        say(f"{counted(left, 'sample')} not fit for training {'is' if left == 1 else 'are'} in no list")
 
 
 def _scanned(data: Path, schema: str | None, options: dict[str, Any]) -> tuple[Any, Any, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from datacheck.cli.info import path_argument, split_option
+from datacheck.cli.say import say
 
 if TYPE_CHECKING:
     from datacheck.cache.problem import Problem
@@ -54,22 +55,21 @@ def verify(
     """Check that finished caches are what was written; the exit code is 7 where one is not."""
     from datacheck.cache.find import choose_cache, find_caches
     from datacheck.errors import DatacheckError, StorageError, UsageError
-    from datacheck.report.words import clean
 
     unlisted: list[StorageError] = []
     folders: list[Path | str] = list(find_caches(path, unlisted=unlisted)) if split is None else []
     refused: list[DatacheckError] = [*unlisted]
     for error in unlisted:
-        click.echo(clean(f"not checked: {error}", spaces=True))
+        say(f"not checked: {error}")
     damaged = split is None and isinstance(path, Path) and _headless(path)
     for folder in folders or ([] if damaged else [choose_cache(path, split)]):
         try:
             damaged |= _damaged(folder, depth, subset, expect, drop=drop_cache)
         except (StorageError, UsageError) as error:  # the others are looked at nevertheless
-            click.echo(clean(f"{folder}: not checked. {error}", spaces=True))
+            say(f"{folder}: not checked. {error}")
             refused.append(error)
     if damaged:
-        click.echo("Repair it: run datacheck cache repair with the words of the datacheck cache build that made it.")
+        say("Repair it: run datacheck cache repair with the words of the datacheck cache build that made it.")
         ctx.exit(7)
     if refused:
         raise refused[0]
@@ -81,7 +81,7 @@ def _headless(path: Path) -> bool:
 
     found = list(find_headless(path))
     for folder in found:
-        click.echo(f"{folder}: its manifest is gone, though it lies where a finished cache does")
+        say(f"{folder}: its manifest is gone, though it lies where a finished cache does")
     return bool(found)
 
 
@@ -94,9 +94,8 @@ def _damaged(folder: Path | str, depth: str, subset: tuple[int, int] | None, exp
         Folder(folder).drop()
     problems = verify_cache(folder, depth, subset=subset, expect=expect)  # type: ignore[arg-type]  # click's words
     part = f", part {subset[0]} of {subset[1]}" if subset else ""
-    click.echo(f"{folder}: {_counted(len(problems)) if problems else f'intact ({_CHECKED[depth]}{part})'}")
-    for line in problem_lines(problems):
-        click.echo(line)
+    say(f"{folder}: {_counted(len(problems)) if problems else f'intact ({_CHECKED[depth]}{part})'}")
+    say(*problem_lines(problems))
     return bool(problems)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from datacheck.cli.say import say
 from datacheck.cli.scan import root_option, run_path
 from datacheck.errors import UsageError
 
@@ -52,13 +53,13 @@ def view(
     said = _said(key, run, data, schema, roots)
     if rerun:
         record(said, out)
-        click.echo(str(out) if out else "shown in Rerun")
+        say(str(out) if out else "shown in Rerun")
         return
     if out is None:
         folders.check_own(_PAGE.parent, ", or name a file: --out FILE")
     path = out or _PAGE
     write_view(path, said)
-    click.echo(str(path))
+    say(str(path))
     if show:
         _open(path)
 

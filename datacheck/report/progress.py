@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING
 
 from datacheck.finding import Tick
-from datacheck.report.words import bytes_said
+from datacheck.report.words import bytes_said, clean, inert
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,7 +49,7 @@ def progress_bar(console: Console | None = None) -> Iterator[Tell | None]:
 
     console = console or Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TextColumn("{task.fields[said]}"),
@@ -61,11 +61,12 @@ def progress_bar(console: Console | None = None) -> Iterator[Tell | None]:
 
         def tell(tick: Tick) -> None:
             nonlocal noted
-            if tick.doing != bar.tasks[task].description:
-                bar.reset(task, description=tick.doing)
+            doing = clean(tick.doing, spaces=True)
+            if doing != bar.tasks[task].description:
+                bar.reset(task, description=doing)
             if tick.note not in {"", noted}:
                 noted = tick.note
-                bar.console.print(noted, markup=False, highlight=False)
+                bar.console.print(clean(noted, spaces=True), markup=False, highlight=False)
             total = tick.all_nbytes + tick.all_files  # an empty file is progress too
             bar.update(task, completed=tick.nbytes + tick.files, total=total or 1, said=said(tick, pace(tick)))
 
@@ -106,11 +107,11 @@ def lines(file: IO[str], clock: Callable[[], float] = time.monotonic) -> Tell:
         rate = pace(tick)
         if tick.note not in {"", noted}:
             noted = tick.note
-            print(noted, file=file, flush=True)
+            print(inert(clean(noted, spaces=True)), file=file, flush=True)
         if clock() - last >= _LINE_S:
             last = clock()
             left = f", {_duration((tick.all_nbytes - tick.nbytes) / rate)} left" if rate else ""
-            print(f"{tick.doing}: {said(tick, rate, ', ')}{left}", file=file, flush=True)
+            print(inert(clean(f"{tick.doing}: {said(tick, rate, ', ')}{left}", spaces=True)), file=file, flush=True)
 
     return tell
 

@@ -1,0 +1,18 @@
+"""What commands print: lines in which no name, key or message is a command to a terminal."""
+
+from __future__ import annotations
+
+import click
+
+
+def say(*lines: str, err: bool = False) -> None:
+    r"""Print lines in which all that a terminal or GitHub Actions acts on is spelled out (``\x1b``), line breaks, too.
+
+    Args:
+        lines: any text: it may come from a file; without any nothing is printed.
+        err: to standard error.
+    """
+    from datacheck.report.words import clean, inert
+
+    if lines:
+        click.echo("\n".join(inert(clean(line, spaces=True)) for line in lines), err=err)
