@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
+
+from datacheck.errors import FormatError
 
 Array = np.ndarray[Any, Any]
 
@@ -161,3 +163,18 @@ def storable(texts: list[str]) -> list[str]:
     except UnicodeEncodeError:
         return [text.encode("utf-8", "backslashreplace").decode() for text in texts]
     return texts
+
+
+def storable_names(names: Iterable[str]) -> dict[str, str]:
+    """Return names from inside a file by their `storable` form.
+
+    Raises:
+        FormatError: two of them have the same form.
+    """
+    raw = list(names)
+    known = dict(zip(storable(raw), raw, strict=True))
+    if len(known) < len(set(raw)):
+        alike = next(name for name, other in zip(storable(raw), raw, strict=True) if known[name] != other)
+        msg = f"two names in it read {alike} once what is no Unicode in them is escaped; rename one"
+        raise FormatError(msg)
+    return known

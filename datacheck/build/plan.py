@@ -20,6 +20,7 @@ from datacheck.sources.base import Item
 
 Array = np.ndarray[Any, Any]
 
+_PART_BYTES, _PATH_BYTES = 255, 2048  # of a name in a folder, and of a path below the cache's own
 SOURCE_BYTES = 256 << 20  # of source in one task
 _SAID = ("role", "unit", "frame", "centered", "columns", "order", "skeleton")
 
@@ -133,12 +134,16 @@ def stored(specs: Mapping[str, ArraySpec]) -> dict[str, ArraySpec]:
     """Return the specs as the format wants them: by name, every text and JSON field on a dimension of its own.
 
     Raises:
-        UsageError: a field has an axis of size 0, lies inside another, or has a name with an empty part: no cache
-            holds these.
+        UsageError: a field has an axis of size 0, lies inside another, or has a name with an empty part or that is
+            too long: no cache holds these.
     """
     for name, spec in specs.items():
         if "\0" in name or not all(name.split("/")):
             msg = f"{name!r}: an empty part or a NUL, so no cache has such a field. Rename it: at: in the schema"
+            raise UsageError(msg)
+        path = layout.rows_path(layout.text_dim(name), "start")
+        if len(path) > _PATH_BYTES or max(map(len, path.split("/"))) > _PART_BYTES:
+            msg = f"{name[:60]}...: too long for the name of a file. Rename it: at: in the schema"
             raise UsageError(msg)
         if 0 in spec.item:
             msg = f"{name}: an axis of size 0 ({list(spec.item)}) cannot be stored. Leave it out: transforms: select"

@@ -15,6 +15,7 @@ import numpy as np
 
 from datacheck.errors import DatacheckError, FormatError
 from datacheck.formats.base import open_container
+from datacheck.numbered import storable
 from datacheck.rules.measures import positions, reduced
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
@@ -102,7 +103,7 @@ def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str,
         beat(number)
         try:
             with closing(open_container(folders.file(data["path"]))) as container:
-                found[data["path"]] = "key" if container.keys() else _alike(container.names())
+                found[data["path"]] = "key" if container.keys() else _alike(storable(container.names()))
         except DatacheckError:
             continue
     return {"found": found}

@@ -15,6 +15,7 @@ from typing import Any
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import Hint, open_container
+from datacheck.numbered import storable
 from datacheck.runtime.beneath import File
 from datacheck.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
 from datacheck.schema.model import Schema
@@ -76,6 +77,10 @@ class Unread:
     reason: str
     group: str = ""
     skipped: bool = False  # True: not looked at (an absent library); False: unreadable
+
+    def __post_init__(self) -> None:
+        for name in ("key", "reason", "group"):  # all of them may quote a name from inside a file
+            object.__setattr__(self, name, storable([getattr(self, name)])[0])
 
 
 @dataclass(frozen=True)
@@ -277,7 +282,7 @@ class Source(ABC):
         path = self.file(item.path)
         with unchanged(path, item.nbytes), open_container(path, hint) as container:
             if self.way(item.split)[0].everything:
-                self.passed.update(container.passed)
+                self.passed.update(storable(list(container.passed)))
             yield container
 
     def with_companions(self, values: Values, item: Item, names: Mapping[str, str], shelf: Shelf) -> dict[str, str]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from datacheck.errors import FormatError, SchemaError, UsageError
 from datacheck.formats.base import Hint
+from datacheck.numbered import storable_names
 from datacheck.sample import Container, Depth, Peeked
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.schema.patterns import Template, parse
@@ -20,7 +21,7 @@ from datacheck.schema.pixels import pixels
 from datacheck.schema.values import parse_columns
 from datacheck.sources.attributes import MARK, find
 from datacheck.sources.opening import Opener
-from datacheck.sources.values import Look, always, like_pixels, part_of, plain, read_planar, read_value
+from datacheck.sources.values import Look, always, kind_of, like_pixels, part_of, plain, read_planar, read_value
 
 Values = dict[str, Any]
 
@@ -144,18 +145,19 @@ class FieldMap:
             prefix: "" or the sample's group with a "/" at its end.
             names: the container's names below `prefix`, where the caller knows them.
         """
-        if names is None and (self.everything or (self._sole is not None and not prefix)):
+        escaped = any("\\ud" in place.at for place in self.own)  # a field may be declared by its `storable` name
+        if names is None and (self.everything or escaped or (self._sole is not None and not prefix)):
             names = _names(container, prefix)
-        inside = [name.removeprefix(prefix) for name in names or ()]
+        inside = storable_names(name.removeprefix(prefix) for name in names or ())
         taken = set(self.declared)
         for place in self.own:
-            at = inside[0] if place.name == self._sole and len(inside) == 1 and not prefix else place.at
+            at = next(iter(inside)) if place.name == self._sole and len(inside) == 1 and not prefix else place.at
             taken.add(at)
-            yield place.name, place.spec, at[1:] if at.startswith("/") else prefix + at
+            yield place.name, place.spec, at[1:] if at.startswith("/") else prefix + inside.get(at, at)
         if self.everything:
-            for name in inside:
+            for name, at in inside.items():
                 if name not in taken and self._asked(name):
-                    yield name, self.schema.spec(name), prefix + name
+                    yield name, self.schema.spec(name), prefix + at
 
     def read(self, container: Container, prefix: str = "", names: Sequence[str] | None = None) -> Values:
         """Return the sample's own fields; what is missing or None is left out.
@@ -220,7 +222,7 @@ class FieldMap:
         """
         if not isinstance(record, dict):
             if self._sole is None:
-                msg = f"found {_kind(record)}, a record is an object with named values"
+                msg = f"found {kind_of(record)}, a record is an object with named values"
                 raise FormatError(msg, "DC701")
             record = {self._sole: record}
         values: Values = {}
@@ -392,8 +394,3 @@ def _dig(record: Mapping[str, Any], at: str) -> Any:
     for level in at.split("/"):
         value = value.get(level) if isinstance(value, dict) else None
     return value
-
-
-def _kind(value: Any) -> str:
-    kinds = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
-    return kinds.get(type(value), "nothing")

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from datacheck.errors import FormatError, SchemaError
 from datacheck.formats.base import format_of
+from datacheck.numbered import storable_names
 from datacheck.sample import Container, Origin, Piece
 from datacheck.schema.model import FieldSpec
 from datacheck.schema.patterns import Template, parse
@@ -58,7 +59,7 @@ class GroupSource(Source):
             for key in [start + group for group in found] if item.keys is None else item.keys:
                 group = key.removeprefix(start)
                 if group in found and key != group:
-                    yield self._piece(item, group, found[group], attributes, _below(names, group), shelf)
+                    yield self._piece(item, group, *found[group], attributes, names, shelf)
                 else:
                     yield Unread(key, "DC101", f"not a sample of {item.path}")
             if item.keys is None and self.schema.samples.masks:
@@ -82,18 +83,18 @@ class GroupSource(Source):
     def _nothing(self) -> str:
         return f"holds no group like {self.schema.samples.each}"
 
-    def _groups(self, container: Container) -> dict[str, dict[str, str]]:
-        """Return what the placeholders stand for, by group, in bytewise order."""
+    def _groups(self, container: Container) -> dict[str, tuple[str, dict[str, str]]]:
+        """Return the name in the container and what the placeholders stand for, by group, in bytewise order."""
         anything = self.pattern.substitute(dict.fromkeys(self.pattern.names, "*"))
-        groups = sorted(
-            {g.strip("/") for g in container.groups("/" + anything)}, key=lambda g: g.encode("utf-8", "surrogatepass")
-        )
-        return {group: inner for group in groups if (inner := self.pattern.match(group)) is not None}
+        groups = storable_names({group.strip("/") for group in container.groups("/" + anything)})
+        found = ((group, at, self.pattern.match(group)) for group, at in sorted(groups.items()))
+        return {group: (at, inner) for group, at, inner in found if inner is not None}
 
     def _piece(
         self,
         item: Item,
         group: str,
+        at: str,
         inner: dict[str, str],
         attributes: Attributes,
         names: Sequence[str] | None,
@@ -104,10 +105,10 @@ class GroupSource(Source):
         known = {**item.names, **inner}
         about = About(key, item.path, "" if inner else f"/{group}", known, item.nbytes)
         try:
-            values = fields.read(attributes.container, f"{group}/", names)
+            values = fields.read(attributes.container, f"{at}/", _below(names, at))
             self.left_out(item.path, values)
             absent = self.with_companions(values, item, known, shelf)
-            attrs = attributes.of(group) if fields.reads_attributes or facts.oriented else {}
+            attrs = attributes.of(at) if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
             told, label = self.facts(item, about, values, attrs)
         except FormatError as error:
@@ -133,8 +134,8 @@ class KeySource(GroupSource):
     def _nothing(self) -> str:
         return "holds no key: samples.each: key is for shards (.tar, .mds)"
 
-    def _groups(self, container: Container) -> dict[str, dict[str, str]]:
-        return {key: {} for key in container.keys()}  # noqa: SIM118  a container is no mapping
+    def _groups(self, container: Container) -> dict[str, tuple[str, dict[str, str]]]:
+        return {key: (at, {}) for key, at in storable_names(container.keys()).items()}
 
 
 def _below(names: Sequence[str] | None, group: str) -> Sequence[str] | None:

@@ -206,3 +206,9 @@ def weigh(value: Any) -> int:
     if isinstance(value, Peeked):
         return 0
     return len(orjson.dumps(value)) if isinstance(value, dict | list) else 8
+
+
+def kind_of(value: Any) -> str:
+    """Return what a JSON value is, in words."""
+    kinds = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+    return kinds.get(type(value), "nothing")

@@ -114,6 +114,13 @@ def test_a_name_that_would_be_read_as_another_is_refused(name):
         stored({name: ArraySpec("int8", ())})
 
 
+@pytest.mark.parametrize("name", ["x" * 249, "\u4e2d" * 28, "/".join(["x" * 200] * 11)])
+def test_a_name_that_is_too_long_for_a_file_is_refused(name):
+    with pytest.raises(UsageError, match="too long for the name of a file"):
+        stored({name: ArraySpec("int8", ())})
+    stored({name[:200][:27]: ArraySpec("int8", ())})
+
+
 def test_a_scan_s_table_says_the_same_as_the_values():
     keys = ["a", "b", "c"]
     schema = schema_of({"x": {"shape": ["P", 3]}, "s": {"shape": []}, "t": {"role": "text"}, "gone": {}})

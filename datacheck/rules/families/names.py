@@ -1,4 +1,4 @@
-"""Rules about names: files that should lie beside a sample, names that collide, junk, holes in a numbering."""
+"""Rules about names: files that should lie beside a sample, names that collide, junk, names that are no text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Failure, Level, Severity
-from datacheck.rules.base import DIGITS, Case, Columns, counted, listed, measure, natural, rule, stretches, those
-from datacheck.sample import Block
+from datacheck.rules.base import Case, Columns, counted, listed, measure, rule, stretches, those
+from datacheck.sample import Block, Origins
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.table import Measured, Rows, Texts
 
@@ -200,19 +200,43 @@ def _collide(rows: Rows) -> Iterator[Failure]:
         )
 
 
-@rule("DC107", "junk-file", Severity.WARNING, Level.FILE, per="sample", span="all", sees="all")
+_ESCAPED = re.compile(r"\\ud[89a-f][0-9a-f]{2}")  # what `storable` writes in place of half a character
+_UNSEEN = {"Cc", "Cf"}
+
+
+def _odd(name: str) -> bool:
+    """Tell whether a name from inside a file holds what is no Unicode, or what nobody sees."""
+    if name.isascii() and name.isprintable() and "\\ud" not in name:
+        return False
+    return _ESCAPED.search(name) is not None or any(unicodedata.category(c) in _UNSEEN for c in name)
+
+
+@measure("odd_names", per="sample", depth="structure")
+def odd_names(block: Block, schema: Schema) -> Columns:
+    """A name inside the file with bytes that are no UTF-8 or a character that nobody sees: `odd_name`."""
+    fields = [name for name in block.fields if name not in schema.fields and _odd(name)]
+    inner = [] if isinstance(block.origins, Origins) else [o.inner if _odd(o.inner) else "" for o in block.origins]
+    if not fields and not any(inner):
+        return {}
+    names = [own or (fields[0] if fields else "") for own in inner or [""] * len(block)]
+    return {"odd_name": Measured(np.array(names, dtype=object), np.array([bool(name) for name in names]))}
+
+
+@rule("DC107", "junk-file", Severity.WARNING, Level.FILE, per="sample", measures=(odd_names,), span="all", sees="all")
 def junk_file(rows: Rows, case: Case) -> Iterator[Failure]:
-    """A file was left behind by another program, or has a name with characters that nobody sees.
+    r"""A file was left behind by another program, or a name has characters that nobody sees or that are none.
 
     What:
         ``._*``, ``.DS_Store``, ``Thumbs.db``, ``desktop.ini``, ``*~``, ``*.tmp``, ``*.part``, ``*.crdownload`` and
         ``*.swp``; names with control, direction or zero-width characters, but for the joiner between two emoji;
-        names that begin or end with a space.
+        names that begin or end with a space. Inside files: names of groups, and of fields that the schema does not
+        list, with such characters or with bytes that are no UTF-8, which are shown escaped (``\udc80``).
     Why it matters:
         ``Path.glob("*.npy")`` matches ``._scene.npy``, which is no array; a half download has the name of a whole one;
-        a name with an invisible character is not the name in the list.
+        a name with an invisible character is not the name in the list; loaders fail at a name that is no text.
     Measure:
-        Names of the listing. Files of the first kind are never read as samples here.
+        Names of the listing. Files of the first kind are never read as samples here. Names inside the files as they
+        are read.
     When it is wrong:
         Such a file is meant to be there: waive it with ``ignore`` and a ``reason``.
     Options:
@@ -240,7 +264,7 @@ def junk_file(rows: Rows, case: Case) -> Iterator[Failure]:
     for note in case.notes:
         reasons.setdefault(note.reason, []).append(note.key)
     for reason, keys in sorted(reasons.items()):
-        shown = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in key) for key in sorted(keys)]
+        shown = [_shown(key) for key in sorted(keys)]
         said = reason if len(keys) == 1 else reason.replace("has a", "have a").replace("begins or ends", "begin or end")
         yield Failure(
             np.zeros(len(rows), bool),
@@ -249,152 +273,17 @@ def junk_file(rows: Rows, case: Case) -> Iterator[Failure]:
             kind=reason.partition(":")[0],
             fix="Delete them, or rename those that are data.",
         )
-
-
-def _ungrouped(schema: Schema) -> str:
-    if schema.samples.each is not None:
-        return "samples.each: what lies inside a file has no numbering to lose"
-    return "" if schema.samples.group else "samples.group names no sequence"
-
-
-@rule(
-    "DC112", "sequence-gap", Severity.WARNING, Level.GROUP, per="sample", unless=_ungrouped, sees="all",
-    defaults={"least": 20, "contiguous": 0.9},
-)  # fmt: skip
-def sequence_gap(rows: Rows, case: Case) -> Iterator[Failure]:
-    """The numbering of a sequence has holes.
-
-    What:
-        Where the frames of a group are numbered and most of them follow one another, all of them do.
-    Why it matters:
-        A clip that is cut across a hole jumps; velocities, optical flow and tracking learn the jump.
-    Measure:
-        The one number that tells the names of a group apart; its usual step (the median); where the step is larger.
-    When it is wrong:
-        Frames were left out on purpose: switch the rule off, or ``ignore`` the frame behind the hole, with a reason.
-    Options:
-        least: fewest frames of a group to judge (20). contiguous: share of steps that must be the usual one for the
-        rest to count as holes (0.9).
-    Bad::
-
-        schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value, shape: [4]}},
-                 rules: {DC112: {least: 4, contiguous: 0.5}}}
-        samples:
-          - {key: ABF12/0676.pkl, group: ABF12, x: {normal: [4]}}
-          - {key: ABF12/0677.pkl, group: ABF12, x: {normal: [4]}}
-          - {key: ABF12/0729.pkl, group: ABF12, x: {normal: [4]}}
-          - {key: ABF12/0730.pkl, group: ABF12, x: {normal: [4]}}
-
-    Good::
-
-        schema: {samples: {files: "{seq}/{frame}.pkl", group: "{seq}"}, fields: {x: {role: value, shape: [4]}},
-                 rules: {DC112: {least: 4, contiguous: 0.5}}}
-        samples:
-          - {key: ABF12/0676.pkl, group: ABF12, x: {normal: [4]}}
-          - {key: ABF12/0677.pkl, group: ABF12, x: {normal: [4]}}
-          - {key: ABF12/0678.pkl, group: ABF12, x: {normal: [4]}}
-          - {key: ABF12/0679.pkl, group: ABF12, x: {normal: [4]}}
-
-    Fix:
-        Restore the frames, or cut the sequence in two at the hole.
-    Reference:
-        hold issue 32: a copy of HO3D v3 without frames 0678 to 0728 of ABF12.
-    """
-    keys, groups = rows.keys, dict(rows.by_group())
-    lost = _Lost([keys[i] for i in groups.pop("", np.zeros(0, np.int64)).tolist()])
-    holes, behind = list[str](), np.zeros(len(rows), bool)
-    missing = cut = 0
-    for group, places in groups.items():
-        numbers = _numbers([keys[i] for i in places.tolist()], lost)
-        ends, usual = (np.zeros((0, 2), np.int64), 1) if numbers is None else _holes(np.concatenate(numbers), case)
-        if numbers is not None and len(ends):
-            cut += 1
-            missing += int((np.diff(ends, axis=1) // usual - 1).sum())
-            behind[places[np.isin(numbers[0], ends[:, 1])]] = True
-            for before, after in ends.tolist():
-                last = f"-{after - usual}" if after > before + 2 * usual else ""
-                holes.append(f"{group} {before + usual}{last}")
-    if behind.any():
+    if ":odd_name" in rows and (odd := rows.measured(":odd_name")).any():
+        shown = sorted({_shown(name) for name in rows[":odd_name"][odd]})
         yield Failure(
-            behind,
-            f"{counted(missing, 'frame')} gone in {counted(cut, 'group')}: {listed(holes)}; named are those behind.",
-            measured={"missing": missing, "holes": holes[:20]},
-            fix="Restore the frames, or cut the sequence at the hole.",
+            odd,
+            f"{those(odd, 'have')} a name inside with bytes that are no UTF-8 or a character that nobody sees: "
+            f"{listed(shown)}.",
+            measured={"names": shown[:10]},
+            kind="inside",
+            fix="Rename them in the file; a schema can name a field by its escaped form.",
         )
 
 
-def _holes(numbers: Array, case: Case) -> tuple[Array, int]:
-    """Return the numbers before and behind each hole, int64 (holes, 2), and the usual step; none where most differ."""
-    every = np.unique(numbers)
-    step = np.diff(every)
-    usual = int(np.median(step)) if len(step) else 1
-    wide = np.flatnonzero(step > usual)
-    few = len(every) < max(3, int(case.options["least"]))
-    if few or np.count_nonzero(step == usual) < float(case.options["contiguous"]) * len(step):
-        wide = wide[:0]
-    return np.stack([every[wide], every[wide + 1]], axis=1), usual
-
-
-class _Lost:
-    """Names that no group is known of: what a list names and what is not there.
-
-    Args:
-        names: as they are.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._parts = [natural(name) for name in names]
-        self._by_place: dict[int, dict[Any, list[Any]]] = {}
-
-    def numbers(self, parts: tuple[str | int, ...], place: int) -> list[Any]:
-        """Return the numbers at `place` of the names that are equal to `parts` elsewhere."""
-        if place not in self._by_place:
-            known = self._by_place[place] = {}
-            for one in self._parts:
-                if len(one) > place:
-                    known.setdefault((one[:place], one[place + 1 :]), []).append(one[place])
-        return self._by_place[place].get((parts[:place], parts[place + 1 :]), [])
-
-
-def _numbers(names: Sequence[str], lost: _Lost) -> tuple[Array, Array] | None:
-    """Return the one number that tells names apart, and those of lost names like them; None without such a number.
-
-    Shapes:
-        first: int64 (names)
-        second: int64 (lost)
-    """
-    if (quick := _counter(names)) is not None:
-        numbers, place = quick
-        return numbers, np.array(lost.numbers(natural(names[0]), place), dtype=np.int64)
-    parts = [natural(name) for name in names]
-    if len({len(part) for part in parts}) > 1:
-        return None
-    columns = list(zip(*parts, strict=True))
-    varying = [i for i, column in enumerate(columns) if len(set(column)) > 1]
-    if len(varying) != 1 or not varying[0] % 2 or len(set(columns[varying[0]])) < len(names):
-        return None
-    more = lost.numbers(parts[0], varying[0])
-    return np.array(columns[varying[0]], dtype=np.int64), np.array(more, dtype=np.int64)
-
-
-def _counter(names: Sequence[str]) -> tuple[Array, int] | None:
-    """Return what `_numbers` and `natural` find where all names are as long and differ in the digits of one number.
-
-    Returns:
-        the number in each name, int64 (names), and its place among the parts of a name; None where names are otherwise.
-
-    Notes:
-        Frames are mostly named so; as an array of characters they take a third of the time.
-    """
-    width, text = len(names[0]), "".join(names)
-    if len(names) < 2 or not text.isascii() or {len(name) for name in names} != {width}:
-        return None
-    signs = np.frombuffer(text.encode(), np.uint8).reshape(len(names), width)
-    varying = np.flatnonzero((signs != signs[0]).any(axis=0))
-    for number, run in enumerate(re.finditer(r"\d+", names[0])):
-        if len(varying) and run.start() <= varying[0] and varying[-1] < run.end() and run.end() - run.start() <= DIGITS:
-            digits = signs[:, run.start() : run.end()] - np.int64(ord("0"))
-            values = digits @ 10 ** np.arange(digits.shape[1] - 1, -1, -1, dtype=np.int64)
-            plain = bool(((digits >= 0) & (digits <= 9)).all()) and len(np.unique(values)) == len(names)
-            return (values, 2 * number + 1) if plain else None
-    return None
+def _shown(name: str) -> str:
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in name)
