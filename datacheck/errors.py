@@ -103,6 +103,10 @@ class FormatError(DatacheckError):
         self.code = code
 
 
+class TooManySamplesError(FormatError):
+    """A file gives more samples than its bytes can honestly hold: none of them counts."""
+
+
 class BudgetExceededError(DatacheckError):
     """More samples failed while a model was trained than was allowed; the message lists them."""
 

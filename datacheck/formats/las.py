@@ -19,6 +19,7 @@ from datacheck.registry import require
 from datacheck.runtime.beneath import Place
 
 _HEADER_BYTES = 375  # of the newest version, 1.4
+_ROW_BYTES = 20  # of point format 0
 _COLORS = ("red", "green", "blue")
 
 
@@ -42,6 +43,9 @@ def _check(head: bytes, size: int, path: Place) -> None:
         check_expansion(points * row, size, "the points")
     elif points * row > size - start:
         msg = f"{points:,} points of {row} bytes are declared; {size - start:,} bytes follow the header"
+        raise FormatError(msg)
+    if points and row < _ROW_BYTES:
+        msg = f"{points:,} points of {row} bytes are declared; a point has at least {_ROW_BYTES}"
         raise FormatError(msg)
     check_bytes(points * max(row, 24), "the points")
 

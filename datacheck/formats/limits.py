@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.errors import DatacheckError, FormatError
+from datacheck.errors import DatacheckError, FormatError, TooManySamplesError
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
 
@@ -24,6 +24,10 @@ FLOOR_BYTES = 256 << 20  # expansions below this are harmless whatever their rat
 RATIO = 1100  # deflate cannot expand further than 1032:1
 _MAP_BYTES = 16 << 20  # larger arrays are mapped, not read
 DEPTH = 64
+SAMPLES = 1 << 28  # of one file
+SAMPLES_PER_BYTE = 16  # as stored: a row of a label column that compresses well takes a tenth of a byte
+SAMPLES_FREE = 1 << 18  # of a file however small
+_AXIS = 1 << 24  # beside an axis of size 0
 _SILENCE = [("ignore", None, Warning, None, 0)]  # what warnings.simplefilter("ignore") puts in front
 _HANDLE = re.compile(r"'?/proc/self/fd/\d+'?")  # how a file that is held open is named to a library
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")  # of an object in memory: two scans of one file say the same
@@ -80,6 +84,35 @@ def check_expansion(size: int, stored: int, what: str) -> None:
     check_bytes(size, what)
     if size > max(FLOOR_BYTES, RATIO * stored):
         msg = f"{what}: {size:,} bytes are declared but only {stored:,} stored; at most {RATIO}:1 is read"
+        raise FormatError(msg)
+
+
+def check_samples(count: int, stored: int) -> None:
+    """Refuse a file that gives far more samples than its bytes can hold (a bomb, rows without bytes).
+
+    Args:
+        count: samples.
+        stored: bytes of the file, as it is stored.
+
+    Raises:
+        TooManySamplesError: `count` is above 268,435,456, or above 16 times `stored` and above 262,144.
+    """
+    if count > min(SAMPLES, max(SAMPLES_FREE, SAMPLES_PER_BYTE * stored)):
+        msg = (
+            f"{count:,} samples or more in a file of {stored:,} bytes; at most {SAMPLES_PER_BYTE} a byte are read, and "
+            f"{SAMPLES:,} of a file. Cut it into several, or store it with less compression"
+        )
+        raise TooManySamplesError(msg)
+
+
+def check_shape(shape: tuple[int, ...]) -> None:
+    """Refuse an array without values whose shape is not that of an honest empty one: [0, 2**60].
+
+    Raises:
+        FormatError: an axis of size 0 stands beside one of more than 16,777,216.
+    """
+    if 0 in shape and max(shape) > _AXIS:
+        msg = f"shape {list(shape)} has no values; beside an axis of size 0 at most {_AXIS:,} are read"
         raise FormatError(msg)
 
 

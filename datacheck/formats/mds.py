@@ -20,7 +20,7 @@ import xxhash
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint, format_of, parse_container
-from datacheck.formats.limits import DEPTH, TEXT_BYTES, VALUE_BYTES, check_bytes, foreign, text
+from datacheck.formats.limits import DEPTH, TEXT_BYTES, VALUE_BYTES, check_bytes, check_samples, foreign, text
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
@@ -56,7 +56,7 @@ class _Mds(Container):
         self._file = _opened(path, said)
         try:
             with foreign("damaged MDS shard"):
-                self._read_head()
+                self._read_head(path.stat().st_size)
             if said is not None:
                 _check_head(said, len(self._stops) - 1, self._columns)
         except BaseException:
@@ -65,13 +65,14 @@ class _Mds(Container):
         self.passed = sorted(name for name, column in self._columns.items() if column.decode is None)
         self._last: tuple[int, dict[str, bytes]] | None = None
 
-    def _read_head(self) -> None:
+    def _read_head(self, stored: int) -> None:
         total = self._file.seek(0, io.SEEK_END)
         self._file.seek(0)
         count = int.from_bytes(self._file.read(4), "little")
         if total < 8 or 8 + 4 * count > total:
             msg = f"{count:,} samples are declared in a file of {total:,} bytes: no MDS shard, or cut short"
             raise FormatError(msg)
+        check_samples(count, stored)
         self._stops = np.frombuffer(self._file.read(4 * count + 4), "<u4").astype(np.int64)
         first = 8 + 4 * count
         if int(self._stops[0]) < first or bool((np.diff(self._stops) < 0).any()):

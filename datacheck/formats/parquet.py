@@ -55,6 +55,9 @@ class _Parquet(Container):
             if min(groups, default=0) < 0 or sum(groups) != self._meta.num_rows:
                 msg = f"{self._meta.num_rows:,} rows are declared, its row groups have {sum(groups):,}"
                 raise FormatError(msg)
+            if groups and not self._types:
+                msg = f"{self._meta.num_rows:,} rows are declared, but no column"
+                raise FormatError(msg)
         self._stops = np.cumsum([0, *groups])
         self._steps: dict[str, Array | None] = {}  # of columns of lists that were peeked at
 

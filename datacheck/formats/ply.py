@@ -251,6 +251,9 @@ def _open(path: Place, hint: Hint) -> Values:
         body, at = numbers(data[at:]), 0
     found: list[tuple[_Element, Columns]] = []
     for element in elements:
+        if element.count and not element.properties:
+            msg = f"{element.count:,} rows of {element.name} are declared, but no property: they have no bytes"
+            raise FormatError(msg)
         if len({p.name for p in element.properties}) != len(element.properties):
             msg = f"two properties of {element.name} have one name"
             raise FormatError(msg)

@@ -81,6 +81,8 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         beat(place)
         if isinstance(got, Unread):
             unread.setdefault(place, []).append(got)
+            if got.alone:
+                tables = [table for table in tables if Texts.of(table.files).words != [got.key]]
         else:
             tables.append(checked_rows(got, bench.measure(got)))
     tables += [unread_rows(found, todo[number].path, todo[number].split) for number, found in unread.items()]

@@ -13,8 +13,9 @@ from os import stat_result
 from pathlib import Path
 from typing import Any
 
-from datacheck.errors import FormatError, MissingDependencyError
+from datacheck.errors import FormatError, MissingDependencyError, TooManySamplesError
 from datacheck.formats.base import Hint, open_container
+from datacheck.formats.limits import SAMPLES_FREE, check_samples
 from datacheck.numbered import storable
 from datacheck.runtime.beneath import File
 from datacheck.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
@@ -77,6 +78,7 @@ class Unread:
     reason: str
     group: str = ""
     skipped: bool = False  # True: not looked at (an absent library); False: unreadable
+    alone: bool = False  # the key is a file's: what was read of it before does not count
 
     def __post_init__(self) -> None:
         for name in ("key", "reason", "group"):  # all of them may quote a name from inside a file
@@ -196,7 +198,7 @@ class Source(ABC):
                     yield part
             except FormatError as error:
                 for key in [item.path] if item.keys is None else [k for k in item.keys if k not in answered]:
-                    yield Unread(key, error.code, str(error))
+                    yield Unread(key, error.code, str(error), alone=isinstance(error, TooManySamplesError))
 
     def _parts(self, item: Item, shelf: Shelf) -> Iterator[Part]:
         try:
@@ -297,6 +299,16 @@ class Source(ABC):
                 if isinstance(value, Peeked) and place.file is not None:
                     self.partly.add(place.file.fill(names))
         return missing
+
+    def check_count(self, item: Item, count: int) -> None:
+        """Refuse more samples of a file than its bytes, and those of its companions, can hold.
+
+        Raises:
+            TooManySamplesError: see `limits.check_samples`.
+        """
+        if count > SAMPLES_FREE:
+            others = [locate(self.root, self.roots, path) for path in self.files(item)[1:]]
+            check_samples(count, item.nbytes + sum(path.stat().st_size for path in others))
 
     def left_out(self, path: str, values: Values) -> None:
         """Note a file some of whose values were only peeked at."""

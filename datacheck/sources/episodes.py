@@ -64,6 +64,7 @@ class EpisodeSource(RaggedSource):
             raise FormatError(msg)
         strips.keep(len(index), f"{EPISODE} has {len(index)}")
         starts = np.flatnonzero(np.diff(index, prepend=index[:1] - 1))
+        self.check_count(item, len(starts))
         numbers = index[starts].astype(np.int64)
         if len(numbers) and (int(numbers[0]) < 0 or bool((np.diff(numbers) <= 0).any())):
             msg = f"{EPISODE}: its numbers fall, or begin below 0; the rows of an episode lie together, in order"

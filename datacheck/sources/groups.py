@@ -52,6 +52,7 @@ class GroupSource(Source):
         fields, _ = self.way(item.split)
         with self.opened(item, fields.hint) as container:
             found, attributes = self._groups(container), Attributes(container)
+            self.check_count(item, len(found))
             names = container.names() if fields.everything else None
             if item.keys is None and not found:
                 raise FormatError(self._nothing())

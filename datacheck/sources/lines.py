@@ -67,7 +67,7 @@ class LineSource(Source):
         """Yield the file's lines as blocks; a bad line is one unread sample.
 
         Raises:
-            FormatError: the file cannot be read, or holds no line.
+            FormatError: the file cannot be read, or holds no line; of one that is packed, it holds too many.
         """
         path = self.file(item.path)
         with unchanged(path, item.nbytes):
@@ -78,6 +78,7 @@ class LineSource(Source):
                         yield from lines.of_piece(piece)
                 else:
                     for first, values in jsonl.batches(path):
+                        self.check_count(item, lines.seen + len(values))
                         yield from lines.blocks(range(first, first + len(values)), values)
                 if not lines.seen and item.part is None:
                     msg = "holds no line"

@@ -29,12 +29,12 @@ class RaggedSource(StripSource):
         Raises:
             FormatError: there are no ends, they do not ascend, or a field ends elsewhere.
         """
-        del item
         ends = read_value(container, self.ends, FieldSpec(dtype="int64"), self.ends)
         if not isinstance(ends, np.ndarray) or ends.ndim != 1 or ends.dtype.kind not in "iu":
             found = "nothing" if ends is None else "no list of whole numbers"
             msg = f"{self.ends}: found {found} where the ends of the episodes should be"
             raise FormatError(msg)
+        self.check_count(item, len(ends))
         stops = [0, *map(int, ends)]
         falls = next((i for i, (a, b) in enumerate(pairwise(stops)) if b < a), None)
         if falls is not None:

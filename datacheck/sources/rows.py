@@ -21,7 +21,7 @@ class RowSource(StripSource):
         Raises:
             FormatError: the fields differ in length.
         """
-        del item, container
+        del container
         declared = [name for name in strips.lengths if name in strips.declared]
         lengths = {name: strips.lengths[name] for name in declared or strips.lengths if strips.lengths[name] >= 0}
         if not lengths:
@@ -32,6 +32,7 @@ class RowSource(StripSource):
             said = ", ".join(f"{name} {length}" for name, length in sorted(lengths.items()))
             msg = f"its arrays differ in length ({said}); name the fields that are cut into rows"
             raise FormatError(msg)
+        self.check_count(item, total)
         strips.keep(total, f"{first} has {total}")
         return np.arange(total), [(row, row + 1) for row in range(total)]
 

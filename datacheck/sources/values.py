@@ -117,7 +117,7 @@ def read_value(container: Container, name: str, spec: FieldSpec, field: str, loo
     try:
         if look is not None and (seen := _peeked(container, name)) is not None and look(seen):
             return seen
-        return plain(container.read(name), spec)
+        value = plain(container.read(name), spec)
     except KeyError:
         return None
     except OSError as error:
@@ -126,6 +126,9 @@ def read_value(container: Container, name: str, spec: FieldSpec, field: str, loo
         if not field:
             raise
         raise FormatError(_of_field(str(error), name, field), error.code) from error
+    if isinstance(value, np.ndarray) and not value.size:
+        limits.check_shape(value.shape)
+    return value
 
 
 class Turned(limits.Values):
@@ -170,6 +173,7 @@ def _peeked(container: Container, name: str) -> Peeked | None:
     if dtype in {"text", "json"} or np.dtype(dtype).kind not in "biuf":
         return None
     seen = Peeked(tuple(int(n) for n in shape), np.dtype(dtype))
+    limits.check_shape(seen.shape)
     if math.prod(seen.shape) * seen.dtype.itemsize > _MOST_BYTES:
         msg = f"an array of shape {list(seen.shape)}"
         raise FormatError(msg)

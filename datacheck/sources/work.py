@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from datacheck.table import Note
 
 _LIST, _COUNTS = "DC105", "DC111"
 _EMPTY = "is an empty entry: it names no sample"
+_MOST_EMPTY = 1_000  # of a list that are told one by one
 _SPLIT = "split"
 _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
@@ -320,14 +322,14 @@ class _Lists:
         listed: dict[str, _Named] = {}
         for names in self._lists:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
-            for number in names.empty:
+            for number in names.empty[:_MOST_EMPTY]:
                 self._note(f"{names.path}[{number}]", _EMPTY, names.names.get(_SPLIT, ""), missing=True)
-            seen: set[str] = set()
-            for line in names.lines:
-                if line in seen:
+            if more := len(names.empty[_MOST_EMPTY:]):
+                self._note(names.path, f"has {more:,} more empty entries", names.names.get(_SPLIT, ""))
+            times = Counter(names.lines)
+            for line, count in times.items():
+                if count > 1:
                     self._note(line, f"stands more than once in {names.path}", names.names.get(_SPLIT, ""))
-                    continue
-                seen.add(line)
                 hits = [path for n, scope in scopes for path in index.paths.get((n, scope, line), ())]
                 self._mark(listed, names, line, hits)
         return listed

@@ -146,6 +146,24 @@ def test_a_line_twice_is_a_note_and_one_item(tmp_path):
     assert "more than once in train.txt" in work.notes[0].reason
 
 
+def test_a_line_that_stands_often_is_told_once(tmp_path):
+    write(tmp_path, "train/a/meta/0000.pkl", "train/a/meta/0001.pkl")
+    write(tmp_path, "train.txt", text="a/0000\na/0001\n" * 3)
+    assert sorted(said(plan(tmp_path, schema(HO3D)))) == [
+        ("DC105", "a/0000", False, "train"),
+        ("DC105", "a/0001", False, "train"),
+    ]
+
+
+def test_many_empty_entries_are_not_told_one_by_one(tmp_path):
+    write(tmp_path, "a.npy")
+    write(tmp_path, "all.json", text='["a", ' + "null, " * 2_999 + "null]")
+    work = plan(tmp_path, schema({"files": "{id}.npy", "list": {"train": "all.json"}}))
+    assert [i.path for i in work.items] == ["a.npy"]
+    assert len(work.notes) == 1_001
+    assert [note.reason for note in work.notes if not note.missing] == ["has 2,000 more empty entries"]
+
+
 def test_lines_that_cannot_name_a_file_are_missing_samples(tmp_path):
     write(tmp_path, "train/a/meta/0000.pkl")
     write(tmp_path, "train.txt", text="a/0000\nonly\n../../x\n../x\n")
