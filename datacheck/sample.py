@@ -7,11 +7,12 @@ meets a list of arrays of mixed shapes.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
+from glob import escape
 from math import prod
 from typing import Any, Literal, NamedTuple, overload
 
@@ -89,9 +90,9 @@ class Container(ABC):
 
     def groups(self, pattern: str) -> list[str]:
         """Return the groups that match ``/data/demo_*`` (``*`` stays within one level), without the first slash."""
-        levels = [re.escape(level).replace(r"\*", "[^/]*") for level in pattern.strip("/").split("/")]
-        matches = re.compile("/".join(levels) + "(?=/)").match
-        return sorted({found[0] for name in self.names() if (found := matches(name)) is not None})
+        levels = [escape(level).replace("[*]", "*") for level in pattern.strip("/").split("/")]
+        found = {tuple(name.split("/")[: len(levels)]) for name in self.names() if name.count("/") >= len(levels)}
+        return sorted("/".join(group) for group in found if all(map(fnmatchcase, group, levels)))
 
     def keys(self) -> list[str]:
         """Return the groups that are samples where the format itself says so (shards), in bytewise order."""
@@ -383,8 +384,7 @@ def stack(pieces: Sequence[Piece], split: str = "") -> list[Block]:
     """
     together: dict[tuple[Any, ...], list[Piece]] = {}
     for piece in pieces:
-        values = sorted(piece.fields.items())
-        facts = sorted(piece.facts.items())
+        values, facts = sorted(piece.fields.items()), sorted(piece.facts.items())
         shape = (tuple((n, signature(v)) for n, v in values), tuple((n, signature(v)) for n, v in facts))
         together.setdefault(shape, []).append(piece)
     return [

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
 
 from datacheck.schema.dims import Dim, parse_count, parse_shape
+from datacheck.schema.linear import Expression
 
 DTYPES: frozenset[str] = frozenset(
     {"bool", "float16", "float32", "float64", "text", "json"}
@@ -164,9 +165,9 @@ def _list_files(value: str | dict[str, str]) -> str | dict[str, str]:
 def _regex(value: object) -> object:
     if isinstance(value, str):
         try:
-            re.compile(value)
-        except re.error as error:
-            msg = f"{value!r} is not a regular expression: {error}"
+            Expression(value)
+        except ValueError as error:
+            msg = f"{value!r} is not a regular expression that can be used: it {error}"
             raise ValueError(msg) from error
     return value
 

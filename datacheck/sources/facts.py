@@ -13,6 +13,7 @@ import orjson
 from datacheck.digest import digest_array
 from datacheck.errors import FormatError, SchemaError
 from datacheck.sample import Column
+from datacheck.schema.linear import Expression
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.values import plain
@@ -61,7 +62,7 @@ class Facts:
         self._inner = schema.samples.each is not None and schema.samples.each.startswith("/")
         self._last = ("", "")  # all samples of a file have one group, unless groups inside it have names
         self._key = schema.splits.key if schema.splits else ""
-        self._match = re.compile(schema.splits.match) if schema.splits and schema.splits.match else None
+        self._match = Expression(schema.splits.match) if schema.splits and schema.splits.match else None
         if self._key and self._key not in known | {"group"} | set(schema.stored):
             msg = (
                 f"{schema.name}, splits.key: found {self._key!r}; allowed are a placeholder of samples.files "
@@ -139,7 +140,7 @@ class Facts:
         else:
             label = _shown(value)
         found = None if label is None or self._match is None else self._match.search(label)
-        return label if found is None else found[1] or "" if self._match and self._match.groups else found[0]
+        return label if found is None else found
 
 
 def _group(schema: Schema, known: set[str]) -> Template | None:

@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from datacheck.sample import Column, Origin, Peeked, Piece, stack
+from datacheck.formats.limits import matching
+from datacheck.sample import Column, Container, Origin, Peeked, Piece, stack
 
 
 def piece(key, **fields):
@@ -98,3 +99,25 @@ def test_peeked_values_and_read_ones_do_not_share_a_block():
     pieces = [Piece("a", {"x": Peeked((2,), np.dtype("f4"))}, Origin("a"))]
     pieces.append(Piece("b", {"x": np.zeros(2, np.float32)}, Origin("b")))
     assert [block.keys for block in stack(pieces)] == [["a"], ["b"]]
+
+
+def test_groups_match_level_by_level_and_no_pattern_takes_for_ever():
+    class Named(Container):
+        def names(self):
+            return [
+                "data/demo_1/x",
+                "data/demo_1/y/z",
+                "data/demo_10/x",
+                "data/a[1]?/x",
+                "data/demo_2",
+                "a" * 5000 + "/x",
+            ]
+
+        def read(self, name):
+            raise KeyError(name)
+
+    assert Named().groups("/data/demo_*") == ["data/demo_1", "data/demo_10"]
+    assert Named().groups("/data/a[1]?") == ["data/a[1]?"]
+    assert Named().groups("*/*") == ["data/a[1]?", "data/demo_1", "data/demo_10"]
+    assert Named().groups("*a" * 40 + "*b") == []
+    assert matching("*a" * 40 + "*b", lambda path: ["a" * 5000], lambda path: True) == []
