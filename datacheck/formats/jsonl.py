@@ -32,6 +32,7 @@ _PIECE_BYTES = 2 << 20  # smaller ones stay in a core's own cache, but each cost
 _PART_BYTES = 64 << 20
 _PART_LINES = 1 << 18  # of short lines a part has less bytes: rows take memory, too
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
+_TIGHT = 64  # bytes of text in one
 _CODE = "DC701"
 _BOM = b"\xef\xbb\xbf"
 LINES = object()
@@ -202,6 +203,14 @@ def parts(path: Place) -> Iterator[tuple[Span, str]]:
 def splittable(name: str) -> bool:
     """Tell from its name whether parts of a file can be read on their own: plain lines, neither packed nor a list."""
     return name.lower().endswith((".jsonl", ".ndjson"))
+
+
+def tight(path: Place) -> bool:
+    """Tell whether a packed file says of itself that it is far larger than lines of different texts would be."""
+    with path.open("rb", buffering=0) as file:
+        stored = file.seek(0, io.SEEK_END)
+        file.seek(max(0, stored - 4))
+        return int.from_bytes(file.read(4), "little") > _TIGHT * stored
 
 
 def marked(path: Place) -> bool:

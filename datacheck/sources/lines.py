@@ -77,6 +77,7 @@ class LineSource(Source):
                     for piece in jsonl.pieces(path, jsonl.Span(*item.part) if item.part else None):
                         yield from lines.of_piece(piece)
                 else:
+                    self._count(item, path)
                     for first, values in jsonl.batches(path):
                         self.check_count(item, lines.seen + len(values))
                         yield from lines.blocks(range(first, first + len(values)), values)
@@ -88,6 +89,18 @@ class LineSource(Source):
                 yield from strange
                 for run in runs(wanted):
                     yield from _some(path, run, lines)
+
+    def _count(self, item: Item, path: File) -> None:
+        """Count the lines of a file that is packed tightly before the first is parsed.
+
+        Raises:
+            TooManySamplesError: they are too many; of other files it shows while they are read.
+        """
+        if item.path.lower().endswith(".jsonl.gz") and jsonl.tight(path):
+            seen = 0
+            for piece in jsonl.pieces(path):
+                seen += piece.count
+                self.check_count(item, seen)
 
     def cut(self, item: Item) -> Iterator[tuple[tuple[int, int, int], str]] | None:
         """Return the parts of a large file of plain lines: about 64 MB each, or 262,144 lines."""

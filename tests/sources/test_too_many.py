@@ -66,9 +66,14 @@ def test_ends_of_episodes_that_take_no_room_are_refused(tmp_path):
     assert "samples or more in a file of" in refused(tmp_path / "x.npz", "ends:ends")
 
 
-def test_lines_of_a_packed_file_that_take_no_room_are_refused_with_those_before_them(tmp_path):
-    with gzip.open(tmp_path / "x.jsonl.gz", "wb") as file:
-        file.write(b'{"x":1}\n' * (2 * SAMPLES_FREE))
+def test_lines_of_a_packed_file_that_take_no_room_are_refused_before_they_are_read(tmp_path):
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(b'{"x":1}\n' * (2 * SAMPLES_FREE)))
+    assert "samples or more in a file of" in refused(tmp_path / "x.jsonl.gz", "line")
+
+
+def test_lines_of_a_packed_file_that_hides_its_size_are_refused_with_those_before_them(tmp_path):
+    data = gzip.compress(b'{"x":1}\n' * (2 * SAMPLES_FREE))
+    (tmp_path / "x.jsonl.gz").write_bytes(data + gzip.compress(b"", 0))
     found = parts(tmp_path / "x.jsonl.gz", "line")
     assert isinstance(found[-1], Unread)
     assert "samples or more in a file of" in found[-1].reason
