@@ -9,54 +9,47 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
-import itertools
 import mmap
 import os
 import selectors
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from datacheck import errors
+from datacheck.budget import WHOLE, Budget, Limits
 from datacheck.errors import DatacheckError, StorageError
+from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch
 from datacheck.registry import module_folders, resolve
 from datacheck.runtime.sandbox import Sandbox, enter, wanted
 from datacheck.wire import FRAME, Json, decode, encode
 
-_COUNTER = struct.Struct("<qq")  # the item that the child is at; how often it said so
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1
 _NO_MEMORY = 77
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What one child may use.
+class Death:
+    """An item that killed or hung its child, or an exception that the task's function did not handle.
 
     Args:
-        item_s: seconds without a sign of life; a child that is silent for longer is killed.
-        memory_b: bytes beyond what the interpreter starts with: of address space, or as `limit_memory` is told.
+        item: which.
+        how: what to say of it.
+        crash: whether our own code failed.
+        kind: "memory" or "busy" where it exceeded the budget of its size, "silent" where the child was silent.
     """
-
-    item_s: float = 60.0
-    memory_b: int = 8 << 30
-
-
-@dataclass(frozen=True)
-class Death:
-    """An item that killed or hung its child, or an exception that the task's function did not handle."""
 
     item: Json
     how: str
     crash: bool = False
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,33 +85,43 @@ _BOOT = "import sys; sys.path[:] = sys.argv[5:]; del sys.argv[5:]; from datachec
 def serve() -> None:
     """Serve tasks from standard input until it closes."""
     orders, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)  # a library that prints to standard output must not break the frames
-    counter = mmap.mmap(int(sys.argv[1]), _COUNTER.size)
-    end_with_parent(int(sys.argv[3]))
-    if said := sys.argv[4]:
-        enter(Sandbox.decoded(said))
-    if memory := int(sys.argv[2]):
-        limit_memory(memory)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    gc.set_threshold(50_000)  # parsers make many objects that go at once; looking for cycles took a third of their time
-    beats = itertools.count(1)
+    pulse = _prepared(*sys.argv[1:5])
     while head := orders.read(FRAME.size):
         order = decode(head + orders.read(sum(FRAME.unpack(head))))
         answer: dict[str, Json]
         try:
             work = resolve(order["function"])
-            _COUNTER.pack_into(counter, 0, 0, next(beats))  # imports are done: from here on an item is to blame
-            answer = {"payload": work(order["task"], lambda i: _COUNTER.pack_into(counter, 0, i, next(beats)))}
+            pulse.begin(order["memory"])  # imports are done: from here on an item is to blame
+            answer = {"payload": work(order["task"], pulse)}
         except MemoryError:
-            os._exit(_NO_MEMORY)  # the parent names the item
+            if not pulse.sized:
+                os._exit(_NO_MEMORY)  # the parent names the item
+            answer = {"memory": True}
         except DatacheckError as error:
             answer = {"raised": type(error).__name__, "text": str(error)}
         except Exception:  # noqa: BLE001  the parent reports it as a crash with this traceback
             answer = {"crash": traceback.format_exc()}
+        pulse.end()
+        if "memory" in answer and pulse.leaked():
+            os._exit(_NO_MEMORY)
         answers.writelines(encode(answer))
         answers.flush()
+
+
+def _prepared(counter: str, memory: str, parent: str, sandbox: str) -> Pulse:
+    """Bound this process before it reads anything; return what tells the parent how it goes on."""
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)  # a library that prints to standard output must not break the frames
+    end_with_parent(int(parent))
+    pulse = Pulse(mmap.mmap(int(counter), COUNTER.size))
+    if sandbox:
+        enter(Sandbox.decoded(sandbox))
+    if int(memory):
+        limit_memory(int(memory))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    gc.set_threshold(50_000)  # parsers make many objects that go at once; looking for cycles took a third of their time
+    return pulse
 
 
 def limit_memory(limit: int, *, mapped: bool = True) -> None:
@@ -157,15 +160,20 @@ _ALLOCATION = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
 
 
 class Child:
-    """One expendable process and the way to talk to it; started on first use, restarted after a death."""
+    """One expendable process and the way to talk to it; started on first use, restarted after a death.
+
+    Attributes:
+        budget: of items that tell the size of their files.
+    """
 
     def __init__(self, limits: Limits, program: Program = PARSER) -> None:
+        self.budget: Callable[[Json], Budget] = lambda _: WHOLE
         self._limits, self._program = limits, program
         self._process: subprocess.Popen[bytes] | None = None
         self._over = False
         self._shared = os.memfd_create("datacheck-counter")
-        os.ftruncate(self._shared, _COUNTER.size)
-        self._counter = mmap.mmap(self._shared, _COUNTER.size)
+        os.ftruncate(self._shared, COUNTER.size)
+        self._counter = mmap.mmap(self._shared, COUNTER.size)
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
 
     @cached_property
@@ -209,23 +217,31 @@ class Child:
             patience: seconds without a sign of life that this task may take, where they are more than the limit.
         """
         process = self._start()
-        _COUNTER.pack_into(self._counter, 0, 0, 0)
+        COUNTER.pack_into(self._counter, 0, 0, 0, -1)
         self._noise.seek(0)  # the child writes at the same position
         self._noise.truncate()
         try:
             assert process.stdin is not None
-            process.stdin.writelines(encode({"function": function, "task": task}))
+            allowed = self.budget(self._item(task))
+            memory = [allowed.memory_b, allowed.memory(1) - allowed.memory_b]
+            process.stdin.writelines(encode({"function": function, "task": task, "memory": memory}))
             process.stdin.flush()
-            frame = self._receive(process, max(patience, self._limits.item_s))
+            silence = max(patience, self._limits.item_s)
+            watch = Watch(self.signs, self.budget, process.pid, task, silence, self._program.start_s)
+            frame = self._receive(process, watch)
         except (BrokenPipeError, EOFError):
             code = process.wait()
             self.close()
+            if code == _NO_MEMORY and self._nbytes() >= 0:
+                return None, self._no_memory(task)
             return None, Death(self._item(task), _ended(self._program.name, code, self._last_words()))
-        except TimeoutError as error:
+        except OverdueError as error:
             self.close()
-            return None, Death(self._item(task), str(error))
+            return None, Death(self._item(task), str(error), kind=error.kind)
         answer = decode(frame)
         del frame
+        if "memory" in answer:
+            return None, self._no_memory(task)
         if "crash" in answer:
             return None, Death(self._item(task), answer["crash"], crash=True)
         if "raised" in answer:
@@ -237,18 +253,30 @@ class Child:
 
     def at(self) -> int:
         """Return the item that the child is at."""
-        return int(_COUNTER.unpack_from(self._counter, 0)[0])
+        return self.signs()[0]
+
+    def signs(self) -> tuple[int, int, int]:
+        """Return the item that the child is at, how often it said so, and the bytes of its files (-1: unknown)."""
+        item, beats, nbytes = COUNTER.unpack_from(self._counter, 0)
+        return item, beats, nbytes
 
     def _item(self, task: dict[str, Json]) -> Json:
         items = task.get("items") or [None]
         return items[min(self.at(), len(items) - 1)]
 
-    def _receive(self, process: subprocess.Popen[bytes], silence: float) -> bytearray:
+    def _nbytes(self) -> int:
+        return self.signs()[2]
+
+    def _no_memory(self, task: dict[str, Json]) -> Death:
+        item, nbytes = self._item(task), self._nbytes()
+        how = f"needs more than {self.budget(item).memory(nbytes):,} bytes of memory, too much for a file of its size"
+        return Death(item, how, kind="memory")
+
+    def _receive(self, process: subprocess.Popen[bytes], watch: Watch) -> bytearray:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         received = bytearray()
         wanted = FRAME.size
-        since, sign = time.monotonic(), self._counter[:]
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
             while len(received) < wanted:
@@ -259,20 +287,12 @@ class Child:
                     received += piece
                     if wanted == FRAME.size and len(received) >= wanted:
                         wanted += sum(FRAME.unpack_from(received))
-                    since = time.monotonic()
-                elif self._counter[:] != sign:
-                    since, sign = time.monotonic(), self._counter[:]
+                    watch.heard()
                 elif process.poll() is not None:  # a process of its own may still hold the pipe open
                     raise EOFError
                 else:
-                    self._still(time.monotonic() - since, silence, started=any(sign))
+                    watch.look()
         return received
-
-    def _still(self, quiet: float, silence: float, *, started: bool) -> None:
-        limit = silence if started else max(self._program.start_s, silence)
-        if quiet > limit:
-            msg = f"still {'busy' if started else 'starting'} after {limit:g} s"
-            raise TimeoutError(msg)
 
     def _last_words(self) -> str:
         self._noise.seek(0, os.SEEK_END)

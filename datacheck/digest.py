@@ -17,6 +17,7 @@ import xxhash
 
 from datacheck.aligned import empty
 from datacheck.runtime.beneath import Place
+from datacheck.runtime.sparse import check_holes
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -156,10 +157,15 @@ def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
 
 
 def digest_file(path: str | Place, beat: Callable[[], object] | None = None) -> str:
-    """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces; `beat` is called after each."""
+    """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces; `beat` is called after each.
+
+    Raises:
+        OSError: it cannot be read, or is mostly holes (`check_holes`).
+    """
     hasher = xxhash.xxh3_128()
     view = empty([READ_BYTES], np.uint8).data
     with (Path(path) if isinstance(path, str) else path).open("rb", buffering=0) as file:
+        check_holes(file.fileno())
         while size := file.readinto(view):
             hasher.update(view[:size])
             if beat is not None:

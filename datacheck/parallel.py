@@ -15,6 +15,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -22,7 +23,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from datacheck import __version__
-from datacheck.child import PARSER, Child, Death, Limits, Program
+from datacheck.budget import WHOLE, Budget, Limits, Offenders
+from datacheck.child import PARSER, Child, Death, Program
 from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.wire import Json
@@ -46,29 +48,56 @@ class Outcome:
     deaths: list[Death] = field(default_factory=list)
 
 
-def run_task(child: Child, function: str, task: dict[str, Json]) -> Outcome:
+def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offenders | None = None) -> Outcome:
     """Run one task to its end, whatever its items do to the child.
 
     Args:
         child: the process to use.
         function: ``module:function`` with the signature ``(task, beat) -> payload``; it calls ``beat(i)`` before it
-            touches item i of ``task["items"]``, and again while a long item is making progress.
+            touches item i of ``task["items"]``, and again while a long item is making progress; ``beat.files(nbytes)``
+            tells the size of its files, by which its memory and its processor time are limited (`Pulse`).
         task: JSON arguments; ``items`` is the list that may be cut.
+        offenders: what failed in other tasks.
     """
+    offenders = offenders or Offenders()
     outcome = Outcome(task)
     waiting: deque[tuple[list[Json], bool]] = deque([(list(task["items"]), False)])
     while waiting:
         items, alone = waiting.popleft()
-        payload, death = child.run(function, task | {"items": items})
+        child.budget = _whole if alone else offenders.budget
+        with _ALONE if alone else nullcontext():
+            began = time.monotonic()
+            payload, death = child.run(function, task | {"items": items})
+            took = time.monotonic() - began
         if death is None:
             outcome.payloads.append(payload)
-        elif len(items) == 1 and (alone or death.crash or "busy" in death.how):
+            continue
+        place = min(child.at(), len(items) - 1)
+        death, final = _verdict(death, offenders, took, alone=alone, sole=len(items) == 1)
+        if final:
             outcome.deaths.append(death)
-        else:
-            place = min(child.at(), len(items) - 1)
-            again = [(items[:place], False), ([items[place]], True), (items[place + 1 :], False)]
-            waiting.extendleft(reversed([(part, lone) for part, lone in again if part]))
+        again = [(items[:place], False), ([] if final else [items[place]], True), (items[place + 1 :], False)]
+        waiting.extendleft(reversed([(part, lone) for part, lone in again if part]))
     return outcome
+
+
+_ALONE = threading.Lock()  # of items that take much memory one at a time is tried
+
+
+def _whole(item: Json) -> Budget:
+    del item
+    return WHOLE
+
+
+def _verdict(death: Death, offenders: Offenders, took: float, *, alone: bool, sole: bool) -> tuple[Death, bool]:
+    """Return what to say of a death, and whether its item is not tried again."""
+    if death.kind in {"memory", "busy"} and not alone:
+        reason = offenders.refused(death.item, death.kind)
+        return (replace(death, how=reason), True) if reason else (death, False)
+    final = alone or death.kind == "silent" or (sole and death.crash)
+    if final and death.kind:
+        offenders.failed(death.item, death.kind, took)
+    return death, final
 
 
 _HERE = threading.local()
@@ -82,8 +111,8 @@ def _on_worker(function: str, task: dict[str, Json], limits: Limits, program: Pr
         keeps the modules of a user as they were when it imported them.
     """
     if getattr(_HERE, "run", "") != run:
-        _HERE.run, _HERE.child = run, Child(limits, program)
-    return run_task(_HERE.child, function, task)
+        _HERE.run, _HERE.child, _HERE.offenders = run, Child(limits, program), Offenders()
+    return run_task(_HERE.child, function, task, _HERE.offenders)
 
 
 def ordered_map(
@@ -137,8 +166,9 @@ def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequ
     Notes:
         Dask would take two seconds to start and 100 MB for each worker, whose only work is to wait for such a child.
     """
+    offenders = Offenders(len(children))
     if len(children) == 1:
-        yield from (run_task(children[0], function, task) for task in tasks)
+        yield from (run_task(children[0], function, task, offenders) for task in tasks)
         return
     idle: SimpleQueue[Child] = SimpleQueue()
     for child in children:
@@ -147,7 +177,7 @@ def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequ
     def run(task: dict[str, Json]) -> Outcome:
         child = idle.get()
         try:
-            return run_task(child, function, task)
+            return run_task(child, function, task, offenders)
         finally:
             idle.put(child)
 

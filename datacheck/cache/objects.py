@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datacheck.budget import Limits
 from datacheck.cache.alongside import alongside
-from datacheck.child import Child, Limits, Program
+from datacheck.child import Child, Program
 from datacheck.digest import digest_value
 from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
 from datacheck.registry import require

@@ -25,6 +25,7 @@ from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, check_bytes, foreign
 from datacheck.formats.parsed import parse_json
 from datacheck.runtime.beneath import Place
+from datacheck.runtime.sparse import check_holes
 from datacheck.sample import Container
 
 _LINE_BYTES = 16 << 20
@@ -181,6 +182,7 @@ def parts(path: Place) -> Iterator[tuple[Span, str]]:
     ready: Span | None = None
     start = line = offset = count = 0
     with path.open("rb", buffering=0) as file:
+        check_holes(file.fileno())
         while size := file.readinto(buffer):
             if ready is not None:
                 yield ready, ""

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck import budget
 from datacheck.errors import DatacheckError, FormatError, TooManySamplesError
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
@@ -32,6 +33,7 @@ SAMPLES_FREE = 1 << 18  # of a file however small
 _AXIS = 1 << 24  # beside an axis of size 0
 _SILENCE = [("ignore", None, Warning, None, 0)]  # what warnings.simplefilter("ignore") puts in front
 _HANDLE = re.compile(r"'?/proc/self/fd/\d+'?")  # how a file that is held open is named to a library
+_NO_ROOM = re.compile(r"alloc|out of memory|not enough memory", re.IGNORECASE)  # as libraries say it
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")  # of an object in memory: two scans of one file say the same
 
 
@@ -58,6 +60,8 @@ class foreign:  # noqa: N801  used as a context, a hundred times for a file: a g
             self._quiet.__exit__(kind, error, trace)
         if error is None or isinstance(error, DatacheckError | KeyboardInterrupt | SystemExit | GeneratorExit):
             return
+        if budget.BY_SIZE and (isinstance(error, MemoryError) or _NO_ROOM.search(str(error))):
+            raise MemoryError(str(error)) from error  # it may be tried with more
         said = error.args[0] if isinstance(error, KeyError) and error.args else error
         if isinstance(error, KeyError | IndexError) and not isinstance(said, str):  # a bare number
             said = f"the library that reads it fails ({type(error).__name__}: {said})"

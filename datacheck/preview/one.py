@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from datacheck.child import PARSER, Child, Limits
+from datacheck.budget import Limits
+from datacheck.child import PARSER, Child
 from datacheck.errors import UsageError
 from datacheck.preview.chosen import Chosen
 from datacheck.preview.cloud import MOST

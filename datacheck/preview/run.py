@@ -14,7 +14,8 @@ from typing import Any
 import orjson
 
 from datacheck import fsops
-from datacheck.child import PARSER, Child, Limits
+from datacheck.budget import Limits
+from datacheck.child import PARSER, Child
 from datacheck.errors import DatacheckError
 from datacheck.preview.chosen import Chosen, Overlaid, choose, overlaid
 from datacheck.preview.numbers import Array, UnfitError

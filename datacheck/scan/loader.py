@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.child import Child, Death, Limits, Program
+from datacheck.budget import Limits
+from datacheck.child import Child, Death, Program
 from datacheck.errors import FormatError, UsageError
 from datacheck.parallel import run_task
 from datacheck.sample import Container, Origin, Piece

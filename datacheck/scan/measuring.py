@@ -21,10 +21,10 @@ from datacheck.scan.cut import Cuts
 from datacheck.scan.history import shared
 from datacheck.scan.places import Journal
 from datacheck.scan.state import Slot
-from datacheck.scan.worker import digested, unread_rows
+from datacheck.scan.worker import unread_rows
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item, Source, Unread
-from datacheck.sources.entries import Entries, Entry, coded
+from datacheck.sources.entries import NOT_WHOLE, Entries, Entry, coded
 from datacheck.sources.listing import Listing, stat_entry
 from datacheck.sources.roots import sandbox_of
 from datacheck.table import Table
@@ -229,14 +229,14 @@ def _dead(job: Job, source: Source, death: Death) -> dict[str, Any]:
     else:
         reason = death.how
         files = source.files(item)
-        cut = [] if item.part is None else [item.path]
-        part |= {"items": [[item.path, item.split, files]], "entries": _seen(job, files, cut)}
+        part |= {"items": [[item.path, item.split, files]], "entries": _seen(job, files)}
     return part | {"table": unread_rows([Unread(item.path, "DC101", reason)], item.path, item.split).as_wire()}
 
 
-def _seen(job: Job, files: Sequence[str], cut: Sequence[str]) -> list[list[Any]]:
+def _seen(job: Job, files: Sequence[str]) -> list[list[Any]]:
+    """Return the entries of files that killed a child: without digests, as reading them here could take as long."""
     found = (stat_entry(job.root, file, job.roots) for file in files)
-    return [list(digested(job.root, job.roots, entry, cut)) for entry in found if entry is not None]
+    return [list(entry._replace(digest=NOT_WHOLE)) for entry in found if entry is not None]
 
 
 def _take(

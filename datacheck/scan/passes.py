@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.child import Death, Limits
+from datacheck.budget import Limits
+from datacheck.child import Death
 from datacheck.errors import UsageError
 from datacheck.judging.select import NONDETERMINISM
 from datacheck.scan.loader import Answer, How, Loader

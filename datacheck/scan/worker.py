@@ -15,6 +15,7 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.judging.bench import NOT_READ, Bench
 from datacheck.numbered import storable, storable_keys
+from datacheck.pulse import Pulse
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
@@ -63,22 +64,23 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     todo = [Item.from_dict(data) for data in task["items"]]
     files = [source.files(item) for item in todo]
     before: dict[str, Entry | None] = {}
-    place = 0
+    place = waiting = 0  # the item that is read; bytes of those that are read and not measured
 
     def at(number: int) -> None:
-        nonlocal place
+        nonlocal place, waiting
         place = number
         beat(number)
-        for file in files[number]:
-            if file not in before:
-                before[file] = entry = stat_entry(root, file, roots)
-                if entry is not None:
-                    source.folders.expected[file] = entry[1:5]
+        before.update(_looked_at(source, [file for file in files[number] if file not in before]))
+        part = todo[number].part
+        waiting += sum(entry.size for file in files[number] if (entry := before[file]) is not None)
+        if isinstance(beat, Pulse):
+            beat.files(waiting if part is None else part[1] - part[0])
 
     tables: list[Table] = []
     unread: dict[int, list[Unread]] = {}
     for got in source.read_all(todo, at):
         beat(place)
+        waiting = 0
         if isinstance(got, Unread):
             unread.setdefault(place, []).append(got)
             if got.alone:
@@ -103,6 +105,13 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
 
 
 # ------------------------------------------------------------------------------------------- files
+
+
+def _looked_at(source: Source, files: Sequence[str]) -> dict[str, Entry | None]:
+    """Return what files are now, and let the source open nothing else in their places."""
+    found = {file: stat_entry(source.root, file, source.roots) for file in files}
+    source.folders.expected.update((file, entry[1:5]) for file, entry in found.items() if entry is not None)
+    return found
 
 
 def _stamp(entry: Entry | None) -> tuple[int, ...] | None:

@@ -18,6 +18,7 @@ from datacheck.formats.base import Hint, open_container
 from datacheck.formats.limits import SAMPLES_FREE, check_samples
 from datacheck.numbered import storable
 from datacheck.runtime.beneath import File
+from datacheck.runtime.sparse import check_holes
 from datacheck.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
@@ -372,6 +373,7 @@ def unchanged(path: File, nbytes: int = 0) -> Iterator[None]:
         if nbytes and before.st_size != nbytes and not path.is_dir():
             msg = f"changed after it was listed: {nbytes} bytes then, {before.st_size} now"
             raise FormatError(msg)
+        check_holes(path)
         yield
         if _state(path.stat()) != _state(before) and not path.is_dir():
             msg = "changed while it was read"

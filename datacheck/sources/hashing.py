@@ -25,6 +25,7 @@ from datacheck.cpus import usable_cpus
 from datacheck.digest import READ_BYTES, Digester, digest_raw
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.runtime.beneath import clamped
+from datacheck.runtime.sparse import check_holes
 from datacheck.sources.entries import STAMP, locate, real_root
 from datacheck.sources.roots import Roots
 
@@ -304,6 +305,7 @@ def _rest(
         OSError: it cannot be read, or says of itself that it has fewer bytes.
     """
     status = os.fstat(descriptor)
+    check_holes(descriptor)
     hasher = Digester()
     done = 0
     while size and done <= status.st_size:  # what grows as fast as it is read has no end

@@ -15,6 +15,7 @@ from datacheck.digest import Digester, digest_bytes
 from datacheck.errors import FormatError
 from datacheck.formats.base import HEAD_BYTES, Format, Hint, Table, format_of, open_container, parse_container
 from datacheck.runtime.beneath import File
+from datacheck.runtime.sparse import HOLE_BYTES, check_holes
 from datacheck.sample import Container
 from datacheck.sources.entries import locate
 from datacheck.sources.roots import Roots
@@ -117,6 +118,8 @@ class Opener:
         """
         try:
             nbytes = os.stat(self._place(path)).st_size  # noqa: PTH116  asked for every sample of a scan
+            if nbytes > HOLE_BYTES:
+                check_holes(self.folders.file(path))
         except OSError as error:
             raise FormatError((error.strerror or str(error)).lower()) from error
         found = self.takes(path, nbytes)

@@ -1,0 +1,140 @@
+"""What one item may cost: limits of a child, budgets by the size of files, and offenders that are not tried again.
+
+Every item is tried with a small budget first. One that exceeds it is tried once more, alone, with all that its size
+justifies. After a few failures that look alike, or a minute spent on failures, items that exceed the small budget are
+named without a second try. A good file of ordinary cost never meets any of this.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+_MOST_BYTES = 8 << 30  # of memory for a child: a value of 4 GiB, and room to measure it
+_LEAST_BYTES = 2 << 30
+_SHARE = 2  # a child takes at most this part of the machine's memory
+_PER_BYTE = 16  # memory for each byte of a file: JSON becomes about this many bytes of objects
+BY_SIZE = False  # whether the memory of the item that this process is at is limited by its size
+ALIKE = 5  # failures of one kind after which others like them get no second try
+OFFENCES_S = 60.0  # seconds for each worker that failures may take in all
+
+
+def usable_memory() -> int:
+    """Return how many bytes of memory this process may use: those of the machine, or of its control group."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    try:
+        groups = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return found[0]
+    for line in groups:
+        _, kinds, path = line.split(":", 2)
+        root, name = Path("/sys/fs/cgroup"), "memory.max"
+        if kinds:
+            root, name = root / "memory", "memory.limit_in_bytes"
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        place = root / path.lstrip("/")
+        found += [_number(folder / name) for folder in (place, *place.parents) if folder.is_relative_to(root)]
+    return min(size for size in found if size > 0)
+
+
+def _number(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # no such group here, or "max"
+        return 0
+
+
+def _memory() -> int:
+    return min(_MOST_BYTES, max(_LEAST_BYTES, usable_memory() // _SHARE))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one child may use.
+
+    Args:
+        item_s: seconds without a sign of life; a child that is silent for longer is killed.
+        memory_b: bytes beyond what the interpreter starts with: of address space, or as `limit_memory` is told; by
+            default half of the machine's memory, at least 2 GiB and at most 8 GiB.
+    """
+
+    item_s: float = 60.0
+    memory_b: int = field(default_factory=_memory)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What an item may take: a base, and more for every byte of its files.
+
+    Args:
+        memory_b: bytes of memory that it can write, for a file of no bytes.
+        cpu_s: seconds of processor time, for a file of no bytes.
+        rate: bytes for which one more second is allowed.
+        silence_s: seconds by the clock without a sign of life, where they are fewer than the limit's.
+    """
+
+    memory_b: int
+    cpu_s: float
+    rate: float
+    silence_s: float = float("inf")
+
+    def memory(self, nbytes: int) -> int:
+        """Return the bytes of memory for an item whose files have so many bytes."""
+        return self.memory_b + _PER_BYTE * nbytes
+
+    def seconds(self, nbytes: int) -> float:
+        """Return the seconds of processor time for an item whose files have so many bytes."""
+        return self.cpu_s + nbytes / self.rate
+
+
+FIRST = Budget(768 << 20, 3.0, 500e3)
+WHOLE = Budget(1536 << 20, 10.0, 100e3)
+BRIEF = Budget(768 << 20, 1.0, 500e3, 10.0)  # for what looks like others that failed
+
+Look = tuple[str, int, str]  # ending, magnitude of the size, kind of failure
+
+
+class Offenders:
+    """What failed so far in one run, for all its workers.
+
+    Args:
+        workers: how many children work at once.
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        self._lock = threading.Lock()
+        self._alike: Counter[Look] = Counter()
+        self._left_s = OFFENCES_S * workers
+
+    def budget(self, item: Any) -> Budget:
+        """Return the budget of an item's first try."""
+        with self._lock:
+            return BRIEF if any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent")) else FIRST
+
+    def failed(self, item: Any, kind: str, seconds: float) -> None:
+        """Note that an item failed for good, and how long that took."""
+        with self._lock:
+            self._alike[_look(item, kind)] += 1
+            self._left_s -= seconds
+
+    def refused(self, item: Any, kind: str) -> str:
+        """Return why an item that exceeds its first budget is not tried again, "" where it is."""
+        too = "takes too long" if kind == "busy" else "needs too much memory"
+        with self._lock:
+            if self._alike[_look(item, kind)] >= ALIKE:
+                return f"not read, like {ALIKE} others of its kind and size: it {too} for its size"
+            if self._left_s <= 0:
+                return f"not read, as {OFFENCES_S:g} s for each worker went into others: it {too} for its size"
+        return ""
+
+
+def _look(item: Any, kind: str) -> Look:
+    if not isinstance(item, dict):
+        return "", 0, kind
+    suffixes = "".join(PurePosixPath(str(item.get("path", ""))).suffixes[-2:]).lower()
+    return suffixes, int(item.get("nbytes") or 0).bit_length() // 2, kind

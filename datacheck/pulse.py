@@ -1,0 +1,163 @@
+"""Both ends of the counter by which a child says what it is at: `Pulse` in the child, `Watch` in the parent."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import mmap
+import os
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from datacheck import budget
+from datacheck.budget import Budget
+
+COUNTER = struct.Struct("<qqq")  # the item that the child is at; how often it said so; bytes of its files, or -1
+_LEAK_BYTES = 256 << 20  # what a child may keep of an item that ran out of memory
+_WRITTEN_BYTES = 64 << 20  # of one file that a child writes which reads files: its messages
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Pulse:
+    """Tells the parent which item the child is at, and limits the memory of an item by the size of its files.
+
+    Args:
+        counter: shared memory of `COUNTER`.
+    """
+
+    def __init__(self, counter: mmap.mmap) -> None:
+        self._counter, self._beats = counter, itertools.count(1)
+        self._item, self._nbytes = 0, -1
+        self._base, self._per_byte = 0, 0
+        self._start: int | None = None
+
+    def begin(self, memory: Sequence[int]) -> None:
+        """Begin a task whose items may take so many bytes, and so many more for each byte of their files."""
+        self._base, self._per_byte = memory
+        self._nbytes = -1
+        self(0)
+
+    def __call__(self, item: int) -> None:
+        """Say that an item begins, or makes progress."""
+        if item != self._item:
+            self._item, self._nbytes = item, -1
+        COUNTER.pack_into(self._counter, 0, item, next(self._beats), self._nbytes)
+
+    def files(self, nbytes: int) -> None:
+        """Say how many bytes the files of the item have: by them its memory and its processor time are limited."""
+        self._nbytes = nbytes
+        self._limit(self._base + self._per_byte * nbytes)
+        self(self._item)
+
+    @property
+    def sized(self) -> bool:
+        """Whether the item's memory is limited by its size."""
+        return self._nbytes >= 0
+
+    def end(self) -> None:
+        """Take the limit back."""
+        if self._start is not None:
+            self._limit(-1)
+        budget.BY_SIZE = False
+
+    def leaked(self) -> bool:
+        """Tell whether an item that ran out of memory leaves much behind."""
+        gc.collect()
+        return _written_memory() - (self._start or 0) > _LEAK_BYTES
+
+    def _limit(self, more: int) -> None:
+        import resource  # noqa: PLC0415  not on every platform, needed in children only
+
+        if self._start is None:
+            self._start = _written_memory()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (_WRITTEN_BYTES, _WRITTEN_BYTES))
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        soft = hard if more < 0 else self._start + more
+        resource.setrlimit(resource.RLIMIT_DATA, (soft if hard < 0 else min(soft, hard), hard))
+        budget.BY_SIZE = more >= 0
+
+
+def _written_memory() -> int:
+    """Return how many bytes of memory this process can write."""
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+        return int(file.read().split()[5]) * mmap.PAGESIZE
+
+
+class OverdueError(Exception):
+    """A child that takes too long.
+
+    Args:
+        text: what to say of it.
+        kind: see `Death`.
+    """
+
+    def __init__(self, text: str, kind: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Watch:
+    """How long a child may go on: without a sign of life by the clock, with an item by its processor time.
+
+    Args:
+        signs: returns the item that the child is at, how often it said so, and the bytes of its files.
+        budget: of an item that tells the size of its files.
+        pid: of the child.
+        task: its items.
+        silence_s: without a sign of life.
+        start_s: before the first one.
+    """
+
+    def __init__(
+        self, signs: Callable[[], tuple[int, int, int]], budget: Callable[[Any], Budget], pid: int,
+        task: Mapping[str, Any], silence_s: float, start_s: float,
+    ) -> None:  # fmt: skip
+        self._signs, self._budget, self._pid = signs, budget, pid
+        self._items = task.get("items") or [None]
+        self._silence_s, self._start_s = silence_s, max(silence_s, start_s)
+        self._since, self._sign = time.monotonic(), signs()
+        self._at: int | None = None
+        self._began = 0.0
+
+    def heard(self) -> None:
+        """Note that the child sends its answer."""
+        self._since = time.monotonic()
+
+    def look(self) -> None:
+        """Look whether the child takes too long.
+
+        Raises:
+            OverdueError: it does.
+        """
+        sign = self._signs()
+        if sign != self._sign:
+            self._since, self._sign = time.monotonic(), sign
+        place, beats, nbytes = sign
+        limit = self._silence_s if beats else self._start_s
+        if nbytes >= 0:
+            allowed = self._budget(self._items[min(place, len(self._items) - 1)])
+            limit = min(limit, allowed.silence_s)
+            self._check_processor(place, allowed.seconds(nbytes))
+        if time.monotonic() - self._since > limit:
+            msg = f"still {'busy' if beats else 'starting'} after {limit:g} s"
+            raise OverdueError(msg, "silent")
+
+    def _check_processor(self, place: int, limit: float) -> None:
+        used = _processor_time(self._pid)
+        if place != self._at:
+            self._at, self._began = place, used
+        if used - self._began > limit:
+            msg = f"still busy after {limit:.0f} s of processor time, too much for a file of its size"
+            raise OverdueError(msg, "busy")
+
+
+def _processor_time(pid: int) -> float:
+    """Return how many seconds of processor time a process has taken."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:  # it has just ended
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -1,0 +1,54 @@
+"""Sparse files: one whose size is mostly holes is refused before terabytes of zeros are read."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+HOLE_BYTES = 16 << 30  # a preallocated array may have holes; a second or two of zeros harms no scan
+
+
+def check_holes(file: int | str | os.PathLike[str]) -> None:
+    """Refuse a file with more than 16 GiB of holes.
+
+    Args:
+        file: a descriptor, or a path whose links are followed.
+
+    Raises:
+        OSError: it has more (EFBIG), or is missing.
+
+    Notes:
+        A file system that compresses stores fewer bytes than a file has, too: there the extents tell holes from data.
+    """
+    status = os.stat(file)  # noqa: PTH116  of a descriptor, too
+    if status.st_size - 512 * status.st_blocks <= HOLE_BYTES:
+        return
+    descriptor = file if isinstance(file, int) else os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        holes = _holes(descriptor, status.st_size)
+    finally:
+        if descriptor != file:
+            os.close(descriptor)
+    if holes:
+        stored = 512 * status.st_blocks
+        msg = f"a sparse file: {status.st_size:,} bytes, {stored:,} of them stored; at most {HOLE_BYTES:,} may be holes"
+        raise OSError(errno.EFBIG, msg)
+
+
+def _holes(descriptor: int, size: int) -> bool:
+    """Return whether a file has too many holes; its position stays."""
+    position = os.lseek(descriptor, 0, os.SEEK_CUR)
+    place = total = 0
+    try:
+        while total <= HOLE_BYTES and place < size:
+            hole = os.lseek(descriptor, place, os.SEEK_HOLE)
+            try:
+                place = os.lseek(descriptor, hole, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # else: no data behind it
+                    raise
+                place = size
+            total += place - hole
+    finally:
+        os.lseek(descriptor, position, os.SEEK_SET)
+    return total > HOLE_BYTES
