@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 _MOST_BYTES = 8 << 30  # of memory for a child: a value of 4 GiB, and room to measure it
 _LEAST_BYTES = 2 << 30
 _SHARE = 2  # a child takes at most this part of the machine's memory
-_PER_BYTE = 16  # memory for each byte of a file: JSON becomes about this many bytes of objects
+_PER_BYTE = 32  # memory for each byte of a file: JSON of small objects becomes 25
 BY_SIZE = False  # whether the memory of the item that this process is at is limited by its size
 ALIKE = 5  # failures of one kind after which others like them get no second try
 OFFENCES_S = 60.0  # seconds for each worker that failures may take in all
@@ -49,8 +49,8 @@ def _number(path: Path) -> int:
         return 0
 
 
-def _memory() -> int:
-    return min(_MOST_BYTES, max(_LEAST_BYTES, usable_memory() // _SHARE))
+def _memory(workers: int = 1) -> int:
+    return min(_MOST_BYTES, max(_LEAST_BYTES, usable_memory() // _SHARE // workers))
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,23 @@ class Budget:
         cpu_s: seconds of processor time, for a file of no bytes.
         rate: bytes for which one more second is allowed.
         silence_s: seconds by the clock without a sign of life, where they are fewer than the limit's.
+        most_b: bytes of memory for a file of any size.
     """
 
     memory_b: int
     cpu_s: float
     rate: float
     silence_s: float = float("inf")
+    most_b: int = _MOST_BYTES
 
     def memory(self, nbytes: int) -> int:
         """Return the bytes of memory for an item whose files have so many bytes."""
-        return self.memory_b + _PER_BYTE * nbytes
+        return min(self.memory_b + _PER_BYTE * nbytes, self.most_b)
+
+    @property
+    def told(self) -> list[int]:
+        """What a child needs to know: `memory` as its base, its step for each byte, and its most."""
+        return [self.memory_b, _PER_BYTE, self.most_b]
 
     def seconds(self, nbytes: int) -> float:
         """Return the seconds of processor time for an item whose files have so many bytes."""
@@ -110,11 +117,13 @@ class Offenders:
         self._lock = threading.Lock()
         self._alike: Counter[Look] = Counter()
         self._left_s = OFFENCES_S * workers
+        self._share_b = _memory(workers)
 
     def budget(self, item: Any) -> Budget:
         """Return the budget of an item's first try."""
         with self._lock:
-            return BRIEF if any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent")) else FIRST
+            slow = any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent"))
+        return replace(BRIEF if slow else FIRST, most_b=self._share_b)
 
     def failed(self, item: Any, kind: str, seconds: float) -> None:
         """Note that an item failed for good, and how long that took."""

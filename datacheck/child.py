@@ -222,8 +222,7 @@ class Child:
         self._noise.truncate()
         try:
             assert process.stdin is not None
-            allowed = self.budget(self._item(task))
-            memory = [allowed.memory_b, allowed.memory(1) - allowed.memory_b]
+            memory = self.budget(self._item(task)).told
             process.stdin.writelines(encode({"function": function, "task": task, "memory": memory}))
             process.stdin.flush()
             silence = max(patience, self._limits.item_s)

@@ -31,12 +31,12 @@ class Pulse:
     def __init__(self, counter: mmap.mmap) -> None:
         self._counter, self._beats = counter, itertools.count(1)
         self._item, self._nbytes = 0, -1
-        self._base, self._per_byte = 0, 0
+        self._memory: Sequence[int] = (0, 0, 0)
         self._start: int | None = None
 
     def begin(self, memory: Sequence[int]) -> None:
-        """Begin a task whose items may take so many bytes, and so many more for each byte of their files."""
-        self._base, self._per_byte = memory
+        """Begin a task whose items may take so much memory (`Budget.told`)."""
+        self._memory = memory
         self._nbytes = -1
         self(0)
 
@@ -49,7 +49,8 @@ class Pulse:
     def files(self, nbytes: int) -> None:
         """Say how many bytes the files of the item have: by them its memory and its processor time are limited."""
         self._nbytes = nbytes
-        self._limit(self._base + self._per_byte * nbytes)
+        base, step, most = self._memory
+        self._limit(min(base + step * nbytes, most))
         self(self._item)
 
     @property

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import orjson
@@ -325,7 +325,8 @@ def document(path: Place) -> Any:
     Raises:
         FormatError: it is neither, or larger than 1 GiB.
     """
-    with _opened(path) as file, foreign("damaged file"):
+    with _opened(path) as raw, foreign("damaged file"):
+        file = io.BufferedReader(cast("io.RawIOBase", raw), _PIECE_BYTES)  # else a line comes byte by byte
         first = file.readline(_LINE_BYTES).removeprefix(_BOM)
         if first.lstrip().startswith(b"{") and _is_json(first) and any(not line.isspace() for line in file):
             return LINES

@@ -31,6 +31,7 @@ SAMPLES = 1 << 28  # of one file
 SAMPLES_PER_BYTE = 16  # as stored: a row of a label column that compresses well takes a tenth of a byte
 SAMPLES_FREE = 1 << 18  # of a file however small
 _AXIS = 1 << 24  # beside an axis of size 0
+FIELDS = 30_000  # of one sample
 _SILENCE = [("ignore", None, Warning, None, 0)]  # what warnings.simplefilter("ignore") puts in front
 _HANDLE = re.compile(r"'?/proc/self/fd/\d+'?")  # how a file that is held open is named to a library
 _NO_ROOM = re.compile(r"alloc|out of memory|not enough memory", re.IGNORECASE)  # as libraries say it
@@ -122,11 +123,33 @@ def check_shape(shape: tuple[int, ...]) -> None:
         raise FormatError(msg)
 
 
-class Values(Container):
+def check_fields(count: int) -> None:
+    """Refuse more values than one sample may have: each costs as much as a column of a table.
+
+    Raises:
+        FormatError: `count` is above `FIELDS`.
+    """
+    if count > FIELDS:
+        msg = f"holds {count:,} values; at most {FIELDS:,} are read as one sample"
+        raise FormatError(msg)
+
+
+class Many(Container):
+    """A container that knows how many values it holds at least before it looks at them.
+
+    Attributes:
+        least: how many.
+    """
+
+    least = 0
+
+
+class Values(Many):
     """A container whose values are all at hand; a value that is a `FormatError` is raised when it is read."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
+        self.least = len(values)
 
     def names(self) -> list[str]:
         """Return the names, sorted."""

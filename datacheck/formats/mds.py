@@ -20,7 +20,16 @@ import xxhash
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint, format_of, parse_container
-from datacheck.formats.limits import DEPTH, TEXT_BYTES, VALUE_BYTES, check_bytes, check_samples, foreign, text
+from datacheck.formats.limits import (
+    DEPTH,
+    TEXT_BYTES,
+    VALUE_BYTES,
+    Many,
+    check_bytes,
+    check_samples,
+    foreign,
+    text,
+)
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
@@ -48,7 +57,7 @@ class _Column(NamedTuple):
     decode: Callable[[bytes], Any] | None
 
 
-class _Mds(Container):
+class _Mds(Many):
     """An open shard: where its samples lie."""
 
     def __init__(self, path: Place) -> None:
@@ -63,6 +72,7 @@ class _Mds(Container):
             self.close()
             raise
         self.passed = sorted(name for name, column in self._columns.items() if column.decode is None)
+        self.least = (len(self._stops) - 1) * (len(self._columns) - len(self.passed))
         self._last: tuple[int, dict[str, bytes]] | None = None
 
     def _read_head(self, stored: int) -> None:

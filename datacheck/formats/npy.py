@@ -20,6 +20,7 @@ from datacheck.formats.base import Format, Hint, Table
 from datacheck.formats.limits import (
     DEPTH,
     VALUE_BYTES,
+    Many,
     Values,
     check_bytes,
     expand,
@@ -197,12 +198,13 @@ def _open(path: Place, hint: Hint) -> Container:
     return Values(_values(path.read_bytes(), _SOLE))
 
 
-class _Npz(Container):
+class _Npz(Many):
     """A zip of .npy members, each read when it is asked for."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
         self._members = {_member_name(info): info for info in archive.infolist()}
+        self.least = len(self._members)
         self._last: tuple[str, Values] | None = None  # the names of a structured member come one after another
         if len(self._members) != len(archive.infolist()):
             msg = "two members of the archive have one name"

@@ -17,7 +17,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import HEAD_BYTES, Format, Hint, format_of, parse_container
-from datacheck.formats.limits import TEXT_BYTES, Values, check_bytes, foreign, text
+from datacheck.formats.limits import TEXT_BYTES, Many, Values, check_bytes, foreign, text
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
@@ -208,7 +208,7 @@ def _check_end(file: BinaryIO, at: int, total: int) -> None:
 # ------------------------------------------------------------------------------------------------ values
 
 
-class _Tar(Container):
+class _Tar(Many):
     """An open shard: where its members lie."""
 
     def __init__(self, path: Place) -> None:
@@ -219,6 +219,7 @@ class _Tar(Container):
         try:
             with foreign("damaged tar"):
                 self._index(path.stat().st_size)
+            self.least = len(self._members)
         except BaseException:
             self.close()
             raise

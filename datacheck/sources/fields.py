@@ -13,6 +13,7 @@ import numpy as np
 
 from datacheck.errors import FormatError, SchemaError, UsageError
 from datacheck.formats.base import Hint
+from datacheck.formats.limits import Many, check_fields
 from datacheck.numbered import storable_names
 from datacheck.sample import Container, Depth, Peeked
 from datacheck.schema.model import ANY, FieldSpec, Schema
@@ -21,11 +22,12 @@ from datacheck.schema.pixels import pixels
 from datacheck.schema.values import parse_columns
 from datacheck.sources.attributes import MARK, find
 from datacheck.sources.opening import Opener
-from datacheck.sources.values import Look, always, kind_of, like_pixels, part_of, plain, read_planar, read_value
+from datacheck.sources.values import Look, always, dig, kind_of, like_pixels, part_of, plain, read_planar, read_value
 
 Values = dict[str, Any]
 
 _JSON = FieldSpec(dtype="json")
+_CELLS = 20_000_000  # of records by names
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,9 @@ class FieldMap:
         """
         escaped = any("\\ud" in place.at for place in self.own)  # a field may be declared by its `storable` name
         if names is None and (self.everything or escaped or (self._sole is not None and not prefix)):
+            check_fields(container.least if self.everything and not prefix and isinstance(container, Many) else 0)
             names = _names(container, prefix)
+        check_fields(len(names) if self.everything and names else 0)
         inside = storable_names(name.removeprefix(prefix) for name in names or ())
         taken = set(self.declared)
         for place in self.own:
@@ -227,8 +231,9 @@ class FieldMap:
             record = {self._sole: record}
         values: Values = {}
         for place in self.own:
-            self._keep(values, place.name, place.spec, _dig(record, place.at))
+            self._keep(values, place.name, place.spec, dig(record, place.at))
         if self.everything:
+            check_fields(len(record))
             taken = {place.at for place in self.own} | set(self.declared)
             for name, value in record.items():
                 if name not in taken and self._asked(name):
@@ -236,14 +241,20 @@ class FieldMap:
         return values
 
     def of_records(self, records: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, FieldSpec, list[Any]]]:
-        """Yield (field, its declaration, one value for each record or None) of many parsed JSON objects."""
+        """Yield (field, its declaration, one value for each record or None) of many parsed JSON objects.
+
+        Raises:
+            FormatError: hardly two of them have a name in common.
+        """
         for place in self.own:
             at = place.at
-            values = [r.get(at) for r in records] if "/" not in at else [_dig(r, at) for r in records]
+            values = [r.get(at) for r in records] if "/" not in at else [dig(r, at) for r in records]
             yield place.name, place.spec, values
         if self.everything:
             taken = {place.at for place in self.own} | set(self.declared)
-            for name in sorted({name for record in records for name in record} - taken):
+            names = {name for record in records for name in record}
+            check_fields(len(names) if len(names) * len(records) > _CELLS else 0)
+            for name in sorted(names - taken):
                 if self._asked(name):
                     yield name, self.schema.spec(name), [record.get(name) for record in records]
 
@@ -353,7 +364,7 @@ def _inside(container: Container, at: str, place: Place) -> Any:
     if value is not None or not rest:
         return value
     outer = read_value(container, head, _JSON, "")  # one file for all samples: {"scene0000_00": {"objects": ...}}
-    return plain(_dig(outer, rest), place.spec) if isinstance(outer, dict) else None
+    return plain(dig(outer, rest), place.spec) if isinstance(outer, dict) else None
 
 
 def _whole(container: Container, place: Place) -> Any:
@@ -385,12 +396,3 @@ def _only_table(container: Container, prefix: str, look: Look | None, *, planar:
     if planar and look is None and (table := read_planar(container, names[0])) is not None:
         return table
     return read_value(container, names[0], FieldSpec(), "columns", look)
-
-
-def _dig(record: Mapping[str, Any], at: str) -> Any:
-    if at in record:
-        return record[at]
-    value: Any = record
-    for level in at.split("/"):
-        value = value.get(level) if isinstance(value, dict) else None
-    return value

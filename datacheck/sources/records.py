@@ -29,8 +29,12 @@ def grouped(fields: FieldMap, records: Sequence[Record]) -> Iterator[tuple[list[
         for columns: these must be read one by one, because they hold lists of numbers, or what no column can hold.
     """
     specs, values = {}, {}
-    for name, spec, found in fields.of_records(records):
-        specs[name], values[name] = spec, found
+    try:
+        for name, spec, found in fields.of_records(records):
+            specs[name], values[name] = spec, found
+    except FormatError:
+        yield list(range(len(records))), None
+        return
     kinds = [list(map(type, values[name])) for name in sorted(values)]
     if all(len(set(kind)) == 1 for kind in kinds):
         yield None, _columns(specs, values)

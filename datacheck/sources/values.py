@@ -212,7 +212,17 @@ def weigh(value: Any) -> int:
     return len(orjson.dumps(value)) if isinstance(value, dict | list) else 8
 
 
+def dig(record: Mapping[str, Any], at: str) -> Any:
+    """Return what a JSON object holds under a name, or under the names on a way down ("pose/left"); None if nothing."""
+    if at in record:
+        return record[at]
+    value: Any = record
+    for level in at.split("/"):
+        value = value.get(level) if isinstance(value, dict) else None
+    return value
+
+
 def kind_of(value: Any) -> str:
-    """Return what a JSON value is, in words."""
+    """Return what a parsed JSON value is, in words."""
     kinds = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
     return kinds.get(type(value), "nothing")

@@ -65,50 +65,62 @@ def npy(array: Any) -> bytes:
     return out.getvalue()
 
 
+def _good_ply(path: Path, points: Any) -> None:
+    head = f"ply\nformat binary_little_endian 1.0\nelement vertex {len(points)}\n"
+    head += "".join(f"property float {axis}\n" for axis in "xyz") + "end_header\n"
+    path.write_bytes(head.encode() + bytes(points))
+
+
+def _good_h5(path: Path, points: Any) -> None:
+    import h5py
+
+    with h5py.File(path, "w") as file:
+        file["points"] = points
+
+
+def _good_png(path: Path, points: Any) -> None:
+    from PIL import Image
+
+    Image.fromarray((points * 255).astype(np.uint8)).save(path)
+
+
+def _good_parquet(path: Path, points: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"x": points[:, 0], "y": points[:, 1]}), path)
+
+
+def _good_tar(path: Path, points: Any) -> None:
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for key in range(4):
+            member = tarfile.TarInfo(f"{path.stem}_{key}.points.npy")
+            data = npy(points)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+
+
+GOOD: dict[str, Callable[[Path, Any], Any]] = {
+    "npy": np.save,
+    "npz": lambda path, points: np.savez_compressed(path, points=points),
+    "json": lambda path, points: path.write_text(json.dumps({"name": path.stem, "pose": points[:4].tolist()})),
+    "yaml": lambda path, points: path.write_text(json.dumps({"name": path.stem, "pose": points[:4].tolist()})),
+    "pkl": lambda path, points: path.write_bytes(pickle.dumps({"points": points, "name": path.stem})),
+    "txt": lambda path, points: np.savetxt(path, points, fmt="%.5f"),
+    "ply": _good_ply,
+    "jsonl": lambda path, _: path.write_text("".join(json.dumps({"text": f"{path} {i}"}) + "\n" for i in range(20))),
+    "h5": _good_h5,
+    "png": _good_png,
+    "parquet": _good_parquet,
+    "tar": _good_tar,
+}
+
+
 def good(folder: Path, number: int) -> Path:
     """Write one small file of a kind that is attacked, too."""
-    rng = np.random.default_rng(number)
-    points = rng.random((200, 3)).astype(np.float32)
-    kind = ("npy", "npz", "json", "pkl", "txt", "yaml", "ply", "jsonl", "h5", "png", "parquet", "tar")[number % 12]
+    kind = list(GOOD)[number % len(GOOD)]
     path = folder / f"good_{number:04d}.{kind}"
-    if kind == "npy":
-        np.save(path, points)
-    elif kind == "npz":
-        np.savez_compressed(path, points=points)
-    elif kind in {"json", "yaml"}:
-        path.write_text(json.dumps({"name": f"sample {number}", "pose": points[:4].tolist()}))
-    elif kind == "pkl":
-        path.write_bytes(pickle.dumps({"points": points, "name": f"sample {number}"}))
-    elif kind == "txt":
-        np.savetxt(path, points, fmt="%.5f")
-    elif kind == "ply":
-        head = f"ply\nformat binary_little_endian 1.0\nelement vertex {len(points)}\n"
-        path.write_bytes(
-            (head + "".join(f"property float {a}\n" for a in "xyz") + "end_header\n").encode() + bytes(points)
-        )
-    elif kind == "jsonl":
-        path.write_text("".join(json.dumps({"text": f"line {number} {i}"}) + "\n" for i in range(20)))
-    elif kind == "h5":
-        import h5py
-
-        with h5py.File(path, "w") as file:
-            file["points"] = points
-    elif kind == "png":
-        from PIL import Image
-
-        Image.fromarray(rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(path)
-    elif kind == "parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table({"x": points[:, 0], "y": points[:, 1]}), path)
-    else:
-        with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
-            for key in range(4):
-                member = tarfile.TarInfo(f"{number}_{key}.points.npy")
-                data = npy(points)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+    GOOD[kind](path, np.random.default_rng(number).random((200, 3)).astype(np.float32))
     return path
 
 
@@ -192,15 +204,18 @@ def _(path):
 
 @kind("npz of 900 MB of zeros", ".npz")
 def _(path):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.npy", "w") as out:
-        _zeros(out, 900 << 20)
+    _zeros(path, 900 << 20)
 
 
-def _zeros(out: Any, nbytes: int) -> None:
-    out.write(npy(np.zeros(0, np.uint8)).replace(b"(0,), }" + b" " * 9, b"(%010d,), }" % (nbytes - 128)))
-    for _ in range((nbytes - 128) // (1 << 20)):
-        out.write(bytes(1 << 20))
-    out.write(bytes((nbytes - 128) % (1 << 20)))
+def _zeros(path: Path, nbytes: int) -> None:
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("a.npy", "w", force_zip64=True) as out,
+    ):
+        out.write(npy(np.zeros(0, np.uint8)).replace(b"(0,), }" + b" " * 9, b"(%010d,), }" % (nbytes - 128)))
+        for _ in range((nbytes - 128) >> 20):
+            out.write(bytes(1 << 20))
+        out.write(bytes((nbytes - 128) % (1 << 20)))
 
 
 @kind("npz of 100,000 members", ".npz")
@@ -465,8 +480,10 @@ def _(path):
 
 @kind("PLY of 2 million empty lists", ".ply")
 def _(path):
-    head = b"ply\nformat binary_little_endian 1.0\nelement face 2000001\nproperty list uchar int vertex_indices\nend_header\n"
-    path.write_bytes(head + b"\x01\0\0\0\0" + bytes(2_000_000))
+    head = b"ply\nformat binary_little_endian 1.0\nelement face 2000001\n"
+    path.write_bytes(
+        head + b"property list uchar int vertex_indices\nend_header\n" + b"\x01\0\0\0\0" + bytes(2_000_000)
+    )
 
 
 @kind("PCD of 10^18 points", ".pcd")

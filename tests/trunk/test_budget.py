@@ -1,0 +1,190 @@
+"""Budgets by the size of files: what exceeds them is tried once more alone, what looks like offenders is not."""
+
+import contextlib
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from datacheck import budget, parallel
+from datacheck.budget import ALIKE, FIRST, OFFENCES_S, WHOLE, Budget, Offenders, usable_memory
+from datacheck.child import Child, Death, Limits
+from datacheck.errors import FormatError
+from datacheck.formats.limits import foreign
+from datacheck.parallel import run_task
+
+HERE = "tests.trunk.test_budget:work"
+SMALL = Budget(64 << 20, 1.5, 1e9)
+LARGE = Budget(512 << 20, 1.5, 1e9)
+
+
+def work(task, beat):
+    """What a child does in these tests; an item says how much it takes."""
+    done = []
+    for place, item in enumerate(task["items"]):
+        beat(place)
+        beat.files(item["nbytes"])
+        if item["path"].startswith("greedy"):
+            bytearray(item["takes"])
+        if item["path"].startswith("wrapped"):
+            with foreign("a library"):
+                bytearray(item["takes"])
+        while item["path"].startswith("busy"):
+            beat(place)  # signs of life are no excuse
+        done.append(item["path"])
+    return {"done": done, "pid": os.getpid()}
+
+
+def item(path, nbytes=100, takes=0):
+    return {"path": path, "nbytes": nbytes, "takes": takes}
+
+
+@pytest.fixture(autouse=True)
+def budgets(monkeypatch, repository):
+    monkeypatch.syspath_prepend(str(repository))
+    monkeypatch.setattr(budget, "FIRST", SMALL)
+    monkeypatch.setattr(budget, "BRIEF", SMALL)
+    monkeypatch.setattr(parallel, "WHOLE", LARGE)
+
+
+def run(items, offenders=None):
+    with contextlib.closing(Child(Limits())) as child:
+        return run_task(child, HERE, {"items": items}, offenders)
+
+
+def done(outcome):
+    return [path for payload in outcome.payloads for path in payload["done"]]
+
+
+@pytest.mark.parametrize("kind", ["greedy", "wrapped"])
+def test_an_item_that_needs_more_is_tried_once_more_alone_and_no_child_dies_of_it(kind):
+    outcome = run([item("a"), item(kind, takes=200 << 20), item("b")])
+    assert (done(outcome), outcome.deaths) == (["a", kind, "b"], [])
+    assert len({payload["pid"] for payload in outcome.payloads}) == 1
+
+
+def test_an_item_that_needs_more_than_its_size_justifies_is_named():
+    outcome = run([item("a"), item("greedy", takes=1 << 30), item("b")])
+    assert done(outcome) == ["a", "b"]
+    (death,) = outcome.deaths
+    assert (death.item["path"], death.kind, death.crash) == ("greedy", "memory", False)
+    assert death.how == f"needs more than {LARGE.memory(100):,} bytes of memory, too much for a file of its size"
+
+
+def test_a_large_file_may_take_more_memory():
+    outcome = run([item("greedy", nbytes=4 << 20, takes=150 << 20)])
+    assert (done(outcome), outcome.deaths) == (["greedy"], [])
+    assert len(outcome.payloads) == 1
+
+
+def test_an_item_that_is_busy_for_too_long_is_named_though_it_gives_signs_of_life():
+    outcome = run([item("a"), item("busy"), item("b")])
+    assert done(outcome) == ["a", "b"]
+    (death,) = outcome.deaths
+    assert (death.item["path"], death.kind) == ("busy", "busy")
+    assert death.how.startswith("still busy after ")
+
+
+def test_items_that_look_like_offenders_are_not_tried_again():
+    offenders = Offenders()
+    for number in range(ALIKE):
+        offenders.failed(item(f"{number}.npz"), "memory", 0.0)
+    outcome = run([item("greedy_1.npz", takes=1 << 30), item("greedy_2.npz", takes=60 << 20), item("c.npz")], offenders)
+    assert done(outcome) == ["greedy_2.npz", "c.npz"], "good ones of the same kind are read"
+    assert [death.how for death in outcome.deaths] == [
+        f"not read, like {ALIKE} others of its kind and size: it needs too much memory for its size"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "kind"), [(item("a.npy"), "memory"), (item("a.npz", nbytes=1 << 20), "memory"), (item("a.npz"), "busy")]
+)
+def test_offenders_of_another_kind_or_size_do_not_count(other, kind):
+    offenders = Offenders()
+    for _ in range(ALIKE):
+        offenders.failed(item("0.npz"), "memory", 0.0)
+    assert offenders.refused(item("1.npz"), "memory")
+    assert offenders.refused(other, kind) == ""
+
+
+def test_when_a_minute_went_into_offenders_none_is_tried_again():
+    offenders = Offenders(workers=2)
+    offenders.failed(item("0.npz"), "memory", 2 * OFFENCES_S - 1)
+    assert offenders.refused(item("1.tar"), "busy") == ""
+    offenders.failed(item("0.npz"), "memory", 1)
+    assert offenders.refused(item("1.tar"), "busy").startswith("not read, as 60 s for each worker went into others")
+
+
+def test_each_item_of_a_task_is_tried_at_most_twice():
+    tries = []
+
+    class Fake:
+        budget = None
+
+        def __init__(self):
+            self.place = 0
+
+        def run(self, function, task):
+            del function
+            tries.append([i["path"] for i in task["items"]])
+            bad = [n for n, i in enumerate(task["items"]) if i["path"].startswith("bad")]
+            if not bad:
+                return task["items"], None
+            self.place = bad[0]
+            return None, Death(task["items"][bad[0]], "why", kind="memory")
+
+        def at(self):
+            return self.place
+
+    names = [f"bad_{number}.npz" for number in range(ALIKE + 3)]
+    outcome = run_task(Fake(), "any", {"items": [item(name) for name in names]})
+    assert [death.item["path"] for death in outcome.deaths] == names
+    alone = [paths for paths in tries if len(paths) == 1]
+    assert len([paths for paths in alone if paths[0] in names[:ALIKE]]) == ALIKE
+    assert all(death.how.startswith("not read, like 5 others") for death in outcome.deaths[ALIKE:])
+
+
+def test_budgets_grow_with_the_size_up_to_the_most():
+    assert FIRST.memory(0) < WHOLE.memory(0)
+    assert WHOLE.memory(1 << 20) - WHOLE.memory(0) == 32 << 20
+    assert replace(FIRST, most_b=1 << 30).memory(1 << 40) == 1 << 30
+    assert WHOLE.seconds(1 << 20) > FIRST.seconds(1 << 20) > FIRST.seconds(0)
+
+
+def test_the_memory_of_a_control_group_counts(monkeypatch):
+    texts = {
+        "/proc/self/cgroup": "0::/batch/job\n",
+        "/sys/fs/cgroup/batch/job/memory.max": "max\n",
+        "/sys/fs/cgroup/batch/memory.max": f"{3 << 30}\n",
+    }
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 22}.__getitem__)
+
+    def told(path, encoding=None):
+        if str(path) in texts:
+            return texts[str(path)]
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", told)
+    assert usable_memory() == 3 << 30
+    assert Limits().memory_b == 2 << 30, "never less than an honest sample needs"
+    texts["/proc/self/cgroup"] = "4:memory:/job\n0::/\n"
+    texts["/sys/fs/cgroup/memory/job/memory.limit_in_bytes"] = f"{12 << 30}\n"
+    assert usable_memory() == 12 << 30
+    assert Limits().memory_b == 6 << 30
+    del texts["/sys/fs/cgroup/memory/job/memory.limit_in_bytes"]
+    assert usable_memory() == 16 << 30
+    assert Limits().memory_b == 8 << 30
+
+
+def test_a_library_without_memory_is_damage_only_where_no_budget_is_in_force():
+    with pytest.raises(FormatError, match="a library: no room"), foreign("a library"):
+        raise MemoryError("no room")
+    budget.BY_SIZE = True
+    try:
+        with pytest.raises(MemoryError), foreign("a library"):
+            raise RuntimeError("malloc of size 4096 failed")
+        with pytest.raises(FormatError), foreign("a library"):
+            raise RuntimeError("bad magic number")
+    finally:
+        budget.BY_SIZE = False
