@@ -111,6 +111,7 @@ def _on_worker(function: str, task: dict[str, Json], limits: Limits, program: Pr
         keeps the modules of a user as they were when it imported them.
     """
     if getattr(_HERE, "run", "") != run:
+        limits = replace(limits, memory_b=min(limits.memory_b, Limits().memory_b))  # this machine may have less
         _HERE.run, _HERE.child, _HERE.offenders = run, Child(limits, program), Offenders()
     return run_task(_HERE.child, function, task, _HERE.offenders)
 

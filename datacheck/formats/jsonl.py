@@ -29,6 +29,7 @@ from datacheck.runtime.sparse import check_holes
 from datacheck.sample import Container
 
 _LINE_BYTES = 16 << 20
+_RECORDS = 5_000_000  # lines of one value
 _PIECE_BYTES = 2 << 20  # smaller ones stay in a core's own cache, but each costs what a block of rows costs
 _PART_BYTES = 64 << 20
 _PART_LINES = 1 << 18  # of short lines a part has less bytes: rows take memory, too
@@ -148,18 +149,21 @@ def records(path: Place) -> list[Any]:
     """Return the values of all lines at once.
 
     Raises:
-        FormatError: a line is no JSON, or the lines come to more than 1 GiB.
+        FormatError: a line is no JSON, or the lines are more than 5 million or 1 GiB.
     """
     found, number = list[Any](), 0
     with _opened(path) as file:
         for offset, data in _pieces(file):
             check_bytes(offset + len(data), "the lines as one value; read them with 'each: line'", TEXT_BYTES)
-            values = _one_by_one(number, offset, data, deep=False)
+            values = _shallow(number, offset, data)
             bad = next((value for value in values if isinstance(value, FormatError)), None)
             if bad is not None:
                 raise bad
             found += [value for value in values if value is not BLANK]
             number += len(values)
+            if number > _RECORDS:
+                msg = f"more than {_RECORDS:,} lines as one value; read them with 'each: line'"
+                raise FormatError(msg)
     return found
 
 
@@ -269,6 +273,16 @@ def _next_line(read: Callable[[int], bytes]) -> bytes:
         if cut:
             return data[cut:]
     return b""
+
+
+def _shallow(number: int, offset: int, data: bytes) -> list[Any]:
+    """Return what each line holds, as `_values`; a value that cannot be written again is a `FormatError`."""
+    values = _together(data.removeprefix(_BOM) if number == 0 else data, line_count(data))
+    try:
+        orjson.dumps([values])
+    except TypeError:  # one of them is nested too deep: which?
+        values = None
+    return _one_by_one(number, offset, data, deep=False) if values is None else values
 
 
 def _ends(data: bytes) -> np.ndarray[Any, Any]:

@@ -30,6 +30,7 @@ _CHUNK_BYTES = 1 << 30
 _NODES = 100_000
 _CHUNKS = 1_000_000
 _ABSENT = 10_000  # chunks that are not there, from which on only the others are asked for
+_PRESENT = 100_000  # others at most; of more, asking for all costs little more
 _SOLE = "array"
 _ROOT = ""
 # Not pickle (runs code), json2, msgpack2, vlen-bytes, vlen-array, categorize.
@@ -342,7 +343,7 @@ def _stored(folder: File, key: re.Pattern[str]) -> tuple[int, int, list[str]]:
             raise FormatError(msg)
         size += entry.stat(follow_symlinks=False).st_size
         files += 1
-        if len(keys) < _ABSENT:
+        if len(keys) < _PRESENT:
             keys.append(inner)
     return size, files, keys
 
