@@ -34,6 +34,10 @@ class UsageError(DatacheckError):
     exit_code = 2
 
 
+class DamagedRunError(UsageError):
+    """The folder of a finished run cannot be read; for a scan it is as good as none."""
+
+
 class SchemaError(UsageError):
     """A schema or pipeline file is wrong: the message names file, line and key."""
 

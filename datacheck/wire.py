@@ -52,14 +52,24 @@ def _alike(array: np.ndarray[Any, Any]) -> bool:
     return bool((rows[:_MANY] == rows[0]).all() and (rows == rows[0]).all())
 
 
-def decode(frame: bytes | bytearray) -> Json:
+def decode(frame: bytes | bytearray, most: int | None = None) -> Json:
     """Return the value of a frame made by `encode`.
+
+    Args:
+        frame: of another process, or of a file.
+        most: rows that an array may have of which one is sent for all; None: any number.
+
+    Raises:
+        ValueError: an array does not lie within the frame, or has more such rows.
 
     Notes:
         Arrays are copies, so that the frame can go. One of many rows that are all the same holds one of them and cannot
         be written to: of a million lines most columns say nothing, and eight bytes each of that add up.
     """
-    head_size, _ = FRAME.unpack_from(frame)
+    head_size, size = FRAME.unpack_from(frame)
+    if head_size + size != len(frame) - FRAME.size:
+        msg = f"a frame of {len(frame):,} bytes that says {head_size:,} and {size:,}"
+        raise ValueError(msg)
     view = memoryview(frame)[FRAME.size :]
     place = head_size
     mark, _, text = str(view[:head_size], "utf-8").partition("\n")
@@ -69,10 +79,17 @@ def decode(frame: bytes | bytearray) -> Json:
         if mark not in item:
             return item
         dtype = np.dtype(item["dtype"])
-        shape = [1, *item["shape"][1:]] if "alike" in item else item["shape"]
+        alike = "alike" in item
+        shape = [1, *item["shape"][1:]] if alike else item["shape"]
         count = prod(shape)
+        if min(item["shape"], default=0) < 0 or count * dtype.itemsize > len(view) - place:
+            msg = f"an array of {item['shape']} {dtype.str} in {len(view) - place:,} bytes"
+            raise ValueError(msg)
+        if alike and most is not None and item["shape"][0] > most:
+            msg = f"{item['shape'][0]:,} rows that are alike; at most {most:,} are read"
+            raise ValueError(msg)
         array = np.frombuffer(view, dtype=dtype, count=count, offset=place).reshape(shape).copy()
         place += count * dtype.itemsize
-        return np.broadcast_to(array, item["shape"]) if "alike" in item else array
+        return np.broadcast_to(array, item["shape"]) if alike else array
 
     return json.loads(text, object_hook=hook)

@@ -24,6 +24,9 @@ _HELP = """Judge a finished RUN again, with other thresholds, without touching t
 
 RUN is a folder that a scan has left behind (.datacheck/latest). The result is a run of its own, as of a scan.
 """
+_SCHEMA_HELP = (
+    "Schema to judge by. Default: that of the run, without its own checks: nothing that a run names is imported."
+)
 
 
 @click.command("report")
@@ -44,7 +47,7 @@ def report(ctx: click.Context, /, run: Path, form: str, badge: Path | None) -> N
 
 @click.command("rescore", help=_HELP)
 @run_argument
-@click.option("--schema", metavar="NAME|FILE", help="Schema with the other thresholds. Default: that of the run.")
+@click.option("--schema", metavar="NAME|FILE", help=_SCHEMA_HELP)
 @output_option
 @format_option
 @badge_option
@@ -75,22 +78,29 @@ def rescore(
     "--output", "-o", type=click.Path(path_type=Path), default=Path("baseline.json"), show_default=True,
     metavar="FILE", help="Where it goes; a file that exists is never overwritten.",
 )  # fmt: skip
+@click.option("--schema", metavar="NAME|FILE", help=_SCHEMA_HELP)
 @click.option("--reason", default="", metavar="TEXT", help="Why these findings are left as they are; kept in the file.")
 @reference_option
-def baseline(run: Path, output: Path, reason: str, reference: Path | None) -> None:
+def baseline(run: Path, output: Path, schema: str | None, reason: str, reference: Path | None) -> None:
     """Write down every error and warning of a finished RUN, so that scan --baseline tells only what is new.
 
     The samples stay out of what is fit for training, and one that is not in the file is always told.
     """
     from datacheck import fsops
     from datacheck.errors import UsageError
+    from datacheck.report.words import clean
     from datacheck.rules.base import counted
+    from datacheck.scan import paths_of, schema_for
     from datacheck.scan.again import Rescore, baseline_of
 
     if output.exists() or output.is_symlink():
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
         raise UsageError(msg)
-    made, findings, samples = baseline_of(Rescore(run, reference=reference, paths=[str(Path.cwd())]), reason)
+    chosen = None if schema is None else schema_for(run, schema)
+    request = Rescore(run, reference=reference, paths=[] if chosen is None else paths_of(chosen, schema))
+    made, findings, samples, notes = baseline_of(request, reason, chosen)
     fsops.write_file(output, made, mode=0o666)
+    for note in notes:
+        click.echo(clean(note, spaces=True), err=True)
     said = f"{counted(findings, 'finding')} of {counted(samples, 'sample')}"
     say(f"{output}: {said}. Use it: datacheck scan DATA --baseline {output}")

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.errors import UsageError
+from datacheck.errors import DamagedRunError, UsageError
 from datacheck.finding import Failure, Finding, RuleVerdict, Severity, Verdict
 from datacheck.judging.asked import Asked
 from datacheck.judging.pairs import SecondRead, second_read
 from datacheck.judging.reference import Reference
 from datacheck.judging.select import Choice, in_order_of_need, targets
-from datacheck.rules.base import Case, Skip, Told
+from datacheck.rules.base import Case, Rule, Skip, Told
 from datacheck.rules.compared import Compared, bounded
 from datacheck.schema.model import ANY, Schema
 from datacheck.table import CHECKED, Note, Table, Texts
@@ -241,11 +241,7 @@ class _Court:
     def _judge(self, trial: _Trial, split: str, case: Case, index: Array) -> None:
         rule = trial.choice.rule
         trial.expected |= rule.per == "sample" or _promised(case)
-        if rule.sees == "checked":
-            index = _those(index, self.checked)
-        if rule.per == "field":
-            index = _those(index, self._present(case.name))
-        index = self._without_needed(trial, case.name, index)
+        index = self._without_needed(trial, case.name, self._visible(rule, case.name, index))
         notes = self._notes(trial, split)
         if not len(index) and not notes:
             return
@@ -263,9 +259,15 @@ class _Court:
                 silent = False
             if silent and rule.per == "field" and rows.in_vain:
                 trial.checked[index] = earlier
+        except DamagedRunError:  # a column is read when a rule asks for it
+            raise
         except Exception:  # noqa: BLE001  a rule that raises is a crash verdict; the other rules go on
-            where = " ".join(part for part in (case.name, split) if part) or "the dataset"
-            trial.crashes.append({"rule": rule.code, "at": where, "traceback": traceback.format_exc()})
+            trial.crashes.append(_crash(rule, case, split))
+
+    def _visible(self, rule: Rule, name: str, index: Array) -> Array:
+        if rule.sees == "checked":
+            index = _those(index, self.checked)
+        return _those(index, self._present(name)) if rule.per == "field" else index
 
     def _take(self, trial: _Trial, split: str, name: str, index: Array, said: Failure | Skip | Told | Compared) -> None:
         if isinstance(said, Skip):
@@ -385,3 +387,8 @@ def _finding(
         failure.cause, failure.fix, failure.kind, split=split,
         worst=() if order is None else tuple(worst[:_WORST].tolist()), ranges=failure.ranges,
     )  # fmt: skip
+
+
+def _crash(rule: Rule, case: Case, split: str) -> dict[str, str]:
+    where = " ".join(part for part in (case.name, split) if part) or "the dataset"
+    return {"rule": rule.code, "at": where, "traceback": traceback.format_exc()}

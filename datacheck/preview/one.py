@@ -9,8 +9,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from datacheck.budget import Limits
 from datacheck.child import PARSER, Child
 from datacheck.errors import UsageError
@@ -18,10 +16,11 @@ from datacheck.preview.chosen import Chosen
 from datacheck.preview.cloud import MOST
 from datacheck.preview.run import Reader, read_samples
 from datacheck.preview.timeline import with_ranges
+from datacheck.scan.documents import read_result, read_schema, read_valid
 from datacheck.scan.runner import listed
 from datacheck.scan.samples import read_failing
 from datacheck.scan.state import read_state
-from datacheck.scan.store import RESULT, SAMPLES, SCHEMA, VALID, run_in, unread
+from datacheck.scan.store import SAMPLES, run_in, unread
 from datacheck.schema.model import Schema
 from datacheck.sources import plan_work, with_rate
 from datacheck.sources.listing import target
@@ -43,15 +42,13 @@ def of_run(run: Path, key: str) -> dict[str, Any]:
     Raises:
         UsageError: there is no such run or sample, or the run is of a loader.
     """
-    from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
-
     place = run_in(run)
     if place is None:
         msg = f"{run}: is no finished run. Scan the data first, or name them: datacheck view KEY --data DATA"
         raise UsageError(msg)
     try:
-        said, past, schema = orjson.loads((place / RESULT).read_bytes()), read_state(place), load_schema(place / SCHEMA)
-        failing, valid = read_failing(place / SAMPLES), orjson.loads((place / VALID).read_bytes())
+        said, past, schema = read_result(place), read_state(place), read_schema(place)
+        failing, valid = read_failing(place / SAMPLES), read_valid(place, len(past.table))
     except Exception as error:
         raise unread(run, error) from error
     if not past.measured:

@@ -21,9 +21,9 @@ from datacheck.cpus import usable_cpus
 from datacheck.digest import READ_BYTES, Digester
 from datacheck.errors import StorageError, UsageError
 from datacheck.report.words import clean
+from datacheck.scan.documents import read_result, read_schema
 from datacheck.scan.state import Past, read_state
-from datacheck.scan.store import RESULT, SCHEMA, run_in, unread
-from datacheck.schema.load import load_schema
+from datacheck.scan.store import run_in, unread
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.sources.entries import NOT_WHOLE, Entry
 from datacheck.sources.listing import Listing
@@ -123,7 +123,7 @@ def card(run: str | Path, said: Mapping[str, str] | None = None, beside: Path | 
 
 def _read(folder: Path) -> tuple[dict[str, Any], Past, Schema]:
     try:
-        return orjson.loads((folder / RESULT).read_bytes()), read_state(folder), load_schema(folder / SCHEMA)
+        return read_result(folder), read_state(folder), read_schema(folder)
     except Exception as error:
         raise unread(folder, error) from error
 

@@ -29,11 +29,12 @@ from datacheck.report.overlaps import overlaps
 from datacheck.report.pictures import pictures
 from datacheck.report.plots import plots
 from datacheck.report.words import folder_said
+from datacheck.scan.documents import read_result, read_schema, read_valid
 from datacheck.scan.reference import reference_of
 from datacheck.scan.runner import ScanRun
 from datacheck.scan.samples import read_failing, read_table
-from datacheck.scan.store import PAGE, RESULT, SAMPLES, SCHEMA, VALID, run_in
-from datacheck.schema.load import load_schema
+from datacheck.scan.store import PAGE, SAMPLES, SCHEMA, run_in
+from datacheck.schema.load import read_text
 from datacheck.schema.model import Schema
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
 
@@ -96,9 +97,9 @@ def run_of(
         table, unfit: its rows, and bool (rows): which are not fit for training; None: as the folder says.
         drawn: as of `write_page`.
     """
-    result = orjson.loads((folder / RESULT).read_bytes())
+    result = read_result(folder)
     table, failing = table or read_table(folder / SAMPLES), read_failing(folder / SAMPLES)
-    schema, text = load_schema(folder / SCHEMA), (folder / SCHEMA).read_text(encoding="utf-8")
+    schema, text = read_schema(folder), read_text(folder / SCHEMA)
     unfit = _unfit(folder, table, failing) if unfit is None else unfit
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
     reference = reference_of(result["run"], schema)
@@ -131,7 +132,7 @@ def run_of(
 
 def _unfit(folder: Path, table: Table, failing: Texts) -> Array:
     """Return bool (rows): what valid.json leaves out; the codes do not tell, one rule may both refuse and warn."""
-    excluded = orjson.loads((folder / VALID).read_bytes())["excluded"]
+    excluded = read_valid(folder, len(table))["excluded"]
     unfit: Array = table.status != CHECKED
     for row in np.flatnonzero(_fails(failing)).tolist() if excluded else ():
         unfit[row] |= table.keys[row] in excluded

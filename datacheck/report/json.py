@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from datacheck.runtime.beneath import read_file
+from datacheck.scan.documents import RESULT_BYTES
+from datacheck.scan.store import RESULT
+
 
 def result_bytes(folder: str) -> bytes:
     """Return the bytes of the result.json in a run's folder."""
-    return Path(folder, "result.json").read_bytes()
+    return read_file(Path(folder, RESULT), RESULT_BYTES)

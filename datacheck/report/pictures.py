@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from datacheck.rules.base import counted
-from datacheck.scan.store import PREVIEWS, PREVIEWS_FORMAT
+from datacheck.scan.documents import read_previews
 
 
 def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, Any] | None:
@@ -23,11 +21,8 @@ def pictures(folder: Path, room: int, size: Callable[[Any], int]) -> dict[str, A
     Notes:
         The worst samples come first in the file, so what finds no room is what is missed least.
     """
-    try:
-        found = orjson.loads((folder / PREVIEWS).read_bytes())
-    except (OSError, ValueError):  # none were made, or somebody wrote into the file
-        return None
-    if not isinstance(found, dict) or found.get("format") != PREVIEWS_FORMAT:
+    found = read_previews(folder)
+    if found is None:
         return None
     laid, left = [], 0
     for one in found.get("overlays", []):  # few, and small

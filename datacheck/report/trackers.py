@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from datacheck.build.builder import Built
 from datacheck.cache.find import choose_cache, find_caches
 from datacheck.cache.reader import Cache
@@ -23,6 +21,7 @@ from datacheck.errors import DatacheckError, UsageError
 from datacheck.registry import require
 from datacheck.report.html import write_page
 from datacheck.report.words import clean, folder_said
+from datacheck.scan.documents import read_result
 from datacheck.scan.runner import ScanRun
 from datacheck.scan.store import PAGE, RESULT, run_in, unread
 
@@ -161,7 +160,7 @@ def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _Told:
 
 
 def _read(folder: Path) -> _Told:
-    said = orjson.loads((folder / RESULT).read_bytes())
+    said = read_result(folder)
     dataset, verdict = said["dataset"], said["verdict"]
     rules: dict[str, Any] = said["rules"]
     facts = {

@@ -57,8 +57,13 @@ class Measure:
     worst: str = ""
     depth: Depth = "numeric"
 
-    def settings(self, schema: Schema) -> dict[str, Any]:
-        """Return what the rows depend on besides the file's bytes: JSON values, part of their key."""
+    def settings(self, schema: Schema, *, outside: bool = True) -> dict[str, Any]:
+        """Return what the rows depend on besides the file's bytes: JSON values, part of their key.
+
+        Args:
+            schema: the schema in force.
+            outside: with what lies outside of it, for which files that it names are opened and checks are imported.
+        """
         said = schema.as_dict() | {"loader": None if schema.loader is None else [list(s) for s in schema.loader.steps]}
         declared: dict[str, dict[str, Any]] = said.get("fields", {})
         seen = sorted(name for name in declared if self.per == "sample" or self.applies(schema.fields[name]))
@@ -69,7 +74,8 @@ class Measure:
                 values[use] = {name: declared[name][key] for name in seen if key in declared[name]}
             else:
                 values[use] = said.get(use)
-        return {"name": self.name, "version": self.version, "uses": values, "outside": self.outside(schema)}
+        said = {"name": self.name, "version": self.version, "uses": values}
+        return said | {"outside": self.outside(schema)} if outside else said
 
 
 def measure(

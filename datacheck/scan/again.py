@@ -22,6 +22,7 @@ from datacheck.scan import history, places, store
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import make
 from datacheck.scan.baseline import read as read_baseline
+from datacheck.scan.documents import read_schema
 from datacheck.scan.finished import read_run
 from datacheck.scan.pairs import Remembering
 from datacheck.scan.reference import named_reference, read_reference
@@ -48,7 +49,7 @@ class Rescore:
         command: how this was asked for, for the record.
         reference: folder of a finished run to compare with.
         baseline: file of known findings, which are not told again.
-        paths: folders in which the schema's own checks are found.
+        paths: folders in which the checks of a schema that the caller names are found.
     """
 
     run: Path
@@ -65,7 +66,7 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
 
     Args:
         request: which run, and how.
-        schema: other thresholds; None: the run's own.
+        schema: other thresholds; None: the run's own, without its own checks (see `without_checks`).
 
     Raises:
         UsageError: there is no such run, the schema needs measurements that it has not made, an option, a waiver, the
@@ -79,16 +80,17 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
     """
     began = time.time()
     past, said, own = _finished(request.run)
-    declared = own if schema is None else schema
+    declared, trusted = (own, False) if schema is None else (schema, True)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     schema = _in_place(declared, past)
     place = places.place_of(schema, past.listing.root, past.only, past.listing.roots, request.output)
     journal = places.Journal(place, past.key, "-rescore")
     level: Depth = said["run"].get("level", "numeric")
     with journal.held():
-        judged = _judged(request, past, schema, level)
+        judged = _judged(request, past, schema, level, trusted=trusted)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
         data = Path(said["dataset"]["root"])
+        silenced = [*silenced, *([] if trusted else not_run(declared, f"datacheck rescore {request.run}"))]
         facts = Facts(declared, data, past, began, len(past.items), len(past.table), level, silenced)
         report = report_of(facts, request.command, request.fail_on, judged)
         report = replace(report, run=report.run | {"rescored": said["run"]["id"]} | named_reference(request.reference))
@@ -97,22 +99,42 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
     return ScanRun(report, past.table, past.listing, judged.valid, judged.codes, schema)
 
 
-def baseline_of(request: Rescore, reason: str) -> tuple[bytes, int, int]:
-    """Return a baseline of a finished run: its bytes, how many findings it holds, of how many samples.
+def baseline_of(request: Rescore, reason: str, schema: Schema | None = None) -> tuple[bytes, int, int, list[str]]:
+    """Return a baseline of a finished run: its bytes, how many findings it holds, of how many samples, and notes.
 
     Args:
         request: which run; `output`, `fail_on` and `baseline` do not matter.
         reason: why these findings are left as they are.
+        schema: as of `rescore`.
 
     Raises:
         UsageError: there is no such run, or its rows cannot answer what its schema asks.
     """
-    past, said, declared = _finished(request.run)
+    past, said, own = _finished(request.run)
+    declared, trusted = (own, False) if schema is None else (schema, True)
     schema = _in_place(declared, past)
-    judged = _judged(request, past, schema, said["run"].get("level", "numeric"))
+    judged = _judged(request, past, schema, said["run"].get("level", "numeric"), trusted=trusted)
     known = [finding for finding in judged.findings if finding.severity is not Severity.INFO]
     samples = {int(row) for finding in known for row in finding.rows}
-    return make(known, past.table, schema.name, said["run"]["started"], reason), len(known), len(samples)
+    made = make(known, past.table, schema.name, said["run"]["started"], reason)
+    notes = [] if trusted else not_run(declared, f"datacheck baseline {request.run}")
+    return made, len(known), len(samples), notes
+
+
+def without_checks(schema: Schema) -> Schema:
+    """Return the schema of a run without its own checks: who shares a run must not choose what its reader imports."""
+    rules = {code: spec for code, spec in schema.rules.items() if code not in schema.checks}
+    return schema.model_copy(update={"checks": (), "rules": rules}) if schema.checks else schema
+
+
+def not_run(schema: Schema, command: str) -> list[str]:
+    """Return a sentence that names the own checks of a run's schema, if it has any, and how to have them run."""
+    if not schema.checks:
+        return []
+    more = f" and {len(schema.checks) - _NAMED} more" if len(schema.checks) > _NAMED else ""
+    names = f"{', '.join(schema.checks[:_NAMED])}{more}"
+    why = "modules that only the schema.yaml of a run names are not imported"
+    return [f"own checks not run ({names}): {why}. Name the schema: {command} --schema FILE"]
 
 
 def _in_place(schema: Schema, past: Past) -> Schema:
@@ -121,31 +143,42 @@ def _in_place(schema: Schema, past: Past) -> Schema:
     return with_stats(schema.placed(roots, root), root, roots)
 
 
-def _judged(request: Rescore, past: Past, schema: Schema, level: Depth) -> Judged:
+def _judged(request: Rescore, past: Past, schema: Schema, level: Depth, *, trusted: bool) -> Judged:
     """Judge all rows by a schema.
+
+    Args:
+        request, past: which run.
+        schema: with its folders in place.
+        level: how deep the run has read.
+        trusted: the caller named the schema; else nothing that it names is imported or opened.
 
     Raises:
         UsageError: it needs measurements that the run has not made, or an option, a waiver or the reference is wrong.
     """
     reference = None if request.reference is None else read_reference(request.reference, schema)
-    find_in(request.paths)
+    if trusted:
+        find_in(request.paths)
+    else:
+        schema = without_checks(schema)
     choices = choose_rules(schema, rules_for(schema), level)
     measures = measures_of(choices, level)
-    _check(request.run, past, list(lacking(past.measured, history.measured(schema, measures, level), measures)))
+    wanted = history.measured(schema, measures, level, outside=trusted)
+    try:
+        missing = list(lacking(past.measured, wanted, measures))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise store.unread(request.run, error) from error
+    _check(request.run, past, missing)
     second = _NoSecondRead()
     choices = [of_files(history.comparable(choice, compared=past.compared)) for choice in choices]
     remembering = Remembering(second, past.pairs)
     judged = judge(past.table, schema, choices, past.notes, past.crashes, reference, remembering)
+    store.check_crashes(judged.crashes, past.crashes, request.run)
     _check(request.run, past, [f"rule {code} compares samples in pairs" for code in sorted(second.asked)])
     return judged
 
 
 def _finished(folder: Path) -> tuple[Past, dict[str, Any], Schema]:
-    from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
-
-    past, said, schema = read_run(
-        folder, lambda place, said: (read_state(place), said, load_schema(place / store.SCHEMA))
-    )
+    past, said, schema = read_run(folder, lambda place, said: (read_state(place), said, read_schema(place)))
     if not past.measured:
         msg = (
             f"{folder}: is of a loader, and its samples must be read to be judged, since nothing tells whether its "
@@ -225,7 +258,7 @@ def _unmeasured(before: Sequence[Any], now: Sequence[Any], per_field: set[str]) 
         name, old = said["name"], known.get(said["name"])
         if old is None:
             yield "what no rule of the run has asked for", name
-        elif (said["version"], said["outside"]) != (old["version"], old["outside"]):
+        elif said["version"] != old["version"] or said.get("outside", old["outside"]) != old["outside"]:
             yield "a tokenizer, or a check of your own, that has changed", name
         else:
             for phrase in _used_otherwise(old["uses"], said["uses"], per_field=name in per_field):

@@ -16,11 +16,13 @@ from datacheck.errors import UsageError
 from datacheck.finding import Finding, RuleVerdict, Severity, Verdict
 from datacheck.judging.judge import Judged
 from datacheck.rules.base import counted
+from datacheck.runtime.documents import MIB, VALUES, read_json
 from datacheck.table import Table
 
 Array = np.ndarray[Any, Any]
 
 FORMAT = "datacheck.baseline/1"
+BASELINE_BYTES = 256 * MIB  # some 27 bytes for each failing sample of a finding: nine million
 Known = Mapping[tuple[str, str], frozenset[str]]  # (code, fields) to digests of keys
 
 
@@ -79,9 +81,9 @@ def read(path: Path) -> Baseline:
         UsageError: there is no such file, or it is no baseline.
     """
     try:
-        said = orjson.loads(path.read_bytes())
+        said = read_json(path, BASELINE_BYTES, VALUES + BASELINE_BYTES // 16)
         known = {
-            (str(code), str(name)): frozenset(map(str, keys))
+            (str(code), str(name)): _texts(keys)
             for code, fields in said["known"].items()
             for name, keys in fields.items()
         }
@@ -95,8 +97,16 @@ def read(path: Path) -> Baseline:
         msg = f"{path}: {(error.strerror or str(error)).lower()}. datacheck baseline RUN --output {path} makes one."
         raise UsageError(msg) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        msg = f"{path}: is no baseline ({type(error).__name__}: {error}). Make it again: datacheck baseline RUN."
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        msg = f"{path}: is no baseline ({why}). Make it again: datacheck baseline RUN."
         raise UsageError(msg) from error
+
+
+def _texts(keys: Any) -> frozenset[str]:
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        msg = "the keys of a finding are no list of texts"
+        raise TypeError(msg)
+    return frozenset(keys)
 
 
 def apply(baseline: Baseline, judged: Judged, table: Table) -> tuple[Judged, list[str]]:

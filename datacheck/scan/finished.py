@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import orjson
 
 from datacheck.errors import UsageError
 from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
 from datacheck.rules.base import counted
 from datacheck.scan import store
+from datacheck.scan.documents import read_result
 from datacheck.scan.state import Past, read_state
 
 Read = TypeVar("Read")
@@ -79,18 +79,9 @@ def read_run(folder: Path, read: Callable[[Path, dict[str, Any]], Read]) -> Read
         msg = f"{folder}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
     try:
-        said = orjson.loads((place / store.RESULT).read_bytes())
-        _check_format(said)
-        return read(place, said)
+        return read(place, read_result(place))
     except Exception as error:
         raise store.unread(folder, error) from error
-
-
-def _check_format(said: Any) -> None:
-    found = said.get("format") if isinstance(said, dict) else None
-    if found != store.RESULT_FORMAT:
-        msg = f"{store.RESULT} is of format {str(found)[:40]!r}, and this datacheck reads {store.RESULT_FORMAT!r}"
-        raise ValueError(msg)
 
 
 def _report(said: Mapping[str, Any], place: Path) -> Report:

@@ -29,13 +29,14 @@ _TABLE_VERSION = 2
 _READING = ("at", "file", "columns", "shape", "dtype", "absent")  # what of a declaration decides how files are read
 
 
-def measured(schema: Schema, measures: Sequence[Measure], level: Depth = "deep") -> list[Any]:
+def measured(schema: Schema, measures: Sequence[Measure], level: Depth = "deep", *, outside: bool = True) -> list[Any]:
     """Return everything besides the files' bytes that decides what rows hold, as JSON values; no thresholds.
 
     Args:
         schema: the schema in force.
         measures: what is measured.
         level: how deep the scan reads; it counts only where another level would read something else.
+        outside: as of `Measure.settings`.
 
     Returns:
         versions, what decides which files are read, then per variant of the schema: how its fields are read, and the
@@ -55,7 +56,7 @@ def measured(schema: Schema, measures: Sequence[Measure], level: Depth = "deep")
             name: {key: value for key, value in spec.items() if key in _READING}
             for name, spec in variant.as_dict().get("fields", {}).items()
         }
-        parts.append([fields, [m.settings(variant) for m in measures]])
+        parts.append([fields, [m.settings(variant, outside=outside) for m in measures]])
     return parts
 
 

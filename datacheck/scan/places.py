@@ -35,8 +35,8 @@ from datacheck.wire import decode, encode
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 _LOCK, _MARK = "lock", b"datacheck: the parts of an unfinished scan\n"
+PART_BYTES = 2 << 30
 _TRIES = 100  # each of which met the end of another scan
-_PART_BYTES = 1 << 30
 _RESULT_BYTES = 16 << 20
 
 
@@ -328,7 +328,8 @@ class Journal:
         undeclared: set[str] = set()
         for name in (name for name in folders.names(self._here) if name.startswith("part-")):
             with contextlib.suppress(Exception):  # whatever is wrong with it: a damaged part is as good as none
-                part = decode(beneath.read_in(self._here, name, _PART_BYTES))
+                data = beneath.read_in(self._here, name, PART_BYTES)
+                part = decode(data, most=len(data))  # each row has a key of its own
                 if part["key"] == self._key:
                     rows = list(map(Table.from_wire, part["tables"]))
                     read = {entry[0]: Entry(*entry) for entry in part["entries"]}

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from datacheck.errors import StorageError, UsageError
 from datacheck.scan import store
+from datacheck.scan.documents import read_result
 from datacheck.scan.samples import read_table
 from datacheck.schema.model import Schema
 from datacheck.table import Table
@@ -31,7 +30,7 @@ def read_reference(folder: Path, schema: Schema) -> Table:
         msg = f"{folder}: is no finished run. --reference names the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
     try:
-        name = orjson.loads((place / store.RESULT).read_bytes())["schema"]["name"]
+        name = read_result(place)["schema"]["name"]
         table = read_table(place / store.SAMPLES) if name == schema.name else None
     except Exception as error:
         raise store.unread(folder, error) from error
@@ -50,7 +49,10 @@ def named_reference(folder: Path | None) -> dict[str, dict[str, str]]:
     place = None if folder is None else store.run_in(folder)
     if place is None:
         return {}
-    run = orjson.loads((place / store.RESULT).read_bytes())["run"]["id"]
+    try:
+        run = read_result(place)["run"]["id"]
+    except (OSError, ValueError) as error:
+        raise store.unread(place, error) from error
     return {"reference": {"run": run, "folder": os.path.relpath(place.resolve())}}
 
 

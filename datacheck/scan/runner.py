@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck.digest import digest_value
-from datacheck.errors import ManyLines, StorageError, UsageError
+from datacheck.errors import DamagedRunError, ManyLines, StorageError, UsageError
 from datacheck.finding import Progress, Report
 from datacheck.formats.base import formats
 from datacheck.judging.judge import Judged, judge
@@ -120,8 +120,18 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         KeyboardInterrupt: the user stopped it; finished parts are kept, and its notes say so.
 
     Notes:
-        Rows depend on the data and the schema only, never on workers, order or interruptions.
+        Rows depend on the data and the schema only, never on workers, order or interruptions. Where what an earlier
+        scan left behind turns out to be damaged, every file is read again.
     """
+    try:
+        return _scanned(schema, request, progress)
+    except DamagedRunError:
+        if request.rehash:
+            raise
+        return _scanned(schema, replace(request, rehash=True), progress)
+
+
+def _scanned(schema: Schema, request: Request, progress: Progress | None) -> ScanRun:
     began = time.time()
     root, only = target(request.data)
     declared, schema = schema, with_stats(schema.placed(request.roots, root), root, request.roots)
@@ -146,6 +156,8 @@ def run_scan(schema: Schema, request: Request, progress: Progress | None = None)
         second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
         choices = [of_files(history.comparable(choice, compared=state.compared)) for choice in choices]
         judged = judge(table, schema, choices, state.notes, state.crashes, reference, second)
+        if gathered.kept_samples:
+            store.check_crashes(judged.crashes, state.crashes, state.folder)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)
         facts = Facts(
             declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, request.level, silenced

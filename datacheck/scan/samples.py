@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -10,14 +12,18 @@ import numpy as np
 import orjson
 
 from datacheck.digest import digest64
+from datacheck.errors import DamagedRunError
 from datacheck.numbered import Numbered
+from datacheck.runtime.documents import open_document
+from datacheck.scan import footer
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
 
 Array = np.ndarray[Any, Any]
 
 CODES = "codes"
 
-_ROW_GROUP = 65_536
+SAMPLES_BYTES = 64 << 30
+_ROW_GROUP = footer.ROW_GROUP
 _OCTETS = np.iinfo(np.int32).max  # of the texts of one array
 _FEW = 1000  # keys that are read one by one before all of them are
 _FIXED = ("key", "file", "inner", "split", "group", "status", "reason", "nbytes", CODES)
@@ -206,6 +212,19 @@ class _Stored(MutableMapping[str, Measured]):
         return len(self._known)
 
 
+_checked: tuple[int, ...] = ()  # the last file that was checked: a command opens one several times
+
+
+def _check(path: Path) -> None:
+    global _checked
+    with open_document(path, SAMPLES_BYTES) as file:
+        status = os.fstat(file.fileno())
+        stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        if stamp != _checked:
+            footer.check(file)
+            _checked = stamp
+
+
 class _File:
     """An open samples.parquet."""
 
@@ -213,7 +232,8 @@ class _File:
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
 
-        self._pa = pa
+        self._pa, self._path = pa, path
+        _check(path)
         plain = pq.ParquetFile(path, memory_map=True)
         self.names: list[str] = plain.schema_arrow.names
         self.head: dict[str, Any] = orjson.loads(plain.schema_arrow.metadata[_HEAD])
@@ -225,43 +245,69 @@ class _File:
         self._groups: dict[int, Any] = {}  # of keys
 
     def chunks(self, name: str) -> list[Any]:
-        """Return a column in pieces."""
-        chunks: list[Any] = self._file.read(columns=[name], use_threads=False)[name].chunks
+        """Return a column in pieces.
+
+        Raises:
+            DamagedRunError: it cannot be read, or lacks rows.
+        """
+        with self._reading(name):
+            chunks: list[Any] = self._file.read(columns=[name], use_threads=False)[name].chunks
+        if (found := sum(map(len, chunks))) != self.count:
+            raise self._damaged(name, f"{found:,} rows for {self.count:,}")
         return chunks
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise self._damaged(name, f"{type(error).__name__}: {str(error)[:200]}") from error
+
+    def _damaged(self, name: str, why: str) -> DamagedRunError:
+        return DamagedRunError(f"{self._path}: the column {name[:80]!r} cannot be read ({why}). Scan the data again.")
 
     def key(self, row: int) -> str:
         """Return one key; its row group is read."""
         group, place = divmod(row, _ROW_GROUP)
-        if group not in self._groups:
-            self._groups[group] = self._file.read_row_group(group, columns=["key"], use_threads=False)["key"]
-        return str(self._groups[group][place])
+        with self._reading("key"):
+            if group not in self._groups:
+                self._groups[group] = self._file.read_row_group(group, columns=["key"], use_threads=False)["key"]
+            return str(self._groups[group][place])
 
     def keys(self) -> list[str]:
         """Return the column of keys."""
-        return [key for chunk in self.chunks("key") for key in chunk.to_pylist()]
+        name = "key"
+        chunks = self.chunks(name)
+        if any(chunk.null_count for chunk in chunks):
+            raise self._damaged(name, "a sample has none")
+        with self._reading(name):
+            return [key for chunk in chunks for key in chunk.to_pylist()]
 
     def texts(self, name: str) -> Texts:
         """Return a column of texts of which few differ; "" where there is none."""
         numbers = {"": 0}
         rows = [np.zeros(0, np.int32)]
-        for chunk in self.chunks(name):
-            every = chunk.dictionary.to_pylist()  # `to_numpy` would import pandas, where there is one
-            words = [numbers.setdefault(word, len(numbers)) for word in every]
-            places = np.array([*words, 0], np.int32)
-            rows.append(places[np.where(_present(chunk), _plain(chunk.indices), len(words))])
-        return Texts(list(numbers), np.concatenate(rows))
+        chunks = self.chunks(name)
+        with self._reading(name):
+            for chunk in chunks:
+                every = chunk.dictionary.to_pylist()  # `to_numpy` would import pandas, where there is one
+                words = [numbers.setdefault(word, len(numbers)) for word in every]
+                places = np.array([*words, 0], np.int32)
+                rows.append(places[np.where(_present(chunk), _plain(chunk.indices), len(words))])
+            return Texts(list(numbers), np.concatenate(rows))
 
     def measured(self, name: str) -> Measured:
         """Return a measured column; what is absent is zero or ""."""
         chunks = self.chunks(name)
-        kind = chunks[0].type
-        present = np.concatenate([_present(chunk) for chunk in chunks])
-        if self._pa.types.is_dictionary(kind):
-            return Measured(np.concatenate([_words(chunk) for chunk in chunks]), present)
-        values = np.concatenate([_values(chunk) for chunk in chunks])
-        if not present.all():
-            values[~present] = 0
-        return Measured(values, present)
+        with self._reading(name):
+            kind = chunks[0].type
+            present = np.concatenate([_present(chunk) for chunk in chunks])
+            if self._pa.types.is_dictionary(kind):
+                return Measured(np.concatenate([_words(chunk) for chunk in chunks]), present)
+            values = np.concatenate([_values(chunk) for chunk in chunks])
+            if not present.all():
+                values[~present] = 0
+            return Measured(values, present)
 
 
 def _present(chunk: Any) -> Array:

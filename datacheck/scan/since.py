@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from datacheck.finding import Report, Severity, Verdict
+from datacheck.scan.documents import read_result
 from datacheck.scan.history import CHANGED
 from datacheck.scan.state import Past
-from datacheck.scan.store import RESULT
 from datacheck.sources.listing import Listing
 
 _ROOM = 20_000  # bytes of the names of findings
@@ -43,10 +43,10 @@ def since(report: Report, folder: Path | None) -> dict[str, Any]:
     if folder is None:
         return {}
     try:
-        said = orjson.loads((folder / RESULT).read_bytes())
+        said = read_result(folder)
         lacks = {"findings", "suppressed"} & {*said.get("left_out", {})}
         return {} if lacks else {"since": _compared(report, said)}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError):
         return {}
 
 

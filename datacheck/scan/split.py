@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from datacheck import fsops
 from datacheck.digest import digest64
 from datacheck.errors import UsageError
 from datacheck.rules.base import counted
 from datacheck.scan import store
+from datacheck.scan.documents import read_schema, read_valid
 from datacheck.scan.samples import read_table
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import parse
@@ -36,12 +36,10 @@ def read_run(folder: Path) -> tuple[Table, Array, Schema]:
         UsageError: it is damaged.
         StorageError: this user may not read it.
     """
-    from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
-
     try:
         table = read_table(folder / store.SAMPLES)
-        excluded = orjson.loads((folder / store.VALID).read_bytes())["excluded"]
-        schema = load_schema(folder / store.SCHEMA)
+        excluded = read_valid(folder, len(table))["excluded"]
+        schema = read_schema(folder)
     except Exception as error:
         raise store.unread(folder, error) from error
     return table, np.array([key not in excluded for key in table.keys], dtype=bool), schema

@@ -1,6 +1,6 @@
 """What a run keeps for the next one: the files as they were, which rows came from which, and what the listing said.
 
-``listing.npz`` holds columns and a head in JSON; `numpy.load` opens it.
+``listing.npz`` holds columns and a head in JSON, stored as `numpy.savez` does.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import orjson
 
+from datacheck.runtime.documents import Arrays
+from datacheck.scan.documents import parse_head, read_started
 from datacheck.scan.samples import read_table
-from datacheck.scan.store import LISTING, RESULT, SAMPLES
+from datacheck.scan.store import LISTING, SAMPLES
 from datacheck.sources.entries import Entries
 from datacheck.sources.listing import Listing
 from datacheck.table import Note, Table, Texts
@@ -25,6 +27,8 @@ from datacheck.table import Note, Table, Texts
 Array = np.ndarray[Any, Any]
 
 FORMAT = "datacheck.listing/2"
+LISTING_BYTES = 8 << 30  # some 130 bytes a file
+STAMPS = 5  # numbers of a file
 
 Slot = tuple[str, str]  # an item's path and split
 
@@ -161,35 +165,83 @@ def read_state(folder: Path) -> Past:
     Raises:
         Exception: of many kinds, where the run is damaged or of another version.
     """
-    with (folder / LISTING).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        head = orjson.loads(arrays["head"].tobytes())
+    table = read_table(folder / SAMPLES)
+    with Arrays(folder / LISTING, LISTING_BYTES) as arrays:
+        head = parse_head(arrays["head"].tobytes(), len(table) + len(arrays) + len(arrays["digests"]))
         if head["format"] != FORMAT:
             msg = f"{folder / LISTING}: {head['format']}"
             raise ValueError(msg)
-        paths = arrays["paths"].tobytes().decode().split("\0") if len(arrays["numbers"]) else []
-        entries = Entries(paths, arrays["numbers"], arrays["digests"])
+        entries = _entries(arrays)
         listing = Listing(
             Path(head["root"]), entries, [(path, reason) for path, reason in head["skipped"]],
             {name: Path(path) for name, path in head["roots"].items()},
         )  # fmt: skip
-        files = iter(arrays["files"].tolist())
-        companions = {
-            place: tuple(paths[next(files)] for _ in range(count))
-            for place, count in zip(arrays["several"].tolist(), arrays["counts"].tolist(), strict=True)
-        }
-        names = [paths[i] for i in arrays["items"].tolist()]
+        unclaimed = _places(arrays, "unclaimed", len(entries))
         pairs = {
             asked: {name: arrays[f"pairs/{asked}/{number}"] for number, name in enumerate(found)}
             for asked, found in head["pairs"].items()
         }
         return Past(
-            listing=listing, key=head["key"], items=Slots(names, Texts(head["splits"], arrays["splits"]), companions),
-            table=read_table(folder / SAMPLES), undeclared=head["undeclared"],
-            when=orjson.loads((folder / RESULT).read_bytes())["run"]["started"], measured=head["measured"],
+            listing=listing, key=head["key"], items=_slots(arrays, entries.paths, head["splits"]), table=table,
+            undeclared=head["undeclared"], when=read_started(folder), measured=head["measured"],
             notes=[Note(*said) for said in head["notes"]], compared=head["compared"],
-            unclaimed=[paths[i] for i in arrays["unclaimed"].tolist()], whole=head["whole"],
+            unclaimed=[entries.paths[i] for i in unclaimed.tolist()], whole=head["whole"],
             crashes=head["crashes"], deaths=head["deaths"], pairs=pairs, only=head["only"], folder=folder, written=True,
         )  # fmt: skip
+
+
+def _entries(arrays: Arrays) -> Entries:
+    """Return the files of a listing.npz.
+
+    Raises:
+        ValueError: its columns do not fit one another.
+    """
+    numbers, digests, octets = arrays["numbers"], arrays["digests"], arrays["paths"].tobytes()
+    count = octets.count(b"\0") + 1 if len(numbers) else 0  # before they become texts
+    if numbers.dtype != np.int64 or numbers.shape != (count, STAMPS) or digests.shape != (count,):
+        msg = f"{LISTING} is damaged: {count:,} paths, {numbers.shape} numbers, {digests.shape} digests"
+        raise ValueError(msg)
+    if digests.dtype != "S32" and count:
+        msg = f"{LISTING} is damaged: digests of type {digests.dtype.str}"
+        raise ValueError(msg)
+    paths = octets.decode().split("\0") if count else []
+    if count and digests.view(np.uint8).max() >= 128:
+        msg = f"{LISTING} is damaged: a digest is none"
+        raise ValueError(msg)
+    return Entries(paths, numbers, digests)
+
+
+def _places(arrays: Arrays, name: str, most: int) -> Array:
+    """Return whole numbers from 0 to below `most`, int32.
+
+    Raises:
+        ValueError: there are others.
+    """
+    found = arrays[name]
+    if found.dtype != np.int32 or found.ndim != 1 or (len(found) and not 0 <= found.min() <= found.max() < most):
+        msg = f"{LISTING} is damaged: {name!r} holds other than whole numbers below {most:,}"
+        raise ValueError(msg)
+    return found
+
+
+def _slots(arrays: Arrays, paths: Sequence[str], splits: Sequence[str]) -> Slots:
+    """Return the items of a listing.npz.
+
+    Raises:
+        ValueError: they do not fit its files.
+    """
+    items, words = _places(arrays, "items", len(paths)), _places(arrays, "splits", len(splits))
+    several, counts = _places(arrays, "several", len(items)), _places(arrays, "counts", len(arrays["files"]) + 1)
+    files = _places(arrays, "files", len(paths))
+    if len(words) != len(items) or len(counts) != len(several) or counts.sum() != len(files):
+        msg = f"{LISTING} is damaged: its items, splits and files are not as many"
+        raise ValueError(msg)
+    rest = iter(files.tolist())
+    companions = {
+        place: tuple(paths[next(rest)] for _ in range(count))
+        for place, count in zip(several.tolist(), counts.tolist(), strict=True)
+    }
+    return Slots([paths[i] for i in items.tolist()], Texts(splits, words), companions)
 
 
 def last_finished(folders: Sequence[Path]) -> Past | None:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from datacheck import fsops
-from datacheck.errors import DatacheckError, UsageError
+from datacheck.errors import DamagedRunError, DatacheckError
 from datacheck.finding import Cause, Finding, Report, RuleVerdict, Verdict
 from datacheck.scan.bounds import bounded
 from datacheck.table import Table
@@ -158,10 +158,31 @@ def unread(folder: Path, error: Exception) -> DatacheckError:
         folder: as it was named.
         error: what reading raised.
     """
+    if isinstance(error, DamagedRunError):
+        return error
     if isinstance(error, PermissionError):
         return fsops.refused(error, error.filename or folder)
     why = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
-    return UsageError(f"{folder}: this run cannot be read ({why[:200]}). Scan the data again.")
+    return DamagedRunError(f"{folder}: this run cannot be read ({why[:200]}). Scan the data again.")
+
+
+def check_crashes(crashes: Sequence[Mapping[str, str]], known: Sequence[Mapping[str, str]], folder: Path) -> None:
+    """Refuse the rows of an earlier run on which a rule fails: no scan writes such rows.
+
+    Args:
+        crashes: of rules.
+        known: of measurements, which the earlier run told, too.
+        folder: of the run that the rows come from.
+
+    Raises:
+        DamagedRunError: a built-in rule failed.
+    """
+    told = {crash["traceback"] for crash in known}
+    fresh = [c for c in crashes if ":" not in c["rule"] and c["traceback"] not in told]  # an own check may raise
+    if fresh:
+        why = fresh[0]["traceback"].strip().splitlines()[-1][:200]
+        msg = f"{folder}: rule {fresh[0]['rule']} fails on the rows of this run ({why}). Scan the data again."
+        raise DamagedRunError(msg)
 
 
 def write_run(folder: Path, files: Mapping[str, bytes | memoryview | Path], descriptor: int) -> None:

@@ -7,6 +7,7 @@ quietly turn into something else (``0777``, ``1:30``, dates) is refused with its
 from __future__ import annotations
 
 import copy
+import errno
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,7 @@ from typing import Any, Literal
 import yaml
 
 from datacheck.errors import ManyLines, SchemaError, StorageError, UsageError
+from datacheck.runtime.beneath import read_file
 from datacheck.schema.check import check
 from datacheck.schema.complaints import Complaint, Lines, Place, Where, refuse, to_model
 from datacheck.schema.model import Schema
@@ -67,18 +69,19 @@ def load_schema(name_or_path: str | Path, also: Also = lambda schema: ()) -> Sch
     return parse_schema(read_text(path), str(path), also)
 
 
-def parse_schema(text: str, origin: str = "<schema>", also: Also = lambda schema: ()) -> Schema:
+def parse_schema(text: str, origin: str = "<schema>", also: Also = lambda schema: (), *, files: bool = True) -> Schema:
     """Return the schema written in `text`.
 
     Args:
         text: YAML.
         origin: the file's path: it stands in messages, and ``extends:`` paths are relative to its folder.
         also: as of `load_schema`.
+        files: ``extends:`` may name a file; else built-in schemas only.
 
     Raises:
         SchemaError: as `load_schema`.
     """
-    data, lines = _extended(*read_yaml(text, origin), origin, ())
+    data, lines = _extended(*read_yaml(text, origin), origin, (), files=files)
     schema = to_model(Schema, data, lines, also=("extends",))
     refuse([*check(schema), *also(schema)], lines)
     return schema
@@ -139,14 +142,13 @@ def read_text(path: Path) -> str:
         SchemaError: it cannot be read, is larger than 1 MB, or is not UTF-8.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_file(path, MAX_BYTES)
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            msg = f"{path}: more than {MAX_BYTES} bytes; that is data, not a schema"
+            raise SchemaError(msg) from error
         msg = f"{path}: cannot be read, {(error.strerror or str(error)).lower()}"
         raise SchemaError(msg) from error
-    if len(content) > MAX_BYTES:
-        msg = f"{path}: more than {MAX_BYTES} bytes; that is data, not a schema"
-        raise SchemaError(msg)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -155,13 +157,17 @@ def read_text(path: Path) -> str:
         raise SchemaError(msg) from error
 
 
-def _extended(data: Any, lines: Lines, origin: str, chain: tuple[str, ...]) -> tuple[dict[str, Any], Lines]:
+def _extended(
+    data: Any, lines: Lines, origin: str, chain: tuple[str, ...], *, files: bool = True
+) -> tuple[dict[str, Any], Lines]:
     """Return a schema's keys over those of its base."""
     base = data.pop("extends", None)
     if base is None:
         return data, lines
     if not isinstance(base, str):
         refuse([(("extends",), "one name or path is allowed, as text")], lines)
+    if not files and base not in builtin():
+        refuse([(("extends",), f"{base!r} is not built in, and no other file is read for the schema of a run")], lines)
     chain = (*chain, str(Path(origin).resolve()))
     try:
         path = find(base if base in builtin() else str(Path(origin).parent / base), "schemas")

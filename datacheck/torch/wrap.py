@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import torch
 from torch.utils.data import Dataset
 
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import InvalidSample, UsageError
+from datacheck.runtime.documents import MIB, VALUES, read_json
 from datacheck.torch.budget import Budget, budget_of
 from datacheck.torch.epoch import SharedEpoch, tell_epoch
 from datacheck.torch.order import MAX_SEED, fingerprint_of, items_of, length_of, pack, whole_number
 from datacheck.torch.resample import Attempts, Items, Policy
 
 Array = np.ndarray[Any, Any]
+VALID_BYTES, VALID_BYTES_EACH = 4 * MIB, 4096  # of valid.json; and so many for each sample
 Keys = Sequence[str] | Callable[[int], str]
 
 
@@ -182,7 +183,7 @@ def _known(count: int, valid: str | Path | Sequence[bool] | Array | None, keys: 
             raise UsageError(msg)
         return known
     path = Path(valid) / "valid.json" if Path(valid).is_dir() else Path(valid)
-    excluded = _excluded(path)
+    excluded = _excluded(path, count)
     if keys is None:
         msg = f"{path}: say which key each index has: keys=[...], or a function of the index"
         raise UsageError(msg)
@@ -200,9 +201,9 @@ def _known(count: int, valid: str | Path | Sequence[bool] | Array | None, keys: 
     return known
 
 
-def _excluded(path: Path) -> dict[str, Any]:
+def _excluded(path: Path, count: int) -> dict[str, Any]:
     try:
-        said = orjson.loads(path.read_bytes())
+        said = read_json(path, VALID_BYTES + VALID_BYTES_EACH * count, VALUES + 32 * count)
     except (OSError, ValueError) as error:
         msg = f"{path}: cannot be read: {error}"
         raise UsageError(msg) from error

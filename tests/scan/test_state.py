@@ -46,7 +46,7 @@ def test_a_run_comes_back_from_its_files(tmp_path_factory, found, data):
         Listing(Path("/data"), entries, [("a", "why")], {"more": Path("/more")}), "key",
         Slots(paths, splits, companions),
         make_table(paths), ["u"], "then", [{"version": "1"}], [note], compared=True, unclaimed=paths[1:], whole=True,
-        crashes=[{"measure": "m"}], deaths=[{"rule": ""}],
+        crashes=[{"measure": "m", "key": "k", "traceback": "t"}], deaths=[{"rule": "", "at": "k", "traceback": "t"}],
         pairs={"asked": {"b": np.array([1.0, np.nan]), "a": np.ones(2)}},
         only="one",
     )  # fmt: skip

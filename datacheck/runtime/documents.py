@@ -1,0 +1,176 @@
+"""Documents that somebody else may have written: sizes and counts are checked before memory is allocated."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import orjson
+
+from datacheck.runtime.beneath import open_regular, read_file
+
+Array = np.ndarray[Any, Any]
+
+MIB = 1 << 20
+VALUES = 2_000_000  # of one JSON document, of which a list or a mapping takes up to 72 bytes
+_HOLES_BYTES = 16 * MIB  # from this size on a file must not be mostly holes
+_MEMBERS = 10_000
+_HEADER_BYTES = 10_000
+_KINDS = "biufcSU"
+
+
+def open_document(path: str | os.PathLike[str], limit: int) -> BinaryIO:
+    """Open a regular file of at most `limit` bytes that are really there.
+
+    Args:
+        path: the file; links are followed.
+        limit: bytes.
+
+    Raises:
+        OSError: the file is missing, no regular file, larger (EFBIG), or mostly holes (a sparse file).
+    """
+    file = os.fdopen(open_regular(path), "rb")
+    try:
+        _check_size(file.fileno(), limit)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _check_size(descriptor: int, limit: int) -> None:
+    size = os.fstat(descriptor).st_size
+    if size > limit:
+        raise OSError(errno.EFBIG, f"{size:,} bytes; at most {limit:,} are read")
+    if size > _HOLES_BYTES and not _is_written(descriptor, size):
+        raise OSError(errno.EFBIG, f"{size:,} bytes, most of which were never written (a sparse file)")
+
+
+def _is_written(descriptor: int, size: int) -> bool:
+    """Tell whether at least half of a file is data; where the file system does not know, all of it is."""
+    found = place = 0
+    while place < size and 2 * found < size:
+        try:
+            start = os.lseek(descriptor, place, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # there is nothing but a hole from here on
+                break
+            return True
+        place = os.lseek(descriptor, start, os.SEEK_HOLE)
+        found += place - start
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return 2 * found >= size
+
+
+def read_json(path: str | os.PathLike[str], limit: int, values: int = VALUES) -> Any:
+    """Return the value of a JSON file.
+
+    Args:
+        path: the file; links are followed.
+        limit: bytes.
+        values: about as many lists, mappings and scalars may be in it.
+
+    Raises:
+        OSError: the file is missing, no regular file, or larger.
+        ValueError: the file is not JSON, is nested too deep, or holds more values.
+    """
+    data = read_file(path, limit)
+    check_values(data, values)
+    return orjson.loads(data)
+
+
+def check_values(data: bytes, most: int = VALUES) -> None:
+    """Refuse JSON with too many values: of ``[[],[],...]`` each three bytes take 64 bytes of memory.
+
+    Raises:
+        ValueError: it has more commas and brackets than that.
+    """
+    if len(data) > most and (found := sum(map(data.count, (b",", b"[", b"{")))) > most:
+        msg = f"about {found:,} values; at most {most:,} are read"
+        raise ValueError(msg)
+
+
+class Arrays(Mapping[str, Array]):
+    """The arrays of an .npz file that `numpy.savez` wrote: stored, not compressed, so none is larger than the file.
+
+    Raises:
+        OSError: as of `open_document`.
+        ValueError: the file is no such archive.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], limit: int) -> None:
+        self._path = Path(path)
+        self._file = open_document(path, limit)
+        try:
+            size = self._file.seek(0, io.SEEK_END)
+            self._zip = zipfile.ZipFile(self._file)
+            self._infos = {info.filename.removesuffix(".npy"): info for info in self._zip.infolist()}
+            self._check(size)
+        except (zipfile.BadZipFile, NotImplementedError, EOFError, OverflowError, UnicodeError, LookupError) as error:
+            self._file.close()
+            msg = f"{self._path.name} is damaged ({error})"
+            raise ValueError(msg) from error
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _check(self, size: int) -> None:
+        infos = self._zip.infolist()
+        packed = any(info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1 for info in infos)
+        if packed or len(infos) > _MEMBERS or sum(info.file_size for info in infos) > size:
+            msg = f"{self._path.name}: not as datacheck writes it, its arrays are packed or overlap"
+            raise ValueError(msg)
+
+    def __getitem__(self, name: str) -> Array:
+        """Return an array.
+
+        Raises:
+            KeyError: there is none of that name.
+            ValueError: it is damaged, or its header does not fit its size.
+        """
+        info = self._infos[name]
+        try:
+            with self._zip.open(info) as member:
+                return _array(member, info.file_size)
+        except (zipfile.BadZipFile, EOFError, OSError, OverflowError, RecursionError, SyntaxError, TypeError) as error:
+            msg = f"{self._path.name}: the array {name!r} is damaged ({error})"
+            raise ValueError(msg) from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._infos)
+
+    def __len__(self) -> int:
+        return len(self._infos)
+
+    def __enter__(self) -> Arrays:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+        self._file.close()
+
+
+def _array(member: Any, size: int) -> Array:
+    version = np.lib.format.read_magic(member)
+    if version != (1, 0):
+        msg = f"of version {version}"
+        raise ValueError(msg)
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(member, max_header_size=_HEADER_BYTES)
+    left = size - member.tell()
+    sound = dtype.kind in _KINDS and dtype.itemsize > 0 and min(shape, default=0) >= 0
+    if not sound or dtype.itemsize * prod(shape) != left:
+        msg = f"its header says {dtype.str} {shape}, and {left:,} bytes are there"
+        raise ValueError(msg)
+    flat = np.empty(left, np.uint8)
+    if member.readinto(flat) != left or member.read(1):
+        msg = "it ends too soon"
+        raise ValueError(msg)
+    array: Array = flat.view(dtype).reshape(shape, order="F" if fortran else "C") if left else np.empty(shape, dtype)
+    return array

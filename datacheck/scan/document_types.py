@@ -1,0 +1,320 @@
+"""The type of every value in the JSON documents of a run, by which they are checked when they are read.
+
+Keys that are not here are allowed: later versions may add some.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool, with_config
+from typing_extensions import TypedDict
+
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Number = Annotated[float, Field(ge=-1e300, le=1e300)]
+Counts = dict[str, Count]
+Severities = Literal["error", "warning", "info"]
+Levels = Literal["file", "sample", "group", "dataset", "pair"]
+_DEEP = 64
+
+
+def _shallow(value: Any) -> Any:
+    waiting, level = [value], 0
+    while waiting:
+        waiting = [one for each in waiting for one in _inner(each)]
+        level += 1
+        if level > _DEEP:
+            msg = f"more than {_DEEP} levels deep"
+            raise ValueError(msg)
+    return value
+
+
+def _inner(value: Any) -> Any:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+Plain = Annotated[Any, AfterValidator(_shallow)]
+Named = Annotated[dict[str, Any], AfterValidator(_shallow)]
+_LAX = with_config(ConfigDict(extra="allow", strict=True, allow_inf_nan=False))
+
+
+@_LAX
+class _Named(TypedDict):
+    count: Count
+    ids: list[str]
+
+
+@_LAX
+class _Reference(TypedDict):
+    run: str
+    folder: str
+
+
+@_LAX
+class _Since(TypedDict):
+    run: str
+    started: str
+    new: _Named
+    gone: _Named
+    other: list[str]
+
+
+@_LAX
+class _Run(TypedDict):
+    id: str
+    started: str
+    seconds: Annotated[float, Field(ge=0, le=1e12)]
+    version: str
+    command: str
+    fail_on: Literal["error", "warning", "never"]
+    kept_files: Count
+    kept_samples: Count
+    level: NotRequired[Literal["structure", "numeric", "deep"]]
+    tokenized: NotRequired[Count]
+    rule_seconds: NotRequired[dict[str, Number]]
+    rescored: NotRequired[str]
+    reference: NotRequired[_Reference]
+    since: NotRequired[_Since]
+
+
+@_LAX
+class _Started(TypedDict):
+    started: str
+
+
+@_LAX
+class Began(TypedDict):
+    """Of ``result.json`` when the run began."""
+
+    run: _Started
+
+
+@_LAX
+class _Samples(TypedDict):
+    listed: Count
+    checked: Count
+    unreadable: Count
+    skipped: Count
+
+
+@_LAX
+class _Split(TypedDict):
+    samples: Count
+    valid: Count
+
+
+@_LAX
+class _Dataset(TypedDict):
+    name: str
+    root: str
+    digest: str
+    files: Count
+    bytes: Count
+    samples: _Samples
+    splits: dict[str, _Split]
+
+
+@_LAX
+class _Schema(TypedDict):
+    name: str
+    digest: str
+
+
+@_LAX
+class _Severities(TypedDict):
+    error: Count
+    warning: Count
+    info: Count
+
+
+@_LAX
+class _Verdict(TypedDict):
+    status: Literal["pass", "fail", "crash"]
+    exit_code: Literal[0, 1, 4]
+    counts: _Severities
+    valid: Count
+
+
+@_LAX
+class _Sides(TypedDict):
+    here: Number
+    reference: Number
+
+
+@_LAX
+class _Class(TypedDict):
+    name: str
+    here: Number
+    reference: Number
+
+
+@_LAX
+class _Curve(TypedDict):
+    at: Annotated[list[Number], Field(min_length=1, max_length=128)]
+    here: Annotated[list[Count], Field(min_length=1, max_length=128)]
+    reference: Annotated[list[Count], Field(min_length=1, max_length=128)]
+    ks: Number
+    ks_at: Number
+
+
+@_LAX
+class _Compared(TypedDict):
+    field: str
+    measure: str
+    unit: str
+    split: str
+    effect: Number
+    drifted: bool
+    q: Number | None
+    chance: Number | None
+    samples: _Sides
+    groups: _Sides
+    median: NotRequired[_Sides]
+    curve: NotRequired[_Curve]
+    classes: NotRequired[list[_Class]]
+
+
+@_LAX
+class _Measures(TypedDict):
+    count: Count
+    drifted: Count
+    measures: list[_Compared]
+
+
+@_LAX
+class _Rule(TypedDict):
+    name: str
+    status: Literal["pass", "fail", "skip", "crash", "not_applicable", "off"]
+    level: Levels
+    severity: Severities
+    options: Named
+    checked: NotRequired[Count]
+    failed: NotRequired[Count]
+    skipped: NotRequired[Counts]
+    unseen: NotRequired[list[str]]
+    why: NotRequired[str]
+    compared: NotRequired[_Measures]
+
+
+@_LAX
+class _Cause(TypedDict):
+    text: str
+    kind: str
+    factor: Number | None
+    explains: Count | None
+    alternatives: list[str]
+
+
+@_LAX
+class _Finding(TypedDict):
+    id: str
+    rule: str
+    name: str
+    severity: Severities
+    level: Levels
+    fields: list[str]
+    split: str
+    kind: str
+    message: str
+    failed: Count
+    of: Count
+    share: Annotated[float, Field(ge=0, le=1)]
+    measured: Named
+    expected: Named
+    cause: _Cause | None
+    examples: list[str]
+    more: Count
+    hides: Counts
+    fix: str
+    suppressed: NotRequired[str]
+
+
+@_LAX
+class _Crash(TypedDict):
+    rule: str
+    at: str
+    traceback: str
+
+
+@_LAX
+class Result(TypedDict):
+    """``result.json``."""
+
+    format: str
+    run: _Run
+    dataset: _Dataset
+    schema: _Schema
+    verdict: _Verdict
+    rules: dict[str, _Rule]
+    findings: list[_Finding]
+    unchecked: list[str]
+    crashes: list[_Crash]
+    suppressed: NotRequired[list[_Finding]]
+    left_out: NotRequired[Counts]
+
+
+Steps = Annotated[list[Count], Field(min_length=2, max_length=2)]
+
+
+@_LAX
+class Valid(TypedDict):
+    """``valid.json``."""
+
+    format: Literal["datacheck.valid/1"]
+    excluded: dict[str, list[str]]
+    ranges: NotRequired[dict[str, list[Steps]]]
+
+
+@_LAX
+class _Drawn(TypedDict):
+    key: str
+    split: str
+    fields: list[Named]
+
+
+@_LAX
+class _Overlay(TypedDict):
+    field: str
+
+
+@_LAX
+class Previews(TypedDict):
+    """``previews.json``."""
+
+    format: str
+    samples: list[_Drawn]
+    findings: dict[str, list[Count]]
+    left_out: list[str]
+    overlays: NotRequired[list[_Overlay]]
+
+
+Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
+Noted = Annotated[tuple[str, str, str, StrictBool, str, Named], Field(strict=False)]  # JSON has no tuples
+
+
+@_LAX
+class _Measuring(TypedDict):
+    measure: str
+    key: str
+    traceback: str
+
+
+@_LAX
+class Head(TypedDict):
+    """The head of ``listing.npz``."""
+
+    format: str
+    key: str
+    measured: list[Plain]
+    root: str
+    roots: dict[str, str]
+    only: str | None
+    skipped: list[Pair]
+    undeclared: list[str]
+    splits: list[str]
+    notes: list[Noted]
+    compared: bool
+    whole: bool
+    crashes: list[_Measuring]
+    deaths: list[_Crash]
+    pairs: dict[str, list[str]]

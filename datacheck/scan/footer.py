@@ -1,0 +1,180 @@
+"""What a samples.parquet says of itself, checked before Arrow reads it: rows, sizes of columns, sizes of pages.
+
+Arrow believes these numbers: it allocates what they say, and of some it ends the process. The footer and the headers of
+pages are Thrift structs in the compact protocol.
+
+Reference:
+    https://github.com/apache/parquet-format: parquet.thrift; https://github.com/apache/thrift: compact protocol
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+MOST_BYTES, MOST_RATIO = 64 << 20, 80  # of all columns in memory: so many, and so many for each byte of the file
+FOOTER_BYTES = 16 << 20
+ROW_GROUP = 65_536
+_MARK = b"PAR1"
+_COLUMNS, _DEEP = 10_000, 16
+_PAGE_HEAD = 4096
+_LZ4 = {0, 5, 7}  # uncompressed, LZ4, LZ4_RAW
+_TYPES, _ENCODINGS = range(8), {0, 2, 3, 4, 8}
+_TEXT, _FIXED, _KEY = 6, 7, 64  # types; bytes of a key as text, besides its letters
+_SMALL = 1 << 16  # bytes of a column: LZ4 makes 16 MB of them at most
+_WIDTH = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8, 6: 4, 7: 8}  # bytes of a value in memory, by type; of a text its number
+
+
+class _Thrift:
+    """Reads structs of Thrift's compact protocol as {number of the field: value}."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.at = 0
+        self._kinds: dict[int, Callable[[int], Any]] = {
+            1: lambda deep: True, 2: lambda deep: False, 3: lambda deep: self._byte(),
+            4: self._number, 5: self._number, 6: self._number, 7: lambda deep: self._bytes(8),
+            8: lambda deep: self._bytes(self._varint()), 9: self._list, 10: self._list, 12: self.struct,
+        }  # fmt: skip
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def _varint(self) -> int:
+        found = shift = 0
+        while (byte := self._byte()) >= 0x80:
+            found |= (byte & 0x7F) << shift
+            shift += 7
+            if shift > 63:
+                msg = "a number of more than 64 bits"
+                raise ValueError(msg)
+        return found | byte << shift
+
+    def _number(self, deep: int = 0) -> int:
+        del deep
+        found = self._varint()
+        return (found >> 1) ^ -(found & 1)
+
+    def struct(self, deep: int = 0) -> dict[int, Any]:
+        if deep > _DEEP:
+            msg = "nested too deep"
+            raise ValueError(msg)
+        found: dict[int, Any] = {}
+        field = 0
+        while head := self._byte():
+            field = field + (head >> 4) if head >> 4 else self._number()
+            found[field] = self._kinds[head & 15](deep + 1)
+        return found
+
+    def _bytes(self, size: int) -> bytes:
+        if size > len(self._data) - self.at:
+            msg = "it ends too soon"
+            raise ValueError(msg)
+        self.at += size
+        return self._data[self.at - size : self.at]
+
+    def _list(self, deep: int) -> list[Any]:
+        head = self._byte()
+        count = head >> 4 if head >> 4 < 15 else self._varint()
+        if count > len(self._data) - self.at or deep > _DEEP:  # each takes a byte at least
+            msg = "it ends too soon, or is nested too deep"
+            raise ValueError(msg)
+        kind = head & 15
+        read = self._kinds[3 if kind in {1, 2} else kind]
+        return [read(deep + 1) for _ in range(count)]
+
+
+def check(file: BinaryIO) -> None:
+    """Refuse a Parquet file of which the columns would take far more memory than their bytes.
+
+    Args:
+        file: open; from its beginning.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged, not as `samples.table_bytes` writes it, or expands too much.
+    """
+    size = file.seek(0, os.SEEK_END)
+    try:
+        said = _Thrift(_footer(file, size)).struct()
+        groups = said[4]
+        _check_groups(said, size)
+        for of in (chunk[3] for group in groups for chunk in group[1] if group[3] and chunk[3][7] > _SMALL):
+            _check_pages(file, _first(of), _first(of) + of[7], of[6])
+    except (LookupError, TypeError, AttributeError) as error:
+        msg = f"a damaged Parquet file ({type(error).__name__})"
+        raise ValueError(msg) from error
+
+
+def _check_groups(said: dict[int, Any], size: int) -> None:
+    rows, groups = said[3], said[4]
+    names = [part for part in said[2][1:] if 5 not in part]  # the leaves of the tree
+    if rows < 0 or sum(group[3] for group in groups) != rows or len(names) > _COLUMNS:
+        msg = f"{rows:,} rows and {len(names):,} columns are declared, its row groups have others, or too many"
+        raise ValueError(msg)
+    if any(part.get(2, 0) > _WIDTH[_FIXED] for part in names):
+        msg = "a column of wide values"
+        raise ValueError(msg)
+    memory = keys = 0
+    for group in groups:
+        chunks = [chunk[3] for chunk in group[1]]
+        if len(chunks) != len(names) or not 0 <= group[3] <= ROW_GROUP:
+            msg = f"a row group of {group[3]:,} rows and {len(chunks)} columns"
+            raise ValueError(msg)
+        memory += sum(_memory(chunk, group[3], size) for chunk in chunks) + _KEY * group[3]
+        keys += chunks[0][7]
+    if memory > (most := MOST_BYTES + MOST_RATIO * size):
+        msg = f"its columns take {memory:,} bytes of memory; at most {most:,} are allowed for a file of {size:,}"
+        raise ValueError(msg)
+    if rows > keys + ROW_GROUP:  # keys differ, and LZ4 needs three bytes for each
+        msg = f"{rows:,} rows with {keys:,} bytes of keys"
+        raise ValueError(msg)
+
+
+def _footer(file: BinaryIO, size: int) -> bytes:
+    file.seek(max(0, size - 8))
+    tail = file.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if size < 12 or tail[4:] != _MARK or length > size - 12:
+        msg = "not a Parquet file, or cut off"
+        raise ValueError(msg)
+    if length > FOOTER_BYTES + size // 4:
+        msg = f"a footer of {length:,} bytes"
+        raise ValueError(msg)
+    file.seek(size - 8 - length)
+    return file.read(length)
+
+
+def _memory(chunk: dict[int, Any], rows: int, size: int) -> int:
+    """Return the bytes that a column of a row group takes in memory.
+
+    Raises:
+        ValueError: what is said of it is not what a run writes.
+    """
+    kind, values, large, stored = chunk[1], chunk[5], chunk[6], chunk[7]
+    known = kind in _TYPES and chunk[4] in _LZ4 and set(chunk[2]) <= _ENCODINGS
+    within = 4 <= _first(chunk) <= _first(chunk) + stored <= size or not rows
+    if not (known and within and 0 <= values <= 64 * max(1, rows) and large >= 0):
+        msg = f"the column {chunk[3][0][:80]!r} is not as datacheck writes it"
+        raise ValueError(msg)
+    return int(values) * (_WIDTH[kind] + 1) + (int(large) if kind == _TEXT else 0)
+
+
+def _first(chunk: dict[int, Any]) -> int:
+    """Return where the pages of a column begin; 11 is that of its dictionary."""
+    return int(min(chunk[9], chunk.get(11, chunk[9])))
+
+
+def _check_pages(file: BinaryIO, place: int, stop: int, large: int) -> None:
+    """Refuse pages that are together larger than their column."""
+    while place < stop:
+        file.seek(place)
+        header = _Thrift(file.read(min(_PAGE_HEAD, stop - place)))
+        said = header.struct()
+        large -= said[2]
+        place += header.at + said[3]
+        if said[2] < 0 or said[3] < 0 or large < 0 or place > stop:
+            msg = "a page is larger than its column"
+            raise ValueError(msg)
