@@ -16,10 +16,14 @@ import numpy as np
 from datacheck.digest import digest_bytes
 from datacheck.errors import UsageError
 from datacheck.registry import require
+from datacheck.runtime.beneath import read_file
+from datacheck.runtime.documents import MIB
 
 Array = np.ndarray[Any, Any]
 
 _FILE, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+FILES = (_FILE, _CONFIG, _TEMPLATE)
+TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -147,7 +151,7 @@ def messages_of(value: Any) -> list[dict[str, Any]]:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8") if path.is_file() else None
+        return read_file(path, TOKENIZER_BYTES).decode() if path.is_file() else None
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{path}: cannot be read: {error}"
         raise UsageError(msg) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -51,6 +52,8 @@ def view(
     from datacheck.report.view import record, write_view
 
     said = _said(key, run, data, schema, roots)
+    for note in said.pop("notes", []):
+        click.echo(note, err=True)
     if rerun:
         record(said, out)
         say(str(out) if out else "shown in Rerun")
@@ -64,9 +67,7 @@ def view(
         _open(path)
 
 
-def _said(
-    key: str, run: Path | None, data: Path | None, schema: str | None, roots: dict[str, Path]
-) -> dict[str, object]:
+def _said(key: str, run: Path | None, data: Path | None, schema: str | None, roots: dict[str, Path]) -> dict[str, Any]:
     from datacheck.preview.one import of_data, of_run
     from datacheck.scan import schema_for
 

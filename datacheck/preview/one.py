@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from datacheck.budget import Limits
@@ -16,6 +16,7 @@ from datacheck.preview.chosen import Chosen
 from datacheck.preview.cloud import MOST
 from datacheck.preview.run import Reader, read_samples
 from datacheck.preview.timeline import with_ranges
+from datacheck.runtime.beneath import Folder
 from datacheck.scan.documents import read_result, read_schema, read_valid
 from datacheck.scan.runner import listed
 from datacheck.scan.samples import read_failing
@@ -23,12 +24,17 @@ from datacheck.scan.state import read_state
 from datacheck.scan.store import SAMPLES, run_in, unread
 from datacheck.schema.model import Schema
 from datacheck.sources import plan_work, with_rate
-from datacheck.sources.listing import target
+from datacheck.sources.listing import Listing, target
 from datacheck.table import CHECKED, Table
+from datacheck.tokens import FILES
 
 _BYTES = 20_000_000  # of all pictures of the sample
 _SECONDS = 120.0
 _CANDIDATES = 8  # files that a key may lie in
+_ELSEWHERE = (
+    "texts not tokenized: no file outside of the data folder is opened because the schema.yaml of a run names it. Name "
+    "the schema: datacheck view KEY --data DATA --schema FILE"
+)
 _NEAR = 2000  # keys among which one is looked for that was meant
 
 
@@ -61,7 +67,8 @@ def of_run(run: Path, key: str) -> dict[str, Any]:
     first = list(dict.fromkeys(name for finding in findings for name in finding["fields"]))
     why = "" if table.status[row] == CHECKED else table.reasons[row]
     chosen = Chosen(table.keys[row], table.splits[row], table.files[row], why, first)
-    placed = with_rate(schema.placed(listing.roots, listing.root), listing)
+    own = _with_own_tokenizer(schema, listing)
+    placed = with_rate(own.placed(listing.roots, listing.root), listing)
     # without the listing: the file may have changed since, and who looks wants to see it as it is
     sample: dict[str, Any] = {"fields": [], "why": why, "left_out": []}
     if not why:
@@ -71,7 +78,25 @@ def of_run(run: Path, key: str) -> dict[str, Any]:
         "run": said["run"]["id"],
         "codes": codes,
         "findings": findings,
+        **({} if own is schema else {"notes": [_ELSEWHERE]}),
     }
+
+
+def _with_own_tokenizer(schema: Schema, listing: Listing) -> Schema:
+    """Return the schema of a run, without a tokenizer that lies elsewhere than in the data folder."""
+    if schema.tokenizer is None or schema.tokenizer.path is None:
+        return schema
+    path = PurePosixPath(schema.tokenizer.path)
+    names = [path, *((path / name) for name in FILES), *(path.parent / name for name in FILES)]
+    try:
+        with Folder(listing.root) as folder:
+            folder.stat(str(path))
+            for name in names:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    folder.stat(str(name))
+    except OSError:
+        return schema.model_copy(update={"tokenizer": schema.tokenizer.model_copy(update={"path": None})})
+    return schema
 
 
 def _about(findings: Sequence[Mapping[str, Any]], codes: Sequence[str], split: str) -> Iterator[dict[str, Any]]:

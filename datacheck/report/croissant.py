@@ -6,6 +6,7 @@ Text of the user's is text there: paths become percent-encoded URLs, and what a 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -217,7 +218,8 @@ def _sha256(listing: Listing, entry: Entry) -> str:
         return ""
     sha, own, view = hashlib.sha256(), Digester(), empty([READ_BYTES], "uint8").data
     try:
-        with place.open("rb", buffering=0) as file:
+        with place.open(buffering=0) as file:
+            held = os.fstat(file.fileno()).st_size
             while size := file.readinto(view):
                 sha.update(view[:size])
                 own.update(view[:size])
@@ -228,7 +230,7 @@ def _sha256(listing: Listing, entry: Entry) -> str:
         msg = f"{clean(str(place), spaces=True)}: {error.strerror}"
         raise StorageError(msg) from error
     known = entry.digest not in {None, NOT_WHOLE}
-    if entry.digest != own.hexdigest() if known else place.stat().st_size != entry.size:
+    if entry.digest != own.hexdigest() if known else held != entry.size:
         msg = f"{clean(str(place), spaces=True)}: has changed since the scan, whose verdict is not of it. Scan again."
         raise UsageError(msg)
     return sha.hexdigest()

@@ -24,6 +24,7 @@ from datacheck import __version__, fsops, outputs
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import StorageError, UsageError
 from datacheck.repro.data.samples import Samples, digest_samples
+from datacheck.runtime.documents import VALUES, check_values, open_document
 
 if TYPE_CHECKING:
     from datacheck.finding import Progress
@@ -37,6 +38,7 @@ HEAD = f'{{"format": "{FORMAT}",'.encode()
 _FORMATS = b'{"format": "datacheck.manifest/'
 _COMMAND = "datacheck manifest"
 _MOST_BYTES = 4 << 30  # 40 million files
+_BYTES_EACH = 8  # of a value, at least: a file has four in 44 bytes or more
 _SEAL = re.compile(rb'\n"digest": "([0-9a-f]{32})"}\n\Z')
 _HEX = re.compile(r"(?:[0-9a-f]{32})+")
 _HEX64 = re.compile(r"[0-9a-f]{16}")
@@ -329,6 +331,7 @@ def read(path: str | os.PathLike[str]) -> Manifest:
         msg = f"{path}: the manifest {what}. {_MAKE_IT}"
         raise UsageError(msg)
     try:
+        check_values(data, VALUES + len(data) // _BYTES_EACH)
         return _parsed(orjson.loads(data))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         msg = f"{path}: no manifest that datacheck wrote: {str(error).splitlines()[0]}. {_MAKE_IT}"
@@ -337,14 +340,10 @@ def read(path: str | os.PathLike[str]) -> Manifest:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(path.stat().st_mode):
             msg = f"{path}: is no file. Name a manifest: datacheck manifest DATA -o FILE"
             raise UsageError(msg)
-        if status.st_size > _MOST_BYTES:
-            msg = f"{path}: has {status.st_size:,} bytes; a manifest has up to {_MOST_BYTES:,}. Name a manifest."
-            raise UsageError(msg)
-        with path.open("rb") as file:
+        with open_document(path, _MOST_BYTES) as file:
             head = file.read(len(HEAD))
             if head != HEAD:
                 other = head.startswith(_FORMATS)
@@ -356,6 +355,9 @@ def _bytes_of(path: Path) -> bytes:
         msg = f"{path}: no such file. {_MAKE_IT}"
         raise UsageError(msg) from error
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            msg = f"{path}: {error.strerror}. Name a manifest."
+            raise UsageError(msg) from error
         raise fsops.refused(error, path) from error
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from datacheck import folders, fsops
 from datacheck.digest import digest_value
 from datacheck.errors import StorageError
+from datacheck.runtime.documents import Arrays
 from datacheck.sources.entries import SETTLED_NS
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _FORMAT = 1
+_MOST_BYTES = 8 << 30  # some 120 bytes a file
 
 
 def place_of(root: Path, roots: Mapping[str, Path], only: str | None) -> Path:
@@ -55,14 +57,14 @@ def recall(place: Path, listing: Listing) -> Array:
 def _entries(place: Path) -> Entries:
     from datacheck.sources.entries import Entries  # noqa: PLC0415  as above
 
-    with place.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        numbers, digests = arrays["numbers"], arrays["digests"]
-        paths = arrays["paths"].tobytes().decode().split("\0") if len(numbers) else []
-        sound = numbers.dtype == np.int64 and numbers.shape == (len(paths), 5)
-        if int(arrays["format"]) != _FORMAT or not sound or digests.dtype != "S32" or digests.shape != (len(paths),):
+    with Arrays(place, _MOST_BYTES) as arrays:
+        numbers, digests, octets = arrays["numbers"], arrays["digests"], arrays["paths"].tobytes()
+        count = octets.count(b"\0") + 1 if len(numbers) else 0  # before they become texts
+        sound = numbers.dtype == np.int64 and numbers.shape == (count, 5)
+        if int(arrays["format"]) != _FORMAT or not sound or digests.dtype != "S32" or digests.shape != (count,):
             msg = f"{place}: not what this version writes"
             raise ValueError(msg)
-        return Entries(paths, numbers, digests)
+        return Entries(octets.decode().split("\0") if count else [], numbers, digests)
 
 
 def remember(place: Path, listing: Listing) -> bool:

@@ -15,14 +15,18 @@ from typing import Any
 import orjson
 
 from datacheck.errors import UsageError
+from datacheck.runtime.beneath import read_file
+from datacheck.runtime.documents import MIB, check_values, open_document
 
 VERSION = 1
 ENVIRONMENT = "env.json"
 CONFIG = "config.json"
 _TRACE = re.compile(r"trace-(\d{5,})\.jsonl")
 _SHOWN = 5  # runs that a message names, the newest
-_LINE = 16 << 20  # bytes; the line of a start names every tensor of a model
-_FILE = 256 << 20
+_LINE = 16 * MIB  # the line of a start names every tensor of a model
+_FILE = 16 * MIB
+_TRACE_BYTES = 64 << 30
+_KEPT, _NOTE = 1000, 4000  # loaders, notes of a trace; characters of a note
 
 Line = dict[str, Any]
 
@@ -73,7 +77,7 @@ class Trace:
 
     def _raw(self) -> Iterator[bytes]:
         """Yield lines as they are, without one that was being written when the run was killed; of a huge one a part."""
-        with self.path.open("rb") as file:
+        with open_document(self.path, _TRACE_BYTES) as file:
             while raw := file.readline(_LINE):
                 if raw.endswith(b"\n"):
                     yield raw
@@ -91,8 +95,9 @@ def _loaded(raw: bytes) -> Any:
     """Return a JSON value; texts may hold half a surrogate pair (a file name that is no UTF-8), numbers any digits.
 
     Raises:
-        ValueError: it is no JSON, or nested too deep.
+        ValueError: it is no JSON, nested too deep, or of too many values.
     """
+    check_values(raw)
     if not _BEYOND.search(raw):
         return orjson.loads(raw)
     try:
@@ -206,10 +211,10 @@ def _look(run: Run, rank: int, trace: Trace) -> None:
             if kind == "start" and rank not in run.starts:
                 _check_version(trace.path, line)
                 run.starts[rank] = line
-            elif kind == "loader" and rank == min(run.traces):
+            elif kind == "loader" and rank == min(run.traces) and len(run.loaders) < _KEPT:
                 run.loaders.append(line)
-            elif kind == "note":
-                trace.notes.append(line["said"])
+            elif kind == "note" and len(trace.notes) < _KEPT:
+                trace.notes.append(line["said"][:_NOTE])
             elif kind == "end":
                 run.ended[rank] = line["status"]
     except OSError as error:
@@ -227,11 +232,9 @@ def _check_version(path: Path, start: Line) -> None:
 
 def _document(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
-        if not path.is_file() or path.stat().st_size > _FILE:
-            what = "is larger than 256 MiB and was not read" if path.is_file() else "is missing"
-            notes.append(f"{path.name}: {what}")
-            return {}
-        value = _loaded(path.read_bytes())
+        value = _loaded(read_file(path, _FILE))
+    except FileNotFoundError:
+        notes.append(f"{path.name}: is missing")
     except OSError as error:
         notes.append(f"{path.name}: {(error.strerror or str(error)).lower()}")
     except ValueError:
