@@ -9,14 +9,13 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xxhash
 
 from datacheck.aligned import empty
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import File, open_regular
 from datacheck.runtime.sparse import check_holes
 
 if TYPE_CHECKING:
@@ -149,22 +148,28 @@ def digest_head(path: str | os.PathLike[str], size: int) -> xxhash.xxh3_128:
     """Return the `Digester` of the first `size` bytes of a file, or of all where it has fewer; more may follow."""
     hasher = Digester()
     view = empty([min(size, READ_BYTES)], np.uint8).data  # one for all: fresh memory takes longer than the digest
-    with Path(path).open("rb", buffering=0) as file:
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         while size and (got := file.readinto(view[:size])):
             hasher.update(view[:got])
             size -= got
     return hasher
 
 
-def digest_file(path: str | Place, beat: Callable[[], object] | None = None) -> str:
+def digest_file(path: str | os.PathLike[str] | int, beat: Callable[[], object] | None = None) -> str:
     """Return xxh3_128 of a file's bytes as 32 hex digits, reading it once in pieces; `beat` is called after each.
+
+    Args:
+        path: of a regular file; or its descriptor, which is closed.
+        beat: called after each piece.
 
     Raises:
         OSError: it cannot be read, or is mostly holes (`check_holes`).
     """
     hasher = xxhash.xxh3_128()
     view = empty([READ_BYTES], np.uint8).data
-    with (Path(path) if isinstance(path, str) else path).open("rb", buffering=0) as file:
+    if isinstance(path, File):
+        path = path.descriptor()
+    with os.fdopen(path if isinstance(path, int) else open_regular(path), "rb", buffering=0) as file:
         check_holes(file.fileno())
         while size := file.readinto(view):
             hasher.update(view[:size])

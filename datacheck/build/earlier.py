@@ -6,7 +6,6 @@ are; nothing is believed because of a time or a name. Whatever the earlier cache
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,11 +25,14 @@ from datacheck.build.record import Record
 from datacheck.build.staging import Staging
 from datacheck.build.writer import shard_file
 from datacheck.cache import layout
+from datacheck.cache.documents import parsed
 from datacheck.cache.lease import lease
 from datacheck.cache.place import Place
+from datacheck.cache.shard_index import table_bytes
 from datacheck.cache.store import open_store
 from datacheck.digest import digest_head
 from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
+from datacheck.runtime.beneath import open_regular
 
 Array = np.ndarray[Any, Any]
 File = tuple[str, int, str]  # path, size, digest
@@ -68,7 +70,7 @@ def find(folders: Sequence[Path], recipe: str, plan: Plan, files: Sequence[Seque
     for folder in folders:
         with suppress(*_UNUSABLE):
             place = Place.of_files(open_store(folder))
-            if json.loads(place.read(layout.INPUTS))["recipe"] == recipe and _as_here(place):
+            if parsed(place.read(layout.INPUTS))["recipe"] == recipe and _as_here(place):
                 return Earlier(folder, plan, files)
     return None
 
@@ -81,7 +83,7 @@ def _as_here(place: Place) -> bool:
 def _build(place: Place) -> dict[str, Any]:
     """Return what ``build.json`` says: it may be absent, and nothing guards it."""
     with suppress(*_UNUSABLE):
-        return dict(json.loads(place.store.read(layout.BUILD)))
+        return parsed(place.store.read(layout.BUILD))
     return {}
 
 
@@ -123,14 +125,14 @@ class Earlier:
     # ------------------------------------------------------------------------------------------ reading
 
     def _json(self, path: str) -> dict[str, Any]:
-        return dict(json.loads(self._place.read(path)))
+        return parsed(self._place.read(path))
 
     def _table(self, path: str, dtype: str) -> Array:
         """Return a table, checked, with the rows that fill its last inner chunk."""
         document = self._json(f"{path}/{layout.ZARR}")
         rows = int(document["shape"][0])
         file = f"{path}/{layout.table_grid(document['data_type'], rows).shard_file(0)}"
-        return np.frombuffer(self._place.read(file) if rows else b"", dtype, rows)
+        return np.frombuffer(self._place.read(file, table_bytes(dtype, rows)) if rows else b"", dtype, rows)
 
     def _texts(self, what: str, dim: str) -> list[bytes]:
         whole = self._table(layout.sample_path(what), "u1").tobytes()
@@ -233,6 +235,8 @@ class Earlier:
         for source, target in self._files(g, before):
             fsops.remove_file(shards / target)  # of a run that was killed before it wrote the record
             try:
+                if self._place.store.size(source) != self._place.files[source][0]:  # a link, a pipe
+                    return False
                 fsops.link_or_copy(self.folder / source, shards / target)
             except (OutOfSpaceError, SyncFailedError):
                 raise
@@ -310,7 +314,7 @@ class Earlier:
 
 def _digests(path: Path, size: int, index: int) -> tuple[str, str, bytes]:
     """Return the digests of a shard and of all but its index, and the index; it is read once."""
-    with path.open("rb", buffering=0) as file:
+    with os.fdopen(open_regular(path), "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size != size:
             return "", "", b""
         file.seek(size - index)

@@ -6,7 +6,6 @@ them, the manifest last. So a half-removed cache has no name, and the next run g
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -21,6 +20,7 @@ from typing import Any, Literal
 from datacheck import folders, fsops, mounts
 from datacheck.build import publish, staging
 from datacheck.cache import layout
+from datacheck.cache.documents import parsed
 from datacheck.cache.find import newest_first
 from datacheck.cache.lease import exclusive
 from datacheck.cache.manifest import OUTSIDE, read_manifest
@@ -188,7 +188,7 @@ def _below(folder: Path, policy: _Policy, depth: int) -> Iterator[Found]:
         yield from _each(paths, lambda path: _trash(path, policy))
     else:
         hidden = {path for path in paths if path.name.startswith(".")}
-        caches = [path for path in paths if depth and path not in hidden and _is_file(path / layout.MANIFEST)]
+        caches = [path for path in paths if depth and path not in hidden and os.path.lexists(path / layout.MANIFEST)]
         for path in paths:
             if path.name in {layout.BUILDING, layout.TRASH} or (depth and path not in {*hidden, *caches}):
                 yield from _below(path, policy, depth - 1)
@@ -223,7 +223,7 @@ def _foreign(path: Path) -> str:
     store = open_store(path)
     try:
         read_manifest(store)
-        key = layout.Root.of(json.loads(store.read(layout.ZARR))).key
+        key = layout.Root.of(parsed(store.read(layout.ZARR))).key
     except (DatacheckError, FileNotFoundError, ValueError, LookupError, TypeError):
         return "its manifest or root is not that of a cache, damaged, or cannot be read"
     return "" if key == path.name else f"not named by its key, {key}"

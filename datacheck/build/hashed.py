@@ -5,12 +5,12 @@ What a file looked like when it was hashed stands in ``build.json``, the digest 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from datacheck.cache import layout
+from datacheck.cache.documents import parsed
 from datacheck.cache.find import newest_caches
 from datacheck.cache.place import Place
 from datacheck.cache.store import open_store
@@ -39,8 +39,8 @@ def hashed_before(out: Path | str, pipeline: str, split: str) -> dict[str, Entry
     for cache in caches[:1]:
         with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, AttributeError):
             place = Place.of_files(open_store(cache))
-            said = json.loads(place.store.read(layout.BUILD))[STAMPS]
-            files = json.loads(place.read(layout.SOURCES))["files"] if said else {}
+            said = parsed(place.store.read(layout.BUILD))[STAMPS]
+            files = parsed(place.read(layout.SOURCES))["files"] if said else {}
             entries = [_entry(path, stamp, files[path][1]) for path, stamp in said.items()]
             return {one.path: one for one in entries if one.seen_ns - SETTLED_NS >= one.mtime_ns}
     return {}

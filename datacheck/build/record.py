@@ -5,6 +5,7 @@ Nothing else of a shard crosses processes, so an answer is small, and a later ru
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -15,11 +16,14 @@ import numpy as np
 
 from datacheck import fsops, numerics
 from datacheck.digest import digest_bytes, digest_parts
+from datacheck.errors import StorageError
+from datacheck.runtime.beneath import read_file
 from datacheck.wire import decode, encode
 
 Array = np.ndarray[Any, Any]
 
 _DIGEST = 32  # hex digits
+_MOST_BYTES = 1 << 30  # of a shard of a million samples; far more than a real one has
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +102,13 @@ def found(folder: Path, g: int) -> Record | None:
 
 def _proven(path: Path) -> bytes | None:
     try:
-        data = path.read_bytes()
+        data = read_file(path, _MOST_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
+        if error.errno == errno.EFBIG:
+            msg = f"{path}: {error.strerror}. It is no record of a shard: delete it, and run the same command again."
+            raise StorageError(msg) from error
         raise fsops.refused(error, path) from error
     data, digest = data[:-_DIGEST], data[-_DIGEST:]
     return data if digest_bytes(data).encode() == digest else None
@@ -118,5 +125,5 @@ def _record(data: bytes, g: int) -> Record | None:
             said[what] = {name: (count, digest) for name, (count, digest) in said[what].items()}
         said["reasons"] = [(place, why) for place, why in said["reasons"]]
         return Record(**said)
-    except (struct.error, AttributeError, LookupError, TypeError, ValueError):  # of a version that writes others
+    except (struct.error, AttributeError, LookupError, TypeError, ValueError, RecursionError):  # another version's
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,13 +18,16 @@ from datacheck.build.plan import Plan
 from datacheck.build.record import Record
 from datacheck.build.staging import Staging
 from datacheck.cache import layout
+from datacheck.cache.documents import parsed
 from datacheck.cache.maps import HeldRows
 from datacheck.cache.place import Place
+from datacheck.cache.shard_index import chunk_sizes, table_bytes
 from datacheck.cache.store import open_store
-from datacheck.cache.stored import StoredArray, chunk_sizes
+from datacheck.cache.stored import StoredArray
 from datacheck.cpus import usable_cpus
 from datacheck.digest import Digester, digest64, digest_bytes
 from datacheck.errors import CorruptionError, DatacheckError, OutOfSpaceError, StorageError
+from datacheck.runtime.beneath import open_regular
 
 Array = np.ndarray[Any, Any]
 Files = Mapping[str, tuple[int, str]]
@@ -102,7 +105,7 @@ class _Found:
         """Return the digest of a shard without its index, of all of it, and of each inner chunk."""
         hasher, chunks = Digester(), np.zeros(len(sizes), np.uint64)
         decoded = bytearray(grid.chunk_bytes)
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             for j, size in enumerate(sizes.tolist()):
                 stored = file.read(size)
                 hasher.update(stored)
@@ -128,7 +131,7 @@ class _Found:
     def _reasons(self) -> Mapping[str, str]:
         """Why samples were not made, as far as ``build.json`` still says."""
         with suppress(*_LOST):
-            return {str(k): str(v) for k, v in json.loads(self._place.store.read(layout.BUILD))["not_made"].items()}
+            return {str(k): str(v) for k, v in parsed(self._place.store.read(layout.BUILD))["not_made"].items()}
         return {}
 
     # ------------------------------------------------------------------------------------------ tables
@@ -140,7 +143,7 @@ class _Found:
     def _rows(self) -> Mapping[str, int]:
         """The rows of a shard of each ragged dimension: as the root says, else as the lengths do."""
         with suppress(*_LOST):
-            return layout.Root.of(json.loads(self._place.read(layout.ZARR))).dims
+            return layout.Root.of(parsed(self._place.read(layout.ZARR))).dims
         parts = [self._plan.shard(g) for g in range(self._plan.shards)]
         fullest = {dim: max(int(n[part].sum()) for part in parts) for dim, n in self._lengths.items()}
         dims = self._plan.dims.items()
@@ -169,7 +172,7 @@ class _Found:
         good = np.ones(rows, bool)
         file = f"{path}/{grid.shard_file(0)}"
         with suppress(*_LOST):
-            raw = self._place.store.read(file)  # once: what is believed is what was checked
+            raw = self._place.store.read(file, table_bytes(dtype, rows))  # once: what is believed is what was checked
             held, values = HeldRows(grid, raw), np.empty(grid.shape, np.dtype(dtype).newbyteorder("<"))
             held.span(0, rows, values)
             if file not in self._intact or digest_bytes(raw) != self._files[file][1]:

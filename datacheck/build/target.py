@@ -6,7 +6,6 @@ In a store the files of a build lie below an attempt of its own (see `cache/buck
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -18,12 +17,15 @@ from datacheck.build import publish, staging
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.alongside import alongside
 from datacheck.cache.bucket import ATTEMPT, Bucket, commit_of, newest_buckets
+from datacheck.cache.documents import parsed
 from datacheck.cache.find import newest_caches
+from datacheck.cache.limits import most_bytes
 from datacheck.cache.manifest import Manifest, read_manifest
 from datacheck.cache.objects import Objects, parse_url
 from datacheck.cache.store import is_url
 from datacheck.digest import canonical_json, digest_bytes
 from datacheck.errors import CorruptionError, StorageError, UsageError
+from datacheck.runtime.beneath import read_file
 
 Came = Literal["new", "theirs"]
 Sent = Callable[[int, int], None]  # bytes so far, in all
@@ -275,7 +277,6 @@ class InBucket:
 
 def _noted(file: Path) -> dict[str, Any]:
     try:
-        said = json.loads(file.read_bytes())
+        return parsed(read_file(file, most_bytes(file.name)))
     except (OSError, ValueError):
         return {}
-    return said if isinstance(said, dict) else {}

@@ -8,13 +8,13 @@ A folder that was copied to a bucket has no commit: its files lie at ``<key>/`` 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 from datacheck.cache import layout
+from datacheck.cache.documents import parsed
+from datacheck.cache.limits import most_bytes
 from datacheck.cache.objects import PART_BYTES, Objects, parse_url
 from datacheck.cache.shards import Shards
 from datacheck.digest import Digester, canonical_json, digest_bytes
@@ -101,13 +101,16 @@ class Bucket:
     def prefetch(self, paths: Iterable[str]) -> None:
         """See `Store`."""
         asked = list(paths)
-        found = self.objects.get([self._base + path for path in asked])
-        self._held |= {path: bytes(raw) for path, raw in zip(asked, found, strict=True) if raw is not None}
+        self._fetch(asked, [most_bytes(path) for path in asked])
 
-    def read(self, path: str) -> bytes:
+    def _fetch(self, paths: Sequence[str], most: Sequence[int]) -> None:
+        found = self.objects.get([self._base + path for path in paths], most)
+        self._held |= {path: bytes(raw) for path, raw in zip(paths, found, strict=True) if raw is not None}
+
+    def read(self, path: str, most: int | None = None) -> bytes:
         """See `Store`."""
         if path not in self._held:
-            self.prefetch([path])
+            self._fetch([path], [most_bytes(path) if most is None else most])
         if path not in self._held:
             raise FileNotFoundError(path)
         raw = self._held.pop(path)
@@ -164,15 +167,15 @@ class Bucket:
 def commit_at(objects: Objects, prefix: str) -> dict[str, str] | None:
     """Return what was committed at a prefix; see `Bucket.commit`."""
     key = f"{prefix}/{layout.COMMIT}".lstrip("/")
-    (raw,) = objects.get([key])
+    (raw,) = objects.get([key], [most_bytes(layout.COMMIT)])
     if raw is None:
         return None
     try:
-        said: Any = json.loads(bytes(raw))
+        said = parsed(bytes(raw))
         newer = type(said["format"]) is int and said["format"] > layout.FORMAT
         whole = {"attempt": str(said["attempt"]), "manifest": str(said["manifest"])}
         wrong = not all(map(ATTEMPT.fullmatch, whole.values())) or said != whole | {"format": layout.FORMAT}
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError):
         newer, wrong, whole = False, True, {}
     if newer:
         msg = f"{objects.place}/{key}: format {said['format']}; this datacheck reads format {layout.FORMAT}. Update it."

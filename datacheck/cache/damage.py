@@ -186,7 +186,8 @@ class Damage:
         """Yield each run of chunks of a shard that are not what was written, or of digests that fit no chunk."""
         if path.startswith(_DIGESTS):
             array = self._array(path.removeprefix(_DIGESTS))
-            said = np.frombuffer(self._store.read(file), dtype="<u8", count=array.chunks)
+            raw = self._store.read(file, self._manifest.files[file][0])
+            said = np.frombuffer(raw, dtype="<u8", count=array.chunks)
             names = {s: f"{array.path}/{array.grid.shard_file(s)}" for s in range(array.grid.shards)}
             for s in (s for s, name in names.items() if name not in self._damaged):
                 yield from self._runs(file, array, s, said, _OF_DIGESTS)

@@ -6,30 +6,57 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from datacheck.cache import layout
+from datacheck.cache import layout, limits
 from datacheck.cache.layout import Grid
+from datacheck.cache.windows import Windows
+from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
 
 _TABLES = {"rows": "int64", "present": "bool", "made": "bool", "valid": "bool", "digest": "uint64"}
 _KINDS = {"array", "text", "json"}
+_TOO_DEEP = f"nested deeper than {limits.DEPTH} levels"
 _TEXTS = {layout.sample_path("key"), layout.sample_path("origin")}
+
+
+def json_object(raw: bytes) -> dict[str, Any]:
+    """Return the JSON object in `raw`; what it holds may be nested as deep as Python's stack.
+
+    Raises:
+        ValueError: there is none, or one of too many values (see `limits`).
+    """
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > limits.VALUES:  # before memory is taken for them
+        msg = f"more than {limits.VALUES:,} values"
+        raise ValueError(msg)
+    try:
+        said = json.loads(raw)
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+    if not isinstance(said, dict):
+        msg = "not a JSON object"
+        raise ValueError(msg)  # noqa: TRY004  text that does not fit, as any other
+    return said
 
 
 def parsed(raw: bytes) -> dict[str, Any]:
     """Return the JSON object in `raw`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, or one of too many values or levels (see `limits`).
     """
-    try:
-        said = json.loads(raw)
-    except RecursionError as error:
-        msg = "nested too deep"
-        raise ValueError(msg) from error
-    if not isinstance(said, dict):
-        msg = "not a JSON object"
-        raise ValueError(msg)  # noqa: TRY004  text that does not fit, as any other
+    said = json_object(raw)
+    _check_depth(said)
     return said
+
+
+def _check_depth(said: Any) -> None:
+    """Raise `ValueError` where lists and objects are nested too deep for what goes through them later."""
+    level = [said]
+    for _ in range(limits.DEPTH):
+        inner = (item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer))
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
 
 
 def findings(raw: bytes) -> dict[str, list[str]]:
@@ -43,6 +70,40 @@ def findings(raw: bytes) -> dict[str, list[str]]:
         msg = "not codes by key"
         raise ValueError(msg)
     return said
+
+
+def root_of(document: Mapping[str, Any]) -> layout.Root:
+    """Return what the root group says.
+
+    Raises:
+        KeyError, TypeError, ValueError: it says not what a cache of this format says.
+    """
+    root = layout.Root.of(document)
+    if root.samples > limits.SAMPLES:
+        msg = f"{root.samples:,} samples; at most {limits.SAMPLES:,} are read"
+        raise ValueError(msg)
+    try:
+        windows_of(root)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
+    return root
+
+
+def windows_of(root: layout.Root) -> Windows | None:
+    """Return how a cache cuts its episodes by default; None where it does not."""
+    return None if root.windows is None else Windows.of(root.windows)
+
+
+def check_window(root: layout.Root, fields: Mapping[str, ArraySpec]) -> None:
+    """Raise `ValueError` where one window by default would take more memory than may be decoded at once."""
+    windows = windows_of(root)
+    if windows is None:
+        return
+    before, behind = windows.extent
+    size = (before + 1 + behind) * sum(spec.item_bytes for spec in fields.values() if spec.dim == windows.dim)
+    if size > limits.WINDOW_BYTES:
+        msg = f"windows of {size:,} bytes; at most {limits.WINDOW_BYTES:,} are served by default"
+        raise ValueError(msg)
 
 
 def spec_of(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
@@ -63,21 +124,6 @@ def spec_of(path: str, document: Mapping[str, Any]) -> ArraySpec | None:
         msg = f"kind {kind!r} with dim {dim!r}, of {document['data_type']}"
         raise ValueError(msg)
     return ArraySpec(document["data_type"], tuple(document["shape"][1:]), dim, kind, optional, said)
-
-
-def foreign_grid(document: Mapping[str, Any]) -> Grid:
-    """Return the grid of an array of any codec that is cut along its first axis only.
-
-    Raises:
-        KeyError, TypeError, ValueError: it is cut in another way, or of a type that a cache cannot hold.
-    """
-    shape, shard = document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
-    codec = document["codecs"][0]
-    chunk = codec["configuration"]["chunk_shape"] if codec["name"] == "sharding_indexed" else shard
-    if shard[1:] != shape[1:] or chunk[1:] != shape[1:]:
-        msg = f"cut into {shard} and {chunk}; only the first axis of {shape} may be cut"
-        raise ValueError(msg)
-    return Grid(layout.zarr_type(document["data_type"]), tuple(shape), shard[0], chunk[0])
 
 
 def check_array(path: str, grid: Grid, spec: ArraySpec | None, root: layout.Root) -> None:
@@ -102,6 +148,9 @@ def check_array(path: str, grid: Grid, spec: ArraySpec | None, root: layout.Root
         dtype = _TABLES.get(name if family == "samples" else family, dtype)
     if spec is None and (grid.dtype, grid.item) != (dtype, ()):
         msg = f"{grid.dtype} {list(grid.shape)}; a table of {dtype} expected"
+        raise ValueError(msg)
+    if spec is None and grid.shards > 1:
+        msg = f"{grid.shards:,} shards; a table is one"
         raise ValueError(msg)
     if grid.shape[0] != rows:
         msg = f"{grid.shape[0]:,} rows, {rows:,} expected"

@@ -43,7 +43,7 @@ ABSENT = 2**64 - 1
 
 KEY_DIM, ORIGIN_DIM = "samples.key", "samples.origin"
 
-_SHARD = re.compile(r"c\.([0-9]{1,15})(?:\.0)*")
+_SHARD = re.compile(r"(.+)/c([./])([0-9]{1,15})(?:\2[0])*")  # other writers separate by slashes
 _MOST = 1 << 48  # of anything that is counted: NumPy reckons with products of such numbers
 _TYPES = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -78,9 +78,8 @@ def sample_path(what: str) -> str:
 
 def shard_of(file: str) -> tuple[str, int] | None:
     """Return the array and the number of a shard file, or None where a file is none."""
-    array, _, name = file.rpartition("/")
-    found = _SHARD.fullmatch(name)
-    return (array, int(found[1])) if found else None
+    found = _SHARD.fullmatch(file)
+    return (found[1], int(found[3])) if found else None
 
 
 def field_name(path: str) -> str:

@@ -5,7 +5,6 @@ It is written last, so its presence means that the cache is complete.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -18,6 +17,8 @@ import xxhash
 
 from datacheck import fsops
 from datacheck.cache import layout
+from datacheck.cache.documents import json_object
+from datacheck.cache.problem import shortened
 from datacheck.cache.store import Store, open_store
 from datacheck.digest import canonical_json, digest_bytes
 from datacheck.errors import CorruptionError, UsageError
@@ -131,11 +132,13 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
         root = _typed(str, said["content_root"])
         version = _typed(int, version)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        msg = f"{origin}: its digest matches, but it is not the manifest of a cache ({error!r}). Delete the folder."
+        what = f"its digest matches, but it is not the manifest of a cache ({shortened(error)})"
+        msg = f"{origin}: {what}. Delete the folder."
         raise CorruptionError(msg) from error
     outside = next((path for path in files if _OUTSIDE.search(path)), None)
     if outside is not None:
-        msg = f"{origin}: it names a file outside the cache, {outside!r}. Delete the folder, it is none of datacheck's."
+        what = f"it names a file outside the cache, {outside[:200]!r}"
+        msg = f"{origin}: {what}. Delete the folder, it is none of datacheck's."
         raise CorruptionError(msg)
     return Manifest(files, root, found[1].decode(), version)
 
@@ -143,20 +146,21 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
 def _entry(path: str, entry: Any) -> tuple[int, str]:
     size, digest = entry
     os.fsencode(path)  # a name that no file can have
-    if _typed(int, size) < 0:
-        raise ValueError(size)
+    if not 0 <= _typed(int, size) < 1 << 62:
+        msg = "a size that no file has"
+        raise ValueError(msg)
     return size, _typed(str, digest)
 
 
 def _typed(kind: type[T], value: Any) -> T:
     if type(value) is not kind:  # a bool is an int
-        raise TypeError(value)
+        msg = f"{type(value).__name__} where {kind.__name__} is expected"
+        raise TypeError(msg)
     return value
 
 
 def _json(raw: bytes) -> dict[str, Any] | None:
     try:
-        said = json.loads(raw)
-    except (ValueError, RecursionError):
+        return json_object(raw)
+    except ValueError:
         return None
-    return said if isinstance(said, dict) else None

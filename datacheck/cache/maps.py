@@ -1,4 +1,4 @@
-"""Rows of shard files: one range of addresses over all of them, or positioned reads, or zarr-python for foreign shards.
+"""Rows of shard files: one range of addresses over all of them, or positioned reads.
 
 A `Rows` trusts its caller: indices are in range, rows are in use, files have the sizes of the manifest.
 """
@@ -6,10 +6,9 @@ A `Rows` trusts its caller: indices are in range, rows are in use, files have th
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Sequence
 from math import prod
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,8 +16,8 @@ import numpy as np
 from datacheck.aligned import empty
 from datacheck.cache.addresses import Range
 from datacheck.cache.layout import Grid
-from datacheck.cache.store import Store
-from datacheck.errors import CorruptionError
+from datacheck.cache.problem import corrupt
+from datacheck.cache.store import Folder, Store
 
 Array = np.ndarray[Any, Any]
 
@@ -43,11 +42,13 @@ class MappedRows:
 
     Args:
         grid: how the array is cut.
-        files: the shard files, in order.
+        store: where the shard files are.
+        files: their paths in it, in order.
         used: present inner chunks of each shard.
 
     Raises:
         OSError: the operating system grants no (further) map.
+        CorruptionError: a file is no plain one any more, or shorter than its chunks.
 
     Notes:
         Shards whose size is a multiple of a page lie behind each other without a gap, and the whole array is one
@@ -55,7 +56,7 @@ class MappedRows:
         children, too.
     """
 
-    def __init__(self, grid: Grid, files: Sequence[Path], used: Sequence[int]) -> None:
+    def __init__(self, grid: Grid, store: Folder, files: Sequence[str], used: Sequence[int]) -> None:
         self._grid = grid
         size = grid.shard * grid.row_bytes
         stride = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -63,8 +64,10 @@ class MappedRows:
         for g, path in enumerate(files):
             length = used[g] * grid.chunk_bytes
             if length:
-                with path.open("rb", buffering=0) as file:
-                    span.place(g * stride, length, file.fileno())
+                file = store.open(path)
+                if os.fstat(file.number).st_size < length:  # a map behind its end would end the process
+                    raise corrupt(store.where, path, "ends too early")
+                span.place(g * stride, length, file.number)
         dtype = np.dtype(grid.dtype).newbyteorder("<")
         self._span, self._bytes = span, np.asarray(span)
         self._stride, self._chunks, self._chunk_bytes = stride, grid.chunks_per_shard, grid.chunk_bytes
@@ -181,47 +184,3 @@ class HeldRows:
     def chunk(self, number: int) -> Any:
         """See `Rows`."""
         return self._raw[number * self._grid.chunk_bytes : (number + 1) * self._grid.chunk_bytes]
-
-
-class ForeignRows:
-    """Rows through zarr-python: shards that are valid Zarr but not in the order that this format asks for.
-
-    Notes:
-        Reads basic slices only: zarr's fancy indexing has had silent faults. Slow.
-    """
-
-    def __init__(self, folder: Path, grid: Grid) -> None:
-        import zarr  # noqa: PLC0415  0.24 s and 38 MB that a training process pays only here
-
-        self._grid, self._folder = grid, folder
-        with _by_zarr(folder):
-            self._array: Any = zarr.open_array(folder, mode="r")
-
-    def take(self, indices: Array, out: Array) -> None:
-        """See `Rows`."""
-        with _by_zarr(self._folder):
-            for i, row in enumerate(indices.tolist()):
-                out[i] = self._array[row]
-
-    def span(self, start: int, stop: int, out: Array) -> None:
-        """See `Rows`."""
-        with _by_zarr(self._folder):
-            out[...] = self._array[start:stop]
-
-    def chunk(self, number: int) -> Any:
-        """See `Rows`; decoded, padded with what the array is filled with."""
-        first = number * self._grid.chunk
-        with _by_zarr(self._folder):
-            rows = np.ascontiguousarray(self._array[first : first + self._grid.chunk])
-        whole = np.full((self._grid.chunk, *self._grid.item), self._array.fill_value, dtype=rows.dtype)
-        whole[: len(rows)] = rows
-        return whole.view(np.uint8).reshape(-1)
-
-
-@contextmanager
-def _by_zarr(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # zarr and its codecs raise anything
-        msg = f"{folder}: zarr cannot read it ({error!r}). Rebuild the cache: datacheck cache build"
-        raise CorruptionError(msg) from error

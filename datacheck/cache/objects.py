@@ -86,9 +86,17 @@ class Objects:
     def __init__(self, place: str) -> None:
         self.place = place
 
-    def get(self, keys: Sequence[str]) -> list[Buffer | None]:
-        """Return whole objects, None for each that is not there."""
-        found: list[Buffer | None] = self._ask("get", list(keys))
+    def get(self, keys: Sequence[str], most: Sequence[int]) -> list[Buffer | None]:
+        """Return whole objects, None for each that is not there.
+
+        Args:
+            keys: of the objects.
+            most: the most bytes that each may have.
+
+        Raises:
+            CorruptionError: an object has more.
+        """
+        found: list[Buffer | None] = self._ask("get", list(keys), list(most))
         return found
 
     def parts(self, wanted: Sequence[tuple[str, int, int]]) -> list[memoryview]:
@@ -214,15 +222,19 @@ class _Direct:
         store = require("obstore.store", "s3")
         return store.from_url(self._place, client_options=client, retry_config=retries)
 
-    def get(self, keys: list[str]) -> list[Buffer | None]:
-        return list(alongside(lambda key: self._asked(key, self._get, key), keys, ALONGSIDE))
+    def get(self, keys: list[str], most: list[int]) -> list[Buffer | None]:
+        asked = zip(keys, most, strict=True)
+        return list(alongside(lambda one: self._asked(one[0], self._get, *one), asked, ALONGSIDE))
 
-    def _get(self, key: str) -> Buffer | None:
+    def _get(self, key: str, most: int) -> Buffer | None:
         try:
-            return bytes(self._obstore.get(self._store, key).bytes())
+            found = self._obstore.get(self._store, key)
+            if found.meta["size"] <= most:
+                return bytes(found.bytes())
         except FileNotFoundError as error:
             self._absent(error)
-        return None
+            return None
+        raise CorruptionError(self._said(key, f"{found.meta['size']:,} bytes; at most {most:,} are read"))
 
     def parts(self, wanted: list[tuple[str, int, int]]) -> list[Buffer]:
         by_key: dict[str, list[int]] = {}

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Literal, NoReturn
 
 from datacheck.cache.manifest import read_manifest
-from datacheck.cache.problem import REPAIR, evicted
+from datacheck.cache.problem import REPAIR, evicted, shortened
 from datacheck.cache.store import Store
 from datacheck.digest import digest_bytes
 from datacheck.errors import CorruptionError
@@ -48,6 +48,16 @@ class Place:
         """How many bytes the cache has, its manifest left out."""
         return sum(size for size, _ in self.files.values())
 
+    def check_sizes(self) -> None:
+        """Fail where a file is not there, or of another size than the manifest says."""
+        for name, (size, _) in self.files.items():
+            found = self.store.size(name)
+            if found is None:
+                self.fail(f"{name}: missing")
+            if found != size:
+                what = f"{found:,} bytes, the manifest says {size:,}"
+                self.fail(f"{name}: {what if found >= 0 else 'no plain file'}")
+
     def fail(self, what: str) -> NoReturn:
         """Raise the exception for damage: the cache, what was found, what to do."""
         if self.store.folder is not None and not self.store.folder.exists():
@@ -61,17 +71,21 @@ class Place:
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            self.fail(f"{path}: not what a cache of this format holds there ({error!r})")
+            self.fail(f"{path}: not what a cache of this format holds there ({shortened(error)})")
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = None) -> bytes:
         """Return a whole file, checked against the manifest.
 
+        Args:
+            path: the file.
+            most: the most bytes that it may have; see `Store.read`.
+
         Raises:
-            CorruptionError: it is not there, or its bytes are others.
+            CorruptionError: it is not there, larger, or its bytes are others.
             StorageError: the operating system refuses.
         """
         try:
-            raw = self.store.read(path)
+            raw = self.store.read(path, most)
         except FileNotFoundError:
             self.fail(f"{path}: missing")
         found = digest_bytes(raw)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datacheck.errors import EvictedError
+from datacheck.errors import CorruptionError, EvictedError
 
+_LONGEST = 300  # characters
 REPAIR = "Repair it: datacheck cache repair, with the words of the build"
 
 
@@ -42,3 +43,14 @@ class Problem:
 def evicted(where: object) -> EvictedError:
     """Return the exception for a cache whose folder is gone."""
     return EvictedError(f"{where}: was removed while it was being read. Build it again: datacheck cache build")
+
+
+def corrupt(where: str, path: str, what: str) -> CorruptionError:
+    """Return the exception for a file of a cache that is not what was written."""
+    return CorruptionError(f"{where}/{path}: {what}. Repair it: datacheck cache repair")
+
+
+def shortened(error: Exception) -> str:
+    """Return what an exception says of a document, which may be of any length."""
+    said = repr(error)
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."

@@ -21,6 +21,7 @@ from datacheck.cache.lease import lease
 from datacheck.cache.manifest import read_manifest
 from datacheck.cache.owners import samples_of
 from datacheck.cache.place import Place, Verify
+from datacheck.cache.row_tables import RowTables
 from datacheck.cache.shards import Shards
 from datacheck.cache.store import open_store
 from datacheck.cache.stored import StoredArray
@@ -68,13 +69,14 @@ class Cache:
             self.manifest = read_manifest(store)
         mapped = store.folder is not None and (io == "mmap" or (io == "auto" and local))
         self._place = Place(store, self.manifest.files, mapped, "touch" if verify == "full" else verify)
-        self._check_sizes()
+        self._place.check_sizes()
         if shards is not None:
             store.keep(shards, self.manifest.files)
         store.prefetch(p for p in self.manifest.files if p.endswith(layout.ZARR) and not p.startswith("digests/"))
         self.root = self._read_root()
         self.fields: dict[str, ArraySpec] = {}
         self._arrays: dict[str, StoredArray] = {}
+        self._tables = RowTables(self._place, self._arrays, self.root.dims)
         self._open_arrays()
         if verify == "full":
             self.check()
@@ -91,15 +93,6 @@ class Cache:
 
     # ------------------------------------------------------------------------------------------ opening
 
-    def _check_sizes(self) -> None:
-        for name, (size, _) in self.manifest.files.items():
-            found = self._place.store.size(name)
-            if found is None:
-                self._place.fail(f"{name}: missing")
-            if found != size:
-                what = f"{found:,} bytes, the manifest says {size:,}"
-                self._place.fail(f"{name}: {what if found >= 0 else 'no plain file'}")
-
     def document(self, path: str) -> dict[str, Any]:
         """Return a JSON document of the cache, checked against the manifest."""
         with self._place.sound(path):
@@ -108,7 +101,7 @@ class Cache:
     def _read_root(self) -> layout.Root:
         document = self.document(layout.ZARR)
         with self._place.sound(layout.ZARR):
-            return layout.Root.of(document)
+            return documents.root_of(document)
 
     def _open_arrays(self) -> None:
         end = "/" + layout.ZARR
@@ -125,12 +118,17 @@ class Cache:
             self._arrays[name] = alive[name] = array = StoredArray(self._place, name, document, owned, ragged=ragged)
             with self._place.sound(name + end):
                 documents.check_array(name, array.grid, spec, self.root)
+            for file in array.files:
+                if file not in self.manifest.files:
+                    self._place.fail(f"{file}: missing in {layout.MANIFEST}")
             if spec is not None:
                 self.fields[layout.field_name(name)] = spec
         tables = [layout.rows_path(dim, what) for dim in self.dims for what in ("start", "length")]
         for name in (*tables, *(layout.sample_path(what) for what in ("key", "origin", "made", "valid", "digest"))):
             if name not in self._arrays:
                 self._place.fail(f"{name}: missing")
+        with self._place.sound(layout.ZARR):
+            documents.check_window(self.root, self.fields)
         self._share_seen()
 
     def _share_seen(self) -> None:
@@ -204,7 +202,7 @@ class Cache:
         if dim is None:
             found: Array = array.view(int(numbers[0]), int(numbers[0]) + 1)[0, ...]  # an array, also of one number
             return found
-        start, length = (int(some[0]) for some in self._row_table(dim, numbers))
+        start, length = (int(some[0]) for some in self._tables.rows(dim, numbers))
         return array.view(start, start + length)
 
     def gather_steps(
@@ -230,7 +228,7 @@ class Cache:
             CorruptionError: what is stored is not what was written, or a step is asked for that is not there.
         """
         dim, array = self._dim(field), self._arrays[layout.field_path(field)]
-        start, size = self._row_table(dim, self._numbers(indices))
+        start, size = self._tables.rows(dim, self._numbers(indices))
         if (at < 0).any() or (at >= size).any():
             self._place.fail(f"rows/{dim}: an episode is shorter than it was")
         asked = at[:, None] + offsets
@@ -256,11 +254,10 @@ class Cache:
 
     def lengths(self, dim: str, indices: Indices | None = None) -> Array:
         """Return the rows of samples along a ragged dimension, int64 (samples); of all where `indices` is None."""
-        array = self._arrays.get(layout.rows_path(dim, "length"))
-        if array is None:
+        if dim not in self._tables:
             msg = f"{self.path}: no ragged dimension {dim!r}; there is {', '.join(self.root.dims) or 'none'}"
             raise UsageError(msg)
-        return array.all() if indices is None else array.take(self._numbers(indices))
+        return self._tables.lengths(dim, None if indices is None else self._numbers(indices))
 
     def keys(self, indices: Indices) -> list[str]:
         """Return the keys of samples."""
@@ -284,8 +281,7 @@ class Cache:
 
     def row_table(self, dim: str) -> tuple[Array, Array]:
         """Return the whole row table of a dimension: start and length, int64 (samples) each."""
-        start, length = (self._arrays[layout.rows_path(dim, what)].all() for what in ("start", "length"))
-        return start, length
+        return self._tables.rows(dim)
 
     def digests(self, indices: Indices) -> Array:
         """Return the content digests of samples, uint64 (samples)."""
@@ -335,8 +331,7 @@ class Cache:
     def shard_files(self, field: str | None = None) -> list[str]:
         """Return the shard files of a field, or of all arrays but the digests."""
         chosen = self._arrays if field is None else [layout.field_path(field)]
-        arrays = [(path, self._arrays[path]) for path in chosen]
-        return [f"{path}/{array.grid.shard_file(g)}" for path, array in arrays for g in range(array.grid.shards)]
+        return [file for path in chosen for file in self._arrays[path].files]
 
     @property
     def dims(self) -> list[str]:
@@ -376,15 +371,13 @@ class Cache:
             raise IndexError(msg)
         return numbers
 
-    def _row_table(self, dim: str, numbers: Array) -> tuple[Array, Array]:
-        start, length = (self._arrays[layout.rows_path(dim, what)].take(numbers) for what in ("start", "length"))
-        return start, length
-
     def _rows(self, path: str, dim: str, numbers: Array, out: Array | None = None) -> tuple[Array, Array]:
-        array, (start, length) = self._arrays[path], self._row_table(dim, numbers)
+        array, (start, length) = self._arrays[path], self._tables.rows(dim, numbers)
         array.check_bounds(start, length)
-        at = np.cumsum(length) - length
-        values = array.room(out, (int(length.sum()),))
+        at, total = np.cumsum(length) - length, int(length.sum())
+        if total > array.held_rows:  # some samples are asked for twice, or else have rows in common
+            self._tables.check_apart(dim, numbers)
+        values = array.room(out, (total,))
         first = runs(start, length, array.grid.shard)
         together = np.add.reduceat(length, first) if first.size else length
         array.spans(start[first], together, values, at[first])

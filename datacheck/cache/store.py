@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from datacheck.aligned import empty
-from datacheck.cache.problem import evicted
+from datacheck.cache.limits import most_bytes
+from datacheck.cache.problem import corrupt, evicted
 from datacheck.digest import digest_file
-from datacheck.errors import CorruptionError, DatacheckError, StorageError, check_name
+from datacheck.errors import DatacheckError, StorageError, check_name
+from datacheck.runtime import beneath
 
 _GONE = {errno.ENOENT, errno.ESTALE}
+_NO_FILE = {errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EXDEV}  # a link, a folder, a pipe, a socket
+_NO_PLAIN = "no plain file (a link, a folder, a pipe or a device)"
 
 if TYPE_CHECKING:
     from datacheck.cache.shards import Shards
@@ -39,12 +43,16 @@ class Store(Protocol):
     def size(self, path: str) -> int | None:
         """Return the bytes of a file, None where it is not there, -1 where it is something else."""
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, most: int | None = None) -> bytes:
         """Return a whole file.
+
+        Args:
+            path: the file.
+            most: the most bytes that it may have; None: as many as a JSON document of its name (`limits`).
 
         Raises:
             FileNotFoundError: it is not there.
-            CorruptionError: it is no file: a pipe would be waited for.
+            CorruptionError: it is no file (a pipe would be waited for), or has more bytes.
             StorageError: another refusal.
         """
 
@@ -109,35 +117,58 @@ def open_store(where: str | os.PathLike[str]) -> Store:
 
 
 class Folder:
-    """A cache in a folder.
+    """A cache in a folder; no link in it is followed, and nothing but plain files is opened.
 
     Args:
-        folder: where.
+        folder: where; links on the way to it are followed.
         kept: how many files stay open for `read_into`; forked children may share them, as each call says its position.
     """
 
     def __init__(self, folder: Path, kept: int = 0) -> None:
         self.where = str(folder)
         self.folder = folder
+        self._real = {""}  # folders in it that are no links
         # a thread that reads holds what it reads, so that another's read cannot close (and reuse) its descriptor
-        self._opened = lru_cache(kept)(lambda path: _Descriptor(f"{folder}/{path}"))
+        self._opened = lru_cache(kept)(lambda path: Descriptor(f"{folder}", path))
 
     def size(self, path: str) -> int | None:
         """See `Store`."""
         try:
-            found = os.stat(self._at(path))  # noqa: PTH116  see there
-            return found.st_size if stat.S_ISREG(found.st_mode) else -1  # a pipe would be waited for
+            found = os.lstat(self._at(path))
+            real = self._is_real(path.rpartition("/")[0])
         except OSError as error:
             if error.errno in _NO_SUCH_FILE:
                 return None
             raise self._refused(path, error) from error
+        return found.st_size if real and stat.S_ISREG(found.st_mode) else -1  # a pipe would be waited for
 
-    def read(self, path: str) -> bytes:
+    def _is_real(self, folder: str) -> bool:
+        """Tell whether no part of a path in the cache is a link; each folder is looked at once."""
+        if folder not in self._real:
+            if not stat.S_ISDIR(os.lstat(self._at(folder)).st_mode):
+                return False
+            if not self._is_real(folder.rpartition("/")[0]):
+                return False
+            self._real.add(folder)
+        return True
+
+    def open(self, path: str) -> Descriptor:
+        """Return an open file.
+
+        Raises:
+            CorruptionError: it is no plain file.
+            StorageError: it is not there, or another refusal.
+        """
+        try:
+            return Descriptor(self.where, path)
+        except OSError as error:
+            raise self._refused(path, error) from error
+
+    def read(self, path: str, most: int | None = None) -> bytes:
         """See `Store`."""
         try:
-            opened = _Descriptor(self._at(path))
-            with open(opened.number, "rb", buffering=0, closefd=False) as file:
-                return file.read()
+            with beneath.Folder(self.where) as held:
+                return held.read(path, most_bytes(path) if most is None else most, links=False)
         except FileNotFoundError:
             raise
         except NotADirectoryError as error:
@@ -152,8 +183,7 @@ class Folder:
             while len(view):
                 size = os.preadv(file.number, [view], start)
                 if size == 0:
-                    msg = f"{self.folder / path}: ends too early. Repair it: datacheck cache repair"
-                    raise CorruptionError(msg)
+                    raise corrupt(self.where, path, "ends too early")
                 view, start = view[size:], start + size
         except OSError as error:
             raise self._refused(path, error) from error
@@ -199,7 +229,8 @@ class Folder:
     def digest(self, path: str) -> str:
         """See `Store`."""
         try:
-            return digest_file(self._at(path))
+            with beneath.Folder(self.where) as held:
+                return digest_file(held.open(path, links=False))
         except OSError as error:
             raise self._refused(path, error) from error
 
@@ -212,7 +243,7 @@ class Folder:
         for path, size in self.files() if hasattr(os, "posix_fadvise") else ():
             if size > 0:
                 with suppress(OSError):  # what cannot be read is told where it is read
-                    os.posix_fadvise(_Descriptor(self._at(path)).number, 0, 0, os.POSIX_FADV_DONTNEED)
+                    os.posix_fadvise(Descriptor(self.where, path).number, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _at(self, path: str) -> str:
         return f"{self.where}/{path}"  # a tenth of the time of a Path, which is half of that of asking for a size
@@ -220,21 +251,35 @@ class Folder:
     def _refused(self, path: str, error: OSError) -> DatacheckError:
         if error.errno in _GONE and not self.folder.exists():
             return evicted(self.folder)
+        if error.errno in _NO_FILE:
+            return corrupt(self.where, path, _NO_PLAIN)
+        if error.errno == errno.EFBIG:
+            return corrupt(self.where, path, str(error.strerror))
         return StorageError(f"{self.folder / path}: {error.strerror}. Check the path and its permissions.")
 
 
-class _Descriptor:
-    """An open file; closed when nobody holds it any more.
+class Descriptor:
+    """An open file of a cache in a folder; closed when nobody holds it any more.
+
+    Args:
+        folder: the cache.
+        path: the file in it; no link is followed.
 
     Raises:
         CorruptionError: it is no plain file.
+        OSError: it is not there, or another refusal.
     """
 
-    def __init__(self, path: str) -> None:
-        self.number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
+    def __init__(self, folder: str, path: str) -> None:
+        try:
+            with beneath.Folder(folder) as held:
+                self.number = held.open(path, links=False)
+        except OSError as error:
+            if error.errno in _NO_FILE:
+                raise corrupt(folder, path, _NO_PLAIN) from error
+            raise
         if not stat.S_ISREG(os.fstat(self.number).st_mode):
-            msg = f"{path}: no plain file. Repair it: datacheck cache repair"
-            raise CorruptionError(msg)
+            raise corrupt(folder, path, _NO_PLAIN)
 
     def __del__(self) -> None:
         if hasattr(self, "number"):

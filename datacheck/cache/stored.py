@@ -6,26 +6,24 @@ Everything that is served comes through here.
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 from weakref import proxy
 
-import google_crc32c
 import numpy as np
 
 from datacheck.aligned import empty
-from datacheck.cache import layout
+from datacheck.cache import layout, limits
 from datacheck.cache.alongside import alongside
 from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN
-from datacheck.cache.documents import foreign_grid
+from datacheck.cache.foreign import Chain, ForeignRows, chain_of
 from datacheck.cache.indices import chunks_of
-from datacheck.cache.layout import Grid
-from datacheck.cache.maps import ForeignRows, HeldRows, MappedRows, ReadRows, Rows
+from datacheck.cache.maps import HeldRows, MappedRows, ReadRows, Rows
 from datacheck.cache.place import Place
 from datacheck.cache.problem import Problem
+from datacheck.cache.shard_index import chunk_sizes, table_bytes
 from datacheck.cache.store import Folder, Store
 from datacheck.digest import digest64, digests64
 from datacheck.errors import CorruptionError, UsageError
@@ -36,32 +34,6 @@ _OPEN_FILES = 128  # of one array that is read and not mapped
 _ALONGSIDE = 16  # requests for indices
 _CHECKED = 1 << 23  # bytes that are digested while they still lie in a near cache
 _FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
-
-
-def chunk_sizes(place: Place, path: str, grid: Grid, g: int) -> tuple[Array, bool]:
-    """Return the stored size of each inner chunk that shard `g` holds, and whether they lie as this format says.
-
-    Raises:
-        CorruptionError: the size or the crc32c is wrong, or the index points outside of the file.
-    """
-    name = f"{path}/{grid.shard_file(g)}"
-    size, said = layout.index_bytes(grid), place.files.get(name, (-1, ""))[0]
-    length = place.store.size(name)
-    if length is None:
-        place.fail(f"{name}: missing")
-    if length != said:
-        place.fail(f"{name}: {length:,} bytes, the manifest says {said:,}")
-    tail = bytearray(min(size, length))
-    place.store.read_into(name, length - len(tail), memoryview(tail))
-    raw = bytes(tail)
-    if len(raw) < size or struct.pack("<I", google_crc32c.value(raw[:-4])) != raw[-4:]:
-        place.fail(f"{name}: the crc32c of the shard index does not match")
-    index = np.frombuffer(raw[:-4], dtype="<u8").reshape(-1, 2)
-    present = index[index[:, 0] != layout.ABSENT]
-    sizes, room = present[:, 1], np.uint64(length - size)
-    if (present[:, 0] > room).any() or (sizes > room - present[:, 0]).any():
-        place.fail(f"{name}: the shard index points outside of the file")
-    return sizes, raw == layout.pack_index(grid, sizes) and sum(sizes.tolist()) + size == length
 
 
 class StoredArray:
@@ -86,12 +58,26 @@ class StoredArray:
         ours = layout.grid_of(document)
         self._foreign, self._always = ours is None, place.verify == "always"
         with place.sound(f"{path}/{layout.ZARR}"):
-            self.grid, self.codec = ours or (foreign_grid(document), PLAIN)
+            self.grid, self._chain = chain_of(document) if ours is None else (ours[0], Chain(ours[1]))
+            limits.check_chunk(self.grid.chunk_bytes)
+        self.codec = self._chain.codec
         self.dtype, self._row_bytes = np.dtype(self.grid.dtype).newbyteorder("<"), self.grid.row_bytes
         self.chunks = -(-self.grid.shape[0] // self.grid.chunk)
         if self.chunks > place.size:  # before memory is taken for it
             place.fail(f"{path}/{layout.ZARR}: {self.chunks:,} chunks, more than the cache has bytes")
+        said = place.files.get(self._digest_file, (0, ""))[0]
+        if 8 * self.chunks > said and not path.startswith("digests/"):
+            place.fail(f"{path}/{layout.ZARR}: {self.chunks:,} chunks, and {self._digest_file} has {said:,} bytes")
         self.seen: Array = np.zeros(self.chunks, np.uint8)  # 1: checked. `Cache` puts it in memory that forks share
+
+    @property
+    def files(self) -> list[str]:
+        """The shard files, in order."""
+        return [f"{self.path}/{self._chain.file(self.grid, g)}" for g in range(self.grid.shards)]
+
+    @property
+    def _digest_file(self) -> str:
+        return f"{layout.digests_path(self.path)}/{layout.table_grid('uint64', self.chunks).shard_file(0)}"
 
     @cached_property
     def _sizes(self) -> list[Array]:
@@ -146,37 +132,46 @@ class StoredArray:
         return np.asarray(self.used_chunks, dtype=np.int64) * self.grid.chunk
 
     @cached_property
+    def held_rows(self) -> int:
+        """Rows of all shards that may be read."""
+        return int(self.used_rows.sum())
+
+    @cached_property
     def rows(self) -> Rows:
         """The rows, opened."""
         used, store = self.used_chunks, self._place.store
-        names = [f"{self.path}/{self.grid.shard_file(g)}" for g in range(self.grid.shards)]
-        folder = store.folder
+        names, folder = self.files, store.folder
         if folder is None:
             if self._foreign:
-                msg = f"{store.where}: {self.path} needs zarr, which reads folders only. Copy the cache to a disk."
+                msg = f"{store.where}: {self.path} is not cut by this format; such are read in folders only. Copy it."
                 raise UsageError(msg)
             if not self.path.startswith(_FETCHED):  # a table that each batch needs
                 return HeldRows(self.grid, self._table(names[0]) if names else b"")
             return self._read(store, names)
+        near = Folder(folder, _OPEN_FILES)
         if self._foreign:
-            return ForeignRows(folder / self.path, self.grid)
+            return ForeignRows(self.grid, self._chain, self._place, self.path, near, self._check_weakly)
         if self._place.mapped and self.codec == PLAIN:
             # no more maps (vm.max_map_count) or addresses: positioned reads serve the same bytes
             with contextlib.suppress(OSError):
-                return MappedRows(self.grid, [folder / name for name in names], used)
-        return self._read(Folder(folder, _OPEN_FILES), names)
+                return MappedRows(self.grid, near, names, used)
+        return self._read(near, names)
 
     def _read(self, store: Store, names: list[str]) -> Rows:
         if self.codec == PLAIN and store.folder is not None:
             return ReadRows(self.grid, store, names)
-        check = partial(StoredArray._check_decoded, proxy(self))  # no method: no cycle holds files and maps
-        return ChunkRows(self.grid, self.codec, store, names, self._sizes, check)
+        return ChunkRows(self.grid, self.codec, store, names, self._sizes, self._check_weakly)
+
+    @property
+    def _check_weakly(self) -> Callable[[int, Array | None], None]:
+        return partial(StoredArray._check_decoded, proxy(self))  # no method: no cycle holds files and maps
 
     def _table(self, name: str) -> bytes:
+        most = table_bytes(self.grid.dtype, self.grid.shape[0])
         if self._place.verify != "manifest":
-            return self._place.read(name)
+            return self._place.read(name, most)
         try:
-            raw = self._place.store.read(name)
+            raw = self._place.store.read(name, most)
         except FileNotFoundError:
             self._place.fail(f"{name}: missing")
         if len(raw) != self._place.files.get(name, (-1, ""))[0]:
@@ -192,11 +187,9 @@ class StoredArray:
         """
         if self.chunks == 0:
             return np.zeros(0, np.uint64)
-        grid = layout.table_grid("uint64", self.chunks)
-        path = f"{layout.digests_path(self.path)}/{grid.shard_file(0)}"
-        raw = self._place.read(path)
+        raw = self._place.read(self._digest_file, table_bytes("uint64", self.chunks))
         if len(raw) < self.chunks * 8:
-            self._place.fail(f"{path}: too short for {self.chunks} digests")
+            self._place.fail(f"{self._digest_file}: too short for {self.chunks} digests")
         return np.frombuffer(raw, dtype="<u8", count=self.chunks).astype(np.uint64, copy=False)
 
     def room(self, out: Array | None, shape: tuple[int, ...]) -> Array:

@@ -63,10 +63,14 @@ class Windows:
         if self.history < 0 or (self.history and self.length is None):
             msg = f"windows: history {self.history}, length {self.length}; a history is 0 or more and needs a length"
             raise UsageError(msg)
+        dim: Any = self.dim
+        if not isinstance(dim, str):
+            msg = f"windows: dim: {dim!r} is no name of a dimension"
+            raise UsageError(msg)
         if self.pad is None:
             object.__setattr__(self, "pad", "edge" if self.delta_indices or self.delta_timestamps else "none")
         for name, known in (("pad", get_args(Pad)), ("short", get_args(Short))):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in [*known]:
                 msg = f"windows: {name}: {getattr(self, name)!r} is not one of {', '.join(known)}"
                 raise UsageError(msg)
         if max(length, self.stride, self.history, *(abs(i) for some in self.deltas.values() for i in some)) > _FARTHEST:
@@ -81,8 +85,16 @@ class Windows:
 
     @classmethod
     def of(cls, said: Mapping[str, Any]) -> Windows:
-        """Return the windows that a cache declares."""
-        return cls(**dict(said))
+        """Return the windows that a cache declares.
+
+        Raises:
+            UsageError: it declares none that there are.
+        """
+        try:
+            return cls(**dict(said))
+        except TypeError as error:  # another name
+            msg = f"windows: {error}"
+            raise UsageError(msg) from error
 
     @property
     def fill(self) -> Literal["edge", "zero"]:

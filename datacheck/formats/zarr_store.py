@@ -22,6 +22,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, check_bytes, check_expansion, expand, foreign, matching, plain, plain_type
 from datacheck.formats.parsed import from_python, parse_json
+from datacheck.formats.zarr_codecs import V2_CODECS, V3_CODECS, bounded, check_codecs
 from datacheck.runtime.beneath import File, Folder, Place
 from datacheck.sample import Array, Container
 
@@ -33,14 +34,6 @@ _ABSENT = 10_000  # chunks that are not there, from which on only the others are
 _PRESENT = 100_000  # others at most; of more, asking for all costs little more
 _SOLE = "array"
 _ROOT = ""
-# Not pickle (runs code), json2, msgpack2, vlen-bytes, vlen-array, categorize.
-_V2_CODECS = frozenset(
-    {
-        *("adler32", "bitround", "blosc", "bz2", "crc32", "crc32c", "delta", "fixedscaleoffset", "fletcher32", "gzip"),
-        *("jenkins_lookup3", "lz4", "lzma", "packbits", "quantize", "shuffle", "vlen-utf8", "zlib", "zstd"),
-    }
-)
-_V3_CODECS = frozenset({"blosc", "bytes", "crc32c", "gzip", "sharding_indexed", "transpose", "vlen-utf8", "zstd"})
 
 
 class _Array(NamedTuple):
@@ -82,18 +75,14 @@ def _described(folder: File) -> _Array:
     meta = _metadata(folder / (".zarray" if version == 2 else "zarr.json"))
     with foreign("damaged Zarr metadata"):
         if version == 2:
-            codecs = [c["id"] for c in [meta["compressor"], *(meta["filters"] or [])] if c]
-            allowed, chunks = _V2_CODECS, meta["chunks"]
+            check_codecs([c["id"] for c in [meta["compressor"], *(meta["filters"] or [])] if c], V2_CODECS)
+            chunks = meta["chunks"]
             kind, key = meta["dtype"], _key("", meta.get("dimension_separator", "."))
             dtype = None if kind == "|O" else np.dtype([_member(m) for m in kind] if isinstance(kind, list) else kind)
         else:
-            codecs = _flat_codecs(meta["codecs"])
-            allowed, chunks = _V3_CODECS | {f"numcodecs.{c}" for c in _V2_CODECS}, _grid(meta)
+            check_codecs(meta["codecs"], V3_CODECS)
+            chunks = _grid(meta)
             dtype, key = _v3_type(meta["data_type"]), _v3_key(meta["chunk_key_encoding"])
-        unknown = [c for c in codecs if c not in allowed]
-        if unknown:
-            msg = f"encoded with {unknown[0]}, which is not read here"
-            raise FormatError(msg)
         shape, sizes = _sizes(meta["shape"], 0), _sizes(chunks, 1)
         if len(shape) != len(sizes):
             msg = f"shape {list(shape)} but chunks {list(sizes)}"
@@ -131,17 +120,6 @@ def _grid(meta: dict[str, Any]) -> Any:
         msg = "only regular chunk grids without storage transformers are read"
         raise FormatError(msg)
     return meta["chunk_grid"]["configuration"]["chunk_shape"]
-
-
-def _flat_codecs(codecs: list[Any], depth: int = 4) -> list[str]:
-    found: list[str] = []
-    for codec in codecs:
-        name = codec if isinstance(codec, str) else codec["name"]
-        found.append(name)
-        inner = {} if isinstance(codec, str) else codec.get("configuration", {})
-        if name == "sharding_indexed" and depth:
-            found += _flat_codecs([*inner["codecs"], *inner.get("index_codecs", [])], depth - 1)
-    return found
 
 
 def _v3_type(kind: Any) -> np.dtype[Any] | None:
@@ -281,7 +259,7 @@ class _Store(Container):
 
         with foreign("damaged Zarr array"):
             store = _beneath()(folder)
-            array = zarr.open_array(store, mode="r", zarr_format=described.version)
+            array = bounded(zarr.open_array(store, mode="r", zarr_format=described.version))
             if count - files > _ABSENT and files == len(keys) and described.dtype is not None:
                 return _present(array, keys, described, rows or (0, described.shape[0]))
             values = np.asarray(array[...] if rows is None else array[rows[0] : rows[1]])

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pytest
 import xxhash
@@ -18,7 +19,9 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datacheck.cache import layout, open_cache
+from datacheck.cache import documents, layout, limits, open_cache
+from datacheck.cache.about import about
+from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
@@ -227,7 +230,7 @@ def test_what_zarr_wrote_with_a_shard_that_is_not_full_is_intact(tmp_path):
     shutil.rmtree(folder / "fields/x")
     array = zarr.create_array(
         folder / "fields/x", shape=rows.shape, dtype="float32", shards=(2, 128, 128), chunks=(1, 128, 128),
-        compressors=zarr.codecs.GzipCodec(), fill_value=float("nan"), attributes=attributes,
+        compressors=zarr.codecs.ZstdCodec(level=3, checksum=True), fill_value=float("nan"), attributes=attributes,
         chunk_key_encoding={"name": "default", "separator": "."},
     )  # fmt: skip
     array[:] = rows
@@ -264,3 +267,204 @@ def test_any_value_anywhere_is_read_or_refused(whole, data):
             used(folder)
         for depth in ("quick", "full", "values"):
             assert all(str(problem) for problem in verify(folder, depth))
+
+
+def traced(call):
+    """Return the most bytes that a call takes, and what it raises."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptionError) as told:
+            call()
+        return tracemalloc.get_traced_memory()[1], str(told.value)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_manifest_of_any_size_is_refused_before_it_is_read(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    os.truncate(folder / "manifest.json", 1 << 40)
+    peak, said = traced(lambda: open_cache(folder))
+    assert "manifest.json: 1,099,511,627,776 bytes; at most 67,108,864 are read" in said
+    assert peak < 1 << 20
+    assert [problem.file for problem in verify(folder)] == ["manifest.json"]
+
+
+@pytest.mark.parametrize("file", ["zarr.json", OF_A_FIELD, "inputs.json", "sources.json", "findings.json"])
+def test_a_document_larger_than_any_is_refused_before_it_is_read(whole, tmp_path, file):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    most = limits.most_bytes(file)
+    os.truncate(folder / file, most + 1)
+    raw = json.loads((folder / "manifest.json").read_text())
+    raw["files"][file][0] = most + 1  # the digest of so many bytes need not fit: nobody reads them
+    resealed(folder, raw)
+    peak, said = traced(lambda: about(open_cache(folder)) if file not in {"findings.json"} else used(folder))
+    assert f"{file}: {most + 1:,} bytes; at most {most:,} are read" in said
+    assert peak < 4 << 20
+
+
+def resealed(folder, said):
+    """Write a manifest that fits itself."""
+    del said["digest"]
+    raw = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+    digest = f'"digest":"{xxhash.xxh3_128_hexdigest(raw)}",'.encode()
+    (folder / "manifest.json").write_bytes(raw.replace(b'"files":', digest + b'"files":', 1))
+
+
+@pytest.mark.parametrize("text", ["[{}" + ",{}" * 9_000_000 + "]", "[" * 70 + "]" * 70, '{"a":' * 65 + "1" + "}" * 65])
+def test_a_document_of_too_many_values_or_levels_is_refused(text):
+    raw = b'{"a":' + text.encode() + b"}"
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"more than 8,000,000 values|nested deeper than 64 levels"):
+        documents.parsed(raw)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    assert documents.parsed(b'{"a":' * 64 + b"1" + b"}" * 64)
+
+
+PLAIN = {"name": "bytes", "configuration": {"endian": "little"}}
+REFUSED = [
+    [PLAIN, {"name": "gzip", "configuration": {"level": 5}}],
+    [PLAIN, {"name": "zstd", "configuration": {"level": 3, "checksum": False}}],
+    [PLAIN, {"name": "numcodecs.pickle"}],
+    [{"name": "bytes", "configuration": {"endian": "big"}}],
+    [{"name": "transpose", "configuration": {"order": [1, 0]}}, PLAIN],
+    [{"name": "sharding_indexed", "configuration": {"chunk_shape": [1, 3], "codecs": [PLAIN], "index_codecs": []}}],
+    ["gzip"], [], [5], "gzip", {"name": "gzip"}, 5, None,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("codecs", REFUSED, ids=str)
+@pytest.mark.parametrize("place", [("codecs",), ("codecs", 0, "configuration", "codecs")])
+def test_codecs_of_other_formats_are_refused_by_name(whole, tmp_path, place, codecs):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    rewritten(folder / OF_A_FIELD, place, codecs)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=OF_A_FIELD):
+        open_cache(folder, verify="manifest").gather("joints", [0])
+
+
+@pytest.mark.parametrize("codecs", [[PLAIN], [PLAIN, PLAIN], [{"name": "crc32c"}]], ids=str)
+def test_codecs_of_an_index_are_those_of_the_format(whole, tmp_path, codecs):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    rewritten(folder / OF_A_FIELD, ("codecs", 0, "configuration", "index_codecs"), codecs)
+    rewritten(folder / OF_A_FIELD, ("chunk_key_encoding", "configuration", "separator"), "/")
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=OF_A_FIELD):
+        open_cache(folder, verify="manifest")
+
+
+@pytest.mark.parametrize("separator", [".", "/"])
+@pytest.mark.parametrize("sharded", [True, False])
+def test_a_chunk_takes_no_more_than_is_declared_of_it(tmp_path, separator, sharded):
+    """Of 16 bytes declared 64 MiB come: whatever the order and the names of the files."""
+    folder = make_cache(tmp_path, {"x": ArraySpec("float32", (4,))}, [{"x": np.arange(4, dtype=np.float32)}] * 2, k=2)
+    attributes = json.loads((folder / "fields/x/zarr.json").read_text())["attributes"]
+    shutil.rmtree(folder / "fields/x")
+    array = zarr.create_array(
+        folder / "fields/x", shape=(2, 4), dtype="float32", shards=(2, 4) if sharded else None, chunks=(2, 4),
+        compressors=zarr.codecs.ZstdCodec(level=3, checksum=True), fill_value=float("nan"), attributes=attributes,
+        chunk_key_encoding={"name": "default", "separator": separator},
+    )  # fmt: skip
+    array[:] = np.tile(np.arange(4, dtype=np.float32), (2, 1))
+    sealed(folder)
+    assert open_cache(folder).gather("x", [1, 0]).tolist() == [[0, 1, 2, 3]] * 2
+    assert verify(folder, "values") == []
+    bomb = bytes(Codec("zstd", 3).encode(memoryview(bytes(64 << 20)), 64 << 20)[0][0])
+    index = np.array([[0, len(bomb)]], "<u8").tobytes() if sharded else b""
+    crc = google_crc32c.value(index).to_bytes(4, "little") if sharded else b""
+    (folder / "fields/x" / separator.join("c00")).write_bytes(bomb + index + crc)
+    sealed(folder)
+    peak, said = traced(lambda: open_cache(folder, verify="manifest").gather("x", [0]))
+    assert "does not decompress" in said
+    assert peak < 4 << 20
+
+
+def test_a_chunk_larger_than_any_is_refused_when_the_cache_is_opened(tmp_path):
+    folder = make_cache(
+        tmp_path, {"x": ArraySpec("uint8", (4,))}, [{"x": np.zeros(4, np.uint8)}], codec=Codec("zstd", 3)
+    )
+    path = folder / "fields/x/zarr.json"
+    rewritten(path, ("shape",), [1, 5 << 30])
+    rewritten(path, SHAPE, [4, 5 << 30])
+    rewritten(path, CHUNK, [1, 5 << 30])
+    sealed(folder)
+    with pytest.raises(
+        CorruptionError, match=r"zarr\.json.*inner chunks of 5,368,709,120 bytes; at most 4,294,967,296"
+    ):
+        open_cache(folder)
+
+
+def filled(folder, table, number):
+    """Put a number into each place of a table of five samples."""
+    edit(folder / f"{table}/c.0", lambda raw: np.full(5, number, "<i8").tobytes() + raw[40:])
+    redigest(folder, table)
+
+
+@pytest.mark.parametrize("number", [2**62, 2**40, 4097, -1, -(2**63)])
+@pytest.mark.parametrize("table", ["rows/P/length", "rows/samples.key/length", "rows/fields.more/length"])
+def test_a_sample_with_more_rows_than_a_shard_is_damage(whole, tmp_path, table, number):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    filled(folder, table, 65537 if number == 4097 and "P" not in table else number)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=table):
+        used(folder)
+    with pytest.raises(CorruptionError, match=table):
+        open_cache(folder).lengths(table.split("/")[1])
+
+
+def test_rows_that_several_samples_claim_take_no_memory(tmp_path):
+    """Each of 2,000 samples claims all keys; asked for two at a time each has its rows."""
+    keys = [f"{i:030d}" for i in range(2000)]
+    folder = make_cache(tmp_path, {"x": ArraySpec("uint8", ())}, [{"x": 0}] * 2000, keys=keys, k=1024)
+    for what, number in (("start", 0), ("length", 30 * 2000)):
+        edit(
+            folder / f"rows/samples.key/{what}/c.0",
+            lambda raw, number=number: np.full(2000, number, "<i8").tobytes() + raw[16_000:],
+        )
+        redigest(folder, f"rows/samples.key/{what}")
+    sealed(folder)
+    cache = open_cache(folder)
+    peak, said = traced(lambda: cache.keys(range(2000)))
+    assert "rows/samples.key/start: rows belong to several samples" in said
+    assert peak < 20 << 20
+    assert len(cache.keys([3])[0]) == 60_000
+
+
+def test_samples_that_are_asked_for_many_times_are_served(whole):
+    """More rows than the array has, and nothing is wrong."""
+    cache = open_cache(whole)
+    values, lengths = cache.gather_ragged("points", [4, 1, 2] * 3000)
+    assert (len(values), lengths.tolist()) == (9000 + 3000, [1, 1, 2] * 3000)
+
+
+WINDOWS = [
+    {"foo": 1}, {"dim": 5}, {"dim": ["P"]}, {"length": "x"}, {"length": 0}, {"pad": []}, {"stride": True},
+    {"dim": "P", "length": 1 << 30},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("windows", WINDOWS, ids=str)
+def test_windows_that_make_no_sense_are_damage(whole, tmp_path, windows):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    rewritten(folder / "zarr.json", (*ROOT, "windows"), windows)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=r"zarr\.json: .*windows"):
+        open_cache(folder)
+
+
+def test_a_shard_that_the_manifest_leaves_out_is_missing(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    (folder / "fields/joints/c.1.0").unlink()
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=r"fields/joints/c\.1\.0: missing"):
+        open_cache(folder)
+
+
+def test_a_message_is_no_longer_than_a_screen(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    rewritten(folder / OF_A_FIELD, (*ROOT, "kind"), "x" * 1_000_000)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=OF_A_FIELD) as told:
+        open_cache(folder)
+    assert len(str(told.value)) < 1000

@@ -31,7 +31,7 @@ class Elsewhere:
     def size(self, path):
         return len(self.kept[path]) if path in self.kept else None
 
-    def read(self, path):
+    def read(self, path, most=None):
         if path not in self.kept:
             raise FileNotFoundError(path)
         return self.kept[path]

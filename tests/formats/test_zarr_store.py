@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import shutil
+import tracemalloc
+import zlib
 
+import google_crc32c
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -113,3 +120,112 @@ def test_groups_are_groups_not_folders_of_chunks(tmp_path):
     with open_container(tmp_path / "a.zarr") as container:
         assert container.groups("/data/*") == ["data/demo_1"]
         assert container.groups("/data/*/*") == []
+
+
+def stored(tmp_path, version, **codecs):
+    """Write an array of one chunk of 1,000 numbers; return the path of the chunk."""
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=1000, chunks=(1000,), dtype="i4", zarr_format=version, **codecs
+    )
+    array[:] = np.arange(1000)
+    return tmp_path / "a.zarr" / ("0" if version == 2 else "c/0")
+
+
+V2 = {
+    "gzip": (numcodecs.GZip, gzip.compress), "zlib": (numcodecs.Zlib, zlib.compress),
+    "bz2": (numcodecs.BZ2, bz2.compress), "lzma": (numcodecs.LZMA, lzma.compress),
+    "zstd": (numcodecs.Zstd, numcodecs.Zstd().encode), "lz4": (numcodecs.LZ4, numcodecs.LZ4().encode),
+    "blosc": (numcodecs.Blosc, numcodecs.Blosc().encode),
+}  # fmt: skip
+V3 = {
+    "gzip": (zarr.codecs.GzipCodec, gzip.compress), "zstd": (zarr.codecs.ZstdCodec, numcodecs.Zstd().encode),
+    "blosc": (zarr.codecs.BloscCodec, numcodecs.Blosc().encode),
+    "bz2": (zarr.codecs.numcodecs.BZ2, bz2.compress), "lzma": (zarr.codecs.numcodecs.LZMA, lzma.compress),
+    "lz4": (zarr.codecs.numcodecs.LZ4, numcodecs.LZ4().encode),
+    "zlib": (zarr.codecs.numcodecs.Zlib, zlib.compress),
+}  # fmt: skip
+BOTH = [(2, name, *V2[name]) for name in V2] + [(3, name, *V3[name]) for name in V3]
+
+
+@pytest.mark.filterwarnings("ignore:Numcodecs codecs are not in")
+@pytest.mark.parametrize(("version", "name", "codec", "compress"), BOTH, ids=[f"{v} {n}" for v, n, *_ in BOTH])
+def test_a_chunk_is_decoded_to_the_bytes_that_are_declared_and_no_further(tmp_path, version, name, codec, compress):
+    chunk = stored(tmp_path, version, compressors=codec())
+    assert read_all(tmp_path / "a.zarr")["array"].tolist() == list(range(1000))
+    chunk.write_bytes(compress(bytes(64 << 20)))  # of 4,000 declared
+    tracemalloc.start()
+    with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match=f"a chunk in {name} holds"):
+        container.read("array")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+@pytest.mark.parametrize("name", ["gzip", "bz2", "lzma"])
+def test_streams_behind_each_other_are_one(tmp_path, name):
+    codec, compress = V2[name]
+    chunk = stored(tmp_path, 2, compressors=codec())
+    raw = np.arange(1000, dtype="<i4").tobytes()
+    chunk.write_bytes(compress(raw[:1500]) + compress(raw[1500:]))
+    assert read_all(tmp_path / "a.zarr")["array"].tolist() == list(range(1000))
+    chunk.write_bytes(compress(raw)[:-9])
+    with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match="array"):
+        container.read("array")
+
+
+def test_a_zstd_frame_without_its_size_is_read_and_bounded(tmp_path):
+    """Block by block: three bytes of header, then of a run one byte that stands for up to 128 KiB."""
+    chunk = stored(tmp_path, 2, compressors=numcodecs.Zstd())
+    head = bytes.fromhex("28b52ffd") + b"\x00\x88"  # no size, a window of 128 MiB
+    run = ((4000 << 3) | 2 | 1).to_bytes(3, "little") + b"\0"
+    chunk.write_bytes(head + run)
+    assert read_all(tmp_path / "a.zarr")["array"].tolist() == [0] * 1000
+    more = ((131072 << 3) | 2).to_bytes(3, "little") + b"\0"
+    chunk.write_bytes(head + more * 9000 + run)
+    with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match="a chunk in zstd holds"):
+        container.read("array")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_chunk_of_texts_holds_no_more_than_are_declared(tmp_path, version):
+    filters = {"filters": [numcodecs.VLenUTF8()]} if version == 2 else {}
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=3, chunks=(3,), dtype="str", zarr_format=version, compressors=None, **filters
+    )
+    array[:] = np.array(["a", "b", "c"], dtype=object)
+    assert read_all(tmp_path / "a.zarr")["array"] == ["a", "b", "c"]
+    chunk = tmp_path / "a.zarr" / ("0" if version == 2 else "c/0")
+    chunk.write_bytes((2**31 - 1).to_bytes(4, "little") + chunk.read_bytes()[4:])
+    with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match="2,147,483,647 texts; 3"):
+        container.read("array")
+
+
+@pytest.mark.parametrize("levels", [1, 2, 4, 5, 50])
+@pytest.mark.parametrize("where", ["codecs", "index_codecs"])
+def test_codecs_are_known_at_any_depth(tmp_path, levels, where):
+    store = tmp_path / "a.zarr"
+    shutil.copytree(CORPUS / "zarr/y_sharded.zarr", store)
+    meta = json.loads((store / "zarr.json").read_text())
+    plain = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    inner = [{"name": "numcodecs.pickle"}]
+    for _ in range(levels):
+        codecs = {"codecs": plain, "index_codecs": plain} | {where: inner}
+        inner = [{"name": "sharding_indexed", "configuration": {"chunk_shape": [1], **codecs}}]
+    (store / "zarr.json").write_text(json.dumps(meta | {"codecs": inner}))
+    what = r"encoded with numcodecs\.pickle" if levels <= 4 else "deeper than 4 levels"
+    with open_container(store) as container, pytest.raises(FormatError, match=what):
+        container.read("array")
+
+
+def test_shards_whose_chunks_are_compressed_are_read_and_bounded(tmp_path):
+    data = np.arange(64, dtype="i4")
+    array = zarr.create_array(
+        tmp_path / "a.zarr", shape=64, shards=(32,), chunks=(8,), dtype="i4", compressors=zarr.codecs.GzipCodec()
+    )
+    array[:] = data
+    np.testing.assert_array_equal(read_all(tmp_path / "a.zarr")["array"], data)
+    bomb = gzip.compress(bytes(64 << 20))
+    index = np.array([[0, len(bomb)]] * 4, "<u8").tobytes()
+    (tmp_path / "a.zarr/c/0").write_bytes(bomb + index + google_crc32c.value(index).to_bytes(4, "little"))
+    with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match="a chunk in gzip holds"):
+        container.read("array")

@@ -1,0 +1,134 @@
+"""Arrays that other writers have put into a cache: valid Zarr, cut or ordered otherwise than this format says.
+
+Their documents may ask for the codecs of this format and no others, each chunk for its own bytes and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from datacheck.cache import layout
+from datacheck.cache.chunks import ChunkRows
+from datacheck.cache.codec import PLAIN, Codec
+from datacheck.cache.layout import Grid
+from datacheck.cache.place import Place
+from datacheck.cache.shard_index import read_index
+from datacheck.cache.store import Store
+from datacheck.errors import CorruptionError
+
+Array = np.ndarray[Any, Any]
+
+_INDEX = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How the chunks of an array are named and stored.
+
+    Args:
+        codec: what each chunk went through.
+        separator: between the parts of a file's name.
+        sharded: whether a file holds several chunks and their index; else one.
+        first: whether the index lies at the beginning of the file.
+    """
+
+    codec: Codec
+    separator: str = "."
+    sharded: bool = True
+    first: bool = False
+
+    def file(self, grid: Grid, g: int) -> str:
+        """Return the name of a file, relative to the array."""
+        return self.separator.join(["c", str(g), *("0" for _ in grid.item)])
+
+
+def chain_of(document: Mapping[str, Any]) -> tuple[Grid, Chain]:
+    """Return how an array is cut and stored.
+
+    Raises:
+        KeyError, TypeError, ValueError: in a way that is not read here.
+    """
+    shape, regular = document["shape"], document["chunk_grid"]
+    shard = regular["configuration"]["chunk_shape"]
+    codecs = document["codecs"]
+    sharded = len(codecs) == 1 and codecs[0]["name"] == "sharding_indexed"
+    inner = codecs[0]["configuration"] if sharded else {"chunk_shape": shard, "codecs": codecs, "index_codecs": _INDEX}
+    chunk, at = inner["chunk_shape"], inner.get("index_location", "end")
+    if regular["name"] != "regular" or shard[1:] != shape[1:] or chunk[1:] != shape[1:]:
+        msg = f"cut into {shard} and {chunk}; only the first axis of {shape} may be cut"
+        raise ValueError(msg)
+    if inner["index_codecs"] != _INDEX or at not in {"start", "end"}:
+        msg = "an index that is not bytes and crc32c"
+        raise ValueError(msg)
+    grid = Grid(layout.zarr_type(document["data_type"]), tuple(shape), shard[0], chunk[0])
+    return grid, Chain(_codec(inner["codecs"], grid), _separator(document), sharded, at == "start")
+
+
+def _codec(codecs: Any, grid: Grid) -> Codec:
+    """Return the codec of inner codecs: only those of this format."""
+    plain = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    if np.dtype(grid.dtype).itemsize == 1:
+        plain.append({"name": "bytes"})
+    codec = Codec.of(codecs[1:]) if codecs[:1] and codecs[0] in plain else None
+    if codec is None:
+        names = ", ".join(str(one["name"] if isinstance(one, Mapping) else one)[:40] for one in codecs[:4])
+        msg = f"codecs {names}; a cache holds little-endian bytes, plain or in zstd with a checksum"
+        raise ValueError(msg)
+    return codec
+
+
+def _separator(document: Mapping[str, Any]) -> str:
+    encoding = document["chunk_key_encoding"]
+    separator = encoding.get("configuration", {}).get("separator", "/")
+    if encoding["name"] != "default" or separator not in {"/", "."}:
+        msg = f"chunk_key_encoding {str(encoding)[:80]}"
+        raise ValueError(msg)
+    return str(separator)
+
+
+class ForeignRows(ChunkRows):
+    """Rows of files whose chunks lie in any order, with anything between them; an absent chunk is of the fill value.
+
+    Args:
+        grid: how the array is cut.
+        chain: how its chunks are stored.
+        place: the cache, in a folder.
+        path: of the array.
+        store: where the files are read from.
+        check: see `ChunkRows`.
+
+    Raises:
+        CorruptionError: a file is missing, or its index is damaged.
+    """
+
+    def __init__(
+        self, grid: Grid, chain: Chain, place: Place, path: str, store: Store,
+        check: Callable[[int, Array | None], None],
+    ) -> None:  # fmt: skip
+        files = [f"{path}/{chain.file(grid, g)}" for g in range(grid.shards)]
+        super().__init__(grid, chain.codec, store, files, [], check)
+        if chain.sharded:
+            self._index = [read_index(place, name, grid, first=chain.first) for name in files]
+        else:
+            sizes = [place.files.get(name, (-1, ""))[0] for name in files]
+            missing = next((name for name, size in zip(files, sizes, strict=True) if size < 0), None)
+            if missing is not None:
+                place.fail(f"{missing}: missing")
+            self._index = [np.array([[0, size]], np.uint64) for size in sizes]
+
+    def _part(self, number: int) -> tuple[str, int, int]:
+        g, j = divmod(number, self._grid.chunks_per_shard)
+        start, size = self._index[g][j].tolist()
+        return (self._files[g], 0, 0) if start == layout.ABSENT else (self._files[g], start, size)
+
+    def _decoded(self, stored: memoryview) -> Array:
+        if not len(stored):
+            return layout.fill_array(self._grid.dtype, (self._grid.chunk, *self._grid.item)).reshape(-1).view(np.uint8)
+        if self._codec == PLAIN and len(stored) != self._grid.chunk_bytes:
+            msg = f"{len(stored):,} bytes where a chunk has {self._grid.chunk_bytes:,}"
+            raise CorruptionError(msg)
+        return super()._decoded(stored)
