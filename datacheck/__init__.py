@@ -6,7 +6,10 @@ Importing this loads neither Zarr, Dask, YAML nor PyTorch; each name is imported
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any  # no import before `python -m datacheck` has taken the working folder from Python's path
 
 __version__ = "0.1.0"
 

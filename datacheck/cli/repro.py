@@ -176,6 +176,7 @@ def _summary(output: Path, found: dict[str, Any]) -> Iterator[str]:
 def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any]:
     """Run a script (or none) in a process of its own; return what was found there."""
     from datacheck.errors import UsageError
+    from datacheck.repro.trials import inner
 
     python, words = command_of(script)
     with tempfile.TemporaryDirectory(prefix="datacheck-") as folder:
@@ -184,7 +185,7 @@ def _run(script: Sequence[str], *, quiet: bool, **request: Any) -> dict[str, Any
         limit = request["seconds"] + _GRACE if request["seconds"] and script else None
         try:
             run = subprocess.run(
-                [*python, "-m", "datacheck.repro.trials.inside", asked, *words], env=own_environment(), check=False,
+                [*python, *inner("inside"), asked, *words], env=own_environment(), check=False,
                 timeout=limit, stdout=sys.stderr.fileno() if quiet else None,
             )  # fmt: skip
         except OSError as error:

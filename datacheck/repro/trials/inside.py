@@ -1,4 +1,4 @@
-"""``python -m datacheck.repro.trials.inside``: runs a script in its own process, up to a step, and says what that was.
+"""Runs a script in a process of its own (see `inner`), up to a step, and says what that was.
 
 Flags are the state of a process, so the process that trains is the one that is looked at. The script is not changed: it
 sees its own arguments, its output passes through. It is watched through what PyTorch offers for that (hooks of
@@ -225,10 +225,11 @@ def _main(words: list[str]) -> tuple[CodeType, ModuleType]:
     module = ModuleType("__main__")
     if words[0] != "-m":
         sys.argv = words
-        sys.path[0] = str(Path(words[0]).resolve().parent)  # where python -m has put the working folder
+        _look_in(Path(words[0]).resolve().parent)
         module.__file__ = str(Path(words[0]).absolute())
         with io.open_code(module.__file__) as file:
             return compile(file.read(), module.__file__, "exec"), module
+    _look_in(Path.cwd())
     spec = find_spec(words[1])
     if spec is not None and spec.submodule_search_locations is not None:
         spec = find_spec(f"{words[1]}.__main__")
@@ -243,6 +244,12 @@ def _main(words: list[str]) -> tuple[CodeType, ModuleType]:
     return text, module
 
 
+def _look_in(folder: Path) -> None:
+    """Let imports look into a folder first, as Python does for a script there."""
+    if not sys.flags.safe_path:
+        sys.path.insert(0, str(folder))
+
+
 def _alone(watch: Observer) -> None:
     """Judge what a script of this environment would start with."""
     from datacheck.registry import has, resolve  # noqa: PLC0415  PyTorch is imported where it is installed
@@ -251,13 +258,10 @@ def _alone(watch: Observer) -> None:
         resolve("torch")
     made = watch.request.get("loader")
     if made:
+        _look_in(Path.cwd())
         watch.loader(resolve(made)())
     watch.end("before any script")
 
 
 def _code(error: SystemExit) -> int:
     return error.code if isinstance(error.code, int) else int(error.code is not None)
-
-
-if __name__ == "__main__":
-    main()

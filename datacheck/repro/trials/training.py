@@ -11,7 +11,7 @@ from typing import Any
 
 from datacheck.errors import UsageError
 from datacheck.repro.runs.read import Line, Trace, trace_name
-from datacheck.repro.trials import flips
+from datacheck.repro.trials import flips, inner
 from datacheck.repro.trials.switch import Switch, settle, turn_caches
 
 _GRACE = 120.0  # seconds for the start and the end of a process
@@ -74,7 +74,7 @@ class Training:
             "trace": str(trace), "out": str(out), "set": inside, "steps": self.steps, "seconds": self.seconds,
             "probe": False, "data": [],
         }  # fmt: skip
-        command = [*self.python, "-m", "datacheck.repro.trials.trial", json.dumps(asked), *words]
+        command = [*self.python, *inner("trial"), json.dumps(asked), *words]
         limit = self.seconds + _GRACE if self.seconds else None
         with log.open("wb") as file:
             try:

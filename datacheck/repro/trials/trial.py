@@ -1,4 +1,4 @@
-"""``python -m datacheck.repro.trials.trial``: runs steps of a script with one switch turned, and writes their digests.
+"""Runs steps of a script in a process of its own (see `inner`) with one switch turned, and writes their digests.
 
 What `Recorder` is told by a script is seen from outside here: batches where a DataLoader hands them out, losses where
 `backward` is called, gradients and weights in hooks of the optimizers.
@@ -174,5 +174,6 @@ class Trial(Observer):
         self._trace.write(json.dumps(line).encode() + b"\n")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run what the request says; the arguments are those of `datacheck.repro.trials.inside.main`."""
     run(Trial(json.loads(sys.argv[1])), sys.argv[2:])
