@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from datacheck.repro.environment.packages import Installed, real_path
 
 _OURS = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
 _SECONDS = 20.0
+_NO_FILTER = {"clean": "", "process": "", "required": "false"}
 
 
 def code(found: Installed) -> dict[str, str]:
@@ -76,10 +77,15 @@ def git() -> dict[str, Any]:
         count here: those that were imported are in the section `code`.
     """
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    folder = Path(main).resolve().parent if isinstance(main, str) and _apart(main) else Path.cwd()
+    script = isinstance(main, str) and _apart(main)
+    folder = Path(main).resolve().parent if isinstance(main, str) and script else Path.cwd()
+    how = ["--no-ext-diff", "--no-textconv", "--binary", "--submodule=short"]
     try:
         commit = _asked(folder, "rev-parse", "HEAD").decode().strip()
-        changes = _asked(folder, "diff", "--no-ext-diff", "--no-textconv", "--binary", "--submodule=short", "HEAD")
+        if script:
+            changes = _asked(folder, "diff", *how, "HEAD")
+        else:  # a submodule's settings may name programs too
+            changes = _asked(folder, "diff", *how, "--ignore-submodules=dirty", "HEAD", settings=_no_filters(folder))
         modules = _asked(folder, "ls-files", "--stage", "--full-name", ":/").decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return {"missing": "git is not installed"}
@@ -104,9 +110,29 @@ def _apart(main: str) -> bool:
     return not place.startswith(_OURS) and Path(place).parent != Path(sys.executable).absolute().parent
 
 
-def _asked(folder: Path, *words: str) -> bytes:
+def _no_filters(folder: Path) -> dict[str, str]:
+    """Return settings under which git runs no filter that a repository's own settings name.
+
+    Notes:
+        The working folder may be data that somebody else has packed, ``.git`` included.
+    """
+    try:
+        said = _asked(folder, "config", "--show-scope", "--includes", "--name-only", "--get-regexp", r"^filter\.")
+    except subprocess.CalledProcessError as error:
+        if error.returncode == 1:  # there are none
+            return {}
+        raise
+    scopes = (line.partition("\t")[::2] for line in said.decode("utf-8", "surrogateescape").splitlines())
+    filters = {name.rpartition(".")[0] for scope, name in scopes if scope in {"local", "worktree"}}
+    return {f"{name}.{key}": value for name in filters for key, value in _NO_FILTER.items()}
+
+
+def _asked(folder: Path, *words: str, settings: Mapping[str, str] | None = None) -> bytes:
     quiet = ["-c", "core.fsmonitor=false", "-c", "core.quotePath=false"]  # starts nothing, changes nothing
     env = {**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+    for number, (name, value) in enumerate((settings or {}).items(), int(env.get("GIT_CONFIG_COUNT") or 0)):
+        env |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+        env["GIT_CONFIG_COUNT"] = str(number + 1)
     run = subprocess.run(
         ["git", *quiet, *words], cwd=folder, env=env, capture_output=True, check=True, timeout=_SECONDS
     )
