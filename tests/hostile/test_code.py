@@ -1,0 +1,60 @@
+"""Nothing in a hostile folder runs, whichever command is called in it, as `datacheck` or as `python -m datacheck`."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.hostile import executed
+from tests.hostile.commands import DATA, OF_CACHE, OF_DOCUMENT, OF_RUN, OF_TRAINING, RUN, TABLES, TRAIN, filled
+from tests.hostile.ground import MODULE, SCRIPT, plain_samples
+
+COMMANDS = sorted({command for table in TABLES for command in table})
+
+
+def hostile(ground):
+    """Write every canary of code into the place."""
+    plain_samples(ground.place)
+    for make in executed.CANARIES.values():
+        make(ground)
+    executed.hostile_run(ground, (ground.place / RUN).resolve())
+    (cache,) = (path.parent for path in (ground.place / "caches").rglob("manifest.json"))
+    executed.hostile_cache(ground, cache)
+    executed.hostile_journal(ground, ground.place / ".datacheck" / ".work-plain-00000000")
+    (ground.place / "tagged.yaml").write_text(executed.yaml_with_tags(ground, "tagged.yaml"))
+
+
+def asked(command):
+    """Yield all that is asked of one command."""
+    places = {"DATA": ".", "SCHEMA": "all.yaml", "KEY": "s0.npy", "RUN": RUN, "CACHE": "caches", "TRAINED": "runs/a"}
+    for table in (DATA, OF_RUN, OF_CACHE, OF_TRAINING, OF_DOCUMENT):
+        yield from (filled(words, **places, DOCUMENT="tagged.yaml") for words in table.get(command, ())[:2])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_runs_what_lies_in_the_folder_it_is_called_in(command, ground):
+    hostile(ground)
+    wrong = {}
+    for words in asked(command):
+        ended = ground.run(SCRIPT, *words)
+        if ground.ran(ended) or not ended.sound:
+            wrong[" ".join(words)] = (ground.ran(ended), ended.code, ended.text[-600:])
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nor_does_it_as_a_module_of_python(command, ground):
+    hostile(ground)
+    (ground.place / "datacheck.py").unlink()  # Python would take it for ours before a line of ours is read
+    words = next(iter(asked(command)))
+    ended = ground.run(*MODULE, *words)
+    assert (ground.ran(ended), ended.sound) == ([], True), ended.text[-600:]
+
+
+def test_a_training_process_runs_nothing_of_a_cache(ground):
+    hostile(ground)
+    train = ground.base / "bin" / "train.py"
+    train.write_text(TRAIN)
+    ended = ground.run(sys.executable, train, "caches")
+    assert (ground.ran(ended), ended.sound) == ([], True), ended.text[-600:]
