@@ -1,4 +1,4 @@
-"""Each detector sees what it is for: a canary that is run on purpose, a token that is printed, a file that is opened."""
+"""Each detector sees what it is for: a canary that runs on purpose, a token that is printed, a file that is opened."""
 
 from __future__ import annotations
 
