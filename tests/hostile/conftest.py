@@ -6,25 +6,14 @@ import shutil
 
 import pytest
 
-from tests.hostile.ground import ALL, PLAIN, SCRIPT, Ground, plain_samples, secret_files
-from tests.repro.traces import make_run
+from tests.hostile import places
+from tests.hostile.ground import Ground, secret_files
 
 
 @pytest.fixture(scope="session")
 def honest(tmp_path_factory):
     """A place in which the commands have run on good data."""
-    ground = Ground(tmp_path_factory.mktemp("honest"))
-    place = ground.place
-    plain_samples(place / "clean")
-    (place / "plain.yaml").write_text(PLAIN)
-    (place / "all.yaml").write_text(ALL)
-    for name in ("a", "b"):
-        make_run(place / "runs" / name, steps=3)
-    made = ("--data", "clean", "--out", "caches")
-    for words in (("scan", "clean", "--schema", "plain.yaml"), ("cache", "build", "plain.yaml", *made)):
-        ended = ground.run(SCRIPT, *words)
-        assert ended.code == 0, ended.text
-    return ground.place
+    return places.honest(Ground(tmp_path_factory.mktemp("honest")))
 
 
 @pytest.fixture
