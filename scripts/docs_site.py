@@ -31,6 +31,7 @@ PLACES = {  # outside of docs/: place in the site
     "schemas/README.md": "schemas.md",
     "pipelines/README.md": "pipelines.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
     ZH: "rules/zh/README.md",
 }

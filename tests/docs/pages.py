@@ -80,7 +80,7 @@ def blocks(repository: Path, page: str) -> list[Block]:
 
 def pages(repository: Path) -> list[str]:
     """Return every page that people read, but those of single rules: they are docstrings, whose examples tests run."""
-    some = [repository / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    some = [repository / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
     more = [path for folder in ("schemas", "pipelines", "docs") for path in (repository / folder).rglob("*.md")]
     names = [path.relative_to(repository).as_posix() for path in [*some, *sorted(more)]]
     return [name for name in names if not re.fullmatch(r"docs/rules/DC\d+\.md", name)]
