@@ -18,6 +18,7 @@ from tests.docs.pages import pages
 OUTSIDE = {
     "README.md": "index.html",
     "CONTRIBUTING.md": "contributing.html",
+    "SECURITY.md": "security.html",
     "CHANGELOG.md": "changelog.html",
     "schemas/README.md": "schemas.html",
     "pipelines/README.md": "pipelines.html",
