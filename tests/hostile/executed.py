@@ -84,7 +84,7 @@ def modules_of_other_names(ground: Ground) -> None:
 
 @canary
 def a_module_called_datacheck(ground: Ground) -> None:
-    """`python -m datacheck` takes it before anything of ours runs, so this one is for the installed command alone."""
+    """A module of our own name; `python -m datacheck` would take it before anything of ours runs."""
     (ground.place / "datacheck.py").write_text(ground.python("datacheck.py"))
 
 

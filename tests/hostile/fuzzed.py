@@ -1,6 +1,6 @@
 """The expendable process of the fuzzer: makes mutants of one target and tries them, until its time is over.
 
-    python -m tests.hostile.fuzzed TARGET SEED SECONDS FOLDER [HONEST | --guided]
+    python -m tests.hostile.fuzzed TARGET SEED SECONDS FOLDER [HONEST]
 
 FOLDER/current is the mutant at hand, FOLDER/failed/NUMBER what failed with the reason in FOLDER/failed/NUMBER.txt,
 FOLDER/counts what the others came to. Whoever started it sees to it that it ends.
@@ -22,7 +22,8 @@ from pathlib import Path
 
 from tests.hostile.mutating import DOCUMENTS, command_ended, corpus, mutant_of, mutate, read_or_refused
 
-MEMORY = 2 << 30  # bytes beyond the start: the files of the corpus have a few kB
+MEMORY = 2 << 30  # bytes of address space beyond the start
+TAKEN = 800 << 10  # kB of memory in all: the files of the corpus have a few kB
 
 
 def limited() -> None:
@@ -35,6 +36,12 @@ def limited() -> None:
     }
     for kind, most in wanted.items():  # not the hard limits: a command sets its own for its children
         resource.setrlimit(kind, (most, resource.getrlimit(kind)[1]))
+
+
+def check_memory() -> None:
+    """Raise where this process has ever taken more than files as small as these need."""
+    taken = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert taken < TAKEN, f"took {taken:,} kB of memory"
 
 
 def of_a_format(name: str, rng: random.Random, folder: Path) -> str:
@@ -68,7 +75,9 @@ def again(target: str, mutant: Path, folder: Path, honest: Path | None) -> str:
 
     limited()
     if honest is None:
-        return read_or_refused(mutant)
+        how = read_or_refused(mutant)
+        check_memory()
+        return how
     place = folder / "current"
     shutil.copytree(honest, place, symlinks=True)
     kept = next(path for path in sorted(mutant.rglob("*")) if path.is_file())
@@ -82,38 +91,7 @@ def again(target: str, mutant: Path, folder: Path, honest: Path | None) -> str:
     return " ".join(command_ended(words, run) for words in DOCUMENTS[target][1])
 
 
-def guided(name: str, seed: int, seconds: float, folder: Path) -> None:
-    """Let Atheris choose the mutants of a format, by the branches of the reader that they reach."""
-    import atheris
-
-    with atheris.instrument_imports(include=["datacheck.formats"]):
-        from datacheck.formats.base import formats
-    place = folder / "current" / f"x{formats()[name].suffixes[0]}"
-
-    def read(data: bytes) -> None:
-        place.write_bytes(data)
-        read_or_refused(place)
-
-    for inner in ("current", "failed", "known"):
-        (folder / inner).mkdir(parents=True, exist_ok=True)
-    for path in corpus(name):
-        if path.is_file():
-            shutil.copyfile(path, folder / "known" / path.name)
-    options = (
-        f"-max_total_time={int(seconds)}",
-        f"-seed={seed + 1}",
-        "-timeout=20",
-        "-rss_limit_mb=3000",
-        "-verbosity=0",
-    )
-    atheris.Setup([sys.argv[0], *options, f"-artifact_prefix={folder}/failed/", str(folder / "known")], read)
-    atheris.Fuzz()
-
-
 def main() -> None:
-    if sys.argv[5:] == ["--guided"]:
-        guided(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4]))
-        return
     target, seed, seconds, folder = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4])
     honest = Path(sys.argv[5]) if len(sys.argv) > 5 else None
     rng, counts, until = random.Random(f"{target} {seed}"), Counter[str](), time.monotonic() + seconds
@@ -124,12 +102,14 @@ def main() -> None:
         number += 1
         try:
             how = of_a_format(target, rng, folder) if honest is None else of_a_document(target, rng, folder, honest)
+            check_memory()
         except BaseException as error:  # whatever it is, it is what is looked for
             how = "failed"
             kept = folder / "failed" / f"{seed}-{number}"
             with contextlib.suppress(OSError):
                 shutil.copytree(folder / "current", kept, symlinks=True)
                 kept.with_suffix(".txt").write_text(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
+            until = until if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < TAKEN else 0.0  # known for ever
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
         counts[how] += 1

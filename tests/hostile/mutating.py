@@ -240,7 +240,7 @@ DOCUMENTS: dict[str, tuple[str, tuple[Words, ...]]] = {  # name: (pattern of its
     "lists": ("listed/*.*l*", (_scan("listed", "listed.yaml"),)),
     "lerobot": ("v3/meta/**/*", (_scan("v3", "lerobot"),)),
     "lerobot2": ("v2/meta/**/*", (_scan("v2", "lerobot"),)),
-    "mds": ("mds/index.json", (_scan("mds", "mds"),)),
+    "mds_index": ("mds/index.json", (_scan("mds", "mds"),)),
     "stats": ("normed/stats.json", (_scan("normed", "normed.yaml"),)),
 }  # fmt: skip
 

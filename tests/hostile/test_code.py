@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 
 import pytest
@@ -43,12 +45,29 @@ def test_no_command_runs_what_lies_in_the_folder_it_is_called_in(command, ground
     assert wrong == {}
 
 
+def of_python_itself():
+    """Return the modules that `python -m` imports, of a working folder too, before a line of ours is read."""
+    line = "import runpy, sys; print(*sys.modules)"
+    names = subprocess.run(
+        [sys.executable, "-P", "-c", line], capture_output=True, text=True, check=True
+    ).stdout.split()
+    return {"datacheck", *names}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_nor_does_it_as_a_module_of_python(command, ground):
     hostile(ground)
-    (ground.place / "datacheck.py").unlink()  # Python would take it for ours before a line of ours is read
+    for name in of_python_itself():
+        (ground.place / f"{name}.py").unlink(missing_ok=True)
+        shutil.rmtree(ground.place / name, ignore_errors=True)
     words = next(iter(asked(command)))
     ended = ground.run(*MODULE, *words)
+    assert (ground.ran(ended), ended.sound) == ([], True), ended.text[-600:]
+
+
+def test_as_a_module_that_python_looks_for_elsewhere_it_needs_no_exception(ground):
+    hostile(ground)
+    ended = ground.run(sys.executable, "-P", "-m", "datacheck", "scan", ".", "--schema", "all.yaml")
     assert (ground.ran(ended), ended.sound) == ([], True), ended.text[-600:]
 
 

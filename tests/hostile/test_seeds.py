@@ -61,5 +61,6 @@ def test_a_mutant_that_once_failed_is_read_or_refused(mutant, documents, tmp_pat
 
 
 def test_every_format_and_every_document_has_files_to_mutate(documents):
+    assert not set(formats()) & set(DOCUMENTS)
     assert [name for name in formats() if not any(path.name[0] == "y" for path in corpus(name))] == []
     assert [name for name, (pattern, _) in DOCUMENTS.items() if not any(documents.glob(pattern))] == []

@@ -40,6 +40,7 @@ from tests.hostile.ground import Ground
 from tests.hostile.mutating import DOCUMENTS, SEEDS
 from tests.hostile.places import documents
 
+GUIDED = "tests.hostile.guided"
 ITEM_S = 60.0  # a mutant that takes longer hangs
 
 
@@ -60,7 +61,11 @@ def reason_of(text: str) -> str:
 
 def tried(command: list[str], folder: Path, seconds: float, found: Found, number: int) -> None:
     """Run one process of a target to its end, its death or its time; keep what it was at where it died."""
-    env = os.environ | {"TMPDIR": str(folder / "scratch"), "PYTHONWARNINGS": "ignore", "PYTHONPATH": str(ROOT)}
+    env = os.environ | {
+        "TMPDIR": str(folder / "scratch"),
+        "PYTHONWARNINGS": "ignore",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]]),
+    }
     (folder / "scratch").mkdir(exist_ok=True)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log, start_new_session=True)
@@ -70,7 +75,7 @@ def tried(command: list[str], folder: Path, seconds: float, found: Found, number
             with contextlib.suppress(OSError):
                 now = (folder / "counts").stat().st_mtime
                 last, sign = (time.monotonic(), now) if now != sign else (last, sign)
-            last = time.monotonic() if "--guided" in command else last
+            last = time.monotonic() if GUIDED in command else last
         hung = process.poll() is None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -78,7 +83,10 @@ def tried(command: list[str], folder: Path, seconds: float, found: Found, number
     with contextlib.suppress(OSError, ValueError):
         found.counts.update(json.loads((folder / "counts").read_bytes()))
     (folder / "counts").unlink(missing_ok=True)
-    if hung or (code != 0 and "--guided" not in command):
+    units = re.search(r"number_of_executed_units: (\d+)", (folder / "log").read_text(errors="replace"))
+    found.counts.update({"guided": int(units[1])} if units else {})
+    artifacts = GUIDED in command and any(path.is_file() for path in (folder / "failed").glob("*-*"))
+    if hung or (code != 0 and not artifacts):
         kept = folder / "failed" / f"died-{number}"
         kept.parent.mkdir(exist_ok=True)
         with contextlib.suppress(OSError):
@@ -92,12 +100,13 @@ def fuzzed(target: str, seconds: float, seed: int, folder: Path, honest: Path | 
     """Try mutants of one target for a time."""
     found, until, number = Found(), time.monotonic() + seconds, 0
     folder.mkdir(parents=True)
-    plain = [sys.executable, "-m", "tests.hostile.fuzzed", target]
+    both = honest is None and formats()[target].suffixes and importlib.util.find_spec("atheris") is not None
     while (left := until - time.monotonic()) > 1:
-        guided = honest is None and number % 2 == 1 and importlib.util.find_spec("atheris") is not None
-        part = left / 2 if number == 0 and importlib.util.find_spec("atheris") else left
-        more = ["--guided"] if guided else [] if honest is None else [str(honest)]
-        tried([*plain, str(seed + number), f"{part:.1f}", str(folder), *more], folder, part, found, number)
+        guided = both and number % 2 == 1
+        part = left / 2 if both and number == 0 else left
+        module, more = (GUIDED, []) if guided else ("tests.hostile.fuzzed", [] if honest is None else [str(honest)])
+        command = [sys.executable, "-m", module, target, str(seed + number), f"{part:.1f}", str(folder), *more]
+        tried(command, folder, part, found, number)
         number += 1
     for path in sorted((folder / "failed").glob("*")) if (folder / "failed").is_dir() else []:
         if path.suffix == ".txt":
@@ -108,14 +117,19 @@ def fuzzed(target: str, seconds: float, seed: int, folder: Path, honest: Path | 
     return found
 
 
-def keep(target: str, mutant: Path, honest: Path | None) -> Path:
-    """Keep a mutant below tests/hostile/seeds; of a document the one file that differs. Return where."""
+def keep(target: str, mutant: Path, honest: Path | None) -> Path | None:
+    """Keep a mutant below tests/hostile/seeds; of a document the one file that differs. Return where, if anywhere."""
     if honest is None:
         one = mutant if mutant.is_file() else next(iter(sorted(mutant.iterdir())))
         place, name = SEEDS / target, one.name if mutant.is_dir() else f"x{formats()[target].suffixes[0]}"
     else:
         names = [path.relative_to(honest) for path in sorted(honest.rglob("*")) if path.is_file()]
-        name = next(n for n in names if not filecmp.cmp(honest / n, mutant / n, shallow=False)).as_posix()
+        changed = [
+            n for n in names if (mutant / n).is_file() and not filecmp.cmp(honest / n, mutant / n, shallow=False)
+        ]
+        if not changed:
+            return None
+        name = changed[0].as_posix()
         one, place = mutant / name, SEEDS / target
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in sorted([one, *one.rglob("*")]) if p.is_file())).hexdigest()
     goal = place / digest[:8] / name
