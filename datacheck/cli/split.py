@@ -42,7 +42,7 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
 
     from datacheck.rules.base import counted
     from datacheck.scan.split import assigned, joined, lines, read_run, units, write_lists
-    from datacheck.scan.store import run_in
+    from datacheck.scan.store import reading, run_in
     from datacheck.schema.load import load_schema
 
     shares = {name: float(options.pop(name)) for name in ("train", "val", "test")}
@@ -58,10 +58,11 @@ def split(data: Path, by: str, seed: int, to: Path, schema: str | None, invalid:
     if not len(rows):
         msg = f"{data}: no sample is fit for training; datacheck scan says why"
         raise UsageError(msg)
-    names = units(rows, by, chosen)
-    unit = joined(rows, names)
-    found = assigned(names, unit, shares, seed)
-    said = lines(rows, chosen)
+    with reading(data):
+        names = units(rows, by, chosen)
+        unit = joined(rows, names)
+        found = assigned(names, unit, shares, seed)
+        said = lines(rows, chosen)
     lists = {name: [s for s, to_ in zip(said, found, strict=True) if to_ == name] for name, p in shares.items() if p}
     paths = write_lists(to, lists)
     groups = {name: len({u for u, to_ in zip(unit.tolist(), found, strict=True) if to_ == name}) for name in lists}

@@ -20,12 +20,12 @@ from datacheck.runtime.beneath import Folder
 from datacheck.scan.documents import read_result, read_schema, read_valid
 from datacheck.scan.runner import listed
 from datacheck.scan.samples import read_failing
-from datacheck.scan.state import read_state
-from datacheck.scan.store import SAMPLES, run_in, unread
+from datacheck.scan.state import Past, read_state
+from datacheck.scan.store import SAMPLES, reading, run_in, unread
 from datacheck.schema.model import Schema
 from datacheck.sources import plan_work, with_rate
 from datacheck.sources.listing import Listing, target
-from datacheck.table import CHECKED, Table
+from datacheck.table import CHECKED, Table, Texts
 from datacheck.tokens import FILES
 
 _BYTES = 20_000_000  # of all pictures of the sample
@@ -60,6 +60,13 @@ def of_run(run: Path, key: str) -> dict[str, Any]:
     if not past.measured:
         msg = f"{run}: is of a loader, whose samples are in no file. Name the data: datacheck view KEY --data DATA"
         raise UsageError(msg)
+    with reading(run):
+        return _of_past(run, key, said, past, schema, failing, valid)
+
+
+def _of_past(
+    run: Path, key: str, said: Mapping[str, Any], past: Past, schema: Schema, failing: Texts, valid: Mapping[str, Any]
+) -> dict[str, Any]:
     row = row_of(past.table, key, f"{run}, a scan of {said['dataset']['root']}")
     listing, table = past.listing, past.table
     codes = failing[row].split()

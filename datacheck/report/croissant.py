@@ -24,7 +24,7 @@ from datacheck.errors import StorageError, UsageError
 from datacheck.report.words import clean
 from datacheck.scan.documents import read_result, read_schema
 from datacheck.scan.state import Past, read_state
-from datacheck.scan.store import run_in, unread
+from datacheck.scan.store import reading, run_in, unread
 from datacheck.schema.model import ANY, FieldSpec, Schema
 from datacheck.sources.entries import NOT_WHOLE, Entry
 from datacheck.sources.listing import Listing
@@ -95,7 +95,13 @@ def card(run: str | Path, said: Mapping[str, str] | None = None, beside: Path | 
     if folder is None:
         msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
-    result, past, schema = _read(folder)
+    with reading(folder):
+        return _card(run, *_read(folder), said or {}, beside)
+
+
+def _card(
+    run: str | Path, result: Mapping[str, Any], past: Past, schema: Schema, own: Mapping[str, str], beside: Path | None
+) -> Card:
     if not past.listing.entries:
         msg = f"{run}: is the scan of a loader, and a card lists files. Scan the files."
         raise UsageError(msg)
@@ -106,7 +112,6 @@ def card(run: str | Path, said: Mapping[str, str] | None = None, beside: Path | 
     suffixes = sorted({PurePosixPath(name).suffix for name in names})
     fields = schema.fields | {n: s for of in schema.when.values() for n, s in of.items() if isinstance(s, FieldSpec)}
     shown = {name: spec for name, spec in fields.items() if name != ANY and not spec.absent}
-    own = dict(said or {})
     document = {
         "@context": _CONTEXT,
         "@type": "sc:Dataset",

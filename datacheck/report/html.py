@@ -11,6 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from datacheck.scan.documents import read_result, read_schema, read_valid
 from datacheck.scan.reference import reference_of
 from datacheck.scan.runner import ScanRun
 from datacheck.scan.samples import read_failing, read_table
-from datacheck.scan.store import PAGE, SAMPLES, SCHEMA, run_in
+from datacheck.scan.store import PAGE, SAMPLES, SCHEMA, reading, run_in
 from datacheck.schema.load import read_text
 from datacheck.schema.model import Schema
 from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
@@ -70,7 +71,7 @@ def write_page(
         drawn: called when all but the pictures is made: waits until they are there.
 
     Raises:
-        UsageError: the folder is none of a finished run.
+        UsageError: the folder is none of a finished run, or it cannot be read.
         OutOfSpaceError: the disk is full.
         StorageError: another refusal; nothing is half-written under the final name.
     """
@@ -82,9 +83,11 @@ def write_page(
     else:
         msg = f"{run}: is no finished run. Name the folder of one, for example .datacheck/latest"
         raise UsageError(msg)
-    path = folder / PAGE
-    fsops.write_file(path, page(run_of(folder, table, unfit, drawn)), mode=0o666)
-    return path
+    fresh = isinstance(run, ScanRun) and "rescored" not in run.report.run  # else somebody else's rows are drawn
+    with nullcontext() if fresh else reading(folder):
+        made = page(run_of(folder, table, unfit, drawn))
+    fsops.write_file(folder / PAGE, made, mode=0o666)
+    return folder / PAGE
 
 
 def run_of(

@@ -86,7 +86,7 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
     place = places.place_of(schema, past.listing.root, past.only, past.listing.roots, request.output)
     journal = places.Journal(place, past.key, "-rescore")
     level: Depth = said["run"].get("level", "numeric")
-    with journal.held():
+    with journal.held(), store.reading(request.run):
         judged = _judged(request, past, schema, level, trusted=trusted)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
         data = Path(said["dataset"]["root"])
@@ -113,7 +113,8 @@ def baseline_of(request: Rescore, reason: str, schema: Schema | None = None) -> 
     past, said, own = _finished(request.run)
     declared, trusted = (own, False) if schema is None else (schema, True)
     schema = _in_place(declared, past)
-    judged = _judged(request, past, schema, said["run"].get("level", "numeric"), trusted=trusted)
+    with store.reading(request.run):
+        judged = _judged(request, past, schema, said["run"].get("level", "numeric"), trusted=trusted)
     known = [finding for finding in judged.findings if finding.severity is not Severity.INFO]
     samples = {int(row) for finding in known for row in finding.rows}
     made = make(known, past.table, schema.name, said["run"]["started"], reason)

@@ -86,11 +86,11 @@ class _Thrift:
         return [read(deep + 1) for _ in range(count)]
 
 
-def check(file: BinaryIO) -> None:
-    """Refuse a Parquet file of which the columns would take far more memory than their bytes.
+def check(file: BinaryIO) -> int:
+    """Return the bytes of memory that all columns of a Parquet file take, of lists one number each.
 
     Args:
-        file: open; from its beginning.
+        file: open.
 
     Raises:
         OSError: it cannot be read.
@@ -100,15 +100,28 @@ def check(file: BinaryIO) -> None:
     try:
         said = _Thrift(_footer(file, size)).struct()
         groups = said[4]
-        _check_groups(said, size)
+        memory = _check_groups(said, size)
         for of in (chunk[3] for group in groups for chunk in group[1] if group[3] and chunk[3][7] > _SMALL):
             _check_pages(file, _first(of), _first(of) + of[7], of[6])
     except (LookupError, TypeError, AttributeError) as error:
         msg = f"a damaged Parquet file ({type(error).__name__})"
         raise ValueError(msg) from error
+    check_memory(memory, size)
+    return memory
 
 
-def _check_groups(said: dict[int, Any], size: int) -> None:
+def check_memory(memory: int, size: int) -> None:
+    """Refuse columns that take far more memory than a file of that size.
+
+    Raises:
+        ValueError: they do.
+    """
+    if memory > (most := MOST_BYTES + MOST_RATIO * size):
+        msg = f"its columns take {memory:,} bytes of memory; at most {most:,} are allowed for a file of {size:,}"
+        raise ValueError(msg)
+
+
+def _check_groups(said: dict[int, Any], size: int) -> int:
     rows, groups = said[3], said[4]
     names = [part for part in said[2][1:] if 5 not in part]  # the leaves of the tree
     if rows < 0 or sum(group[3] for group in groups) != rows or len(names) > _COLUMNS:
@@ -125,12 +138,10 @@ def _check_groups(said: dict[int, Any], size: int) -> None:
             raise ValueError(msg)
         memory += sum(_memory(chunk, group[3], size) for chunk in chunks) + _KEY * group[3]
         keys += chunks[0][7]
-    if memory > (most := MOST_BYTES + MOST_RATIO * size):
-        msg = f"its columns take {memory:,} bytes of memory; at most {most:,} are allowed for a file of {size:,}"
-        raise ValueError(msg)
     if rows > keys + ROW_GROUP:  # keys differ, and LZ4 needs three bytes for each
         msg = f"{rows:,} rows with {keys:,} bytes of keys"
         raise ValueError(msg)
+    return memory
 
 
 def _footer(file: BinaryIO, size: int) -> bytes:

@@ -24,6 +24,7 @@ CODES = "codes"
 
 SAMPLES_BYTES = 64 << 30
 _ROW_GROUP = footer.ROW_GROUP
+_WIDEST, _NUMBER = 64, 9  # numbers of a row, bytes of each and of whether it is there
 _OCTETS = np.iinfo(np.int32).max  # of the texts of one array
 _FEW = 1000  # keys that are read one by one before all of them are
 _FIXED = ("key", "file", "inner", "split", "group", "status", "reason", "nbytes", CODES)
@@ -212,17 +213,33 @@ class _Stored(MutableMapping[str, Measured]):
         return len(self._known)
 
 
-_checked: tuple[int, ...] = ()  # the last file that was checked: a command opens one several times
+_checked: tuple[tuple[int, ...], int] = (), 0  # the last file, and its memory: a command opens one several times
 
 
-def _check(path: Path) -> None:
+def _check(path: Path) -> int:
+    """Return the bytes of memory that all columns take, of lists one number each; see `footer.check`."""
     global _checked
     with open_document(path, SAMPLES_BYTES) as file:
         status = os.fstat(file.fileno())
         stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        if stamp != _checked:
-            footer.check(file)
-            _checked = stamp
+        if stamp != _checked[0]:
+            _checked = stamp, footer.check(file)
+        return _checked[1]
+
+
+def _width(pa: Any, kind: Any) -> int:
+    """Return how many numbers a row of a column of lists holds, else 0.
+
+    Raises:
+        ValueError: no scan writes columns of that type.
+    """
+    lists = pa.types.is_fixed_size_list(kind)
+    inner = kind.value_type if lists else kind
+    plain = pa.types.is_integer(inner) or pa.types.is_floating(inner) or pa.types.is_boolean(inner)
+    if not (plain or pa.types.is_string(kind)) or (lists and not 0 < kind.list_size <= _WIDEST):
+        msg = f"a column of type {str(kind)[:80]}, which no scan writes"
+        raise ValueError(msg)
+    return int(kind.list_size) if lists else 0
 
 
 class _File:
@@ -233,8 +250,10 @@ class _File:
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         self._pa, self._path = pa, path
-        _check(path)
+        memory = _check(path)
         plain = pq.ParquetFile(path, memory_map=True)
+        widths = sum(_width(pa, column.type) for column in plain.schema_arrow)
+        footer.check_memory(memory + _NUMBER * widths * plain.metadata.num_rows, path.stat().st_size)
         self.names: list[str] = plain.schema_arrow.names
         self.head: dict[str, Any] = orjson.loads(plain.schema_arrow.metadata[_HEAD])
         texts = [column.name for column in plain.schema_arrow if pa.types.is_string(column.type)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,24 @@ def check_crashes(crashes: Sequence[Mapping[str, str]], known: Sequence[Mapping[
         why = fresh[0]["traceback"].strip().splitlines()[-1][:200]
         msg = f"{folder}: rule {fresh[0]['rule']} fails on the rows of this run ({why}). Scan the data again."
         raise DamagedRunError(msg)
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Tell whatever fails on what a finished run says as a fault of the run.
+
+    Args:
+        folder: as it was named.
+
+    Raises:
+        DamagedRunError: in the place of any error that is none of datacheck's own.
+    """
+    try:
+        yield
+    except DatacheckError:
+        raise
+    except Exception as error:
+        raise unread(folder, error) from error
 
 
 def write_run(folder: Path, files: Mapping[str, bytes | memoryview | Path], descriptor: int) -> None:

@@ -1,0 +1,1 @@
+"""What somebody else may have put there on purpose."""
