@@ -93,7 +93,7 @@ class _Found:
             CorruptionError: it is not what the manifest says.
         """
         grid, spec, (size, digest) = self._grid(name), self._plan.specs[name], self._files[file]
-        sizes, _ = chunk_sizes(self._place, layout.field_path(name), grid, g)
+        sizes, _ = chunk_sizes(self._place, self._place.store, layout.field_path(name), grid, g)
         fsops.remove_file(target)
         fsops.link_or_copy(self._cache / file, target)
         head, whole, chunks = self._measured(target, grid, sizes)

@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from datacheck.cache import layout
-from datacheck.cache.documents import parsed
+from datacheck.cache import documents, layout
 from datacheck.cache.place import Place
 from datacheck.cache.reader import Cache
 from datacheck.cache.store import open_store
@@ -48,8 +47,9 @@ def about(cache: Cache) -> About:
         said, recipe = dict(inputs["said"]), str(inputs["recipe"])
         transforms = list(said.get("transforms", []))
     with place.sound(layout.SOURCES):
-        sizes = [int(size) for size, _ in sources.get("files", {}).values()]
+        sizes = [documents.size_of(size) for size, _ in sources.get("files", {}).values()]
+        total = documents.size_of(sum(sizes))
     build: dict[str, Any] = {}
     with suppress(DatacheckError, FileNotFoundError, ValueError):
-        build = parsed(place.store.read(layout.BUILD))
-    return About(said, transforms, recipe, len(sizes), sum(sizes), build)
+        build = documents.parsed(place.store.read(layout.BUILD))
+    return About(said, transforms, recipe, len(sizes), total, build)

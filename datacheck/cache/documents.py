@@ -48,6 +48,18 @@ def parsed(raw: bytes) -> dict[str, Any]:
     return said
 
 
+def size_of(value: Any) -> int:
+    """Return a number of bytes.
+
+    Raises:
+        ValueError: it is none that files can have.
+    """
+    if type(value) is not int or not 0 <= value < 1 << 62:  # a bool is an int
+        msg = f"a size that no file has ({type(value).__name__})"
+        raise ValueError(msg)
+    return value
+
+
 def _check_depth(said: Any) -> None:
     """Raise `ValueError` where lists and objects are nested too deep for what goes through them later."""
     level = [said]

@@ -41,9 +41,10 @@ class Chain:
     sharded: bool = True
     first: bool = False
 
-    def file(self, grid: Grid, g: int) -> str:
-        """Return the name of a file, relative to the array."""
-        return self.separator.join(["c", str(g), *("0" for _ in grid.item)])
+    def files(self, path: str, grid: Grid) -> list[str]:
+        """Return the shard files of an array, in order."""
+        first, last = f"{path}/c{self.separator}", f"{self.separator}0" * len(grid.item)
+        return [f"{first}{g}{last}" for g in range(grid.shards)]
 
 
 def chain_of(document: Mapping[str, Any]) -> tuple[Grid, Chain]:
@@ -109,10 +110,10 @@ class ForeignRows(ChunkRows):
         self, grid: Grid, chain: Chain, place: Place, path: str, store: Store,
         check: Callable[[int, Array | None], None],
     ) -> None:  # fmt: skip
-        files = [f"{path}/{chain.file(grid, g)}" for g in range(grid.shards)]
+        files = chain.files(path, grid)
         super().__init__(grid, chain.codec, store, files, [], check)
         if chain.sharded:
-            self._index = [read_index(place, name, grid, first=chain.first) for name in files]
+            self._index = [read_index(place, store, name, grid, first=chain.first) for name in files]
         else:
             sizes = [place.files.get(name, (-1, ""))[0] for name in files]
             missing = next((name for name, size in zip(files, sizes, strict=True) if size < 0), None)

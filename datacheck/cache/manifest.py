@@ -17,7 +17,7 @@ import xxhash
 
 from datacheck import fsops
 from datacheck.cache import layout
-from datacheck.cache.documents import json_object
+from datacheck.cache.documents import json_object, size_of
 from datacheck.cache.problem import shortened
 from datacheck.cache.store import Store, open_store
 from datacheck.digest import canonical_json, digest_bytes
@@ -129,6 +129,7 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
         raise UsageError(msg)
     try:
         files = {path: _entry(path, entry) for path, entry in said["files"].items()}
+        size_of(sum(size for size, _ in files.values()))
         root = _typed(str, said["content_root"])
         version = _typed(int, version)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -146,10 +147,7 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
 def _entry(path: str, entry: Any) -> tuple[int, str]:
     size, digest = entry
     os.fsencode(path)  # a name that no file can have
-    if not 0 <= _typed(int, size) < 1 << 62:
-        msg = "a size that no file has"
-        raise ValueError(msg)
-    return size, _typed(str, digest)
+    return size_of(size), _typed(str, digest)
 
 
 def _typed(kind: type[T], value: Any) -> T:

@@ -64,7 +64,7 @@ class MappedRows:
         for g, path in enumerate(files):
             length = used[g] * grid.chunk_bytes
             if length:
-                file = store.open(path)
+                file = store.descriptor(path)
                 if os.fstat(file.number).st_size < length:  # a map behind its end would end the process
                     raise corrupt(store.where, path, "ends too early")
                 span.place(g * stride, length, file.number)

@@ -11,11 +11,12 @@ import numpy as np
 from datacheck.cache import layout
 from datacheck.cache.layout import Grid
 from datacheck.cache.place import Place
+from datacheck.cache.store import Store
 
 Array = np.ndarray[Any, Any]
 
 
-def read_index(place: Place, name: str, grid: Grid, *, first: bool = False) -> Array:
+def read_index(place: Place, store: Store, name: str, grid: Grid, *, first: bool = False) -> Array:
     """Return offset and stored size of each inner chunk of a shard file, `layout.ABSENT` twice for an absent one.
 
     Shapes:
@@ -23,6 +24,7 @@ def read_index(place: Place, name: str, grid: Grid, *, first: bool = False) -> A
 
     Args:
         place: the cache.
+        store: where it is read from.
         name: path of the shard.
         grid: how the array is cut.
         first: whether the index lies at the beginning of the file; else at its end.
@@ -31,14 +33,14 @@ def read_index(place: Place, name: str, grid: Grid, *, first: bool = False) -> A
         CorruptionError: the size or the crc32c is wrong, or the index points outside of the file.
     """
     size, said = layout.index_bytes(grid), place.files.get(name, (-1, ""))[0]
-    length = place.store.size(name)
+    length = store.size(name)
     if length is None:
         place.fail(f"{name}: missing")
     if length != said:
         what = f"{length:,} bytes, the manifest says {said:,}" if length >= 0 else "no plain file"
         place.fail(f"{name}: {what}")
     raw = bytearray(min(size, length))
-    place.store.read_into(name, 0 if first else length - len(raw), memoryview(raw))
+    store.read_into(name, 0 if first else length - len(raw), memoryview(raw))
     if len(raw) < size or struct.pack("<I", google_crc32c.value(bytes(raw[:-4]))) != raw[-4:]:
         place.fail(f"{name}: the crc32c of the shard index does not match")
     index = np.frombuffer(raw[:-4], dtype="<u8").reshape(-1, 2)
@@ -49,14 +51,14 @@ def read_index(place: Place, name: str, grid: Grid, *, first: bool = False) -> A
     return index
 
 
-def chunk_sizes(place: Place, path: str, grid: Grid, g: int) -> tuple[Array, bool]:
+def chunk_sizes(place: Place, store: Store, path: str, grid: Grid, g: int) -> tuple[Array, bool]:
     """Return the stored size of each inner chunk that shard `g` holds, and whether they lie as this format says.
 
     Raises:
         CorruptionError: see `read_index`.
     """
     name = f"{path}/{grid.shard_file(g)}"
-    index = read_index(place, name, grid)
+    index = read_index(place, store, name, grid)
     sizes = index[index[:, 0] != layout.ABSENT, 1]
     whole = sum(sizes.tolist()) + layout.index_bytes(grid) == place.files[name][0]
     return sizes, whole and index.tobytes() == layout.pack_index(grid, sizes)[:-4]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from datacheck.aligned import empty
+from datacheck.cache import layout
 from datacheck.cache.limits import most_bytes
 from datacheck.cache.problem import corrupt, evicted
 from datacheck.digest import digest_file
@@ -121,7 +122,11 @@ class Folder:
 
     Args:
         folder: where; links on the way to it are followed.
-        kept: how many files stay open for `read_into`; forked children may share them, as each call says its position.
+        kept: how many files stay open for `read_into`, and with them the folder; forked children may share them, as
+            each call says its position.
+
+    Raises:
+        StorageError, CorruptionError: files are to stay open, and the folder cannot be opened.
     """
 
     def __init__(self, folder: Path, kept: int = 0) -> None:
@@ -129,13 +134,20 @@ class Folder:
         self.folder = folder
         self._real = {""}  # folders in it that are no links
         # a thread that reads holds what it reads, so that another's read cannot close (and reuse) its descriptor
-        self._opened = lru_cache(kept)(lambda path: Descriptor(f"{folder}", path))
+        self._held = held = self._opened_folder() if kept else None
+        self._opened = lru_cache(kept)(lambda path: Descriptor(f"{folder}", path, held))
+
+    def _opened_folder(self) -> beneath.Folder:
+        try:
+            return beneath.Folder(self.where)
+        except OSError as error:
+            raise self._refused(layout.MANIFEST, error) from error
 
     def size(self, path: str) -> int | None:
         """See `Store`."""
         try:
-            found = os.lstat(self._at(path))
-            real = self._is_real(path.rpartition("/")[0])
+            found, above = os.lstat(self._at(path)), path.rpartition("/")[0]
+            real = above in self._real or self._is_real(above)
         except OSError as error:
             if error.errno in _NO_SUCH_FILE:
                 return None
@@ -152,7 +164,7 @@ class Folder:
             self._real.add(folder)
         return True
 
-    def open(self, path: str) -> Descriptor:
+    def descriptor(self, path: str) -> Descriptor:
         """Return an open file.
 
         Raises:
@@ -160,7 +172,7 @@ class Folder:
             StorageError: it is not there, or another refusal.
         """
         try:
-            return Descriptor(self.where, path)
+            return Descriptor(self.where, path, self._held)
         except OSError as error:
             raise self._refused(path, error) from error
 
@@ -229,8 +241,7 @@ class Folder:
     def digest(self, path: str) -> str:
         """See `Store`."""
         try:
-            with beneath.Folder(self.where) as held:
-                return digest_file(held.open(path, links=False))
+            return digest_file(beneath.open_plain(self.where, path))
         except OSError as error:
             raise self._refused(path, error) from error
 
@@ -264,16 +275,16 @@ class Descriptor:
     Args:
         folder: the cache.
         path: the file in it; no link is followed.
+        held: the folder, where it is open.
 
     Raises:
         CorruptionError: it is no plain file.
         OSError: it is not there, or another refusal.
     """
 
-    def __init__(self, folder: str, path: str) -> None:
+    def __init__(self, folder: str, path: str, held: beneath.Folder | None = None) -> None:
         try:
-            with beneath.Folder(folder) as held:
-                self.number = held.open(path, links=False)
+            self.number = beneath.open_plain(folder, path) if held is None else held.open_plain(path)
         except OSError as error:
             if error.errno in _NO_FILE:
                 raise corrupt(folder, path, _NO_PLAIN) from error

@@ -30,7 +30,7 @@ from datacheck.errors import CorruptionError, UsageError
 
 Array = np.ndarray[Any, Any]
 
-_OPEN_FILES = 128  # of one array that is read and not mapped
+_OPEN_FILES = 127  # of one array that is read and not mapped, and their folder
 _ALONGSIDE = 16  # requests for indices
 _CHECKED = 1 << 23  # bytes that are digested while they still lie in a near cache
 _FETCHED = ("fields/", layout.sample_path("key"), layout.sample_path("origin"))  # by chunks; all else is small
@@ -73,7 +73,7 @@ class StoredArray:
     @property
     def files(self) -> list[str]:
         """The shard files, in order."""
-        return [f"{self.path}/{self._chain.file(self.grid, g)}" for g in range(self.grid.shards)]
+        return self._chain.files(self.path, self.grid)
 
     @property
     def _digest_file(self) -> str:
@@ -103,10 +103,11 @@ class StoredArray:
         return [sizes for sizes, _ in found]
 
     def _indexed(self) -> list[tuple[Array, bool]]:
-        grid, place = self.grid, self._place
-        if place.store.folder is not None:
-            return [chunk_sizes(place, self.path, grid, g) for g in range(grid.shards)]
-        return list(alongside(lambda g: chunk_sizes(place, self.path, grid, g), range(grid.shards), _ALONGSIDE))
+        grid, place, store = self.grid, self._place, self._place.store
+        if store.folder is not None:
+            near = Folder(store.folder, 1)
+            return [chunk_sizes(place, near, self.path, grid, g) for g in range(grid.shards)]
+        return list(alongside(lambda g: chunk_sizes(place, store, self.path, grid, g), range(grid.shards), _ALONGSIDE))
 
     def _said_sizes(self, g: int) -> Array:
         """Return the sizes that chunks which are not compressed have in a shard of its size."""

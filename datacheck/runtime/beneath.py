@@ -96,6 +96,10 @@ class Folder:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         return opened
 
+    def open_plain(self, path: str) -> int:
+        """Return a descriptor as `open` does, and follow no link."""
+        return self.open(path, links=False)
+
     def _opened(self, path: str, *, links: bool) -> int:
         kernel = _kernel()
         if kernel is not None:
@@ -343,6 +347,12 @@ def _waited(place: int) -> int:
         return os.open(name_of(place), _READ & ~os.O_NONBLOCK)
     finally:
         os.close(place)
+
+
+def open_plain(folder: str | os.PathLike[str], path: str) -> int:
+    """Return a descriptor of a regular file or a folder below a folder; no link below it is followed."""
+    with Folder(folder) as held:
+        return held.open_plain(path)
 
 
 def open_regular(path: str | os.PathLike[str]) -> int:

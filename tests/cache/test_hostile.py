@@ -468,3 +468,12 @@ def test_a_message_is_no_longer_than_a_screen(whole, tmp_path):
     with pytest.raises(CorruptionError, match=OF_A_FIELD) as told:
         open_cache(folder)
     assert len(str(told.value)) < 1000
+
+
+@pytest.mark.parametrize("size", [1e300, 10**400, -1, True, "5", None, 2**62])
+def test_sizes_of_sources_are_sizes(whole, tmp_path, size):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    (folder / "sources.json").write_text(json.dumps({"files": {"a": [size, "0" * 32]}}))
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=r"sources\.json: .*a size that no file has"):
+        about(open_cache(folder))
