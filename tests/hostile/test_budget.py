@@ -1,6 +1,6 @@
 """Slow and large attacks among good files: all that is good is judged, all that is not is named, nothing is read twice.
 
-`scripts/faults/attacks.py` makes the attacks, and measures what fifty of each cost.
+`scripts/bench/faults/attacks.py` makes the attacks, and measures what fifty of each cost.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""Damaged documents of caches, reduced: each command ends as promised. In full: scripts/faults/cache_documents.py."""
+"""Damaged documents of caches, reduced: each command ends as promised. In full: scripts/bench/faults/cache_documents.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACTIONS = "ls,gc,verify all,verify,info,npz,dataset,everything"
 @pytest.fixture
 def script(repository):
     def called(*words):
-        place = repository / "scripts/faults/cache_documents.py"
+        place = repository / "scripts/bench/faults/cache_documents.py"
         asked = [sys.executable, str(place), "--seconds", "300", "--actions", ACTIONS, *words]
         return subprocess.run(asked, capture_output=True, text=True, check=False)
 

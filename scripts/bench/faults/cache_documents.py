@@ -1,6 +1,6 @@
 """Damaged and hostile documents of caches: does every command that reads one end as promised, soon, in little memory?
 
-    python scripts/faults/cache_documents.py [--count 1000] [--seed 0] [--only KIND] [--actions NAME,...] [--seconds 30]
+    python scripts/bench/faults/cache_documents.py [--count 1000] [--seed 0] [--only KIND] [--actions NAME,...] [--seconds 30]
                                             [--folder DIR]
 
 A real build of clouds, images, episodes and texts is made twice (plain and compressed, with an older cache beside it).
