@@ -26,6 +26,7 @@ LIMIT_BYTES = 64 << 30
 IN, BYTES = "DATACHECK_SHARDS_IN", "DATACHECK_SHARDS_BYTES"  # variables of the environment
 _LOCK = "LOCK"
 _NAME = re.compile(r"[0-9a-f]{32}")
+_UNFINISHED = re.compile(r"\.(?:[0-9a-f]{32}|LOCK)\.[0-9a-f]{12}\.partial")
 _IDLE_S = 600.0
 
 Fetch = Callable[[], Iterable[memoryview]]
@@ -158,7 +159,7 @@ class Shards:
                     status = entry.stat()
                     kept.append((status.st_mtime, entry.name, status.st_size))
                     used += status.st_size
-                elif entry.name.endswith(".partial"):  # of a process that is gone: the lock is ours
+                elif _UNFINISHED.fullmatch(entry.name):  # of a process that is gone: the lock is ours
                     fsops.remove_file(Path(entry.path))
         fsops.touch(self.folder / _LOCK)
         now = (self.folder / _LOCK).stat().st_mtime

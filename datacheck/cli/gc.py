@@ -89,7 +89,8 @@ def _lines(one: Found, *, removed: bool, delete: bool) -> Iterator[str]:
     shared = f", of them {bytes_said(size - own)} shared" if size > own else ""
     yield f"{what:12}  {one.path}  {bytes_said(size)}{shared}, {_age(one.age)} ({why})"
     for path in one.strange:
-        yield f"    {path}: no file of this cache, left. Remove it yourself if nobody needs it."
+        what = "not written by a build" if one.kind == "build" else "no file of this cache"
+        yield f"    {path}: {what}, left. Remove it yourself if nobody needs it."
 
 
 def _age(seconds: float) -> str:

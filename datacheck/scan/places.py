@@ -65,10 +65,11 @@ class Place:
         return f".work-{self.slot}" if self.output is None else f".{self.output.absolute().name}.work"
 
     def finished(self) -> list[Path]:
-        """Return folders of finished scans of this dataset, newest first; links are none."""
+        """Return folders of finished scans of this dataset, newest first; what is a link or holds one is none."""
         runs = sorted(self.base.glob(f"*-{self.slot}*/{RESULT}"), reverse=True) if folders.is_real(self.base) else []
         mine = [] if self.output is None else [self.output / RESULT]
-        return [path.parent for path in [*mine, *runs] if folders.is_real(path.parent) and path.is_file()]
+        found = [path.parent for path in [*mine, *runs] if folders.is_real(path.parent) and path.is_file()]
+        return [run for run in found if not any((run / name).is_symlink() for name in NAMES)]
 
     def publish(self, staged: Path, name: str) -> Path:
         """Give a staged run its final name; return its folder.

@@ -72,6 +72,19 @@ def test_what_goes_on_or_is_committed_meanwhile_stays(folder, url, later):
     assert listed(url) == every
 
 
+def test_objects_that_no_build_writes_stay_and_are_named(folder, url, later, capsys):
+    attempt = f"{url}/p/all/0123456789abcdef/{'a' * 32}"
+    copied(folder, attempt)
+    for name in ("notes.txt", "fields/pose/data.npy", "samples/key"):
+        put(f"{attempt}/{name}", b"mine")
+    later(DAY + 60)
+    assert run(["cache", "gc", url, "--delete"]) == 1
+    said = capsys.readouterr().out
+    below = f"p/all/0123456789abcdef/{'a' * 32}"
+    assert sorted(listed(url)) == sorted(f"{below}/{n}" for n in ("fields/pose/data.npy", "notes.txt", "samples/key"))
+    assert f"{attempt}/notes.txt: not written by a build, left" in said
+
+
 def test_a_damaged_commit_leaves_all_attempts(folder, url, later, capsys):
     key = f"{url}/p/all/0123456789abcdef"
     committed(folder, key)

@@ -91,6 +91,16 @@ def test_what_is_no_link_of_ours_is_not_replaced_and_no_run_is_taken_through_one
     assert sorted(files("elsewhere")) == ["listing.npz", "result.json", "samples.parquet", "schema.yaml", "valid.json"]
 
 
+@pytest.mark.parametrize("name", ["samples.parquet", "listing.npz", "result.json", "schema.yaml"])
+def test_a_run_that_holds_a_link_is_not_gone_on_from(here, name):
+    run = Path(scan().report.folder)
+    (run / name).rename(here / "elsewhere")
+    (run / name).symlink_to(here / "elsewhere")
+    again = scan()
+    assert again.report.run["kept_files"] == 0
+    assert not any(path.is_symlink() for path in Path(again.report.folder).iterdir())
+
+
 def own(folder, mark=MARK):
     folder.mkdir()
     (folder / "lock").write_bytes(mark)
