@@ -363,7 +363,7 @@ class Journal:
         staged = self.folder / "run"
         folders.remove_tree(staged, within=self._here)
         with fsops.guarded(staged):
-            fsops.SYSTEM.mkdir(staged, folder=self._here)
+            fsops.SYSTEM.mkdir(staged, 0o777, self._here)
             with folders.opened(staged, self._here) as folder:
                 store.write_run(staged, files, folder)
         return staged

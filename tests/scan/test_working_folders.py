@@ -224,11 +224,11 @@ class Killing(System):
         self.calls = 0
 
         def counted(kind):
-            def call(*given, **named):
+            def call(*given):
                 self.calls += 1
                 if self.calls >= number:
                     raise KilledError
-                return getattr(System, kind)(self, *given, **named)
+                return getattr(System, kind)(self, *given)
 
             return call
 

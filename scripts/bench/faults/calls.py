@@ -235,7 +235,7 @@ def controls(one: Subject, place: Path, stride: int) -> list[str]:
     tried = {
         "one whose writes lose bytes": (short, [patch(f"{__name__}.Faulty", Losing)]),
         "one that publishes file by file": (kill, [patch.object(publish, "publish", by_file)]),
-        "one that lets errors through": (full, [patch.object(fsops, "_guarded", lambda _: contextlib.nullcontext())]),
+        "one that lets errors through": (full, [patch.object(fsops, "guarded", lambda _: contextlib.nullcontext())]),
         "one that leaves its work": (full, [patch.object(staging, "discard", lambda _: None)]),
     }
     believed = []
