@@ -152,7 +152,7 @@ def mutated(cache: Path, rng: random.Random, only: str | None) -> Mutation:
     replaced = KINDS[kind](cache / file, rng)
     sealed = not replaced and rng.random() < 0.5
     if sealed:
-        with suppress(DatacheckError, ValueError, OSError, RecursionError):
+        with suppress(DatacheckError, OSError, ValueError, LookupError, TypeError, RecursionError):  # as far as it goes
             seal(cache, file)
     return Mutation(kind + (", sealed" if sealed else ""), file, replaced)
 
