@@ -24,7 +24,7 @@ from datacheck.schema.load import parse_schema
 from datacheck.sources import fields as fields_module
 from datacheck.sources import listing
 
-PLACE = Path(__file__).parents[2] / "scripts" / "faults" / "attacks.py"
+PLACE = Path(__file__).parents[2] / "scripts" / "bench" / "faults" / "attacks.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Damaged documents of caches, reduced: each command ends as promised. In full: scripts/bench/faults/cache_documents.py."""
+"""Damaged documents of caches: each command ends as promised. In full: scripts/bench/faults/cache_documents.py."""
 
 from __future__ import annotations
 

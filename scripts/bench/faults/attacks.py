@@ -1,6 +1,7 @@
 """Folders of slow or large attacks mixed into good files: what each kind costs a scan, and whether all is told.
 
-    python scripts/bench/faults/attacks.py [KIND ...] [--count 50] [--good 1000] [--workers 2] [--together] [--folder DIR]
+    python scripts/bench/faults/attacks.py [KIND ...] [--count 50] [--good 1000] [--workers 2] [--together]
+                                           [--folder DIR]
 
 A folder holds `--count` attacks of one kind and `--good` small files of the kinds that are attacked; with `--together`
 one folder holds all of them. For each folder it prints the seconds by the clock, those of all processors, the most
