@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.commands import DATA, LIKE_SCAN, OF_CACHE, OF_RUN, OF_TRAINING, RUN, SEVERAL, TRAIN, filled
+from tests.hostile.commands import (
+    DATA,
+    LIKE_SCAN,
+    OF_CACHE,
+    OF_RUN,
+    OF_TRAINING,
+    RUN,
+    SEVERAL,
+    TRAIN,
+    filled,
+    without_sandbox,
+)
 from tests.hostile.ground import ENDS, Watch
 from tests.hostile.reads import CANARIES, parts
 
@@ -56,6 +67,14 @@ def test_no_command_follows_what_leads_out_of_its_data(command, ground):
             keys = [path.name for path in (ground.place / name).glob("s[0-9].npy")]
             asked += [filled(words, KEY=min(keys, default="x"), **places) for words in DATA[command][:1]]
     asked = together(asked) if command.startswith("repro") else numbered(asked)
+    assert run_all(ground, asked) == right(asked)
+
+
+def test_no_scan_without_the_sandbox_follows_it_either(ground):
+    asked = []
+    for name in ("links_to_files", "parts_of_zarr", "places_in_hdf5", "companions"):
+        schema = CANARIES[name](ground, ground.place / name)
+        asked.append([*without_sandbox(), "scan", name, "--schema", schema, "--output", f"made/{name}"])
     assert run_all(ground, asked) == right(asked)
 
 
