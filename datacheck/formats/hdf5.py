@@ -129,7 +129,7 @@ class _Hdf5(Container):
                 if len(found) + len(seen) > _OBJECTS:
                     msg = f"more than {_OBJECTS:,} objects"
                     raise FormatError(msg)
-        return sorted(found)
+        return sorted(set(found))  # a damaged group may list a link twice
 
     def _visit(self, path: str, seen: set[Any], found: list[str]) -> list[str]:
         """Add the values of one group to `found`; return the groups in it that were not seen before."""

@@ -6,10 +6,13 @@ NumPy code ever sees an argument from the file unchecked. A pickle that names an
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import io
 import math
 import pickle
+import pickletools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -177,6 +180,7 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
         FormatError: damaged, or it asks for something other than arrays, text, numbers, lists and mappings.
     """
     check_bytes(len(data), "the pickle", TEXT_BYTES)
+    _check_memo(data)
     copyreg.clear_extension_cache()  # cached EXT opcodes would bypass find_class
     stream = io.BytesIO(data)
     with foreign("damaged pickle"):
@@ -193,6 +197,28 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
         kind = "array" if isinstance(root, np.ndarray) else "records" if isinstance(root, list) else "value"
         _add(sole or kind, root, values)
     return values
+
+
+_FAR = re.compile(rb"r[\s\S]{3}[\x01-\xff]|p\d{8}")  # what may be an index of 2^24 or more into the memo
+
+
+def _check_memo(data: bytes) -> None:
+    """Refuse indexes into the memo beyond the pickle's bytes: the unpickler takes memory for all below them.
+
+    Raises:
+        FormatError: there is one.
+    """
+    if _FAR.search(data) is not None and (index := _far_index(data)):
+        msg = f"damaged pickle: memo index {index:,} in {len(data):,} bytes"
+        raise FormatError(msg)
+
+
+def _far_index(data: bytes) -> int:
+    with contextlib.suppress(Exception):  # the unpickler says what is wrong with it
+        for code, index, _ in pickletools.genops(data):
+            if code.name in {"LONG_BINPUT", "PUT"} and isinstance(index, int) and index > len(data):
+                return index
+    return 0
 
 
 class _Budget:

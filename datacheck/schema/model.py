@@ -5,6 +5,7 @@ The language is described for people in ``schemas/README.md``; every key there i
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -50,6 +51,7 @@ from datacheck.schema.values import (
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # as `tokens.FILES`
 RECORDS = (".yaml", ".yml", ".json")  # lists of samples whose entries may be mappings
 ANY = "*"  # the field name that stands for every field a schema does not list
 
@@ -282,6 +284,22 @@ def _name(value: str) -> str:
     return value
 
 
+def _within(data: Path, path: str) -> str:
+    """Return where a tokenizer lies; one in the data that is a link out of them becomes a name that no file has.
+
+    Notes:
+        The schema is the user's and may name any folder (``/models/x``, ``../x``); a link is the data's.
+    """
+    place, root = data / path, os.path.realpath(data)
+    if Path(path).is_absolute() or ".." in Path(path).parts:
+        return str(place.resolve())
+    folder = place if place.is_dir() else place.parent
+    files = [place, *(folder / name for name in _TOKENIZER)]
+    if all(f"{os.path.realpath(file)}/".startswith(f"{root.rstrip('/')}/") for file in files):
+        return str(place.resolve())
+    return f"{place} (a link out of the data folder)"
+
+
 def _replaced(text: str, heads: Mapping[str, str]) -> str:
     head = next((head for head in heads if text.startswith(head)), "")
     return heads[head] + text.removeprefix(head) if head else text
@@ -357,7 +375,7 @@ class Schema(_Model):
         moved = self._with_files(here) if here else self
         if data is None or moved.tokenizer is None or moved.tokenizer.path is None:
             return moved
-        tokenizer = moved.tokenizer.model_copy(update={"path": str((data / moved.tokenizer.path).resolve())})
+        tokenizer = moved.tokenizer.model_copy(update={"path": _within(data, moved.tokenizer.path)})
         return moved.model_copy(update={"tokenizer": tokenizer})
 
     def _with_files(self, here: Mapping[str, str]) -> Schema:
