@@ -260,7 +260,7 @@ Steps = Annotated[list[Count], Field(min_length=2, max_length=2)]
 class Valid(TypedDict):
     """``valid.json``."""
 
-    format: Literal["datacheck.valid/1"]
+    format: NotRequired[Literal["datacheck.valid/1"]]
     excluded: dict[str, list[str]]
     ranges: NotRequired[dict[str, list[Steps]]]
 
