@@ -88,7 +88,6 @@ def baseline(run: Path, output: Path, schema: str | None, reason: str, reference
     """
     from datacheck import fsops
     from datacheck.errors import UsageError
-    from datacheck.report.words import clean
     from datacheck.rules.base import counted
     from datacheck.scan import paths_of, schema_for
     from datacheck.scan.again import Rescore, baseline_of
@@ -101,6 +100,6 @@ def baseline(run: Path, output: Path, schema: str | None, reason: str, reference
     made, findings, samples, notes = baseline_of(request, reason, chosen)
     fsops.write_file(output, made, mode=0o666)
     for note in notes:
-        click.echo(clean(note, spaces=True), err=True)
+        say(note, err=True)
     said = f"{counted(findings, 'finding')} of {counted(samples, 'sample')}"
     say(f"{output}: {said}. Use it: datacheck scan DATA --baseline {output}")

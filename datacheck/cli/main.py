@@ -73,7 +73,9 @@ def datacheck(ctx: click.Context, /, version: bool, verbose: bool, no_sandbox: b
     if no_sandbox:
         sandbox.turn_off()
     if version:
-        click.echo("\n".join(_versions() if verbose else [f"datacheck {__version__}"]))
+        from datacheck.cli.say import say
+
+        say(*(_versions() if verbose else [f"datacheck {__version__}"]))
         ctx.exit(0)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -53,7 +53,7 @@ def view(
 
     said = _said(key, run, data, schema, roots)
     for note in said.pop("notes", []):
-        click.echo(note, err=True)
+        say(note, err=True)
     if rerun:
         record(said, out)
         say(str(out) if out else "shown in Rerun")

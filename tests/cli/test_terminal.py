@@ -113,7 +113,7 @@ def test_a_line_break_in_a_name_begins_no_line(capsys, monkeypatch):
 
 
 RAW = {  # what is printed as it is: JSON, styled lines without names, text of our own
-    "demo.py": 3, "diff.py": 1, "manifest.py": 1, "repro.py": 3, "rules.py": 4, "say.py": 1, "view.py": 1,
+    "demo.py": 3, "diff.py": 1, "main.py": 1, "manifest.py": 1, "repro.py": 3, "rules.py": 4, "say.py": 1, "view.py": 1,
 }  # fmt: skip
 
 
