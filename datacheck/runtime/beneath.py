@@ -76,8 +76,8 @@ class Folder:
         Raises:
             OSError: the file is missing, lies outside, or is a device, a socket or a pipe.
         """
-        sys.audit("open", f"{self.real}/{path}", None, _READ)  # as `os.open` does, for those who watch
         opened = self._opened(path or ".", links=links)
+        sys.audit("open", f"{self.real}/{path}", None, _READ)  # as `os.open` does, for those who watch
         kind = os.fstat(opened).st_mode
         if stat.S_ISREG(kind) or stat.S_ISDIR(kind):
             return opened

@@ -1,7 +1,7 @@
 """Damaged and hostile documents of caches: does every command that reads one end as promised, soon, in little memory?
 
     python scripts/bench/faults/cache_documents.py [--count 1000] [--seed 0] [--only KIND] [--actions NAME,...]
-                                                  [--seconds 30] [--folder DIR]
+                                                   [--seconds 30] [--folder DIR]
 
 A real build of clouds, images, episodes and texts is made twice (plain and compressed, with an older cache beside it).
 Each mutation changes one file of a copy: bits, bytes, its length, a value of its JSON, or what lies in its place (a
