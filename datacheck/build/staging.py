@@ -318,7 +318,7 @@ def discard(folder: Path) -> tuple[bool, list[Path]]:
     with contextlib.suppress(OSError):
         fsops.rename(folder, hidden)
     strange: list[Path] = []
-    for place in {folder, hidden}:
+    for place in dict.fromkeys((folder, hidden)):
         with contextlib.suppress(StorageError):
             strange += folders.remove_tree(place, is_ours)
     left = [place for place in (folder, hidden) if os.path.lexists(place)]

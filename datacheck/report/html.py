@@ -102,7 +102,7 @@ def run_of(
     """
     result = read_result(folder)
     table, failing = table or read_table(folder / SAMPLES), read_failing(folder / SAMPLES)
-    schema, text = read_schema(folder), read_text(folder / SCHEMA)
+    schema, text = read_schema(folder), read_text(folder / SCHEMA, links=False)
     unfit = _unfit(folder, table, failing) if unfit is None else unfit
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
     reference = reference_of(result["run"], schema)

@@ -11,4 +11,4 @@ from datacheck.scan.store import RESULT
 
 def result_bytes(folder: str) -> bytes:
     """Return the bytes of the result.json in a run's folder."""
-    return read_file(Path(folder, RESULT), RESULT_BYTES)
+    return read_file(Path(folder, RESULT), RESULT_BYTES, links=False)

@@ -355,14 +355,18 @@ def open_plain(folder: str | os.PathLike[str], path: str) -> int:
         return held.open_plain(path)
 
 
-def open_regular(path: str | os.PathLike[str]) -> int:
+def open_regular(path: str | os.PathLike[str], *, links: bool = True) -> int:
     """Return a descriptor of a regular file, without waiting for the writer of a pipe.
+
+    Args:
+        path: the file.
+        links: follow a link in its place; links on the way to it are followed in any case.
 
     Raises:
         OSError: the file is missing, or is a folder, a device, a socket or a pipe.
     """
     try:
-        opened = os.open(path, _READ)
+        opened = os.open(path, _READ | (0 if links else os.O_NOFOLLOW))
     except BlockingIOError:
         opened = _waited(os.open(path, os.O_PATH | os.O_CLOEXEC))
     kind = os.fstat(opened).st_mode
@@ -372,17 +376,18 @@ def open_regular(path: str | os.PathLike[str]) -> int:
     raise IsADirectoryError(errno.EISDIR, "is a directory") if stat.S_ISDIR(kind) else OSError(errno.EINVAL, _NO_FILE)
 
 
-def read_file(path: str | os.PathLike[str], limit: int) -> bytes:
+def read_file(path: str | os.PathLike[str], limit: int, *, links: bool = True) -> bytes:
     """Return the bytes of a regular file that has at most `limit` bytes.
 
     Args:
-        path: the file; links are followed.
+        path: the file.
         limit: bytes; checked before memory is allocated.
+        links: follow a link in its place.
 
     Raises:
         OSError: the file is missing, no regular file, or larger (EFBIG).
     """
-    return _read(open_regular(path), limit)
+    return _read(open_regular(path, links=links), limit)
 
 
 def read_in(folder: int, name: str, limit: int) -> bytes:

@@ -26,17 +26,18 @@ _HEADER_BYTES = 10_000
 _KINDS = "biufcSU"
 
 
-def open_document(path: str | os.PathLike[str], limit: int) -> BinaryIO:
+def open_document(path: str | os.PathLike[str], limit: int, *, links: bool = True) -> BinaryIO:
     """Open a regular file of at most `limit` bytes that are really there.
 
     Args:
-        path: the file; links are followed.
+        path: the file.
         limit: bytes.
+        links: follow a link in its place.
 
     Raises:
         OSError: the file is missing, no regular file, larger (EFBIG), or mostly holes (a sparse file).
     """
-    file = os.fdopen(open_regular(path), "rb")
+    file = os.fdopen(open_regular(path, links=links), "rb")
     try:
         _check_size(file.fileno(), limit)
     except OSError:
@@ -69,19 +70,20 @@ def _is_written(descriptor: int, size: int) -> bool:
     return 2 * found >= size
 
 
-def read_json(path: str | os.PathLike[str], limit: int, values: int = VALUES) -> Any:
+def read_json(path: str | os.PathLike[str], limit: int, values: int = VALUES, *, links: bool = True) -> Any:
     """Return the value of a JSON file.
 
     Args:
-        path: the file; links are followed.
+        path: the file.
         limit: bytes.
         values: about as many lists, mappings and scalars may be in it.
+        links: follow a link in its place.
 
     Raises:
         OSError: the file is missing, no regular file, or larger.
         ValueError: the file is not JSON, is nested too deep, or holds more values.
     """
-    data = read_file(path, limit)
+    data = read_file(path, limit, links=links)
     check_values(data, values)
     return orjson.loads(data)
 
@@ -105,9 +107,9 @@ class Arrays(Mapping[str, Array]):
         ValueError: the file is no such archive.
     """
 
-    def __init__(self, path: str | os.PathLike[str], limit: int) -> None:
+    def __init__(self, path: str | os.PathLike[str], limit: int, *, links: bool = True) -> None:
         self._path = Path(path)
-        self._file = open_document(path, limit)
+        self._file = open_document(path, limit, links=links)
         try:
             size = self._file.seek(0, io.SEEK_END)
             self._zip = zipfile.ZipFile(self._file)

@@ -219,7 +219,7 @@ _checked: tuple[tuple[int, ...], int] = (), 0  # the last file, and its memory: 
 def _check(path: Path) -> int:
     """Return the bytes of memory that all columns take, of lists one number each; see `footer.check`."""
     global _checked
-    with open_document(path, SAMPLES_BYTES) as file:
+    with open_document(path, SAMPLES_BYTES, links=False) as file:
         status = os.fstat(file.fileno())
         stamp = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         if stamp != _checked[0]:

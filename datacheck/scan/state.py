@@ -166,7 +166,7 @@ def read_state(folder: Path) -> Past:
         Exception: of many kinds, where the run is damaged or of another version.
     """
     table = read_table(folder / SAMPLES)
-    with Arrays(folder / LISTING, LISTING_BYTES) as arrays:
+    with Arrays(folder / LISTING, LISTING_BYTES, links=False) as arrays:
         head = parse_head(arrays["head"].tobytes(), len(table) + len(arrays) + len(arrays["digests"]))
         if head["format"] != FORMAT:
             msg = f"{folder / LISTING}: {head['format']}"

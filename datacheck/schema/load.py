@@ -135,14 +135,18 @@ def find(name: str, kind: Kind) -> Path:
     raise SchemaError(msg)
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, *, links: bool = True) -> str:
     """Return the text of a schema or pipeline file.
+
+    Args:
+        path: the file.
+        links: follow a link in its place.
 
     Raises:
         SchemaError: it cannot be read, is larger than 1 MB, or is not UTF-8.
     """
     try:
-        content = read_file(path, MAX_BYTES)
+        content = read_file(path, MAX_BYTES, links=links)
     except OSError as error:
         if error.errno == errno.EFBIG:
             msg = f"{path}: more than {MAX_BYTES} bytes; that is data, not a schema"

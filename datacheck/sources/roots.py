@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from datacheck.runtime.beneath import File, Folder, Stamp
 from datacheck.runtime.sandbox import Sandbox
-from datacheck.schema.model import Schema
 from datacheck.sources.entries import root_of
+
+if TYPE_CHECKING:
+    from datacheck.schema.model import Schema  # a process that only digests files need not load it
 
 
 class Roots:

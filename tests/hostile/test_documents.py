@@ -325,7 +325,11 @@ def test_columns_of_a_listing_that_do_not_fit_are_none(place):
 
 def test_a_damaged_part_of_an_interrupted_scan_is_none(tmp_path):
     journal = Journal(Place(tmp_path, "some"), "key")
-    journal.folder.mkdir()
+    with journal.held():
+        _damage_parts(journal, tmp_path)
+
+
+def _damage_parts(journal, tmp_path):
     part = {"key": "key", "tables": [], "items": [["a", "", ["a"]]], "entries": [], "undeclared": []}
     (journal.folder / "part-00000000").write_bytes(b"".join(encode(part)))
     assert journal.parts(tmp_path) is not None

@@ -235,9 +235,9 @@ def test_what_refuses_the_pictures_is_raised_by_who_waits_for_them(data, monkeyp
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("started", [False, True])
-def test_a_scan_that_ends_early_waits_for_no_child(monkeypatch, started):
+def test_a_scan_that_ends_early_waits_for_no_child(tmp_path, monkeypatch, started):
     monkeypatch.setattr(pictures, "_READY", "tests.preview.misbehaving:never_ready")
-    with pictures.Drawer(data, {}) as drawer:
+    with pictures.Drawer(tmp_path, {}) as drawer:
         while started and not drawer._child.running:
             time.sleep(0.01)
     assert not drawer._child.running

@@ -77,7 +77,7 @@ class Trace:
 
     def _raw(self) -> Iterator[bytes]:
         """Yield lines as they are, without one that was being written when the run was killed; of a huge one a part."""
-        with open_document(self.path, _TRACE_BYTES) as file:
+        with open_document(self.path, _TRACE_BYTES, links=False) as file:
             while raw := file.readline(_LINE):
                 if raw.endswith(b"\n"):
                     yield raw
@@ -232,7 +232,7 @@ def _check_version(path: Path, start: Line) -> None:
 
 def _document(path: Path, notes: list[str]) -> dict[str, Any]:
     try:
-        value = _loaded(read_file(path, _FILE))
+        value = _loaded(read_file(path, _FILE, links=False))
     except FileNotFoundError:
         notes.append(f"{path.name}: is missing")
     except OSError as error:

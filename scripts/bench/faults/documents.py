@@ -143,17 +143,26 @@ def journal() -> Journal:
 
 def parts() -> int:
     """Read what an interrupted scan has left."""
-    past = journal().parts(Path("data"))
+    held = journal()
+    with held.held():
+        past = held.parts(Path("data"))
     return 0 if past is None else len(list(past.table.keys)) * 0
 
 
 def part() -> int:
     """Leave what an interrupted scan leaves."""
     past, held = read_state(Path("whole")), journal()
-    held.folder.mkdir(parents=True)
     items = [[path, split, list(files)] for (path, split), files in past.items.items()]
-    held.add({"table": past.table.as_wire(), "items": items, "entries": list(past.listing.entries), "undeclared": []})
+    with held.held():
+        held.add(
+            {"table": past.table.as_wire(), "items": items, "entries": list(past.listing.entries), "undeclared": []}
+        )
     return 0
+
+
+def part_file(folder: Path) -> Path:
+    """Return the part of the interrupted scan."""
+    return next((folder / "journal").glob(f".work-some.*/{PART}"))
 
 
 def page(folder: Path) -> int:
@@ -201,7 +210,8 @@ class Subject:
                 raise SystemExit(told.text)
         for name in ("one", "two"):
             record(folder / name)
-        self.part = (journal().folder / PART).read_bytes()
+        self.part_path = part_file(folder)
+        self.part = self.part_path.read_bytes()
 
     def copy(self, name: str) -> Path:
         """Return a document that may be damaged, among sound ones."""
@@ -210,7 +220,7 @@ class Subject:
             copied(self.folder / source, self.folder / goal)
             path = self.folder / goal / name
         else:
-            path = journal().folder / name if name == PART else self.folder / "damaged.json"
+            path = self.part_path if name == PART else self.folder / "damaged.json"
             _removed(path)
             path.write_bytes(self.part if name == PART else (self.folder / name).read_bytes())
         path.chmod(0o644)
