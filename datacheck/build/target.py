@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from datacheck import fsops
+from datacheck import folders, fsops
 from datacheck.build import publish, staging
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.alongside import alongside
@@ -97,7 +97,10 @@ def target_of(out: Path | str, where: tuple[str, str, str], building: Path | Non
     """
     if is_url(out):
         return InBucket("/".join([str(out).rstrip("/"), *where]), (building or _default()) / where[0] / where[1])
-    return InFolder(Path(out, *where))
+    path = Path(out, *where)
+    for folder in (path.parents[1], path.parents[0]):
+        folders.check_real(folder, ", or name another folder: --out DIR")
+    return InFolder(path)
 
 
 def _default() -> Path:

@@ -55,6 +55,13 @@ def read_result(folder: Path) -> dict[str, Any]:
         msg = f"{store.RESULT} is of format {str(found)[:40]!r}, and this datacheck reads {store.RESULT_FORMAT!r}"
         raise ValueError(msg)
     result: dict[str, Any] = _checked(Result, said, store.RESULT)
+    verdict = result["verdict"]
+    crashed = bool(result["crashes"]) or "crashes" in result.get("left_out", {})
+    if {"pass": 0, "fail": 1, "crash": 4}[verdict["status"]] != verdict["exit_code"] or crashed != (
+        verdict["status"] == "crash"
+    ):
+        msg = f"{store.RESULT} is damaged: verdict.status, verdict.exit_code and crashes contradict one another"
+        raise ValueError(msg)
     return result
 
 

@@ -182,6 +182,9 @@ def write_lists(folder: Path, lists: Mapping[str, Sequence[str]]) -> dict[str, P
         StorageError: the file system refuses.
     """
     paths = {split: folder / f"{split}.txt" for split in lists}
+    if folder.is_symlink():
+        msg = f"{folder}: is a link, and nothing is written through one. Name the folder itself: --to DIR."
+        raise UsageError(msg)
     taken = [path for path in paths.values() if path.exists() or path.is_symlink()]
     if taken:
         msg = f"{taken[0]}: exists already. Split lists are never overwritten; choose another --to."

@@ -33,6 +33,7 @@ def finding(code="DC201", failed=3, of=10, **more):
 
 
 def result(rows, failed, findings, **more):
+    crashed = bool(more.get("crashes"))
     rules = {
         code: {"name": "some", "status": status, "level": "sample", "severity": "error", "checked": rows, "failed": 0,
                "skipped": {}, "why": "", "options": {}}
@@ -48,7 +49,7 @@ def result(rows, failed, findings, **more):
                     "splits": {"train": {"samples": rows - rows // 5, "valid": rows - rows // 5 - failed},
                                "val": {"samples": rows // 5, "valid": rows // 5}}},
         "schema": {"name": "made", "digest": "s" * 32},
-        "verdict": {"status": "fail", "exit_code": 1, "counts": {"error": len(findings), "warning": 0, "info": 0},
+        "verdict": {"status": "crash" if crashed else "fail", "exit_code": 4 if crashed else 1, "counts": {"error": len(findings), "warning": 0, "info": 0},
                     "valid": rows - failed},
         "rules": rules, "findings": findings, "unchecked": ["pixels of rgb: only shape and dtype were read"],
         "crashes": [], "files": {},
