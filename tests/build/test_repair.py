@@ -398,12 +398,12 @@ def test_a_kill_between_the_two_renames_is_told_and_a_build_goes_on(whole, made,
     replaced = []
 
     class Killed(Without):
-        def rename(self, source, to):
+        def rename(self, source, to, *more):
             if to == target:
                 replaced.append(source)
                 for kind in ("rename", "unlink", "rmdir", "mkdir"):
                     setattr(self, kind, self.refused)
-            self.rename(source, to) if "rename" in vars(self) else super().rename(source, to)
+            self.rename(source, to, *more) if "rename" in vars(self) else super().rename(source, to, *more)
 
         def refused(self, *_):
             raise KilledError
