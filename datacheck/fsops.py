@@ -341,6 +341,9 @@ def remove_empty(path: Path, folder: int | None = None) -> None:
 # ---------------------------------------------------------------------------------------------- who is there
 
 
+_HELD = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe would wait for its writer
+
+
 class Hold:
     """A lock on a file; the kernel frees it when it is closed or when the last process that has it ends.
 
@@ -383,7 +386,7 @@ def hold(path: Path, *, shared: bool) -> Hold | None:
         (`mounts.is_local`).
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for its writer
+        descriptor = os.open(path, _HELD)
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -27,7 +27,7 @@ def finding(code="DC201", failed=3, of=10, **more):
         "of": of, "share": failed / of, "measured": {"stat": "size", "median": 156.0, "unit": "m"},
         "expected": {"range": [0.02, 0.4], "unit": "m"},
         "cause": {"text": "probably mm", "kind": "mm", "factor": 0.001, "explains": failed, "alternatives": []},
-        "examples": ["a/0.npy"], "more": failed - 1, "hides": {"DC226": 2}, "fix": "Convert the values.",
+        "examples": ["a/0.npy"], "more": max(0, failed - 1), "hides": {"DC226": 2}, "fix": "Convert the values.",
     }  # fmt: skip
     return said | more
 
@@ -49,8 +49,8 @@ def result(rows, failed, findings, **more):
                     "splits": {"train": {"samples": rows - rows // 5, "valid": rows - rows // 5 - failed},
                                "val": {"samples": rows // 5, "valid": rows // 5}}},
         "schema": {"name": "made", "digest": "s" * 32},
-        "verdict": {"status": "crash" if crashed else "fail", "exit_code": 4 if crashed else 1, "counts": {"error": len(findings), "warning": 0, "info": 0},
-                    "valid": rows - failed},
+        "verdict": {"status": "crash" if crashed else "fail", "exit_code": 4 if crashed else 1,
+                    "counts": {"error": len(findings), "warning": 0, "info": 0}, "valid": rows - failed},
         "rules": rules, "findings": findings, "unchecked": ["pixels of rgb: only shape and dtype were read"],
         "crashes": [], "files": {},
     }  # fmt: skip
