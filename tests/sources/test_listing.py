@@ -236,11 +236,16 @@ def test_a_digest_is_not_carried_within_two_seconds_of_the_write():
     assert kept(entry(seen_ns=10**10 + 2 * 10**9), entry(digest=None)) == "d" * 32
 
 
+def named(folder):
+    """Return the path of a folder that is given by its path or its descriptor."""
+    return os.readlink(f"/proc/self/fd/{folder}") if isinstance(folder, int) else os.fspath(folder)
+
+
 def test_a_folder_is_opened_once_and_a_plain_file_is_looked_at_by_its_folder_alone(tmp_path, monkeypatch):
     write(tmp_path, *(f"{folder:03d}/{number:04d}.pkl" for folder in range(20) for number in range(100)))
     opened, closer = [], []
     scan, visit = os.scandir, listing._Walk._visit
-    monkeypatch.setattr(os, "scandir", lambda folder: opened.append(os.fspath(folder)) or scan(folder))
+    monkeypatch.setattr(os, "scandir", lambda folder: opened.append(named(folder)) or scan(folder))
     monkeypatch.setattr(listing._Walk, "_visit", lambda *args: closer.append(args[1].name) or visit(*args))
     assert len(list_files(tmp_path).entries) == 2000
     assert sorted(opened[1:]) == [str(tmp_path), *(str(tmp_path / f"{folder:03d}") for folder in range(20))]
@@ -263,7 +268,7 @@ def test_a_folder_in_a_store_that_cannot_be_listed_refuses_the_store(tmp_path, m
     scandir = os.scandir
 
     def refusing(folder):
-        if os.fspath(folder).endswith("/C"):
+        if named(folder).endswith("/C"):
             raise PermissionError(13, "Permission denied")
         return scandir(folder)
 
