@@ -325,22 +325,19 @@ def test_columns_of_a_listing_that_do_not_fit_are_none(place):
 
 def test_a_damaged_part_of_an_interrupted_scan_is_none(tmp_path):
     journal = Journal(Place(tmp_path, "some"), "key")
-    with journal.held():
-        _damage_parts(journal, tmp_path)
-
-
-def _damage_parts(journal, tmp_path):
     part = {"key": "key", "tables": [], "items": [["a", "", ["a"]]], "entries": [], "undeclared": []}
-    (journal.folder / "part-00000000").write_bytes(b"".join(encode(part)))
-    assert journal.parts(tmp_path) is not None
     table = Table(["a"], ["a"], [""], [""], [""], np.zeros(1, np.int8), [""], np.zeros(1, np.int64)).as_wire()
     many = np.broadcast_to(np.zeros(1, np.int64), 10**9)
-    for wrong in (table | {"nbytes": np.zeros(10**6, np.int64)}, table | {"nbytes": many}):
-        (journal.folder / "part-00000000").write_bytes(b"".join(encode(part | {"tables": [wrong]})))
+    with journal.held():
+        file = journal.folder / "part-00000000"
+        file.write_bytes(b"".join(encode(part)))
+        assert journal.parts(tmp_path) is not None
+        for wrong in (table | {"nbytes": np.zeros(10**6, np.int64)}, table | {"nbytes": many}):
+            file.write_bytes(b"".join(encode(part | {"tables": [wrong]})))
+            assert journal.parts(tmp_path) is None
+        file.unlink()
+        os.mkfifo(file)
         assert journal.parts(tmp_path) is None
-    (journal.folder / "part-00000000").unlink()
-    os.mkfifo(journal.folder / "part-00000000")
-    assert journal.parts(tmp_path) is None
 
 
 # ------------------------------------------------------------------------------------------ runs of others
