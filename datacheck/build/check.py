@@ -21,6 +21,7 @@ from datacheck import fsops
 from datacheck.build.job import LIMITS, Job, recorded, tasks_of
 from datacheck.build.plan import Plan
 from datacheck.build.record import Record
+from datacheck.build.staging import AGAIN
 from datacheck.build.writer import Beat, opened, pieces, shard_file
 from datacheck.cache import Cache, layout
 from datacheck.cache.codec import PLAIN
@@ -105,7 +106,7 @@ def checked(
     Raises:
         NondeterministicBuildError: one differs: with its field, its samples, and the step by which it came.
     """
-    fsops.make_directory(folder := folder / "again", sync=False)
+    fsops.make_directory(folder := folder / AGAIN, sync=False)
     numbers = chosen(plan.shards, share)[::-1]
     tick = plan.before("checking", numbers)
     tasks = (task | {"again": True} for task in tasks_of(job, plan, steps, ([g] for g in numbers), None, folder))

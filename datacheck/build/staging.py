@@ -43,13 +43,14 @@ from datacheck.errors import (
 )
 
 OWNER, _WORK = "OWNER", "work"
+AGAIN = "again"  # what is known of shards that are made a second time
 GONE = ".gone"  # of a hidden folder that is being removed
 _BEAT_S, _STALE_S = 60.0, 1800.0  # where locks cannot be trusted: how often an owner says that it lives, and until when
 _TRIES = 20
 _SOON_S = 0.01
 _DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
 _UNFINISHED = re.compile(r"(.*/)?\.([^/]+)\.[0-9a-f]+\.partial", re.DOTALL)  # as `fsops.write_file` calls a file
-_BESIDE = re.compile(rf"{OWNER}|{_WORK}/(attempt|(records|again)/[0-9]+)")
+_BESIDE = re.compile(rf"{OWNER}|({_WORK}/records|{AGAIN})/[0-9]+|{_WORK}/attempt")
 _SHARDS = re.compile(rf"{_WORK}/(shards|whole)/", re.DOTALL)
 # After these nothing may be kept: another request, other bytes, or bytes that the device may not hold.
 _SPOILED = (UsageError, NondeterministicBuildError, SyncFailedError)

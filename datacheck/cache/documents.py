@@ -94,6 +94,10 @@ def root_of(document: Mapping[str, Any]) -> layout.Root:
     if root.samples > limits.SAMPLES:
         msg = f"{root.samples:,} samples; at most {limits.SAMPLES:,} are read"
         raise ValueError(msg)
+    try:
+        windows_of(root)
+    except UsageError as error:
+        raise ValueError(str(error)) from error
     return root
 
 
@@ -104,10 +108,7 @@ def windows_of(root: layout.Root) -> Windows | None:
 
 def check_window(root: layout.Root, fields: Mapping[str, ArraySpec]) -> None:
     """Raise `ValueError` where one window by default would take more memory than may be decoded at once."""
-    try:
-        windows = windows_of(root)
-    except UsageError:  # whoever asks for windows is told
-        return
+    windows = windows_of(root)
     if windows is None:
         return
     before, behind = windows.extent
