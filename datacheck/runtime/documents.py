@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from datacheck.runtime.beneath import open_regular, read_file
+from datacheck.runtime.sparse import has_holes
 
 Array = np.ndarray[Any, Any]
 
@@ -50,24 +51,8 @@ def _check_size(descriptor: int, limit: int) -> None:
     size = os.fstat(descriptor).st_size
     if size > limit:
         raise OSError(errno.EFBIG, f"{size:,} bytes; at most {limit:,} are read")
-    if size > _HOLES_BYTES and not _is_written(descriptor, size):
+    if size > _HOLES_BYTES and has_holes(descriptor, size, size // 2):
         raise OSError(errno.EFBIG, f"{size:,} bytes, most of which were never written (a sparse file)")
-
-
-def _is_written(descriptor: int, size: int) -> bool:
-    """Tell whether at least half of a file is data; where the file system does not know, all of it is."""
-    found = place = 0
-    while place < size and 2 * found < size:
-        try:
-            start = os.lseek(descriptor, place, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # there is nothing but a hole from here on
-                break
-            return True
-        place = os.lseek(descriptor, start, os.SEEK_HOLE)
-        found += place - start
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return 2 * found >= size
 
 
 def read_json(path: str | os.PathLike[str], limit: int, values: int = VALUES, *, links: bool = True) -> Any:

@@ -25,22 +25,26 @@ def check_holes(file: int | str | os.PathLike[str]) -> None:
         return
     descriptor = file if isinstance(file, int) else os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        holes = _holes(descriptor, status.st_size)
+        refused = has_holes(descriptor, status.st_size, HOLE_BYTES)
     finally:
         if descriptor != file:
             os.close(descriptor)
-    if holes:
+    if refused:
         stored = 512 * status.st_blocks
         msg = f"a sparse file: {status.st_size:,} bytes, {stored:,} of them stored; at most {HOLE_BYTES:,} may be holes"
         raise OSError(errno.EFBIG, msg)
 
 
-def _holes(descriptor: int, size: int) -> bool:
-    """Return whether a file has too many holes; its position stays."""
+def has_holes(descriptor: int, size: int, most: int) -> bool:
+    """Tell whether more than `most` of a file's `size` bytes are holes; its position stays.
+
+    Notes:
+        Where the file system does not know, a file has none.
+    """
     position = os.lseek(descriptor, 0, os.SEEK_CUR)
     place = total = 0
     try:
-        while total <= HOLE_BYTES and place < size:
+        while total <= most and place < size:
             hole = os.lseek(descriptor, place, os.SEEK_HOLE)
             try:
                 place = os.lseek(descriptor, hole, os.SEEK_DATA)
@@ -49,6 +53,9 @@ def _holes(descriptor: int, size: int) -> bool:
                     raise
                 place = size
             total += place - hole
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
     finally:
         os.lseek(descriptor, position, os.SEEK_SET)
-    return total > HOLE_BYTES
+    return total > most

@@ -38,7 +38,7 @@ def test_a_file_of_holes_is_refused_by_path_and_by_descriptor(terabyte):
 
 def test_holes_before_behind_and_between_data_count(tmp_path, monkeypatch):
     monkeypatch.setattr(sparse, "HOLE_BYTES", 4 << 20)
-    for places, refused in (((0,), True), ((7 << 20,), True), ((1 << 20, 3 << 20, 5 << 20, 7 << 20), True)):
+    for places in ((0,), (7 << 20,), (1 << 20, 3 << 20, 5 << 20, 7 << 20)):
         path = tmp_path / "file"
         with path.open("wb") as file:
             for place in places:
@@ -47,7 +47,6 @@ def test_holes_before_behind_and_between_data_count(tmp_path, monkeypatch):
             file.truncate(8 << 20)
         with pytest.raises(OSError, match="sparse"):
             check_holes(path)
-        assert refused
 
 
 def test_fewer_holes_are_read_as_zeros(tmp_path):
