@@ -15,6 +15,7 @@ import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -108,18 +109,27 @@ def settings_of_programs(ground: Ground) -> None:
     """Configuration in the working folder that names code: of git, Dask, pytest, Python, and of the shell."""
     run = ground.shell("git").replace('"', '\\"')
     hooks = ground.place / ".git" / "hooks"
+    promised = ground.place / "promised.txt"  # whose content a partial clone would ask its server for
+    promised.write_text("promised\n")
     if shutil.which("git"):
-        for words in (
-            ["init", "-q"],
-            ["add", "plain.yaml"],
-            ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"],
-        ):
-            subprocess.run(["git", *words], cwd=ground.place, check=True, env=ground.environment(), capture_output=True)
-        (ground.place / "plain.yaml").write_text((ground.place / "plain.yaml").read_text() + "# changed\n")
+
+        def git(*words: str) -> str:
+            run = partial(subprocess.run, cwd=ground.place, env=ground.environment(), check=True)
+            return str(run(["git", *words], capture_output=True, text=True).stdout).strip()
+
+        git("init", "-q")
+        git("add", "plain.yaml", promised.name)
+        git("-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x")
+        blob = git("rev-parse", f"HEAD:{promised.name}")
+        (ground.place / ".git/objects" / blob[:2] / blob[2:]).unlink()
+        for changed in (ground.place / "plain.yaml", promised):
+            changed.write_text(changed.read_text() + "# changed\n")
     hooks.mkdir(parents=True, exist_ok=True)
     (ground.place / ".git/config").write_text(
-        f'[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "{run}"\n\tpager = "{run}"\n\tsshCommand = "{run}"\n'
+        f'[core]\n\trepositoryformatversion = 1\n\tfsmonitor = "{run}"\n\tpager = "{run}"\n\tsshCommand = "{run}"\n'
         f'\thooksPath = .git/hooks\n[diff]\n\texternal = "{run}"\n[filter "evil"]\n\tclean = "{run}; cat"\n'
+        "[extensions]\n\tpartialClone = origin\n"
+        f'[remote "origin"]\n\turl = .\n\tpromisor = true\n\tuploadpack = "{run}; git-upload-pack"\n'
     )
     (ground.place / ".gitattributes").write_text("* filter=evil diff=evil\n")
     for name in ("post-index-change", "post-checkout", "pre-commit"):

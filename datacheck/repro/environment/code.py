@@ -16,6 +16,8 @@ from datacheck.repro.environment.packages import Installed, real_path
 
 _OURS = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
 _SECONDS = 20.0
+# Git locks nothing, and asks no server for what a partial clone lacks: the way to one may be a program of its settings.
+_QUIET = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1"}
 _NO_FILTER = {"clean": "", "process": "", "required": "false"}
 
 
@@ -129,7 +131,7 @@ def _no_filters(folder: Path) -> dict[str, str]:
 
 def _asked(folder: Path, *words: str, settings: Mapping[str, str] | None = None) -> bytes:
     quiet = ["-c", "core.fsmonitor=false", "-c", "core.quotePath=false"]  # starts nothing, changes nothing
-    env = {**os.environ, "LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0"}
+    env = {**os.environ, **_QUIET}
     for number, (name, value) in enumerate((settings or {}).items(), int(env.get("GIT_CONFIG_COUNT") or 0)):
         env |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         env["GIT_CONFIG_COUNT"] = str(number + 1)
