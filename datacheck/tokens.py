@@ -6,6 +6,7 @@ Needs the extra ``text``. Templates come from files, so they run in a sandbox.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,17 @@ _FILE, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_tem
 FILES = (_FILE, _CONFIG, _TEMPLATE)
 TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+def tokenizer_places(path: str) -> tuple[str, ...]:
+    """Return what is read of a tokenizer: its folder or file, and where its files lie of which there are links.
+
+    Notes:
+        A snapshot in the cache of the Hugging Face Hub is a folder of links.
+    """
+    folder = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120  as the sandbox names places
+    files = [path, *(os.path.join(folder, name) for name in FILES)]  # noqa: PTH118
+    return (path, *(os.path.realpath(file) for file in files if os.path.islink(file)))  # noqa: PTH114
 
 
 class Tokenizer:

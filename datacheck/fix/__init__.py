@@ -131,19 +131,25 @@ def _check_target(target: Path, root: Path) -> None:
 
 def _copy(run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool) -> int:
     """Write all files of the listing below `staged`; return how many are as they were."""
-    folders, copied = Roots(run.listing.root, run.listing.roots), 0
-    folders.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
+    roots, copied = Roots(run.listing.root, run.listing.roots), 0
+    roots.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
     for entry in run.listing.entries:
         if entry.path.startswith("@"):
             continue  # below an extra root: those are not copied
-        source, goal = folders.file(entry.path), staged / entry.path
+        source, goal = roots.file(entry.path), staged / entry.path
         goal.parent.mkdir(parents=True, exist_ok=True)
         if entry.path in edits:
             edits[entry.path](source, goal)
         else:
-            _copy_as_it_is(source, goal, os.link if link else shutil.copy2)
+            _copy_as_it_is(source, goal, _link if link else shutil.copy2)
             copied += 1
     return copied
+
+
+def _link(source: File, goal: Path) -> None:
+    """Make a hard link of an open file."""
+    with folders.opened(goal.parent) as held:
+        os.link(source, goal.name, dst_dir_fd=held)  # beside a descriptor Python follows /proc/self/fd to the file
 
 
 def _copy_as_it_is(source: File, goal: Path, copy: Callable[[File, Path], object]) -> None:

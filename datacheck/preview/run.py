@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from datacheck import fsops
+from datacheck import fsops, tokens
 from datacheck.budget import Limits
 from datacheck.child import PARSER, Child
 from datacheck.errors import DatacheckError
@@ -78,7 +78,7 @@ class Reader:
     def sandbox(self) -> Sandbox | None:
         """What the child that reads may reach: the data, and the tokenizer of the schema."""
         tokenizer = self.schema.tokenizer.path if self.schema.tokenizer is not None else None
-        return sandbox_of(self.root, self.roots, read=[] if tokenizer is None else [tokenizer])
+        return sandbox_of(self.root, self.roots, read=[] if tokenizer is None else tokens.tokenizer_places(tokenizer))
 
     @cached_property
     def _templates(self) -> list[Template]:

@@ -33,6 +33,8 @@ class _How(ctypes.Structure):
 @cache
 def _kernel() -> ctypes.CDLL | None:
     """Return the C library where ``openat2`` works; None on an older kernel and where seccomp forbids it."""
+    if sys.platform != "linux":
+        return None
     libc = ctypes.CDLL(None, use_errno=True)
     how = _How(os.O_PATH | os.O_CLOEXEC, 0, 0)
     found = libc.syscall(_OPENAT2, -100, b"/", ctypes.byref(how), ctypes.sizeof(how))

@@ -22,6 +22,7 @@ from pydantic import (
     model_validator,
 )
 
+from datacheck import tokens
 from datacheck.digest import digest_value
 from datacheck.errors import UsageError
 from datacheck.schema.dims import SAMPLES, SUM
@@ -51,7 +52,6 @@ from datacheck.schema.values import (
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")  # as `tokens.FILES`
 RECORDS = (".yaml", ".yml", ".json")  # lists of samples whose entries may be mappings
 ANY = "*"  # the field name that stands for every field a schema does not list
 
@@ -294,7 +294,7 @@ def _within(data: Path, path: str) -> str:
     if Path(path).is_absolute() or ".." in Path(path).parts:
         return str(place.resolve())
     folder = place if place.is_dir() else place.parent
-    files = [place, *(folder / name for name in _TOKENIZER)]
+    files = [place, *(folder / name for name in tokens.FILES)]
     if all(f"{os.path.realpath(file)}/".startswith(f"{root.rstrip('/')}/") for file in files):
         return str(place.resolve())
     return f"{place} (a link out of the data folder)"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datacheck import tokens
 from datacheck.runtime.beneath import File, Folder, Stamp
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.sources.entries import root_of
@@ -68,5 +69,9 @@ def sandbox_of(
     if schema is not None and schema.checks:
         return None
     tokenizer = schema.tokenizer.path if schema is not None and schema.tokenizer is not None else None
-    places = [*map(str, (root, *roots.values())), *read, *([tokenizer] if tokenizer is not None else [])]
+    places = [
+        *map(str, (root, *roots.values())),
+        *read,
+        *(tokens.tokenizer_places(tokenizer) if tokenizer is not None else []),
+    ]
     return Sandbox(tuple(map(os.path.abspath, places)), tuple(map(os.path.abspath, write)))

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec, Block, Column
-from datacheck.tokens import Tokenizer, messages_of, spans
+from datacheck.tokens import Tokenizer, messages_of, spans, tokenizer_places
 from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, each
 
 IGNORED = -100  # the label that a loss leaves out
@@ -65,8 +65,8 @@ class Tokenize(Transform):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The tokenizer."""
-        return (self.tokenizer,)
+        """The tokenizer's."""
+        return tokenizer_places(self.tokenizer)
 
     def placed(self, base: Path) -> Tokenize:
         """Return the step with the tokenizer's absolute path."""

@@ -63,6 +63,16 @@ def test_clouds_in_mm_are_metres_in_the_copy_and_the_data_stay_as_they_are(place
     assert codes(scanned(schema, place / "copy")) == []
 
 
+def test_hard_links_take_the_place_of_copies(place):
+    for i in range(6):
+        np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i in {1, 4} else 1))
+    schema = parse_schema(CLOUDS)
+    made = fix(scanned(schema, place / "data"), schema, "DC201", place / "copy", link=True)
+    assert (made.changed, made.copied) == (("1.npy", "4.npy"), 4)
+    same = [name for name in sorted(tree(place / "data")) if (place / "data" / name).samefile(place / "copy" / name)]
+    assert same == ["0.npy", "2.npy", "3.npy", "5.npy"]
+
+
 def test_only_the_part_and_the_rows_that_fail_are_multiplied(place):
     schema = parse_schema("""
 datacheck: 1

@@ -1,6 +1,7 @@
 """What is supervised of a chat is what minimind's loader marks."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from datacheck.errors import MissingDependencyError
 from datacheck.rules import speech
 from datacheck.rules.speech import _supervised, trained
 from datacheck.sample import Origin, Piece
+from datacheck.scan import Request, run_scan
+from datacheck.schema.load import parse_schema
 from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
 from tests.rules.harness import judged, measured, schema_of
 
@@ -93,6 +96,26 @@ def test_the_tokenizer_of_the_run_decides(folder):
     assert verdict.checked == 4
     assert table.columns[":c:trained"].values[0] > 3
     assert table.columns[":c:marker"].values[2] > 64
+
+
+def test_a_folder_of_links_is_a_tokenizer_as_the_hub_caches_one(folder, tmp_path, monkeypatch):
+    """``snapshots/<commit>/tokenizer.json`` is a link to ``blobs/<digest>``, and the child reads in a sandbox."""
+    snapshot, blobs, data = (tmp_path / name for name in ("snapshots", "blobs", "data"))
+    for made in (snapshot, blobs, data):
+        made.mkdir()
+    for number, file in enumerate(sorted(folder.iterdir())):
+        shutil.move(file, blobs / str(number))
+        (snapshot / file.name).symlink_to(f"../blobs/{number}")
+    (data / "a.jsonl").write_text("".join(json.dumps({"c": chats}) + "\n" for chats in CHATS))
+    schema = parse_schema(
+        "datacheck: 1\nname: chats\nsamples: {files: '{id}.jsonl', each: line}\n"
+        f"tokenizer: {{path: {snapshot}, max_length: 64}}\n"
+        "fields: {c: {role: chat, train_on: assistant}}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    report = run_scan(schema, Request(data)).report
+    found = [sample for finding in report.findings if finding.code == "DC702" for sample in finding.rows.tolist()]
+    assert sorted(found) == [1, 2]  # the chat without an answer, and the one that is cut
 
 
 def test_counts_are_those_of_the_tokenizer_itself(folder):
