@@ -2,7 +2,7 @@
 
 import sys
 
-if not sys.flags.safe_path:
+if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # the working folder, often the data: a module there must not take an optional library's place
 
 from datacheck.cli.main import main

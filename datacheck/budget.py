@@ -50,7 +50,9 @@ def _number(path: Path) -> int:
 
 
 def _memory(workers: int = 1) -> int:
-    return min(_MOST_BYTES, max(_LEAST_BYTES, usable_memory() // _SHARE // workers))
+    usable = usable_memory()
+    least = min(_LEAST_BYTES, usable * 3 // 4)
+    return min(_MOST_BYTES, max(least, usable // _SHARE // workers))
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Limits:
     Args:
         item_s: seconds without a sign of life; a child that is silent for longer is killed.
         memory_b: bytes beyond what the interpreter starts with: of address space, or as `limit_memory` is told; by
-            default half of the machine's memory, at least 2 GiB and at most 8 GiB.
+            default half of the machine's memory, at least 2 GiB (or three quarters of it) and at most 8 GiB.
     """
 
     item_s: float = 60.0

@@ -32,7 +32,7 @@ from datacheck.wire import FRAME, Json, decode, encode
 
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1
-_NO_MEMORY = 77
+_NO_MEMORY, _NO_SANDBOX = 77, 78  # exit codes of a child that says why it ends
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,11 @@ def _prepared(counter: str, memory: str, parent: str, sandbox: str) -> Pulse:
     end_with_parent(int(parent))
     pulse = Pulse(mmap.mmap(int(counter), COUNTER.size))
     if sandbox:
-        enter(Sandbox.decoded(sandbox))
+        try:
+            enter(Sandbox.decoded(sandbox))
+        except OSError as error:
+            os.write(2, str(error.strerror).encode())
+            os._exit(_NO_SANDBOX)
     if int(memory):
         limit_memory(int(memory))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -231,6 +235,11 @@ class Child:
         except (BrokenPipeError, EOFError):
             code = process.wait()
             self.close()
+            if code == _NO_SANDBOX:
+                msg = (
+                    f"this machine refuses the sandbox ({self._last_words()}). Run the same command with --no-sandbox."
+                )
+                raise StorageError(msg) from None
             if code == _NO_MEMORY and self._nbytes() >= 0:
                 return None, self._no_memory(task)
             return None, Death(self._item(task), _ended(self._program.name, code, self._last_words()))
@@ -244,11 +253,22 @@ class Child:
         if "crash" in answer:
             return None, Death(self._item(task), answer["crash"], crash=True)
         if "raised" in answer:
-            kind = getattr(errors, str(answer["raised"]), None)  # a child that was taken over may name anything
-            if not (isinstance(kind, type) and issubclass(kind, DatacheckError)):
-                kind = StorageError
-            raise kind(str(answer["text"]))
+            raise _error(str(answer["raised"]), str(answer["text"]))
         return answer["payload"], None
+
+    def _death(self, task: dict[str, Json], code: int) -> Death:
+        """Return what to say of a child that has ended.
+
+        Raises:
+            StorageError: the machine refuses the sandbox.
+        """
+        self.close()
+        if code == _NO_SANDBOX:
+            msg = f"this machine refuses the sandbox ({self._last_words()}). Run the same command with --no-sandbox."
+            raise StorageError(msg)
+        if code == _NO_MEMORY and self._nbytes() >= 0:
+            return self._no_memory(task)
+        return Death(self._item(task), _ended(self._program.name, code, self._last_words()))
 
     def at(self) -> int:
         """Return the item that the child is at."""
@@ -333,6 +353,12 @@ class Child:
             self._noise.close()
             self._counter.close()
             os.close(self._shared)
+
+
+def _error(name: str, text: str) -> DatacheckError:
+    """Return what a child raised; one that was taken over may name anything."""
+    kind = getattr(errors, name, None)
+    return kind(text) if isinstance(kind, type) and issubclass(kind, DatacheckError) else StorageError(text)
 
 
 def _ended(name: str, code: int | None, words: str) -> str:

@@ -13,7 +13,7 @@ from datacheck import fsops
 from datacheck.errors import StorageError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}
+NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # a link or a file stands in a folder's place
 _DEEPEST = 200  # each level holds a descriptor, and no folder that datacheck makes is nested like that
 
 Ours = Callable[[str], bool]
@@ -135,18 +135,24 @@ def drop_links(path: Path) -> None:
         OSError: the operating system refuses.
     """
     with opened(path) as descriptor:
-        for place, folders, names, here in os.fwalk(".", dir_fd=descriptor):
+        for place, folders, names, here in os.fwalk(".", onerror=_raised, dir_fd=descriptor):
             for name in [*folders, *names]:
                 mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
                 if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                     fsops.SYSTEM.unlink(path / place / name, here)
+                    if name in folders:
+                        folders.remove(name)
+
+
+def _raised(error: OSError) -> None:
+    raise error
 
 
 def _removed(path: Path, within: int, ours: Ours | None, name: str, deeper: int) -> list[Path]:
     try:
         descriptor = _open(path, within)
     except OSError as error:
-        if error.errno not in _NO_FOLDER:
+        if error.errno not in NO_FOLDER:
             raise
         if ours is not None:  # it was a folder a moment ago
             return [path]

@@ -66,7 +66,7 @@ def check_output(path: Path, command: str, is_ours: IsOurs) -> None:
 
 def _head(path: Path) -> bytes:
     """Return how a file begins; a link or a pipe that came in its place is not waited for."""
-    descriptor = beneath.open_regular(path)
+    descriptor = beneath.open_regular(path, links=False)
     try:
         return os.read(descriptor, _HEAD)
     finally:

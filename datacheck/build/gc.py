@@ -304,8 +304,10 @@ def _emptied(folder: Path, status: os.stat_result) -> list[Path]:
                 strange = folders.empty(folder, held, layout.MANIFEST.__eq__)
     except FileNotFoundError:
         return []
-    except OSError:  # a link came in its place
-        return [folder]
+    except OSError as error:
+        if error.errno not in folders.NO_FOLDER:
+            raise fsops.refused(error, folder) from error
+        return [folder]  # a link came in its place
     fsops.remove_empty(folder)
     return strange
 

@@ -201,8 +201,9 @@ def claimed(place: Path, key: str) -> Iterator[Staging]:
         for left in _abandoned(building, key, since):
             with contextlib.suppress(OSError), folders.opened(left) as held:
                 fsops.rename(left / _WORK, staging.work, held)  # another was faster, or we have some work already
-                folders.drop_links(staging.work)
             discard(left)
+        with fsops.guarded(staging.work):
+            folders.drop_links(staging.work)
         try:
             yield staging
         except BaseException as error:

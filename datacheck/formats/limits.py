@@ -34,7 +34,9 @@ _AXIS = 1 << 24  # beside an axis of size 0
 FIELDS = 30_000  # of one sample
 _SILENCE = [("ignore", None, Warning, None, 0)]  # what warnings.simplefilter("ignore") puts in front
 _HANDLE = re.compile(r"'?/proc/self/fd/\d+'?")  # how a file that is held open is named to a library
-_NO_ROOM = re.compile(r"alloc|out of memory|not enough memory", re.IGNORECASE)  # as libraries say it
+_NO_ROOM = re.compile(
+    r"\b\w*alloc(at(e|ing|ion))?\b|out of memory|not enough memory", re.IGNORECASE
+)  # as libraries say
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")  # of an object in memory: two scans of one file say the same
 
 

@@ -365,9 +365,8 @@ def _unpacked(path: Place) -> bytes:
 
     with foreign("damaged zstd"), pa.input_stream(os.fspath(path), compression="zstd") as stream:
         data = bytearray()
-        while len(data) <= TEXT_BYTES and (
-            piece := stream.read(_PIECE)
-        ):  # Arrow takes memory for all that is asked for
+        # in pieces: Arrow takes memory for all that is asked for
+        while len(data) <= TEXT_BYTES and (piece := stream.read(_PIECE)):
             data += piece
     check_bytes(len(data), "the unpacked shard", TEXT_BYTES)
     return bytes(data)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from datacheck import budget
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, FLOOR_BYTES, TEXT_BYTES, Values, check_bytes, expand, foreign
@@ -180,7 +181,8 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
         FormatError: damaged, or it asks for something other than arrays, text, numbers, lists and mappings.
     """
     check_bytes(len(data), "the pickle", TEXT_BYTES)
-    _check_memo(data)
+    if not budget.BY_SIZE:  # else a child has the limit already, and to look at each opcode takes a quarter of the time
+        _check_memo(data)
     copyreg.clear_extension_cache()  # cached EXT opcodes would bypass find_class
     stream = io.BytesIO(data)
     with foreign("damaged pickle"):
@@ -188,8 +190,7 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
     if stream.tell() != len(data):
         msg = f"{len(data) - stream.tell():,} bytes follow the pickle"
         raise FormatError(msg)
-    budget = _Budget(1000 + 2 * len(data), FLOOR_BYTES + 2 * len(data))
-    root = _unwrapped(root, budget, DEPTH)
+    root = _unwrapped(root, _Budget(1000 + 2 * len(data), FLOOR_BYTES + 2 * len(data)), DEPTH)
     values: dict[str, Any] = {}
     if isinstance(root, dict):
         _flatten(prefix, root, values)

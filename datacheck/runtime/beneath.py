@@ -19,7 +19,7 @@ from typing import Literal, overload
 _OPENAT2 = 437  # the same number on every architecture
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a pipe in a file's place would block
-_OUT = "a link out of the data folder; copy the file, or name its folder with --root"
+_OUT = "a link out of the data folder; copy the file in the place of the link"
 _NO_FILE = "not a regular file (a device, a socket or a pipe)"
 _PIECE = 1 << 20
 _TRIES = 16

@@ -35,6 +35,7 @@ _SYSTEM = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/localtime"),
     *("/etc/ld.so.cache", "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm"),
     *("/sys/devices/system", "/sys/fs/cgroup", "/dev/null", "/dev/zero", "/dev/urandom", "/dev/random"),
+    *("/nix/store", "/gnu/store"),
 )
 
 
@@ -224,8 +225,10 @@ def _filter_calls(libc: ctypes.CDLL, *, read_only: bool) -> None:
     program = b"".join(_program(column, architecture, read_only=read_only))
     code = ctypes.create_string_buffer(program, len(program))
     pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
-    if libc.syscall(_SECCOMP[column], 1, _ALL_THREADS | _SPARE_SPECULATION, pointer):
-        _fail()
+    for flags in (_ALL_THREADS | _SPARE_SPECULATION, _ALL_THREADS):  # kernels before 4.17 know only the latter
+        if not libc.syscall(_SECCOMP[column], 1, flags, pointer):
+            return
+    _fail()
 
 
 def _program(column: int, architecture: int, *, read_only: bool) -> Iterable[bytes]:

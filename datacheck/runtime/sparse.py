@@ -54,7 +54,7 @@ def has_holes(descriptor: int, size: int, most: int) -> bool:
                 place = size
             total += place - hole
     except OSError as error:
-        if error.errno != errno.EINVAL:
+        if error.errno not in {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}:
             raise
     finally:
         os.lseek(descriptor, position, os.SEEK_SET)

@@ -35,7 +35,7 @@ from datacheck.wire import decode, encode
 
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 _LOCK, _MARK = "lock", b"datacheck: the parts of an unfinished scan\n"
-PART_BYTES = 2 << 30
+PART_BYTES = 256 << 20
 _TRIES = 100  # each of which met the end of another scan
 _RESULT_BYTES = 16 << 20
 

@@ -25,6 +25,7 @@ PAGE = "report.html"  # of `report/`, which writes it into the finished folder
 PREVIEWS = "previews.json"  # of `preview/`, which writes it there, too
 PREVIEWS_FORMAT = "datacheck.previews/1"
 NAMES = (RESULT, SAMPLES, VALID, LISTING, SCHEMA)
+_REPORT = "; if nobody has changed the run, please report this"  # then the fault is ours
 
 
 def dump_json(value: object) -> bytes:
@@ -163,8 +164,10 @@ def unread(folder: Path, error: Exception) -> DatacheckError:
         return error
     if isinstance(error, PermissionError):
         return fsops.refused(error, error.filename or folder)
-    why = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
-    return DamagedRunError(f"{folder}: this run cannot be read ({why[:200]}). Scan the data again.")
+    plain = isinstance(error, OSError | ValueError)
+    why = str(error) if plain else f"{type(error).__name__}: {error}"
+    msg = f"{folder}: this run cannot be read ({why[:200]}). Scan the data again{'' if plain else _REPORT}."
+    return DamagedRunError(msg)
 
 
 def check_crashes(crashes: Sequence[Mapping[str, str]], known: Sequence[Mapping[str, str]], folder: Path) -> None:
@@ -182,23 +185,24 @@ def check_crashes(crashes: Sequence[Mapping[str, str]], known: Sequence[Mapping[
     fresh = [c for c in crashes if ":" not in c["rule"] and c["traceback"] not in told]  # an own check may raise
     if fresh:
         why = fresh[0]["traceback"].strip().splitlines()[-1][:200]
-        msg = f"{folder}: rule {fresh[0]['rule']} fails on the rows of this run ({why}). Scan the data again."
+        msg = f"{folder}: rule {fresh[0]['rule']} fails on the rows of this run ({why}). Scan the data again{_REPORT}."
         raise DamagedRunError(msg)
 
 
 @contextlib.contextmanager
 def reading(folder: Path) -> Iterator[None]:
-    """Tell whatever fails on what a finished run says as a fault of the run.
+    """Raise errors from reading a finished run as `DamagedRunError`.
 
     Args:
         folder: as it was named.
 
     Raises:
         DamagedRunError: in the place of any error that is none of datacheck's own.
+        MemoryError: the machine has too little.
     """
     try:
         yield
-    except DatacheckError:
+    except (DatacheckError, MemoryError):
         raise
     except Exception as error:
         raise unread(folder, error) from error

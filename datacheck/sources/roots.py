@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from datacheck import tokens
 from datacheck.runtime.beneath import File, Folder, Stamp
-from datacheck.runtime.sandbox import Sandbox
+from datacheck.runtime.sandbox import Sandbox, wanted
 from datacheck.sources.entries import root_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def sandbox_of(
     root: Path, roots: Mapping[str, Path], schema: Schema | None = None, *, read: Iterable[str] = (),
     write: Iterable[str] = (),
 ) -> Sandbox | None:  # fmt: skip
-    """Return what a child that reads a dataset may reach; None where the schema names functions of its user.
+    """Return what a child that reads a dataset may reach; None where its user wants no sandbox, or names own functions.
 
     Args:
         root, roots: the data folder and the extra ones by name.
@@ -66,7 +66,7 @@ def sandbox_of(
         read: more files and folders that may be read.
         write: folders that may be written into.
     """
-    if schema is not None and schema.checks:
+    if not wanted() or (schema is not None and schema.checks):  # asked here: a Dask worker may not know what is wanted
         return None
     tokenizer = schema.tokenizer.path if schema is not None and schema.tokenizer is not None else None
     places = [

@@ -25,7 +25,8 @@ from datacheck.cache.codec import Codec
 from datacheck.cache.manifest import measure_files, read_manifest, write_manifest
 from datacheck.cache.store import open_store
 from datacheck.cache.verify import verify
-from datacheck.errors import CorruptionError, DatacheckError
+from datacheck.cache.windows import Windows
+from datacheck.errors import CorruptionError, DatacheckError, UsageError
 from datacheck.sample import ArraySpec
 from tests.cache.make import make_cache
 from tests.independent.test_readers import edit, redigest
@@ -440,15 +441,27 @@ def test_samples_that_are_asked_for_many_times_are_served(whole):
 
 WINDOWS = [
     {"foo": 1}, {"dim": 5}, {"dim": ["P"]}, {"length": "x"}, {"length": 0}, {"pad": []}, {"stride": True},
-    {"dim": "P", "length": 1 << 30},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("windows", WINDOWS, ids=str)
-def test_windows_that_make_no_sense_are_damage(whole, tmp_path, windows):
-    folder = shutil.copytree(whole, tmp_path / whole.name)
+def declaring(whole, place, windows):
+    """A copy of a cache that declares such windows."""
+    folder = shutil.copytree(whole, place / whole.name)
     rewritten(folder / "zarr.json", (*ROOT, "windows"), windows)
     sealed(folder)
+    return folder
+
+
+@pytest.mark.parametrize("windows", WINDOWS, ids=str)
+def test_windows_that_make_no_sense_are_a_wrong_request(whole, tmp_path, windows):
+    """The arrays are sound, so the cache opens: only whoever asks for its windows meets them."""
+    cache = open_cache(declaring(whole, tmp_path, windows))
+    with pytest.raises(UsageError, match="windows"):
+        Windows.of(cache.root.windows)
+
+
+def test_windows_that_would_take_all_memory_are_damage(whole, tmp_path):
+    folder = declaring(whole, tmp_path, {"dim": "P", "length": 1 << 30})
     with pytest.raises(CorruptionError, match=r"zarr\.json: .*windows"):
         open_cache(folder)
 

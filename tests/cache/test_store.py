@@ -180,6 +180,18 @@ def test_no_more_files_stay_open_than_asked_for(tmp_path, kept):
     assert len(os.listdir("/proc/self/fd")) == before + kept
 
 
+def test_the_system_is_asked_of_each_file_while_it_is_open(folder, monkeypatch):
+    asked, real = [], os.posix_fadvise
+
+    def noted(descriptor, *how):
+        real(descriptor, *how)  # raises of a closed one
+        asked.append(os.path.realpath(f"/proc/self/fd/{descriptor}"))
+
+    monkeypatch.setattr(os, "posix_fadvise", noted)
+    Folder(folder).drop()
+    assert sorted(asked) == sorted(str(p) for p in folder.rglob("*") if p.is_file() and p.stat().st_size)
+
+
 def test_dropping_what_memory_holds_changes_nothing(folder):
     (folder / "link").symlink_to("nowhere")
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import json
 import lzma
 import shutil
@@ -13,6 +14,7 @@ import zlib
 import google_crc32c
 import numcodecs
 import numpy as np
+import pyarrow as pa
 import pytest
 import zarr
 
@@ -180,6 +182,11 @@ def test_a_zstd_frame_without_its_size_is_read_and_bounded(tmp_path):
     run = ((4000 << 3) | 2 | 1).to_bytes(3, "little") + b"\0"
     chunk.write_bytes(head + run)
     assert read_all(tmp_path / "a.zarr")["array"].tolist() == [0] * 1000
+    raw, packed = np.random.default_rng(0).bytes(3000) + bytes(1000), io.BytesIO()
+    with pa.CompressedOutputStream(packed, "zstd") as out:  # writes no size
+        out.write(raw)
+    chunk.write_bytes(packed.getvalue())
+    assert read_all(tmp_path / "a.zarr")["array"].tolist() == np.frombuffer(raw, "<i4").tolist()
     more = ((131072 << 3) | 2).to_bytes(3, "little") + b"\0"
     chunk.write_bytes(head + more * 9000 + run)
     with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match="a chunk in zstd holds"):

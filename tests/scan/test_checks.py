@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 import yaml
 
+from datacheck import budget, parallel
+from datacheck.budget import Budget
 from datacheck.errors import UsageError
 from datacheck.finding import Verdict
 from datacheck.scan import Request, run_scan, scan
 from datacheck.schema.load import parse_schema
 
 CHECKS = """
+import time
+
 def total(sample):
     return float(sample.fields["x"].sum())
 
@@ -24,6 +28,12 @@ def flag(sample):
 
 def nan(sample):
     return float("nan") if sample.fields["x"][0] > 6 else 1
+
+def heavy(sample):
+    until = time.process_time() + 0.5
+    while time.process_time() < until:
+        pass
+    return float(bytearray(300_000_000)[-1])
 
 def raises(sample):
     return sample.fields["y"]
@@ -100,6 +110,13 @@ def test_a_check_that_does_not_exist_is_a_wrong_request(place):
         run(place, ["own:nothing"])
     with pytest.raises(UsageError, match="no_such_module"):
         run(place, ["no_such_module:check"])
+
+
+def test_what_a_check_takes_is_not_charged_to_the_file(place, monkeypatch):
+    small = Budget(128 << 20, 0.3, 1e9)
+    monkeypatch.setattr(budget, "FIRST", small)
+    monkeypatch.setattr(parallel, "WHOLE", small)
+    assert run(place, ["own:heavy"]).report.findings == []
 
 
 def test_checks_beside_the_schema_file_are_found(place, tmp_path):

@@ -208,7 +208,7 @@ def test_a_pipe_is_refused_without_waiting_for_its_writer(tmp_path):
 def test_a_link_out_of_the_folder_is_refused(tmp_path):
     (tmp_path / "zero").symlink_to("/dev/zero")
     (_, _, ((_, reason),)) = digest(tmp_path, "zero")
-    assert reason == "a link out of the data folder; copy the file, or name its folder with --root"
+    assert reason == "a link out of the data folder; copy the file in the place of the link"
 
 
 def test_a_device_without_end_is_refused_at_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +19,7 @@ _OURS = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
 _SECONDS = 20.0
 # Git locks nothing, and asks no server for what a partial clone lacks: the way to one may be a program of its settings.
 _QUIET = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1"}
+_OLDEST = (2, 31)  # takes settings from the environment
 _NO_FILTER = {"clean": "", "process": "", "required": "false"}
 
 
@@ -83,6 +85,8 @@ def git() -> dict[str, Any]:
     folder = Path(main).resolve().parent if isinstance(main, str) and script else Path.cwd()
     how = ["--no-ext-diff", "--no-textconv", "--binary", "--submodule=short"]
     try:
+        if not script and _version(folder) < _OLDEST:
+            return {"missing": "git 2.31 or newer is needed where no script is given: an older one may run filters"}
         commit = _asked(folder, "rev-parse", "HEAD").decode().strip()
         if script:
             changes = _asked(folder, "diff", *how, "HEAD")
@@ -110,6 +114,12 @@ def _apart(main: str) -> bool:
     """Tell a script from a command that is installed, whose folder says nothing of the code."""
     place = os.path.realpath(main)
     return not place.startswith(_OURS) and Path(place).parent != Path(sys.executable).absolute().parent
+
+
+def _version(folder: Path) -> tuple[int, ...]:
+    """Return git's version, (0,) where git does not say."""
+    found = re.search(rb"(\d+)\.(\d+)", _asked(folder, "version"))
+    return tuple(map(int, found.groups())) if found else (0,)
 
 
 def _no_filters(folder: Path) -> dict[str, str]:
