@@ -15,6 +15,7 @@ from datacheck.errors import StorageError
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # a link or a file stands in a folder's place
 _DEEPEST = 200  # each level holds a descriptor, and no folder that datacheck makes is nested like that
+_TOO_DEEP = f"folders are nested more than {_DEEPEST} deep, which datacheck makes none of"
 
 Ours = Callable[[str], bool]
 
@@ -135,17 +136,24 @@ def drop_links(path: Path) -> None:
         OSError: the operating system refuses.
     """
     with opened(path) as descriptor:
-        for place, folders, names, here in os.fwalk(".", onerror=_raised, dir_fd=descriptor):
-            for name in [*folders, *names]:
-                mode = os.stat(name, dir_fd=here, follow_symlinks=False).st_mode
-                if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                    fsops.SYSTEM.unlink(path / place / name, here)
-                    if name in folders:
-                        folders.remove(name)
+        _drop_links(path, descriptor, _DEEPEST)
 
 
-def _raised(error: OSError) -> None:
-    raise error
+def _drop_links(path: Path, descriptor: int, deeper: int) -> None:
+    if not deeper:
+        raise OSError(errno.ELOOP, _TOO_DEEP)
+    for name, folder, file in _found(descriptor):
+        if folder:
+            with opened(path / name, descriptor) as inner:
+                _drop_links(path / name, inner, deeper - 1)
+        elif not file:
+            fsops.SYSTEM.unlink(path / name, descriptor)
+
+
+def _found(descriptor: int) -> list[tuple[str, bool, bool]]:
+    """Return the name of each entry of an open folder, whether it is a folder, and whether it is a regular file."""
+    with os.scandir(descriptor) as entries:
+        return [(one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False)) for one in entries]
 
 
 def _removed(path: Path, within: int, ours: Ours | None, name: str, deeper: int) -> list[Path]:
@@ -171,11 +179,9 @@ def _emptied(path: Path, descriptor: int, ours: Ours | None, base: str, deeper: 
     if not deeper:
         if ours is not None:
             return [path]
-        raise OSError(errno.ELOOP, f"folders are nested more than {_DEEPEST} deep, which datacheck makes none of")
+        raise OSError(errno.ELOOP, _TOO_DEEP)
     left: list[Path] = []
-    with os.scandir(descriptor) as entries:
-        found = [(one.name, one.is_dir(follow_symlinks=False), one.is_file(follow_symlinks=False)) for one in entries]
-    for name, folder, file in found:
+    for name, folder, file in _found(descriptor):
         if name == keep:
             continue
         with contextlib.suppress(FileNotFoundError):  # another process may have been faster

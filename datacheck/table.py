@@ -185,14 +185,17 @@ class Table:
 
     @staticmethod
     def from_wire(data: dict[str, Any]) -> Table:
-        """Return the table of `as_wire`; equal texts of a column share one object."""
-        texts = {name: _unpacked(*data["texts"][name]) for name in _TEXTS}
-        texts["files"] = texts["files"] or texts["keys"]
-        columns = {
-            name: Measured(_objects(_unpacked(*values)) if isinstance(values, list) else values, present)
-            for name, (values, present) in data["columns"].items()
-        }
-        return Table(**texts, status=data["status"], nbytes=data["nbytes"], columns=columns)
+        """Return the table of `as_wire`; equal texts of a column share one object.
+
+        Raises:
+            ValueError: a child that was taken over says so, or a file that somebody else wrote.
+        """
+        try:
+            table = _unwired(data)
+        except (AttributeError, LookupError, TypeError) as error:
+            raise ValueError(_NO_TABLE) from error
+        _check_sound(table)
+        return table
 
     def take(self, index: Array) -> Table:
         """Return the rows at `index`, in that order."""
@@ -205,6 +208,37 @@ class Table:
             nbytes=self.nbytes[index],
             columns={name: Measured(m.values[index], m.present[index]) for name, m in self.columns.items()},
         )
+
+
+_NO_TABLE = "rows of another form than datacheck gives them"
+
+
+def _unwired(data: dict[str, Any]) -> Table:
+    texts = {name: _unpacked(*data["texts"][name]) for name in _TEXTS}
+    texts["files"] = texts["files"] or texts["keys"]
+    columns = {
+        name: Measured(_objects(_unpacked(*values)) if isinstance(values, list) else values, present)
+        for name, (values, present) in data["columns"].items()
+    }
+    return Table(**texts, status=data["status"], nbytes=data["nbytes"], columns=columns)
+
+
+def _check_sound(table: Table) -> None:
+    """Raise `ValueError` where columns are of other types or lengths than those of a table."""
+    count = len(table.keys)
+    texts = [table.keys, table.files, *(getattr(table, name) for name in _FEW)]
+    arrays = [(table.status, "i1"), (table.nbytes, "i8"), *((one.present, "?") for one in table.columns.values())]
+    values = [one.values for one in table.columns.values()]
+    if not (
+        all(len(column) == count for column in texts)
+        and all(
+            isinstance(array, np.ndarray) and array.dtype == kind and array.shape == (count,) for array, kind in arrays
+        )
+        and all(isinstance(array, np.ndarray) and array.shape[:1] == (count,) and array.ndim <= 2 for array in values)
+        and all(array.dtype.kind in "biufO" for array in values)
+        and all(isinstance(name, str) for name in table.columns)
+    ):
+        raise ValueError(_NO_TABLE)
 
 
 def _picked(texts: Sequence[str], index: Array) -> Sequence[str]:
@@ -228,7 +262,22 @@ def _packed(texts: Sequence[str] | Array) -> list[Any]:
 
 
 def _unpacked(texts: list[str], rows: Array | None, numbers: Array | None = None) -> Sequence[str]:
-    return texts if rows is None else Texts(texts, rows) if numbers is None else Numbered(texts, rows, numbers)
+    """Return a column of texts.
+
+    Raises:
+        TypeError, ValueError: `_packed` gives another form.
+    """
+    if not isinstance(texts, list) or not set(map(type, texts)) <= {str}:
+        raise TypeError
+    if rows is None:
+        return texts
+    if rows.dtype != np.int32 or rows.ndim != 1 or (rows.size and not 0 <= rows.min() <= rows.max() < len(texts)):
+        raise ValueError(_NO_TABLE)
+    if numbers is None:
+        return Texts(texts, rows)
+    if numbers.dtype != np.int64 or numbers.shape != rows.shape or (numbers.size and numbers.min() < 0):
+        raise ValueError(_NO_TABLE)
+    return Numbered(texts, rows, numbers)
 
 
 def concatenate(tables: Sequence[Table]) -> Table:

@@ -20,19 +20,21 @@ from datacheck import transforms
 from datacheck.build import earlier, fingerprint
 from datacheck.build.check import Share, checked
 from datacheck.build.earlier import Earlier, Reuse
-from datacheck.build.finish import Done, Facts, Finish
+from datacheck.build.finish import Done, Facts, Finish, windows
 from datacheck.build.hashed import stamps
 from datacheck.build.job import LIMITS, Job, digests, files_of, recorded, tasks_of
 from datacheck.build.plan import Plan, cut, estimate, resolve, stored
 from datacheck.build.record import Record
 from datacheck.build.staging import Staging, claimed
 from datacheck.build.target import Target, target_of
-from datacheck.cache import Cache, layout, open_cache
+from datacheck.cache import Cache, documents, layout, limits, open_cache
 from datacheck.cache.codec import PLAIN
 from datacheck.errors import OutOfSpaceError, UsageError
 from datacheck.finding import Progress, Tick, noting
 from datacheck.parallel import ordered_map
 from datacheck.registry import find_in
+from datacheck.sample import ArraySpec
+from datacheck.schema.model import Schema
 from datacheck.transforms.base import Transform
 
 Array = np.ndarray[Any, Any]
@@ -92,9 +94,29 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
         msg = f"split {split}: no field is left to store. Look at the transforms and at fields: in the schema"
         raise UsageError(msg)
     specs = stored(after)
+    _check_sizes(job, schema, specs)
     plan = cut(split, samples, specs, estimate(before, specs, job.seen, samples), job.codec)
     said = fingerprint.said(job.pipeline, schema, steps, plan, {p: e.digest or "" for p, e in job.sources.items()})
     return plan, steps, {"said": said, "recipe": fingerprint.recipe(schema, steps, plan)}
+
+
+def _check_sizes(job: Job, schema: Schema, specs: Mapping[str, ArraySpec]) -> None:
+    """Refuse what no reader of a cache would take, before anything is made.
+
+    Raises:
+        UsageError: too many files, or samples or windows that are too large.
+    """
+    if len(job.sources) > limits.SOURCES:
+        msg = (
+            f"{len(job.sources):,} files; a cache is made of {limits.SOURCES:,} at most. "
+            "Pack small files into shards (tar), or build a cache of each part."
+        )
+        raise UsageError(msg)
+    try:
+        documents.check_sizes(windows(schema, specs), specs)
+    except ValueError as error:
+        msg = f"{error}. Leave fields out (transforms: select), or make windows shorter (windows: in the schema)."
+        raise UsageError(msg) from error
 
 
 def build_cache(

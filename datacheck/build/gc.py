@@ -277,12 +277,17 @@ def _folders(folder: Path) -> list[Path]:
 
 def _files(folder: Path) -> dict[tuple[int, int], tuple[int, int, int]]:
     found: dict[tuple[int, int], tuple[int, int, int]] = {}
-    for place, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                status = Path(place, name).lstat()
-                inode = status.st_dev, status.st_ino
-                found[inode] = found.get(inode, (0,))[0] + 1, status.st_nlink, status.st_size
+    todo = [str(folder)]  # os.walk calls itself, and somebody may have nested folders a thousand deep
+    while todo:
+        with suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+                    continue
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    inode = status.st_dev, status.st_ino
+                    found[inode] = found.get(inode, (0,))[0] + 1, status.st_nlink, status.st_size
     return found
 
 

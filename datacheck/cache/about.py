@@ -51,5 +51,5 @@ def about(cache: Cache) -> About:
         total = documents.size_of(sum(sizes))
     build: dict[str, Any] = {}
     with suppress(DatacheckError, FileNotFoundError, ValueError):
-        build = documents.parsed(place.store.read(layout.BUILD))
+        build = documents.parsed(place.store.read(layout.BUILD), layout.BUILD)
     return About(said, transforms, recipe, len(sizes), total, build)

@@ -10,6 +10,7 @@ from datacheck.cache import layout, limits
 from datacheck.cache.layout import Grid
 from datacheck.cache.windows import Windows
 from datacheck.errors import UsageError
+from datacheck.runtime.documents import check_values
 from datacheck.sample import ArraySpec
 
 _TABLES = {"rows": "int64", "present": "bool", "made": "bool", "valid": "bool", "digest": "uint64"}
@@ -18,15 +19,13 @@ _TOO_DEEP = f"nested deeper than {limits.DEPTH} levels"
 _TEXTS = {layout.sample_path("key"), layout.sample_path("origin")}
 
 
-def json_object(raw: bytes) -> dict[str, Any]:
+def json_object(raw: bytes, most: int = limits.VALUES) -> dict[str, Any]:
     """Return the JSON object in `raw`; what it holds may be nested as deep as Python's stack.
 
     Raises:
-        ValueError: there is none, or one of too many values (see `limits`).
+        ValueError: there is none, or one of more than `most` values.
     """
-    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > limits.VALUES:  # before memory is taken for them
-        msg = f"more than {limits.VALUES:,} values"
-        raise ValueError(msg)
+    check_values(raw, most)
     try:
         said = json.loads(raw)
     except RecursionError as error:
@@ -37,13 +36,13 @@ def json_object(raw: bytes) -> dict[str, Any]:
     return said
 
 
-def parsed(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object in `raw`.
+def parsed(raw: bytes, path: str = "") -> dict[str, Any]:
+    """Return the JSON object in `raw`, the document of a cache at `path`.
 
     Raises:
         ValueError: there is none, or one of too many values or levels (see `limits`).
     """
-    said = json_object(raw)
+    said = json_object(raw, limits.most_values(path))
     _check_depth(said)
     return said
 
@@ -77,7 +76,7 @@ def findings(raw: bytes) -> dict[str, list[str]]:
     Raises:
         ValueError: it says something else.
     """
-    said = parsed(raw)
+    said = parsed(raw, layout.FINDINGS)
     if not all(isinstance(codes, list) and all(isinstance(code, str) for code in codes) for codes in said.values()):
         msg = "not codes by key"
         raise ValueError(msg)
@@ -97,15 +96,19 @@ def root_of(document: Mapping[str, Any]) -> layout.Root:
     return root
 
 
-def windows_of(root: layout.Root) -> Windows | None:
-    """Return how a cache cuts its episodes by default; None where it does not."""
-    return None if root.windows is None else Windows.of(root.windows)
+def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec]) -> None:
+    """Raise `ValueError` where one sample, or one window by default, would take more memory than is served at once.
 
-
-def check_window(root: layout.Root, fields: Mapping[str, ArraySpec]) -> None:
-    """Raise `ValueError` where one window by default would take more memory than may be decoded at once."""
+    Args:
+        said: how episodes are cut by default, as the root group says it.
+        fields: of the cache.
+    """
+    size = sum(spec.item_bytes for spec in fields.values() if spec.dim is None)
+    if size > limits.SAMPLE_BYTES:
+        msg = f"samples of {size:,} bytes; at most {limits.SAMPLE_BYTES:,} are served"
+        raise ValueError(msg)
     try:
-        windows = windows_of(root)
+        windows = None if said is None else Windows.of(said)
     except UsageError:  # whoever asks for windows is told
         return
     if windows is None:

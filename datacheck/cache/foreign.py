@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.cache import layout
+from datacheck.cache import layout, limits
 from datacheck.cache.chunks import ChunkRows
 from datacheck.cache.codec import PLAIN, Codec
 from datacheck.cache.layout import Grid
@@ -114,6 +114,9 @@ class ForeignRows(ChunkRows):
         super().__init__(grid, chain.codec, store, files, [], check)
         if chain.sharded:
             self._index = [read_index(place, store, name, grid, first=chain.first) for name in files]
+            absent = sum(int((index[:, 0] == layout.ABSENT).sum()) for index in self._index) * grid.chunk_bytes
+            if absent > limits.ABSENT_BYTES:
+                place.fail(f"{path}: {absent:,} bytes of chunks that are not stored; at most {limits.ABSENT_BYTES:,}")
         else:
             sizes = [place.files.get(name, (-1, ""))[0] for name in files]
             missing = next((name for name, size in zip(files, sizes, strict=True) if size < 0), None)

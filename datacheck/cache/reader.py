@@ -96,7 +96,7 @@ class Cache:
     def document(self, path: str) -> dict[str, Any]:
         """Return a JSON document of the cache, checked against the manifest."""
         with self._place.sound(path):
-            return documents.parsed(self._place.read(path))
+            return documents.parsed(self._place.read(path), path)
 
     def _read_root(self) -> layout.Root:
         document = self.document(layout.ZARR)
@@ -128,7 +128,7 @@ class Cache:
             if name not in self._arrays:
                 self._place.fail(f"{name}: missing")
         with self._place.sound(layout.ZARR):
-            documents.check_window(self.root, self.fields)
+            documents.check_sizes(self.root.windows, self.fields)
         self._share_seen()
 
     def _share_seen(self) -> None:
@@ -374,6 +374,7 @@ class Cache:
     def _rows(self, path: str, dim: str, numbers: Array, out: Array | None = None) -> tuple[Array, Array]:
         array, (start, length) = self._arrays[path], self._tables.rows(dim, numbers)
         array.check_bounds(start, length)
+        array.check_size(int(length.max(initial=0)))
         at, total = np.cumsum(length) - length, int(length.sum())
         if total > array.held_rows:  # some samples are asked for twice, or else have rows in common
             self._tables.check_apart(dim, numbers)

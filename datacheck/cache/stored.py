@@ -331,6 +331,20 @@ class StoredArray:
         if not known.all() or (end > self.used_rows[shard]).any() or (lengths > self.grid.shard).any():
             self._place.fail(f"{self.path}: the row table points at rows that are not there")
 
+    def check_size(self, rows: int) -> None:
+        """Check that so many rows of one sample may be in memory.
+
+        Raises:
+            UsageError: they are more than 4 GiB.
+        """
+        size = rows * self._row_bytes
+        if size > limits.SAMPLE_BYTES:
+            msg = (
+                f"{self.path}: a sample has {size:,} bytes; at most {limits.SAMPLE_BYTES:,} are served at once. "
+                "Read it by windows."
+            )
+            raise UsageError(msg)
+
     def _check(self, chunks: Array) -> None:
         due = np.sort(self._due(chunks), kind="stable")
         due = due[np.diff(due, prepend=-1) > 0]  # as np.unique, which imports numpy.ma: 10 ms of opening a cache

@@ -11,7 +11,7 @@ import glob
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ SAMPLES_PER_BYTE = 16  # as stored: a row of a label column that compresses well
 SAMPLES_FREE = 1 << 18  # of a file however small
 _AXIS = 1 << 24  # beside an axis of size 0
 FIELDS = 30_000  # of one sample
+_NAME, _NAMES = 1000, 1 << 20  # characters of one name, and of all names of a sample
 _SILENCE = [("ignore", None, Warning, None, 0)]  # what warnings.simplefilter("ignore") puts in front
 _HANDLE = re.compile(r"'?/proc/self/fd/\d+'?")  # how a file that is held open is named to a library
 _NO_ROOM = re.compile(
@@ -133,6 +134,32 @@ def check_fields(count: int) -> None:
     """
     if count > FIELDS:
         msg = f"holds {count:,} values; at most {FIELDS:,} are read as one sample"
+        raise FormatError(msg)
+
+
+def check_names(names: Collection[str]) -> None:
+    """Refuse more or longer names of values than one sample may have: whoever coordinates a scan holds them.
+
+    Raises:
+        FormatError: more than `FIELDS` names, more than 1,048,576 characters in all, or as of `check_longest`.
+    """
+    check_fields(len(names))
+    check_longest(names)
+    length = sum(map(len, names))
+    if length > _NAMES:
+        msg = f"holds {len(names):,} names of {length:,} characters in all; at most {_NAMES:,} are read as one sample"
+        raise FormatError(msg)
+
+
+def check_longest(names: Iterable[str]) -> None:
+    """Refuse a name that is none.
+
+    Raises:
+        FormatError: it has more than 1,000 characters.
+    """
+    longest = max(names, key=len, default="")
+    if len(longest) > _NAME:
+        msg = f"holds a name of {len(longest):,} characters, {longest[:20]!r}...; at most {_NAME:,} are read"
         raise FormatError(msg)
 
 

@@ -346,6 +346,7 @@ def _last(report: Report) -> Text:
 def _wrapped(text: Text, width: int, indent: int, most: int = 99) -> list[Text]:
     """Return a paragraph as indented lines; one that is longer than `most` lines ends in an ellipsis."""
     room = max(20, width - indent)
+    text = text[: room * (most + 1)]  # to cut a line from a text takes time in proportion to all of it
     lines = [text[start:stop] for start, stop in spans(text.plain, room)]
     if len(lines) > most:
         lines = lines[:most]

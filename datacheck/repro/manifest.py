@@ -21,6 +21,7 @@ import numpy as np
 import orjson
 
 from datacheck import __version__, fsops, outputs
+from datacheck.budget import usable_memory
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import StorageError, UsageError
 from datacheck.repro.data.samples import Samples, digest_samples
@@ -38,6 +39,7 @@ HEAD = f'{{"format": "{FORMAT}",'.encode()
 _FORMATS = b'{"format": "datacheck.manifest/'
 _COMMAND = "datacheck manifest"
 _MOST_BYTES = 4 << 30  # 40 million files
+_MEMORY_EACH = 20  # for each byte, at most
 _BYTES_EACH = 8  # of a value, at least: a file has four in 44 bytes or more
 _SEAL = re.compile(rb'\n"digest": "([0-9a-f]{32})"}\n\Z')
 _HEX = re.compile(r"(?:[0-9a-f]{32})+")
@@ -343,14 +345,15 @@ def _bytes_of(path: Path) -> bytes:
         if not stat.S_ISREG(path.stat().st_mode):
             msg = f"{path}: is no file. Name a manifest: datacheck manifest DATA -o FILE"
             raise UsageError(msg)
-        with open_document(path, _MOST_BYTES) as file:
+        with open_document(path, min(_MOST_BYTES, usable_memory() // 2 // _MEMORY_EACH)) as file:
             head = file.read(len(HEAD))
             if head != HEAD:
                 other = head.startswith(_FORMATS)
                 why = f"is of another version; this datacheck reads {FORMAT}" if other else "is no manifest"
                 msg = f"{path}: {why}. {_MAKE_IT}"
                 raise UsageError(msg)
-            return head + file.read()
+            file.seek(0)
+            return file.read()
     except FileNotFoundError as error:
         msg = f"{path}: no such file. {_MAKE_IT}"
         raise UsageError(msg) from error

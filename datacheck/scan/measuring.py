@@ -37,6 +37,8 @@ TASK_ITEMS = 512
 SMALL_BYTES = 256 << 20
 SMALL_ITEMS = 40_000
 
+_UNDECLARED_KEPT = 1000  # names, each of at most 1,000 characters
+
 _MEASURE = "datacheck.scan.worker:measure_items"
 
 
@@ -261,7 +263,7 @@ def _take(
         if place >= 0:
             done.entries.numbers[place] = entry[1:6]
             done.entries.digests[place] = coded(entry.digest)
-    done.undeclared |= set(part["undeclared"])
+    done.undeclared.update(part["undeclared"][: max(0, _UNDECLARED_KEPT - len(done.undeclared))])
     done.deaths += part.get("deaths", [])
     for crash in part["crashes"]:
         done.crashes.setdefault(crash["measure"], crash)

@@ -70,6 +70,9 @@ class Item:
         return Item(**(data | lists))
 
 
+_LONGEST = 10_000  # characters of a key or a reason; a path has 4,096 at most
+
+
 @dataclass(frozen=True)
 class Unread:
     """A sample that could not be made: its key, and why (a code and a sentence)."""
@@ -83,7 +86,7 @@ class Unread:
 
     def __post_init__(self) -> None:
         for name in ("key", "reason", "group"):  # all of them may quote a name from inside a file
-            object.__setattr__(self, name, storable([getattr(self, name)])[0])
+            object.__setattr__(self, name, storable([getattr(self, name)[:_LONGEST]])[0])
 
 
 @dataclass(frozen=True)

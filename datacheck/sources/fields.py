@@ -13,7 +13,7 @@ import numpy as np
 
 from datacheck.errors import FormatError, SchemaError, UsageError
 from datacheck.formats.base import Hint
-from datacheck.formats.limits import Many, check_fields
+from datacheck.formats.limits import Many, check_fields, check_longest, check_names
 from datacheck.numbered import storable_names
 from datacheck.sample import Container, Depth, Peeked
 from datacheck.schema.model import ANY, FieldSpec, Schema
@@ -151,7 +151,7 @@ class FieldMap:
         if names is None and (self.everything or escaped or (self._sole is not None and not prefix)):
             check_fields(container.least if self.everything and not prefix and isinstance(container, Many) else 0)
             names = _names(container, prefix)
-        check_fields(len(names) if self.everything and names else 0)
+        check_names(names if self.everything and names else ())
         inside = storable_names(name.removeprefix(prefix) for name in names or ())
         taken = set(self.declared)
         for place in self.own:
@@ -233,7 +233,7 @@ class FieldMap:
         for place in self.own:
             self._keep(values, place.name, place.spec, dig(record, place.at))
         if self.everything:
-            check_fields(len(record))
+            check_names(record)
             taken = {place.at for place in self.own} | set(self.declared)
             for name, value in record.items():
                 if name not in taken and self._asked(name):
@@ -254,6 +254,7 @@ class FieldMap:
             taken = {place.at for place in self.own} | set(self.declared)
             names = {name for record in records for name in record}
             check_fields(len(names) if len(names) * len(records) > _CELLS else 0)
+            check_longest(names)
             for name in sorted(names - taken):
                 if self._asked(name):
                     yield name, self.schema.spec(name), [record.get(name) for record in records]

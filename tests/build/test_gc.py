@@ -198,6 +198,21 @@ def test_what_cannot_be_listed_or_removed_stays_and_the_rest_goes(tmp_path):
     assert len(sweep(tmp_path)) == 1  # that build
 
 
+def test_folders_nested_a_thousand_deep_stay_and_the_rest_goes(tmp_path):
+    made = [cache(tmp_path, n, days=n) for n in range(2)]
+    here = os.open(made[1], os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    found = survey(tmp_path, 0)
+    assert going(found) == {one.name for one in made}
+    assert {one.path for one in found if remove(one)} >= {made[0]}
+    assert not made[0].exists()
+
+
 def test_a_pipe_is_never_waited_for(tmp_path):
     made = [cache(tmp_path, n) for n in range(2)]
     (made[0] / "zarr.json").unlink()

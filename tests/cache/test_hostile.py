@@ -315,7 +315,7 @@ def resealed(folder, said):
 def test_a_document_of_too_many_values_or_levels_is_refused(text):
     raw = b'{"a":' + text.encode() + b"}"
     tracemalloc.start()
-    with pytest.raises(ValueError, match=r"more than 8,000,000 values|nested deeper than 64 levels"):
+    with pytest.raises(ValueError, match=r"about 18,000,003 values; at most 8,000,000|nested deeper than 64 levels"):
         documents.parsed(raw)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -394,6 +394,36 @@ def test_a_chunk_larger_than_any_is_refused_when_the_cache_is_opened(tmp_path):
         CorruptionError, match=r"zarr\.json.*inner chunks of 5,368,709,120 bytes; at most 4,294,967,296"
     ):
         open_cache(folder)
+
+
+def test_a_sample_larger_than_any_is_refused_when_the_cache_is_opened(tmp_path):
+    """Each field has one of the largest chunks that there may be."""
+    specs = {name: ArraySpec("uint8", (4,)) for name in "xy"}
+    folder = make_cache(tmp_path, specs, [dict.fromkeys("xy", np.zeros(4, np.uint8))], codec=Codec("zstd", 3))
+    for name in "xy":
+        path = folder / f"fields/{name}/zarr.json"
+        rewritten(path, ("shape",), [1, 3 << 30])
+        rewritten(path, SHAPE, [4, 3 << 30])
+        rewritten(path, CHUNK, [1, 3 << 30])
+    sealed(folder)
+    with pytest.raises(CorruptionError, match=r"samples of 6,442,450,944 bytes; at most 4,294,967,296"):
+        open_cache(folder)
+
+
+def test_chunks_that_are_not_stored_take_no_memory(tmp_path):
+    """Another writer leaves out chunks that are all fill value: a gigabyte of them costs nothing to send."""
+    folder = make_cache(tmp_path, {"x": ArraySpec("float32", (4,))}, [{"x": np.zeros(4, np.float32)}] * 2, k=2)
+    path = folder / "fields/x/zarr.json"
+    for place in (("shape",), SHAPE):
+        rewritten(path, place, [2, 1 << 28])
+    rewritten(path, CHUNK, [1, 1 << 28])
+    rewritten(path, ("codecs", 0, "configuration", "index_location"), "start")
+    index = np.full((2, 2), layout.ABSENT, "<u8").tobytes()
+    (folder / "fields/x/c.0.0").write_bytes(index + google_crc32c.value(index).to_bytes(4, "little"))
+    sealed(folder)
+    peak, said = traced(lambda: open_cache(folder, verify="manifest").gather("x", [0]))
+    assert "2,147,483,648 bytes of chunks that are not stored; at most 268,435,456" in said
+    assert peak < (1 << 30) + (4 << 20)  # the room for one sample was asked for, and not touched
 
 
 def filled(folder, table, number):

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 
 from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
 from datacheck.report.json import result_bytes
-from datacheck.report.text import LINES, printing, report_lines
+from datacheck.report.text import LINES, _wrapped, printing, report_lines
 from tests.report.hostile import HOSTILE
 
 
@@ -304,3 +305,11 @@ def test_colours_on_a_terminal_and_none_where_they_are_not_wanted(monkeypatch):
 def test_json_is_what_lies_in_the_folder(tmp_path):
     (tmp_path / "result.json").write_bytes(b'{"a": 1}\n')
     assert json.loads(result_bytes(str(tmp_path))) == {"a": 1}
+
+
+def test_a_paragraph_is_cut_before_it_is_made_into_lines(monkeypatch):
+    """To cut one line from a text takes time in proportion to the text: of a million lines each was cut."""
+    cut = []
+    monkeypatch.setattr("datacheck.report.text.spans", lambda plain, room: cut.append(len(plain)) or [(0, room)])
+    _wrapped(Text("a " * 1_000_000), 80, 10, 5)
+    assert cut == [70 * 6]

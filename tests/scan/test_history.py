@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from datacheck import fsops
@@ -370,6 +371,53 @@ def test_parts_of_an_interrupted_scan_are_found_again(in_tmp):
         assert again.parts(in_tmp).table.keys == ["a", "b", "c"]
         again.clear()
         assert not again.folder.exists()
+
+
+def _with(**said):
+    return lambda made: made | said
+
+
+def _table(**said):
+    return lambda made: made | {"table": made["table"] | said}
+
+
+def _texts(**said):
+    return lambda made: made | {"table": made["table"] | {"texts": made["table"]["texts"] | said}}
+
+
+FORGED = {
+    "names of two kinds": _with(undeclared=[1, "a"]), "a split that is a number": _with(items=[["b", 5, ["b"]]]),
+    "files that are none": _with(items=[["b", "", 7]]), "a path that is a number": _with(items=[[5, "", ["b"]]]),
+    "a size beyond 64 bits": _with(entries=[["b", 2**70, 0, 0, 0, 0, None]]),
+    "a size that is text": _with(entries=[["b", "a", 0, 0, 0, 0, None]]),
+    "a digest that is a number": _with(entries=[["b", 1, 0, 0, 0, 0, 5]]),
+    "a status of another length": _table(status=np.zeros(2, np.int8)), "a status that is text": _table(status="no"),
+    "no columns": _table(columns=None), "a column of another length": _table(columns={"x:max": [np.ones(2), [True]]}),
+    "keys of two kinds": _texts(keys=[[1, "b"], None]), "a number below 0": _texts(
+        keys=[["b:"], np.zeros(1, np.int32), np.array([-5])]),
+    "a text that is not there": _texts(groups=[["b"], np.array([5], np.int32)]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_a_part_that_somebody_forged_is_as_good_as_none(in_tmp, forge):
+    with (journal := journal_for(in_tmp)).held():
+        forged = forge(part("b"))
+        journal.add(forged)
+        assert journal.parts(in_tmp) is None
+        journal.add(part("a"))
+        assert journal.parts(in_tmp).table.keys == ["a"]
+
+
+def test_parts_of_many_values_and_of_many_bytes_are_as_good_as_none(in_tmp, monkeypatch):
+    with (journal := journal_for(in_tmp)).held():
+        journal.add(part("a"))
+        journal.add(part("b") | {"undeclared": [[]] * 2_100_000})  # 3 bytes each, and 64 of memory
+        assert journal.parts(in_tmp).table.keys == ["a"]
+        journal.add(part("c"))
+        size = (journal.folder / "part-00000000").stat().st_size
+        monkeypatch.setattr(places, "PARTS_BYTES", size + 10)
+        assert journal.parts(in_tmp).table.keys == ["a"]
 
 
 @pytest.mark.parametrize("call", ["open", "flock"])

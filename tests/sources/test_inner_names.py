@@ -1,5 +1,6 @@
 """Names inside files that are no Unicode: one escaped form, everywhere, and never two values under one name."""
 
+import json
 import os
 import pickle
 
@@ -9,7 +10,7 @@ import pytest
 
 from datacheck.errors import FormatError
 from datacheck.numbered import storable_names
-from datacheck.sources import Item, open_source
+from datacheck.sources import Item, Unread, open_source
 from tests.sources.schemas import every, schema
 
 X = np.arange(3, dtype=np.float32)
@@ -110,3 +111,26 @@ def test_names_keep_their_order_and_equal_ones_are_no_collision():
     assert list(storable_names(["b", "a\ud800", "a", "b"]).items()) == [("b", "b"), (r"a\ud800", "a\ud800"), ("a", "a")]
     with pytest.raises(FormatError, match="two names"):
         storable_names(["a\ud800", r"a\ud800"])
+
+
+def reasons(path, **samples):
+    """What is said of a file, as a scan reads it."""
+    source = open_source(schema({"files": "*", **samples}, ANY), path.parent)
+    return [part.reason for part in source.read_all([item(path)], lambda place: None) if isinstance(part, Unread)]
+
+
+def test_names_longer_than_any_are_refused(tmp_path):
+    """A name of 5 MB packs into 5 kB, and whoever coordinates a scan holds all names."""
+    name = "x" * 1001
+    said = "holds a name of 1,001 characters, 'xxxxxxxxxxxxxxxxxxxx'...; at most 1,000 are read"
+    assert reasons(hdf5(tmp_path / "a.h5", [b"good", name.encode()])) == [said]
+    (tmp_path / "b.jsonl").write_text(json.dumps({"good": 1}) + "\n" + json.dumps({name: 1}) + "\n")
+    assert reasons(tmp_path / "b.jsonl", each="line") == [said]
+    assert reasons(hdf5(tmp_path / "c.h5", [b"good", name[1:].encode()])) == []
+
+
+def test_many_long_names_are_refused(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({f"{n:0900}": 1 for n in range(1200)}))
+    (said,) = reasons(path)
+    assert "1,200 names of 1,080,000 characters in all; at most 1,048,576" in said

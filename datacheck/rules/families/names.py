@@ -211,6 +211,9 @@ def _odd(name: str) -> bool:
     return _ESCAPED.search(name) is not None or any(unicodedata.category(c) in _UNSEEN for c in name)
 
 
+_SHOWN = 60  # characters of a name: each sample may have another
+
+
 @measure("odd_names", per="sample", depth="structure")
 def odd_names(block: Block, schema: Schema) -> Columns:
     """A name inside the file with bytes that are no UTF-8 or a character that nobody sees: `odd_name`."""
@@ -219,6 +222,7 @@ def odd_names(block: Block, schema: Schema) -> Columns:
     if not fields and not any(inner):
         return {}
     names = [own or (fields[0] if fields else "") for own in inner or [""] * len(block)]
+    names = [name if len(name) <= _SHOWN else f"{name[:_SHOWN]}…" for name in names]
     return {"odd_name": Measured(np.array(names, dtype=object), np.array([bool(name) for name in names]))}
 
 
