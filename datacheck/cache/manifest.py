@@ -26,6 +26,7 @@ from datacheck.errors import CorruptionError, UsageError
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 OUTSIDE = frozenset({layout.MANIFEST, layout.BUILD})  # the files that it does not list
+_HEX = re.compile("[0-9a-f]{32}")
 _OUTSIDE = re.compile(r"\0|(?:^|/)\.{0,2}(?:/|$)")  # an absolute path, an empty part, "." or ".."
 _DIGEST = re.compile(rb'"digest":"([0-9a-f]{32})",')
 
@@ -147,7 +148,10 @@ def parse_manifest(raw: bytes, origin: str) -> Manifest:
 def _entry(path: str, entry: Any) -> tuple[int, str]:
     size, digest = entry
     os.fsencode(path)  # a name that no file can have
-    return size_of(size), _typed(str, digest)
+    if _HEX.fullmatch(_typed(str, digest)) is None:  # shards that are kept nearby are files of this name
+        msg = f"a digest that is none, {digest[:40]!r}"
+        raise ValueError(msg)
+    return size_of(size), digest
 
 
 def _typed(kind: type[T], value: Any) -> T:

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from datacheck import folders, fsops
-from datacheck.errors import UsageError
+from datacheck.budget import WHOLE, Limits
+from datacheck.errors import FormatError, UsageError
 from datacheck.finding import Finding
-from datacheck.registry import discover
+from datacheck.parallel import ordered_map
+from datacheck.registry import discover, resolve
 from datacheck.runtime.beneath import File
+from datacheck.runtime.sparse import check_holes
 from datacheck.scan import ScanRun
 from datacheck.schema.model import Schema
-from datacheck.sources.roots import Roots
+from datacheck.sources.roots import Roots, sandbox_of
+from datacheck.wire import Json
+
+_MEND = "datacheck.fix:mend"
 
 __all__ = ["Asked", "Edit", "Repair", "Repaired", "fix", "repairs"]
 
-Edit = Callable[[File, Path], None]  # (the file as it is, where the repaired one goes)
+
+@dataclass(frozen=True)
+class Edit:
+    """What is done to one file, in a child: the file is parsed, and whoever wrote it may mean harm.
+
+    Args:
+        function: ``module:function`` with the signature ``(said, source, goal)``: JSON, the file as it is, and where
+            the repaired one goes.
+        said: JSON arguments.
+    """
+
+    function: str
+    said: Json
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +125,7 @@ def fix(
     try:
         staged.mkdir(parents=True)
         copied = _copy(run, staged, edits, link=link)
+        _mend(run, staged, edits)
         fsops.rename(staged, target)
     except OSError as error:
         raise fsops.refused(error, target) from error
@@ -138,12 +160,68 @@ def _copy(run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool) 
             continue  # below an extra root: those are not copied
         source, goal = roots.file(entry.path), staged / entry.path
         goal.parent.mkdir(parents=True, exist_ok=True)
-        if entry.path in edits:
-            edits[entry.path](source, goal)
-        else:
-            _copy_as_it_is(source, goal, _link if link else shutil.copy2)
+        if entry.path not in edits:
+            _copy_as_it_is(source, goal, _link if link else _copied)
             copied += 1
     return copied
+
+
+def _mend(run: ScanRun, staged: Path, edits: Mapping[str, Edit]) -> None:
+    """Write the repaired files below `staged`.
+
+    Raises:
+        UsageError: a file cannot be repaired.
+    """
+    root = run.listing.root.absolute()
+    found = (run.listing.by_path[path] for path in sorted(edits))
+    tasks = (
+        {
+            "root": str(root), "stamp": list(entry[1:5]), "goal": str(staged / entry.path), **vars(edits[entry.path]),
+            "items": [{"path": entry.path, "nbytes": entry.size}],
+        }
+        for entry in found
+    )  # fmt: skip
+    roots = Roots(root, {})
+    stored = max((512 * roots.file(path).stat().st_blocks for path in edits), default=0)  # what is sparse holds less
+    box = sandbox_of(root, {}, write=[str(staged)])
+    outcomes = ordered_map(_MEND, tasks, limits=Limits(memory_b=WHOLE.memory(stored)), sandbox=box)
+    with closing(outcomes):  # type: ignore[type-var]
+        for death in (death for outcome in outcomes for death in outcome.deaths):
+            raise _beyond_repair(death.item["path"], death.how.strip().splitlines()[-1])
+
+
+def _beyond_repair(path: str, why: str) -> UsageError:
+    return UsageError(f"{path}: cannot be repaired ({why}). Mend it where it is written.")
+
+
+def mend(task: dict[str, Any], beat: Callable[[int], None]) -> None:
+    """Write one repaired file (see `parallel.run_task`)."""
+    beat(0)
+    (item,) = task["items"]
+    roots = Roots(task["root"], {})
+    roots.expected[item["path"]] = tuple(task["stamp"])
+    source = roots.file(item["path"])
+    try:
+        with fsops.guarded(str(source)):
+            _check_holes(source)
+            resolve(task["function"])(task["said"], source, Path(task["goal"]))
+    except FormatError as error:
+        raise _beyond_repair(item["path"], str(error)) from error
+
+
+def _check_holes(source: File) -> None:
+    try:
+        check_holes(source)
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        msg = f"{source}: {error.strerror}. Remove it, or write it without holes."
+        raise UsageError(msg) from error
+
+
+def _copied(source: File, goal: Path) -> None:
+    _check_holes(source)
+    shutil.copy2(source, goal)
 
 
 def _link(source: File, goal: Path) -> None:

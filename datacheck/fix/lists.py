@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 
 from datacheck.errors import UsageError
@@ -33,12 +33,14 @@ def _cleaned_lists(asked: Asked) -> Mapping[str, Edit]:
     if records:
         msg = f"{records[0]}: only lists of lines are repaired. Let the preprocessing write it again."
         raise UsageError(msg)
-    return {path: partial(_without, frozenset(lines)) for path, lines in gone.items()}
+    return {path: Edit("datacheck.fix.lists:without", sorted(lines)) for path, lines in gone.items()}
 
 
-def _without(gone: frozenset[str], source: File, goal: Path) -> None:
+def without(gone: list[str], source: File, goal: Path) -> None:
+    """Write a list without these lines, and of equal ones only the first."""
+    left_out = set(gone)
     lines = [line.strip() for line in source.read_bytes().decode("utf-8-sig").splitlines()]
-    kept = [line for line in dict.fromkeys(lines) if line and line not in gone]
+    kept = [line for line in dict.fromkeys(lines) if line and line not in left_out]
     goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
 
@@ -58,20 +60,21 @@ def _cleaned_lines(asked: Asked) -> Mapping[str, Edit]:
     if not bad:
         msg = "DC701: no line is bad; empty ones are for your loader to skip."
         raise UsageError(msg)
-    return {path: partial(_good_lines, frozenset(numbers)) for path, numbers in bad.items()}
+    return {path: Edit("datacheck.fix.lists:good_lines", sorted(numbers)) for path, numbers in bad.items()}
 
 
-def _good_lines(bad: frozenset[int], source: File, goal: Path) -> None:
-    with source.open("rb") as lines, goal.open("wb") as good:
-        rejected = []
+def good_lines(bad: list[int], source: File, goal: Path) -> None:
+    """Write the lines that are not empty; those of these numbers into FILE.rejected."""
+    gone = set(bad)
+    with ExitStack() as held:
+        lines, good = held.enter_context(source.open("rb")), held.enter_context(goal.open("wb"))
+        rejected = held.enter_context(goal.with_name(goal.name + ".rejected").open("wb")) if gone else good
         for number, line in enumerate(lines):
             text = line.removeprefix(_BOM) if number == 0 else line
-            if number in bad:
-                rejected.append(line.rstrip(b"\r\n") + b"\n")
+            if number in gone:
+                rejected.write(line.rstrip(b"\r\n") + b"\n")
             elif not text.isspace():
                 good.write(text.rstrip(b"\r\n") + b"\n")
-    if rejected:
-        goal.with_name(goal.name + ".rejected").write_bytes(b"".join(rejected))
 
 
 LISTS = Repair("DC105", "lists without the lines that name no file or stand twice", _cleaned_lists)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,8 @@ def _recomputed(asked: Asked) -> Mapping[str, Edit]:
             raise UsageError(msg)
         colour = asked.run.schema.fields[finding.fields[0]].role == "color"
         files.setdefault(path, []).append((stats, _in_unit(finding.measured, stats, colour=colour)))
-    return {path: partial(_write, found) for path, found in files.items()}
+    said = {path: [[stats.at, values] for stats, values in found] for path, found in files.items()}
+    return {path: Edit("datacheck.fix.statistics:write", found) for path, found in said.items()}
 
 
 def _stats_of(asked: Asked, finding: Finding) -> StatsSpec:
@@ -51,10 +51,11 @@ def _in_unit(found: Mapping[str, Any], stats: StatsSpec, *, colour: bool) -> dic
     return {name: (np.array(values) / scale).tolist() for name, values in found.items()}
 
 
-def _write(found: list[Found], source: File, goal: Path) -> None:
+def write(found: list[list[Any]], source: File, goal: Path) -> None:
+    """Write a JSON file with these statistics in their places."""
     held = json.loads(source.read_bytes())
-    for stats, values in found:
-        place, names = stored_at(held, stats.at)
+    for at, values in found:
+        place, names = stored_at(held, at)
         for name, key in names.items():
             place[key] = _shaped(values[name], place[key])  # type: ignore[index]  # what json.loads made is a dict
     goal.write_text(json.dumps(held, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,10 @@ def _scaled(asked: Asked, default: float | None) -> Mapping[str, Edit]:
         if not path.lower().endswith(_WRITTEN):
             msg = f"{path}: values are repaired in {', '.join(_WRITTEN)} only. Convert the file, or declare its unit."
             raise UsageError(msg)
-    return {path: partial(_write, list(dict.fromkeys(found))) for path, found in spots.items()}
+    return {
+        path: Edit("datacheck.fix.values:write", [vars(spot) for spot in dict.fromkeys(found)])
+        for path, found in spots.items()
+    }
 
 
 def _factor(asked: Asked, finding: Finding, default: float | None) -> float:
@@ -98,7 +100,9 @@ def _spot(schema: Schema, name: str, path: str, inner: str, key: str, factor: fl
     return _Spot(array, columns, row, factor)
 
 
-def _write(spots: list[_Spot], source: File, goal: Path) -> None:
+def write(said: list[dict[str, Any]], source: File, goal: Path) -> None:
+    """Write a file with the values of these spots multiplied."""
+    spots = [_Spot(**one) for one in said]
     suffix = source.suffix.lower()
     if suffix in {".h5", ".hdf5"}:
         shutil.copy2(source, goal)

@@ -290,6 +290,17 @@ def test_a_manifest_of_any_size_is_refused_before_it_is_read(whole, tmp_path):
     assert [problem.file for problem in verify(folder)] == ["manifest.json"]
 
 
+@pytest.mark.parametrize("digest", ["/etc/passwd", "../" * 10 + "x", "", "0" * 31, "A" * 32, "0" * 31 + "\n"])
+def test_a_digest_that_is_none_is_damage(whole, tmp_path, digest):
+    """Shards that are kept nearby are files that the digest names: read, written and removed there."""
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    said = json.loads((folder / "manifest.json").read_text())
+    said["files"]["fields/joints/c.1.0"][1] = digest
+    resealed(folder, said)
+    with pytest.raises(CorruptionError, match="a digest that is none"):
+        open_cache(folder)
+
+
 @pytest.mark.parametrize("file", ["zarr.json", OF_A_FIELD, "inputs.json", "sources.json", "findings.json"])
 def test_a_document_larger_than_any_is_refused_before_it_is_read(whole, tmp_path, file):
     folder = shutil.copytree(whole, tmp_path / whole.name)

@@ -63,6 +63,31 @@ def test_clouds_in_mm_are_metres_in_the_copy_and_the_data_stay_as_they_are(place
     assert codes(scanned(schema, place / "copy")) == []
 
 
+def test_what_a_file_packs_does_not_fill_the_memory(place):
+    """A member that no schema names is read all the same, as it has to be written again."""
+    for i in range(6):
+        points = cloud(i) * (1000 if i == 1 else 1)
+        more = {f"m{n}": np.broadcast_to(np.float32(0), (200_000_000,)) for n in range(3 * (i == 1))}
+        np.savez_compressed(place / f"data/{i}.npz", points=points, **more)
+    schema = parse_schema(CLOUDS.replace("*.npy", "*.npz"))
+    run = scanned(schema, place / "data")
+    assert codes(run) == ["DC201"]
+    with pytest.raises(UsageError, match=r"1\.npz: cannot be repaired \(m0: 800,000,128 bytes"):
+        fix(run, schema, "DC201", place / "copy")
+    assert sorted(p.name for p in place.iterdir() if not p.name.startswith(".")) == ["data"]
+
+
+def test_a_file_of_holes_is_not_copied(place):
+    for i in range(6):
+        np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i == 1 else 1))
+    with (place / "data/notes.bin").open("wb") as file:
+        file.truncate(1 << 40)
+    schema = parse_schema(CLOUDS)
+    with pytest.raises(UsageError, match=r"notes\.bin: a sparse file"):
+        fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
+    assert not (place / "copy").exists()
+
+
 def test_hard_links_take_the_place_of_copies(place):
     for i in range(6):
         np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i in {1, 4} else 1))

@@ -128,10 +128,12 @@ def settings_of_programs(ground: Ground) -> None:
     (ground.place / ".git/config").write_text(
         f'[core]\n\trepositoryformatversion = 1\n\tfsmonitor = "{run}"\n\tpager = "{run}"\n\tsshCommand = "{run}"\n'
         f'\thooksPath = .git/hooks\n[diff]\n\texternal = "{run}"\n[filter "evil"]\n\tclean = "{run}; cat"\n'
+        f'[filter "cut\x0bhere"]\n\tclean = "{run}; cat"\n'  # some take this character for the end of a line
         "[extensions]\n\tpartialClone = origin\n"
         f'[remote "origin"]\n\turl = .\n\tpromisor = true\n\tuploadpack = "{run}; git-upload-pack"\n'
     )
-    (ground.place / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    attributes = f"* filter=evil diff=evil\n{promised.name} filter=cut\x0bhere\n"
+    (ground.place / ".gitattributes").write_text(attributes)
     for name in ("post-index-change", "post-checkout", "pre-commit"):
         (hooks / name).write_text(f"#!/bin/sh\n{run}\n")
         (hooks / name).chmod(0o755)

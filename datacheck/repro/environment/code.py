@@ -7,16 +7,19 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from datacheck.digest import digest_bytes, digest_file
+from datacheck.digest import Digester, digest_file
 from datacheck.repro.environment.names import free_name
 from datacheck.repro.environment.packages import Installed, real_path
 
 _OURS = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
 _SECONDS = 20.0
+_PIECE, _MOST_BYTES = 1 << 16, 64 << 20
 # Git locks nothing, and asks no server for what a partial clone lacks: the way to one may be a program of its settings.
 _QUIET = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1"}
 _OLDEST = (2, 31)  # takes settings from the environment
@@ -89,10 +92,11 @@ def git() -> dict[str, Any]:
             return {"missing": "git 2.31 or newer is needed where no script is given: an older one may run filters"}
         commit = _asked(folder, "rev-parse", "HEAD").decode().strip()
         if script:
-            changes = _asked(folder, "diff", *how, "HEAD")
+            changes = _digest_of(folder, "diff", *how, "HEAD")
         else:  # a submodule's settings may name programs too
-            changes = _asked(folder, "diff", *how, "--ignore-submodules=dirty", "HEAD", settings=_no_filters(folder))
-        modules = _asked(folder, "ls-files", "--stage", "--full-name", ":/").decode("utf-8", "surrogateescape")
+            how.append("--ignore-submodules=dirty")
+            changes = _digest_of(folder, "diff", *how, "HEAD", settings=_no_filters(folder))
+        modules = _asked(folder, "ls-files", "-z", "--stage", "--full-name", ":/").decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return {"missing": "git is not installed"}
     except subprocess.TimeoutExpired:
@@ -101,11 +105,11 @@ def git() -> dict[str, Any]:
         said = error.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
         none = "not a git repository" in said
         return {"missing": "the script lies in no git repository" if none else f"git: {said}"}
-    links = (line.partition("\t") for line in modules.splitlines() if line.startswith("160000 "))
+    links = (entry.partition("\t") for entry in modules.split("\0") if entry.startswith("160000 "))
     return {
         "commit": commit,
         "dirty": bool(changes),
-        "diff": digest_bytes(changes) if changes else None,
+        "diff": changes,
         "submodules": {path: entry.split()[1] for entry, _, path in links},
     }
 
@@ -129,23 +133,78 @@ def _no_filters(folder: Path) -> dict[str, str]:
         The working folder may be data that somebody else has packed, ``.git`` included.
     """
     try:
-        said = _asked(folder, "config", "--show-scope", "--includes", "--name-only", "--get-regexp", r"^filter\.")
+        said = _asked(folder, "config", "-z", "--show-scope", "--includes", "--name-only", "--get-regexp", r"^filter\.")
     except subprocess.CalledProcessError as error:
         if error.returncode == 1:  # there are none
             return {}
         raise
-    scopes = (line.partition("\t")[::2] for line in said.decode("utf-8", "surrogateescape").splitlines())
+    words = said.decode("utf-8", "surrogateescape").split("\0")  # a name may hold anything else
+    scopes = zip(words[::2], words[1::2], strict=False)
     filters = {name.rpartition(".")[0] for scope, name in scopes if scope in {"local", "worktree"}}
     return {f"{name}.{key}": value for name in filters for key, value in _NO_FILTER.items()}
 
 
 def _asked(folder: Path, *words: str, settings: Mapping[str, str] | None = None) -> bytes:
-    quiet = ["-c", "core.fsmonitor=false", "-c", "core.quotePath=false"]  # starts nothing, changes nothing
+    """Return what git says.
+
+    Raises:
+        FileNotFoundError, subprocess.TimeoutExpired, subprocess.CalledProcessError: as of `_said`.
+        subprocess.CalledProcessError: more than 64 MiB.
+    """
+    said = bytearray()
+    for piece in _said(folder, words, settings or {}):
+        said += piece
+        if len(said) > _MOST_BYTES:
+            raise subprocess.CalledProcessError(1, "git", stderr=b"it says more than 64 MiB")
+    return bytes(said)
+
+
+def _digest_of(folder: Path, *words: str, settings: Mapping[str, str] | None = None) -> str | None:
+    """Return the digest of what git says, None where it says nothing: a few files may differ in gigabytes."""
+    digester, size = Digester(), 0
+    for piece in _said(folder, words, settings or {}):
+        digester.update(piece)
+        size += len(piece)
+    return digester.hexdigest() if size else None
+
+
+def _said(folder: Path, words: Sequence[str], settings: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield what git says, piece by piece.
+
+    Raises:
+        FileNotFoundError: it is not installed.
+        subprocess.TimeoutExpired: it takes too long.
+        subprocess.CalledProcessError: it fails.
+    """
+    quiet = ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *words]  # starts nothing
     env = {**os.environ, **_QUIET}
-    for number, (name, value) in enumerate((settings or {}).items(), int(env.get("GIT_CONFIG_COUNT") or 0)):
+    for number, (name, value) in enumerate(settings.items(), int(env.get("GIT_CONFIG_COUNT") or 0)):
         env |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         env["GIT_CONFIG_COUNT"] = str(number + 1)
-    run = subprocess.run(
-        ["git", *quiet, *words], cwd=folder, env=env, capture_output=True, check=True, timeout=_SECONDS
-    )
-    return run.stdout
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(quiet, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        assert process.stdout is not None
+        expired = threading.Event()
+
+        def end() -> None:
+            expired.set()
+            process.kill()
+
+        late = threading.Timer(_SECONDS, end)
+        late.start()
+        try:
+            while piece := process.stdout.read(_PIECE):
+                yield piece
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            late.cancel()
+        if expired.is_set():
+            raise subprocess.TimeoutExpired(quiet, _SECONDS)
+        if code:
+            errors.seek(0)
+            raise subprocess.CalledProcessError(code, quiet, stderr=errors.read(_PIECE))
