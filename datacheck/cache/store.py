@@ -18,6 +18,7 @@ from datacheck.cache.problem import corrupt, evicted
 from datacheck.digest import digest_file
 from datacheck.errors import DatacheckError, StorageError, check_name
 from datacheck.runtime import beneath
+from datacheck.runtime.sparse import is_mostly_holes
 
 _GONE = {errno.ENOENT, errno.ESTALE}
 _NO_FILE = {errno.ELOOP, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.EXDEV}  # a link, a folder, a pipe, a socket
@@ -290,8 +291,11 @@ class Descriptor:
             if error.errno in _NO_FILE:
                 raise corrupt(folder, path, _NO_PLAIN) from error
             raise
-        if not stat.S_ISREG(os.fstat(self.number).st_mode):
+        status = os.fstat(self.number)
+        if not stat.S_ISREG(status.st_mode):
             raise corrupt(folder, path, _NO_PLAIN)
+        if is_mostly_holes(self.number, status):
+            raise corrupt(folder, path, "most of its bytes were never written (a sparse file)")
 
     def __del__(self) -> None:
         if hasattr(self, "number"):

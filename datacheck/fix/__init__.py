@@ -26,6 +26,7 @@ from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.wire import Json
 
 _MEND = "datacheck.fix:mend"
+REJECTED = ".rejected"  # behind the name of a repaired file: what was left out of it
 
 __all__ = ["Asked", "Edit", "Repair", "Repaired", "fix", "repairs"]
 
@@ -122,15 +123,19 @@ def fix(
     _check_target(target, run.listing.root)
     edits = repair.edits(Asked(run, schema, findings, scale))
     staged = target.absolute().with_name(f".{target.name}.{os.urandom(6).hex()}.part")
+    mended = staged.with_suffix(".mended")  # of a child, which must not write where hard links to the data are
     try:
         staged.mkdir(parents=True)
+        mended.mkdir()
         copied = _copy(run, staged, edits, link=link)
-        _mend(run, staged, edits)
+        _mend(run, mended, edits)
+        _take(mended, staged, edits)
         fsops.rename(staged, target)
     except OSError as error:
         raise fsops.refused(error, target) from error
     finally:
         folders.remove_tree(staged)
+        folders.remove_tree(mended)
     return Repaired(target, tuple(sorted(edits)), copied)
 
 
@@ -156,38 +161,49 @@ def _copy(run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool) 
     roots, copied = Roots(run.listing.root, run.listing.roots), 0
     roots.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
     for entry in run.listing.entries:
-        if entry.path.startswith("@"):
+        if entry.path.startswith("@") or entry.path in edits:
             continue  # below an extra root: those are not copied
         source, goal = roots.file(entry.path), staged / entry.path
         goal.parent.mkdir(parents=True, exist_ok=True)
-        if entry.path not in edits:
-            _copy_as_it_is(source, goal, _link if link else _copied)
-            copied += 1
+        _copy_as_it_is(source, goal, _link if link else _copied)
+        copied += 1
     return copied
 
 
-def _mend(run: ScanRun, staged: Path, edits: Mapping[str, Edit]) -> None:
-    """Write the repaired files below `staged`.
+def _mend(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> None:
+    """Write the repaired files below `mended`, in a child.
 
     Raises:
         UsageError: a file cannot be repaired.
     """
     root = run.listing.root.absolute()
-    found = (run.listing.by_path[path] for path in sorted(edits))
+    found = [run.listing.by_path[path] for path in sorted(edits)]
+    for entry in found:
+        (mended / entry.path).parent.mkdir(parents=True, exist_ok=True)
     tasks = (
         {
-            "root": str(root), "stamp": list(entry[1:5]), "goal": str(staged / entry.path), **vars(edits[entry.path]),
+            "root": str(root), "stamp": list(entry[1:5]), "goal": str(mended / entry.path), **vars(edits[entry.path]),
             "items": [{"path": entry.path, "nbytes": entry.size}],
         }
         for entry in found
     )  # fmt: skip
     roots = Roots(root, {})
     stored = max((512 * roots.file(path).stat().st_blocks for path in edits), default=0)  # what is sparse holds less
-    box = sandbox_of(root, {}, write=[str(staged)])
+    box = sandbox_of(root, {}, write=[str(mended)])
     outcomes = ordered_map(_MEND, tasks, limits=Limits(memory_b=WHOLE.memory(stored)), sandbox=box)
     with closing(outcomes):  # type: ignore[type-var]
         for death in (death for outcome in outcomes for death in outcome.deaths):
             raise _beyond_repair(death.item["path"], death.how.strip().splitlines()[-1])
+
+
+def _take(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> None:
+    """Move repaired files into the copy, and nothing else that stands there."""
+    folders.drop_links(mended)
+    for path in edits:
+        (staged / path).parent.mkdir(parents=True, exist_ok=True)
+        for name in (path, path + REJECTED):
+            if (mended / name).is_file():
+                fsops.rename(mended / name, staged / name)
 
 
 def _beyond_repair(path: str, why: str) -> UsageError:

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from datacheck.errors import UsageError
-from datacheck.fix import Asked, Edit, Repair
+from datacheck.fix import REJECTED, Asked, Edit, Repair
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import RECORDS
 from datacheck.table import UNREADABLE
@@ -68,7 +68,7 @@ def good_lines(bad: list[int], source: File, goal: Path) -> None:
     gone = set(bad)
     with ExitStack() as held:
         lines, good = held.enter_context(source.open("rb")), held.enter_context(goal.open("wb"))
-        rejected = held.enter_context(goal.with_name(goal.name + ".rejected").open("wb")) if gone else good
+        rejected = held.enter_context(goal.with_name(goal.name + REJECTED).open("wb")) if gone else good
         for number, line in enumerate(lines):
             text = line.removeprefix(_BOM) if number == 0 else line
             if number in gone:

@@ -22,6 +22,7 @@ from datacheck.cpus import usable_cpus
 from datacheck.digest import READ_BYTES, Digester
 from datacheck.errors import StorageError, UsageError
 from datacheck.report.words import clean
+from datacheck.runtime.sparse import check_holes
 from datacheck.scan.documents import read_result, read_schema
 from datacheck.scan.state import Past, read_state
 from datacheck.scan.store import reading, run_in, unread
@@ -224,6 +225,7 @@ def _sha256(listing: Listing, entry: Entry) -> str:
     sha, own, view = hashlib.sha256(), Digester(), empty([READ_BYTES], "uint8").data
     try:
         with place.open(buffering=0) as file:
+            check_holes(file.fileno())
             held = os.fstat(file.fileno()).st_size
             while size := file.readinto(view):
                 sha.update(view[:size])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from datacheck import __version__, fsops, outputs
+from datacheck import __version__, folders, fsops, outputs
 from datacheck.budget import usable_memory
 from datacheck.digest import digest_bytes, digest_value
 from datacheck.errors import StorageError, UsageError
@@ -136,11 +136,11 @@ def make(
     from datacheck.sources.listing import target  # noqa: PLC0415  as above
 
     root, only = target(Path(data))
-    folders = {name: Path(path) for name, path in (roots or {}).items()}
-    place = memory.place_of(root, folders, only)
-    walk = partial(_whole, Path(data), root, folders, only)
+    extra = {name: Path(path) for name, path in (roots or {}).items()}
+    place = memory.place_of(root, extra, only)
+    walk = partial(_whole, Path(data), root, extra, only)
     if deep or not os.path.exists(place):  # noqa: PTH110  Path.exists raises where a folder may not be searched
-        listing, digests, fault = hashing.digest_while_listed(root, folders, walk, workers, progress)
+        listing, digests, fault = hashing.digest_while_listed(root, extra, walk, workers, progress)
         known, todo = memory.recall(place, listing), np.arange(len(digests))
     else:
         listing = walk()
@@ -172,6 +172,8 @@ def _kept(made: Manifest, place: Path) -> Manifest:
     """Return a manifest that has been written down for the next time, where that can be done and is worth it."""
     if made.samples is not None and made.samples.lasting:  # else the next call may read more
         with suppress(StorageError):  # then the next time takes as long
+            for folder in (place.parent.parent, place.parent):
+                folders.check_own(folder, "")
             fsops.write_file(place, document(made), sync=False, mode=0o644)
     return made
 

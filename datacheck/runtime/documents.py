@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import struct
 import zipfile
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -15,14 +16,13 @@ import numpy as np
 import orjson
 
 from datacheck.runtime.beneath import open_regular, read_file
-from datacheck.runtime.sparse import has_holes
+from datacheck.runtime.sparse import is_mostly_holes
 
 Array = np.ndarray[Any, Any]
 
 MIB = 1 << 20
 VALUES = 2_000_000  # of one JSON document, of which a list or a mapping takes up to 72 bytes
-_HOLES_BYTES = 16 * MIB  # from this size on a file must not be mostly holes
-_MEMBERS = 10_000
+_MEMBERS, _DIRECTORY_BYTES = 10_000, 4 * MIB
 _HEADER_BYTES = 10_000
 _KINDS = "biufcSU"
 
@@ -48,10 +48,11 @@ def open_document(path: str | os.PathLike[str], limit: int, *, links: bool = Tru
 
 
 def _check_size(descriptor: int, limit: int) -> None:
-    size = os.fstat(descriptor).st_size
+    status = os.fstat(descriptor)
+    size = status.st_size
     if size > limit:
         raise OSError(errno.EFBIG, f"{size:,} bytes; at most {limit:,} are read")
-    if size > _HOLES_BYTES and has_holes(descriptor, size, size // 2):
+    if is_mostly_holes(descriptor, status):
         raise OSError(errno.EFBIG, f"{size:,} bytes, most of which were never written (a sparse file)")
 
 
@@ -97,6 +98,7 @@ class Arrays(Mapping[str, Array]):
         self._file = open_document(path, limit, links=links)
         try:
             size = self._file.seek(0, io.SEEK_END)
+            _check_directory(self._file, size)
             self._zip = zipfile.ZipFile(self._file)
             self._infos = {info.filename.removesuffix(".npy"): info for info in self._zip.infolist()}
             self._check(size)
@@ -142,6 +144,23 @@ class Arrays(Mapping[str, Array]):
     def __exit__(self, *_: object) -> None:
         self._zip.close()
         self._file.close()
+
+
+def _check_directory(file: BinaryIO, size: int) -> None:
+    """Refuse an archive whose list of members is long: `zipfile` reads all of it.
+
+    Raises:
+        ValueError: it is, or something stands behind the archive's end, where `numpy.savez` writes nothing.
+    """
+    file.seek(max(0, size - 98))  # 56 bytes of a large archive's end, 20 that point there, 22 of the end
+    tail = file.read()
+    end, pointer, large = tail[-22:], tail[-42:-22], tail[-98:-42]
+    found = [struct.unpack_from("<I", end, 12)[0]] if end.startswith(b"PK\5\6") and len(end) == 22 else []
+    if pointer.startswith(b"PK\6\7"):
+        found.append(struct.unpack_from("<Q", large, 40)[0] if len(large) == 56 else size)
+    if not found or max(found) > _DIRECTORY_BYTES:
+        msg = "a list of members that datacheck does not write"
+        raise ValueError(msg)
 
 
 def _array(member: Any, size: int) -> Array:

@@ -7,6 +7,8 @@ import os
 
 HOLE_BYTES = 16 << 30  # a preallocated array may have holes; a second or two of zeros harms no scan
 
+_SMALL_BYTES = 16 << 20  # of which any part may be missing where no half may be
+
 
 def check_holes(file: int | str | os.PathLike[str]) -> None:
     """Refuse a file with more than 16 GiB of holes.
@@ -25,7 +27,7 @@ def check_holes(file: int | str | os.PathLike[str]) -> None:
         return
     descriptor = file if isinstance(file, int) else os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        refused = has_holes(descriptor, status.st_size, HOLE_BYTES)
+        refused = _has_holes(descriptor, status.st_size, HOLE_BYTES)
     finally:
         if descriptor != file:
             os.close(descriptor)
@@ -35,7 +37,18 @@ def check_holes(file: int | str | os.PathLike[str]) -> None:
         raise OSError(errno.EFBIG, msg)
 
 
-def has_holes(descriptor: int, size: int, most: int) -> bool:
+def is_mostly_holes(descriptor: int, status: os.stat_result) -> bool:
+    """Tell whether more than half of a file of more than 16 MiB was never written.
+
+    Args:
+        descriptor: of the file; its position stays.
+        status: of the file.
+    """
+    size, half = status.st_size, status.st_size // 2
+    return size > _SMALL_BYTES and size - 512 * status.st_blocks > half and _has_holes(descriptor, size, half)
+
+
+def _has_holes(descriptor: int, size: int, most: int) -> bool:
     """Tell whether more than `most` of a file's `size` bytes are holes; its position stays.
 
     Notes:

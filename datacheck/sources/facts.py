@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from datacheck.digest import digest_array
+from datacheck.digest import digest_array, digest_bytes
 from datacheck.errors import FormatError, SchemaError
 from datacheck.sample import Column
 from datacheck.schema.linear import Expression
@@ -19,6 +19,7 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.sources.values import plain
 
 _ANY = FieldSpec()
+_LONGEST = 1000  # characters of a label
 _CONVENTION = "macros_image_convention"  # as robosuite calls it, of a sample's group or the one above
 
 
@@ -140,7 +141,7 @@ class Facts:
         else:
             label = _shown(value)
         found = None if label is None or self._match is None else self._match.search(label)
-        return label if found is None else found
+        return _short(label) if found is None else found
 
 
 def _group(schema: Schema, known: set[str]) -> Template | None:
@@ -166,6 +167,13 @@ def _named(names: Mapping[str, str]) -> str:
     return "/".join(value for name, value in names.items() if name != "split")
 
 
+def _short(label: str | None) -> str | None:
+    """Return a label that whoever coordinates can hold: of a long one its beginning and its digest."""
+    if label is None or len(label) <= _LONGEST:
+        return label
+    return f"{label[:_LONGEST]}… ({digest_bytes(label.encode('utf-8', 'surrogatepass'))})"
+
+
 def _shown(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
@@ -182,4 +190,4 @@ def _attribute(name: str, value: Any) -> Any:
         raise FormatError(msg, error.code) from error
     if isinstance(found, str) and re.fullmatch(r"\s*-?\d{1,18}\s*", found):
         return np.asarray(int(found), dtype=np.int64)  # some writers store counts as text
-    return found
+    return _short(found) if isinstance(found, str) else found

@@ -23,6 +23,7 @@ from datacheck.table import Note
 _LIST, _COUNTS = "DC105", "DC111"
 _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
+_MOST_FAULTS = 100_000  # lines of all lists that name no file or stand more than once: each is a row or a note
 _SPLIT = "split"
 _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
@@ -173,6 +174,7 @@ class _Lists:
         self._templates = file_templates(schema)
         self.notes: list[Note] = []
         self._lists: list[_Named] = []
+        self._faults = 0
         self._broken: list[str] = []
         self._known = self._parsed()
         self._names = tuple(dict.fromkeys(name for t, names in self._known for name in (*names, *t.names)))
@@ -326,16 +328,21 @@ class _Lists:
                 self._note(f"{names.path}[{number}]", _EMPTY, names.names.get(_SPLIT, ""), missing=True)
             if more := len(names.empty[_MOST_EMPTY:]):
                 self._note(names.path, f"has {more:,} more empty entries", names.names.get(_SPLIT, ""))
-            times = Counter(names.lines)
-            for line, count in times.items():
-                if count > 1:
-                    self._note(line, f"stands more than once in {names.path}", names.names.get(_SPLIT, ""))
+            before = self._faults
+            for line, count in Counter(names.lines).items():
                 hits = [path for n, scope in scopes for path in index.paths.get((n, scope, line), ())]
-                self._mark(listed, names, line, hits)
+                self._faults += (count > 1) + (not hits)
+                if hits or self._faults <= _MOST_FAULTS:
+                    self._mark(listed, names, line, hits, count)
+            if (more := self._faults - max(before, _MOST_FAULTS)) > 0:
+                said = f"has {more:,} more lines that name no file or stand more than once"
+                self._note(names.path, said, names.names.get(_SPLIT, ""))
         return listed
 
-    def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str]) -> None:
+    def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str], count: int) -> None:
         split = names.names.get(_SPLIT, "")
+        if count > 1 and self._faults <= _MOST_FAULTS:
+            self._note(line, f"stands more than once in {names.path}", split)
         if not hits:
             key, why = self._absent(line, names)
             self._note(key, f"listed in {names.path} as {line!r}, {why}", split, missing=True)

@@ -437,6 +437,19 @@ def test_chunks_that_are_not_stored_take_no_memory(tmp_path):
     assert peak < (1 << 30) + (4 << 20)  # the room for one sample was asked for, and not touched
 
 
+def test_a_shard_of_holes_is_damage(tmp_path):
+    """It costs its writer nothing, and its reader all that it seems to hold."""
+    folder = make_cache(tmp_path, {"x": ArraySpec("uint8", (10 << 20,))}, [{"x": np.ones(10 << 20, np.uint8)}] * 4, k=4)
+    file = folder / "fields/x/c.0.0"
+    size = file.stat().st_size
+    edit(file, lambda raw: raw)
+    os.truncate(file, 1 << 20)
+    os.truncate(file, size)
+    sealed(folder)
+    with pytest.raises(CorruptionError, match="never written"):
+        open_cache(folder, verify="manifest").gather("x", [0])
+
+
 def filled(folder, table, number):
     """Put a number into each place of a table of five samples."""
     edit(folder / f"{table}/c.0", lambda raw: np.full(5, number, "<i8").tobytes() + raw[40:])

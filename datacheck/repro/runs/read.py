@@ -26,7 +26,8 @@ _SHOWN = 5  # runs that a message names, the newest
 _LINE = 16 * MIB  # the line of a start names every tensor of a model
 _FILE = 16 * MIB
 _TRACE_BYTES = 64 << 30
-_KEPT, _NOTE = 1000, 4000  # loaders, notes of a trace; characters of a note
+_KEPT, _NOTE, _LOADER = 1000, 4000, 1 << 16  # loaders, notes of a trace; characters of a note, bytes of a loader
+_STARTS = 256 * MIB  # of all ranks
 
 Line = dict[str, Any]
 
@@ -58,12 +59,16 @@ class Trace:
 
     def lines(self) -> Iterator[Line]:
         """Yield the lines that can be read, in order; a torn last one is none."""
+        return (line for line, _ in self.sized())
+
+    def sized(self) -> Iterator[tuple[Line, int]]:
+        """Yield the lines that can be read, and their bytes."""
         bad = 0
         for raw in self._raw():
             if (line := _line(raw)) is None:
                 bad += 1
             else:
-                yield line
+                yield line, len(raw)
         if bad:
             said = "1 line" if bad == 1 else f"{bad:,} lines"
             self.notes.append(f"{self.path.name}: {said} could not be read and are left out")
@@ -144,6 +149,7 @@ class Run:
         loaders: what is known of the loader of rank 0.
         ended: how each rank ended; a rank that was killed has no word.
         notes: what could not be read, what is missing.
+        held: bytes of the lines in `starts`.
     """
 
     path: Path
@@ -155,6 +161,7 @@ class Run:
     ended: dict[int, str] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    held: int = 0
 
     @property
     def world(self) -> int:
@@ -205,13 +212,15 @@ def _look(run: Run, rank: int, trace: Trace) -> None:
     """Read a trace once for what it says of the run as a whole."""
     run.steps[rank] = 0
     try:
-        for line in trace.lines():
+        for line, nbytes in trace.sized():
             kind = line["kind"]
             run.steps[rank] += kind == "step"
             if kind == "start" and rank not in run.starts:
                 _check_version(trace.path, line)
                 run.starts[rank] = line
-            elif kind == "loader" and rank == min(run.traces) and len(run.loaders) < _KEPT:
+                run.held += nbytes
+                _check_held(run)
+            elif kind == "loader" and rank == min(run.traces) and len(run.loaders) < _KEPT and nbytes <= _LOADER:
                 run.loaders.append(line)
             elif kind == "note" and len(trace.notes) < _KEPT:
                 trace.notes.append(line["said"][:_NOTE])
@@ -220,6 +229,12 @@ def _look(run: Run, rank: int, trace: Trace) -> None:
     except OSError as error:
         msg = f"{trace.path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote is wanted."
         raise UsageError(msg) from error
+
+
+def _check_held(run: Run) -> None:
+    if run.held > _STARTS:
+        msg = f"{run.path}: the starts of its ranks have more than {_STARTS:,} bytes. A folder of one run is wanted."
+        raise UsageError(msg)
 
 
 def _check_version(path: Path, start: Line) -> None:
