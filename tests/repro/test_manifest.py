@@ -647,7 +647,11 @@ def test_a_file_that_may_not_be_opened(data, monkeypatch):
         manifest.make(data)
 
 
-def test_a_reader_that_is_killed_ends_with_a_message(data, monkeypatch):
+def test_a_reader_that_is_killed_ends_with_a_message(tmp_path, monkeypatch):
+    data = tmp_path / "few"  # each file ends two processes
+    data.mkdir()
+    for name in "ab":
+        (data / name).write_bytes(b"x")
     monkeypatch.setattr(hashing, "_TASK", "tests.repro.test_manifest:die")
     with pytest.raises(StorageError, match="reading it failed"):
         manifest.make(data, workers=1)
