@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -22,6 +22,8 @@ Array = np.ndarray[Any, Any]
 CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
 _FEW = ("inner", "splits", "groups", "reasons")  # columns in which many rows hold the same text
 _TEXTS = ("keys", "files", *_FEW)
+WIDEST = 64  # numbers in one value of a column
+_KINDS = "biufOU"
 
 
 class Texts(Sequence[str]):
@@ -194,6 +196,20 @@ class Table:
         }
         return Table(**texts, status=data["status"], nbytes=data["nbytes"], columns=columns)
 
+    @staticmethod
+    def is_wire(data: Any) -> bool:
+        """Tell whether a value is one of `as_wire`; of some others it raises."""
+        table, texts = Table.from_wire(data), [data["texts"][name][0] for name in _TEXTS]
+        count = len(table)
+        packed = [value[0] for value, _ in data["columns"].values() if isinstance(value, list)]
+        return (
+            all(isinstance(some, list) and _are_texts(some) for some in (*texts, *packed, list(table.columns)))
+            and all(_has_rows(getattr(table, name), count) for name in _TEXTS)
+            and _is_column(table.status, count, "i1", range(CHECKED, SKIPPED + 1))
+            and _is_column(table.nbytes, count, "i8", range(2**63))
+            and all(_is_measured(column, count) for column in table.columns.values())
+        )
+
     def take(self, index: Array) -> Table:
         """Return the rows at `index`, in that order."""
         keys = _picked(self.keys, index)
@@ -205,6 +221,39 @@ class Table:
             nbytes=self.nbytes[index],
             columns={name: Measured(m.values[index], m.present[index]) for name, m in self.columns.items()},
         )
+
+
+def _are_texts(texts: list[Any]) -> bool:
+    return set(map(type, texts)) <= {str} and len("".join(texts).encode()) >= 0  # half a character cannot be encoded
+
+
+def _is_column(array: Any, count: int, dtype: str, values: range) -> bool:
+    """Tell whether an array has a number of `values` for each row."""
+    fits = isinstance(array, np.ndarray) and array.dtype == dtype and array.shape == (count,)
+    return fits and (not count or (int(array.min()) in values and int(array.max()) in values))
+
+
+def _has_rows(texts: Sequence[str], count: int) -> bool:
+    if isinstance(texts, Numbered):
+        heads, numbers = sorted(texts.heads), range(10**12)
+        apart = not any(b.startswith(a) for a, b in pairwise(heads))
+        distinct = count < 2 or texts.numbers.strides != (0,)  # else a few bytes would make many rows
+        return (
+            apart and distinct and _is_column(texts.numbers, count, "i8", numbers)
+            and _is_column(texts.rows, count, "i4", range(len(heads)))
+        )  # fmt: skip
+    if isinstance(texts, Texts):
+        return _is_column(texts.rows, count, "i4", range(len(texts.words)))
+    return len(texts) == count
+
+
+def _is_measured(column: Measured, count: int) -> bool:
+    values, present = column
+    return (
+        isinstance(values, np.ndarray) and isinstance(present, np.ndarray)
+        and values.dtype.kind in _KINDS and values.shape[:1] == present.shape == (count,) and present.dtype == bool
+        and (values.ndim == 1 or (values.ndim == 2 and values.shape[1] <= WIDEST and not values.dtype.hasobject))
+    )  # fmt: skip
 
 
 def _picked(texts: Sequence[str], index: Array) -> Sequence[str]:
@@ -278,6 +327,9 @@ def _joined(columns: Sequence[Sequence[str]]) -> Texts:
 
 def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
     known = [m for m, _ in parts if m is not None]
+    if len({_sort(m) for m in known}) > 1:  # only a child that was taken over says so: of the others nothing is known
+        parts = [(m if m is not None and _sort(m) == _sort(known[0]) else None, size) for m, size in parts]
+        known = [m for m, _ in parts if m is not None]
     if len(known) == len(parts) and (alike := _same(known, sum(size for _, size in parts))) is not None:
         return alike
     width = max((m.values.shape[1:] for m in known), default=())
@@ -294,6 +346,11 @@ def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
             values.append(padded)
     present = [np.zeros(size, bool) if m is None else m.present for m, size in parts]
     return Measured(np.concatenate(values), np.concatenate(present))
+
+
+def _sort(column: Measured) -> tuple[int, str]:
+    kind = column.values.dtype.kind
+    return column.values.ndim, "number" if kind in "biuf" else kind
 
 
 def _same(parts: list[Measured], count: int) -> Measured | None:
