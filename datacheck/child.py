@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import mmap
 import os
@@ -17,22 +18,27 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from datacheck import errors
+from datacheck import errors, folders
 from datacheck.budget import WHOLE, Budget, Limits
 from datacheck.errors import DatacheckError, StorageError
-from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch
+from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch, within
 from datacheck.registry import module_folders, resolve
 from datacheck.runtime.sandbox import Sandbox, enter, wanted
-from datacheck.wire import FRAME, Json, decode, encode
+from datacheck.shapes import check_answer
+from datacheck.wire import ANY, FRAME, Json, Room, TooLargeError, decode, encode
 
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1
 _NO_MEMORY, _NO_SANDBOX = 77, 78  # exit codes of a child that says why it ends
+_NOTHING = "datacheck.child:nothing"
+_LETTERS = 100_000  # of an error's text
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class Program:
         limited: under its memory limit from the start; else the function limits itself (`limit_memory`).
         sandbox: what it may reach; None: what its user may.
         beside: import modules from the working folder, too, before all others.
+        doubted: what it answers may be anything, as it reads data; else it runs what the user named, and is believed.
     """
 
     name: str
@@ -71,6 +78,7 @@ class Program:
     limited: bool = True
     sandbox: Sandbox | None = None
     beside: bool = False
+    doubted: bool = True
 
 
 PARSER = Program("the parser")
@@ -80,6 +88,11 @@ PARSER = Program("the parser")
 _BOOT = "import sys; sys.path[:] = sys.argv[5:]; del sys.argv[5:]; from datacheck.child import serve; serve()"
 
 # ---------------------------------------------------------------------------------------------- inside
+
+
+def nothing(task: dict[str, Json], beat: Pulse) -> None:
+    """Do nothing: who asks for it learns whether a child can start."""
+    del task, beat
 
 
 def serve() -> None:
@@ -175,15 +188,18 @@ class Child:
         self._limits, self._program = limits, program
         self._process: subprocess.Popen[bytes] | None = None
         self._over = False
-        self._shared = os.memfd_create("datacheck-counter")
+        self._shared = os.memfd_create("datacheck-counter", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._shared, COUNTER.size)
+        # reading a map of a file that a child has cut would end this process
+        fcntl.fcntl(self._shared, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self._counter = mmap.mmap(self._shared, COUNTER.size)
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
 
     @cached_property
-    def _scratch(self) -> tempfile.TemporaryDirectory[str]:
-        """A folder for temporary files of a child that may write nowhere else; it goes with the process."""
-        return tempfile.TemporaryDirectory(prefix="datacheck-", ignore_cleanup_errors=True)
+    def _scratch(self) -> tuple[str, Callable[[], object]]:
+        """A folder for temporary files of a child that may write nowhere else, and what deletes it, at exit at last."""
+        path = tempfile.mkdtemp(prefix="datacheck-")
+        return path, weakref.finalize(self, folders.discard, Path(path))
 
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -193,7 +209,7 @@ class Child:
             environment.pop("PYTHONPATH", None)
             said = [str(self._shared), str(memory if program.limited else 0), str(os.getpid()), ""]
             if program.sandbox is not None and wanted():
-                environment["TMPDIR"] = scratch = self._scratch.name
+                environment["TMPDIR"] = scratch = self._scratch[0]
                 said[-1] = replace(program.sandbox, scratch=scratch).encoded()
             said += [*([str(Path.cwd())] if program.beside else []), *module_folders()]
             self._process = None if self._over else subprocess.Popen(
@@ -204,6 +220,10 @@ class Child:
             if self._over:  # looked at again: `end` either saw the new process, or was there before this line
                 self.close()
                 raise RuntimeError(program.name)  # to the thread that still waits for an answer
+            assert self._process is not None
+            for pipe in (self._process.stdin, self._process.stdout):
+                assert pipe is not None
+                os.set_blocking(pipe.fileno(), False)  # a child may read nothing, or what it has written
         assert self._process is not None
         return self._process
 
@@ -224,48 +244,63 @@ class Child:
         COUNTER.pack_into(self._counter, 0, 0, 0, -1)
         self._noise.seek(0)  # the child writes at the same position
         self._noise.truncate()
+        memory, room = self.budget(self._item(task)).told, _room(task) if self._program.doubted else ANY
+        silence = max(patience, self._limits.item_s)
+        watch = Watch(self.signs, self.budget, process.pid, task, silence, self._program.start_s)
+        pieces = encode({"function": function, "task": task, "memory": memory})
         try:
-            assert process.stdin is not None
-            memory = self.budget(self._item(task)).told
-            process.stdin.writelines(encode({"function": function, "task": task, "memory": memory}))
-            process.stdin.flush()
-            silence = max(patience, self._limits.item_s)
-            watch = Watch(self.signs, self.budget, process.pid, task, silence, self._program.start_s)
-            frame = self._receive(process, watch)
+            self._send(process, watch, pieces)
+            frame = self._receive(process, watch, room)
         except (BrokenPipeError, EOFError):
-            code = process.wait()
-            self.close()
-            if code == _NO_SANDBOX:
-                msg = (
-                    f"this machine refuses the sandbox ({self._last_words()}). Run the same command with --no-sandbox."
-                )
-                raise StorageError(msg) from None
-            if code == _NO_MEMORY and self._nbytes() >= 0:
-                return None, self._no_memory(task)
-            return None, Death(self._item(task), _ended(self._program.name, code, self._last_words()))
+            return None, self._death(function, task, process.wait())
         except OverdueError as error:
             self.close()
             return None, Death(self._item(task), str(error), kind=error.kind)
-        answer = decode(frame)
-        del frame
-        if "memory" in answer:
-            return None, self._no_memory(task)
-        if "crash" in answer:
-            return None, Death(self._item(task), answer["crash"], crash=True)
-        if "raised" in answer:
-            raise _error(str(answer["raised"]), str(answer["text"]))
-        return answer["payload"], None
+        except TooLargeError as error:
+            return None, self._too_large(task, error)
+        asked = resolve(function) if self._program.doubted else None
+        return self._understood(frame, room, asked, task)
 
-    def _death(self, task: dict[str, Json], code: int) -> Death:
+    def _understood(
+        self, frame: bytearray, room: Room, function: Any, task: dict[str, Json]
+    ) -> tuple[Json, Death | None]:
+        """Return what an answer says, as `run`; one that makes no sense ends the child."""
+        try:
+            answer = decode(frame, room=room)
+            if "payload" in answer:
+                check_answer(function, answer["payload"], task)
+                return answer["payload"], None
+            if "memory" in answer:
+                return None, self._no_memory(task)
+            if "crash" in answer:
+                return None, Death(self._item(task), _told(answer["crash"]), crash=True)
+            raised = _error(str(answer["raised"]), _told(answer["text"]))
+        except TooLargeError as error:
+            return None, self._too_large(task, error)
+        except Exception as error:  # noqa: BLE001  a child that was taken over may answer anything, an honest one never
+            self.close()
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            how = f"{self._program.name} answered nonsense ({why}). A damaged file does not do that: please report this"
+            return None, Death(self._item(task), how)
+        raise raised
+
+    def _too_large(self, task: dict[str, Json], error: TooLargeError) -> Death:
+        self.close()
+        return Death(self._item(task), f"{self._program.name} answered too much: {error}", kind="memory")
+
+    def _death(self, function: str, task: dict[str, Json], code: int) -> Death:
         """Return what to say of a child that has ended.
 
         Raises:
             StorageError: the machine refuses the sandbox.
         """
         self.close()
-        if code == _NO_SANDBOX:
+        if code == _NO_SANDBOX and function == _NOTHING:
             msg = f"this machine refuses the sandbox ({self._last_words()}). Run the same command with --no-sandbox."
             raise StorageError(msg)
+        if code == _NO_SANDBOX:  # one that was taken over may say so, too: another one, which reads nothing, knows
+            with contextlib.closing(Child(self._limits, self._program)) as other:
+                other.run(_NOTHING, {})
         if code == _NO_MEMORY and self._nbytes() >= 0:
             return self._no_memory(task)
         return Death(self._item(task), _ended(self._program.name, code, self._last_words()))
@@ -281,7 +316,7 @@ class Child:
 
     def _item(self, task: dict[str, Json]) -> Json:
         items = task.get("items") or [None]
-        return items[min(self.at(), len(items) - 1)]
+        return items[within(self.at(), len(items))]
 
     def _nbytes(self) -> int:
         return self.signs()[2]
@@ -291,7 +326,23 @@ class Child:
         how = f"needs more than {self.budget(item).memory(nbytes):,} bytes of memory, too much for a file of its size"
         return Death(item, how, kind="memory")
 
-    def _receive(self, process: subprocess.Popen[bytes], watch: Watch) -> bytearray:
+    def _send(self, process: subprocess.Popen[bytes], watch: Watch, pieces: Iterable[bytes | memoryview]) -> None:
+        assert process.stdin is not None
+        pipe = process.stdin.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_WRITE)
+            for piece in pieces:
+                rest = memoryview(piece)
+                while rest:
+                    if selector.select(_POLL_S):
+                        with contextlib.suppress(BlockingIOError):
+                            rest = rest[os.write(pipe, rest) :]
+                    elif process.poll() is not None:
+                        raise EOFError
+                    else:
+                        watch.look()
+
+    def _receive(self, process: subprocess.Popen[bytes], watch: Watch, room: Room) -> bytearray:
         assert process.stdout is not None
         pipe = process.stdout.fileno()
         received = bytearray()
@@ -300,13 +351,18 @@ class Child:
             selector.register(pipe, selectors.EVENT_READ)
             while len(received) < wanted:
                 if selector.select(_POLL_S):
-                    piece = os.read(pipe, 1 << 20)
+                    try:
+                        piece = os.read(pipe, 1 << 20)
+                    except BlockingIOError:
+                        watch.look()
+                        continue
                     if not piece:
                         raise EOFError
                     received += piece
                     if wanted == FRAME.size and len(received) >= wanted:
                         wanted += sum(FRAME.unpack_from(received))
-                    watch.heard()
+                        room.check_head(received)
+                    watch.heard(wanted)
                 elif process.poll() is not None:  # a process of its own may still hold the pipe open
                     raise EOFError
                 else:
@@ -343,9 +399,9 @@ class Child:
                     with contextlib.suppress(OSError):
                         pipe.close()
             self._process = None
-        scratch = self.__dict__.pop("_scratch", None)
-        if scratch is not None:
-            scratch.cleanup()
+        if "_scratch" in self.__dict__:
+            _, discard = self.__dict__.pop("_scratch")
+            discard()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
@@ -364,6 +420,29 @@ def _error(name: str, text: str) -> DatacheckError:
 def _ended(name: str, code: int | None, words: str) -> str:
     if code == _NO_MEMORY:
         return "needs more memory than a sample may take"
-    killed = code is not None and code < 0
-    how = f"was killed by {signal.Signals(-(code or 0)).name}" if killed else f"ended with status {code}"
+    how = f"ended with status {code}"
+    if code is not None and code < 0:
+        known = {one.value: one.name for one in signal.Signals}  # not all have a name
+        how = f"was killed by {known.get(-code, f'signal {-code}')}"
     return f"{name} {how}" + (f" ({words})" if words else "")
+
+
+def _told(text: Json) -> str:
+    """Return a text of a child, of which the last line may be quoted."""
+    said = str(text)[-_LETTERS:].encode("utf-8", "backslashreplace").decode()
+    return said.strip() or "it does not say why"
+
+
+def _room(task: Mapping[str, Json]) -> Room:
+    """Return how large the answer to a task may be: by the bytes of its files, or of what else it comes from."""
+    nbytes = task.get("nbytes", 0)
+    for item in task.get("items") or ():
+        if isinstance(item, dict):
+            part = item.get("part")
+            nbytes += part[1] - part[0] if part else item.get("nbytes") or 0
+    return Room(
+        text=(32 << 20) + 64 * nbytes,  # of what it takes as JSON a line of a packed file may be a hundredth
+        values=2_000_000 + 16 * nbytes,
+        arrays=(128 << 20) + 64 * nbytes,
+        alike=(512 << 20) + 1024 * nbytes,  # a row of one byte may have hundreds of columns
+    )

@@ -26,6 +26,7 @@ from datacheck import __version__
 from datacheck.budget import WHOLE, Budget, Limits, Offenders
 from datacheck.child import PARSER, Child, Death, Program
 from datacheck.errors import DatacheckError, StorageError, UsageError
+from datacheck.pulse import within
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.wire import Json
 
@@ -72,7 +73,8 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
         if death is None:
             outcome.payloads.append(payload)
             continue
-        place = min(child.at(), len(items) - 1)
+        place = within(child.at(), len(items))
+        death = replace(death, item=items[place])  # a child that still runs may have said another one meanwhile
         death, final = _verdict(death, offenders, took, alone=alone, sole=len(items) == 1)
         if final:
             outcome.deaths.append(death)

@@ -18,6 +18,7 @@ from datacheck.budget import Budget
 COUNTER = struct.Struct("<qqq")  # the item that the child is at; how often it said so; bytes of its files, or -1
 _LEAK_BYTES = 256 << 20  # what a child may keep of an item that ran out of memory
 _WRITTEN_BYTES = 64 << 20  # of one file that a child writes which reads files: its messages
+_ANSWER_S, _ANSWER_RATE = 60.0, 10 << 20  # an answer is complete when it begins to come: what is left is to copy it
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -122,10 +123,20 @@ class Watch:
         self._since, self._sign = time.monotonic(), signs()
         self._at: int | None = None
         self._began = 0.0
+        self._answering: float | None = None
 
-    def heard(self) -> None:
-        """Note that the child sends its answer."""
+    def heard(self, nbytes: int) -> None:
+        """Note that the child sends its answer, of so many bytes.
+
+        Raises:
+            OverdueError: it has done so for too long.
+        """
         self._since = time.monotonic()
+        self._answering = self._answering or self._since
+        limit = max(self._silence_s, _ANSWER_S) + nbytes / _ANSWER_RATE
+        if self._since - self._answering > limit:
+            msg = f"still answering after {limit:.0f} s"
+            raise OverdueError(msg, "silent")
 
     def look(self) -> None:
         """Look whether the child takes too long.
@@ -139,7 +150,7 @@ class Watch:
         place, beats, nbytes = sign
         limit = self._silence_s if beats else self._start_s
         if nbytes >= 0:
-            allowed = self._budget(self._items[min(place, len(self._items) - 1)])
+            allowed = self._budget(self._items[within(place, len(self._items))])
             limit = min(limit, allowed.silence_s)
             self._check_processor(place, allowed.seconds(nbytes))
         if time.monotonic() - self._since > limit:
@@ -153,6 +164,11 @@ class Watch:
         if used - self._began > limit:
             msg = f"still busy after {limit:.0f} s of processor time, too much for a file of its size"
             raise OverdueError(msg, "busy")
+
+
+def within(place: int, count: int) -> int:
+    """Return the place in a task at which a child says that it is: one that was taken over may say any."""
+    return max(0, min(place, count - 1))
 
 
 def _processor_time(pid: int) -> float:

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -22,6 +22,8 @@ Array = np.ndarray[Any, Any]
 CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
 _FEW = ("inner", "splits", "groups", "reasons")  # columns in which many rows hold the same text
 _TEXTS = ("keys", "files", *_FEW)
+WIDEST = 64  # numbers in one value of a column
+_KINDS = "biufOU"
 
 
 class Texts(Sequence[str]):
@@ -192,10 +194,18 @@ class Table:
         """
         try:
             table = _unwired(data)
-        except (AttributeError, LookupError, TypeError) as error:
+            sound = _is_sound(table, data)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ValueError(_NO_TABLE) from error
-        _check_sound(table)
+        if not sound:
+            raise ValueError(_NO_TABLE)
         return table
+
+    @staticmethod
+    def is_wire(data: Any) -> bool:
+        """Tell whether a value is one of `as_wire`; of others it raises `ValueError`."""
+        Table.from_wire(data)
+        return True
 
     def take(self, index: Array) -> Table:
         """Return the rows at `index`, in that order."""
@@ -223,22 +233,50 @@ def _unwired(data: dict[str, Any]) -> Table:
     return Table(**texts, status=data["status"], nbytes=data["nbytes"], columns=columns)
 
 
-def _check_sound(table: Table) -> None:
-    """Raise `ValueError` where columns are of other types or lengths than those of a table."""
-    count = len(table.keys)
-    texts = [table.keys, table.files, *(getattr(table, name) for name in _FEW)]
-    arrays = [(table.status, "i1"), (table.nbytes, "i8"), *((one.present, "?") for one in table.columns.values())]
-    values = [one.values for one in table.columns.values()]
-    if not (
-        all(len(column) == count for column in texts)
-        and all(
-            isinstance(array, np.ndarray) and array.dtype == kind and array.shape == (count,) for array, kind in arrays
-        )
-        and all(isinstance(array, np.ndarray) and array.shape[:1] == (count,) and array.ndim <= 2 for array in values)
-        and all(array.dtype.kind in "biufO" for array in values)
-        and all(isinstance(name, str) for name in table.columns)
-    ):
-        raise ValueError(_NO_TABLE)
+def _is_sound(table: Table, data: dict[str, Any]) -> bool:
+    """Tell whether columns have the types and lengths of those of a table."""
+    count, texts = len(table), [data["texts"][name][0] for name in _TEXTS]
+    packed = [value[0] for value, _ in data["columns"].values() if isinstance(value, list)]
+    return (
+        all(isinstance(some, list) and _are_texts(some) for some in (*texts, *packed, list(table.columns)))
+        and all(_has_rows(getattr(table, name), count) for name in _TEXTS)
+        and _is_column(table.status, count, "i1", range(CHECKED, SKIPPED + 1))
+        and _is_column(table.nbytes, count, "i8", range(2**63))
+        and all(_is_measured(column, count) for column in table.columns.values())
+    )
+
+
+def _are_texts(texts: list[Any]) -> bool:
+    return set(map(type, texts)) <= {str} and len("".join(texts).encode()) >= 0  # half a character cannot be encoded
+
+
+def _is_column(array: Any, count: int, dtype: str, values: range) -> bool:
+    """Tell whether an array has a number of `values` for each row."""
+    fits = isinstance(array, np.ndarray) and array.dtype == dtype and array.shape == (count,)
+    return fits and (not count or (int(array.min()) in values and int(array.max()) in values))
+
+
+def _has_rows(texts: Sequence[str], count: int) -> bool:
+    if isinstance(texts, Numbered):
+        heads, numbers = sorted(texts.heads), range(10**12)
+        apart = not any(b.startswith(a) for a, b in pairwise(heads))
+        distinct = count < 2 or texts.numbers.strides != (0,)  # else a few bytes would make many rows
+        return (
+            apart and distinct and _is_column(texts.numbers, count, "i8", numbers)
+            and _is_column(texts.rows, count, "i4", range(len(heads)))
+        )  # fmt: skip
+    if isinstance(texts, Texts):
+        return _is_column(texts.rows, count, "i4", range(len(texts.words)))
+    return len(texts) == count
+
+
+def _is_measured(column: Measured, count: int) -> bool:
+    values, present = column
+    return (
+        isinstance(values, np.ndarray) and isinstance(present, np.ndarray)
+        and values.dtype.kind in _KINDS and values.shape[:1] == present.shape == (count,) and present.dtype == bool
+        and (values.ndim == 1 or (values.ndim == 2 and values.shape[1] <= WIDEST and not values.dtype.hasobject))
+    )  # fmt: skip
 
 
 def _picked(texts: Sequence[str], index: Array) -> Sequence[str]:
@@ -262,22 +300,7 @@ def _packed(texts: Sequence[str] | Array) -> list[Any]:
 
 
 def _unpacked(texts: list[str], rows: Array | None, numbers: Array | None = None) -> Sequence[str]:
-    """Return a column of texts.
-
-    Raises:
-        TypeError, ValueError: `_packed` gives another form.
-    """
-    if not isinstance(texts, list) or not set(map(type, texts)) <= {str}:
-        raise TypeError
-    if rows is None:
-        return texts
-    if rows.dtype != np.int32 or rows.ndim != 1 or (rows.size and not 0 <= rows.min() <= rows.max() < len(texts)):
-        raise ValueError(_NO_TABLE)
-    if numbers is None:
-        return Texts(texts, rows)
-    if numbers.dtype != np.int64 or numbers.shape != rows.shape or (numbers.size and numbers.min() < 0):
-        raise ValueError(_NO_TABLE)
-    return Numbered(texts, rows, numbers)
+    return texts if rows is None else Texts(texts, rows) if numbers is None else Numbered(texts, rows, numbers)
 
 
 def concatenate(tables: Sequence[Table]) -> Table:
@@ -327,6 +350,9 @@ def _joined(columns: Sequence[Sequence[str]]) -> Texts:
 
 def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
     known = [m for m, _ in parts if m is not None]
+    if len({_sort(m) for m in known}) > 1:  # only a child that was taken over says so: of the others nothing is known
+        parts = [(m if m is not None and _sort(m) == _sort(known[0]) else None, size) for m, size in parts]
+        known = [m for m, _ in parts if m is not None]
     if len(known) == len(parts) and (alike := _same(known, sum(size for _, size in parts))) is not None:
         return alike
     width = max((m.values.shape[1:] for m in known), default=())
@@ -343,6 +369,11 @@ def _join(parts: list[tuple[Measured | None, int]]) -> Measured:
             values.append(padded)
     present = [np.zeros(size, bool) if m is None else m.present for m, size in parts]
     return Measured(np.concatenate(values), np.concatenate(present))
+
+
+def _sort(column: Measured) -> tuple[int, str]:
+    kind = column.values.dtype.kind
+    return column.values.ndim, "number" if kind in "biuf" else kind
 
 
 def _same(parts: list[Measured], count: int) -> Measured | None:

@@ -31,6 +31,7 @@ from datacheck.finding import Progress, noting
 from datacheck.parallel import Outcome, ordered_map
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.sample import Block
+from datacheck.shapes import answers
 from datacheck.transforms.base import Refusal, Transform
 
 Array = np.ndarray[Any, Any]
@@ -212,6 +213,7 @@ def _traced(
     return stages
 
 
+@answers([{str: {str: object}}], lambda answer, task: len(answer) == 1 + len(task["steps"]))
 def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
     """Read and transform the samples of one shard step by step; runs in the child.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from datacheck.parallel import ordered_map
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.sample import Block, Column, Kind
 from datacheck.schema.model import ANY, Schema
+from datacheck.shapes import answers, check, int64, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
 from datacheck.sources.roots import sandbox_of
@@ -185,6 +186,18 @@ def _records(
             yield from payload
 
 
+def _is_signature(said: Any) -> bool:
+    check(said, (text, text, int64, [int64]))
+    kind, dtype, rank, _ = said
+    return kind in get_args(Kind) and np.dtype(dtype[:40]).name == dtype and 0 <= rank <= 64
+
+
+def _of_keys(answer: list[Any], _: Any) -> bool:
+    lengths = [(one["keys"], size) for one in answer for _, size in one["fields"].values()]
+    return all(size.dtype == np.int64 and size.shape == (len(keys),) for keys, size in lengths)
+
+
+@answers([{"keys": [str], "fields": {str: (_is_signature, np.ndarray)}}], _of_keys)
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Return one record per block of the task's items: keys, and of each field its signature and lengths."""
     schema = Schema.model_validate(task["schema"])

@@ -26,6 +26,7 @@ from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.registry import find_in
 from datacheck.sample import ArraySpec, Block, Column, Origin
 from datacheck.schema.model import Schema
+from datacheck.shapes import answers
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import stat_entry
@@ -35,6 +36,11 @@ Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
 
 
+def _of_shards(answer: list[list[Any]], task: Mapping[str, Any]) -> bool:
+    return sorted(g for g, *_ in answer) == sorted(order["g"] for order in task["items"])
+
+
+@answers([(int, int, str)], _of_shards)
 def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     """Make the shards of a task (see `parallel.run_task`).
 

@@ -38,7 +38,7 @@ PART_BYTES = 8 << 20  # of uploads, and of reads of whole files
 _TIMEOUT_S, _CONNECT_S = 120, 5  # of one request
 _TRIES, _TRYING_S, _PAUSE_S = 8, 60, 5.0  # how often a request is made again, for how long, and the longest pause
 _URL = re.compile(r"(?P<place>[a-z0-9]+://[A-Za-z0-9][A-Za-z0-9._-]+)(?:/(?P<prefix>.*))?", re.DOTALL)
-_HELPER = Program("the program that reads the object store", limited=False)
+_HELPER = Program("the program that reads the object store", limited=False, doubted=False)
 
 _ALONGSIDE = {"get", "parts", "attributes"}  # verbs that wait for threads anyway
 _FORKED = [False]  # whether obstore was in use before this process was forked

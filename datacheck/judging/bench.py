@@ -14,13 +14,12 @@ from datacheck.numbered import storable
 from datacheck.rules.base import Columns, Measure
 from datacheck.sample import Block, Column
 from datacheck.schema.model import ANY, FieldSpec, Schema
-from datacheck.table import Measured
+from datacheck.table import WIDEST, Measured
 
 Array = np.ndarray[Any, Any]
 
 _NUMERIC = "biuf"
 _KEPT = "biufOUM"  # what samples.parquet can hold
-_WIDEST = 64
 NOT_READ = " (not read)"  # behind the name of an undeclared field of which only shape and dtype are known
 
 
@@ -81,7 +80,8 @@ class Bench:
     def _crashed(self, measure: Measure, block: Block) -> None:
         self.failed.update(origin.file for origin in block.origins)
         crash = {"measure": measure.name, "key": block.keys[0], "traceback": traceback.format_exc()}
-        self.crashes.setdefault(measure.name, crash)
+        texts = dict(zip(crash, storable(list(crash.values())), strict=True))
+        self.crashes.setdefault(measure.name, texts)
 
     def _undeclared(self, block: Block, schema: Schema) -> dict[str, Measured]:
         rest = {name: column for name, column in block.fields.items() if name not in schema.fields}
@@ -167,8 +167,8 @@ def _checked(stat: str, values: Any, every: Array) -> Measured:
         msg = f"{stat} is of {values.dtype}; samples.parquet holds numbers of at most 64 bits and texts"
         raise TypeError(msg)
     count, shape = len(every), values.shape
-    if len(present) != count or shape[:1] != (count,) or len(shape) > 2 or (len(shape) == 2 and shape[1] > _WIDEST):
-        msg = f"{stat} has shape {shape}; {count} samples need one scalar or vector of at most {_WIDEST} each"
+    if len(present) != count or shape[:1] != (count,) or len(shape) > 2 or (len(shape) == 2 and shape[1] > WIDEST):
+        msg = f"{stat} has shape {shape}; {count} samples need one scalar or vector of at most {WIDEST} each"
         raise ValueError(msg)
     return Measured(values, present)
 

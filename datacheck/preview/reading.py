@@ -15,6 +15,7 @@ from datacheck.preview.numbers import UnfitError
 from datacheck.preview.sample import Sitter, previews
 from datacheck.preview.skeleton import pose
 from datacheck.schema.model import Schema
+from datacheck.shapes import answers
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.tokens import Tokenizer
@@ -25,6 +26,7 @@ def ready(task: dict[str, Any], beat: Callable[[int], None]) -> None:
     del task, beat
 
 
+@answers([{"key": str, "split": str, "fields": [{"field": str}], "left_out": [str], "why": str}])
 def draw_items(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Read samples and draw them (see `parallel.run_task`).
 

@@ -197,8 +197,25 @@ _NEVER: dict[str, tuple[int | None, int]] = {
     "keyctl": (250, 219), "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
     "kexec_load": (246, 104), "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224),
     "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60), "settimeofday": (164, 170),
-    "clock_settime": (227, 112), "sethostname": (170, 161), "setdomainname": (171, 162),
+    "clock_settime": (227, 112), "sethostname": (170, 161), "setdomainname": (171, 162), "setpriority": (141, 140),
+    "ioprio_set": (251, 30), "shmget": (29, 194), "shmctl": (31, 195), "shmat": (30, 196), "msgget": (68, 186),
+    "msgctl": (71, 187), "msgrcv": (70, 188), "msgsnd": (69, 189), "semget": (64, 190), "semctl": (66, 191),
+    "semop": (65, 193), "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "fanotify_init": (300, 262), "syslog": (103, 116), "kcmp": (312, 272), "pidfd_open": (434, 434),
+    "process_madvise": (440, 440), "process_mrelease": (448, 448), "migrate_pages": (256, 238),
+    "move_pages": (279, 239), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
 }  # fmt: skip
+# Those whose first argument names a process: 0, this one, is allowed.
+_OWN: dict[str, tuple[int, int]] = {
+    "prlimit64": (302, 261), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
+}  # fmt: skip
+# What lets the kernel send a signal to any process when a file is ready: the second argument.
+_SEND_SIGNALS = (
+    ((72, 25), (8, 10, 15)),  # fcntl: F_SETOWN, F_SETSIG, F_SETOWN_EX
+    ((16, 29), (0x8901, 0x8902)),  # ioctl: FIOSETOWN, SIOCSPGRP
+)
 _NO_CHANGE: dict[str, tuple[int | None, int]] = {
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
     "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "utime": (132, -1), "utimes": (235, -1),
@@ -236,7 +253,7 @@ def _program(column: int, architecture: int, *, read_only: bool) -> Iterable[byt
 
     Notes:
         ``clone3`` hides its flags in memory, so it fails as unknown and the C library takes ``clone``, which may start
-        threads and no processes. A signal may go to this process only.
+        threads and no processes. A signal may go to this process only, and only its own limits and priority may change.
     """
     refused = [*_NEVER.values(), *(_NO_CHANGE.values() if read_only else ())]
     numbers = sorted(call[column] for call in refused if call[column] not in {None, -1})
@@ -255,11 +272,18 @@ def _program(column: int, architecture: int, *, read_only: bool) -> Iterable[byt
     yield _op(_ANY_BIT, _CLONE_THREAD, 1, 0)
     yield _op(_RETURN, no)
     yield _op(_RETURN, _ALLOW)
-    for call in _SIGNAL:
+    for call, process in [*((call, os.getpid()) for call in _SIGNAL), *((call, 0) for call in _OWN.values())]:
         yield _op(_EQUAL, call[column], 0, 4)
         yield _op(_LOAD, 16)
-        yield _op(_EQUAL, os.getpid(), 1, 0)
+        yield _op(_EQUAL, process, 1, 0)
         yield _op(_RETURN, no)
+        yield _op(_RETURN, _ALLOW)
+    for call, commands in _SEND_SIGNALS:
+        yield _op(_EQUAL, call[column], 0, 2 + 2 * len(commands))
+        yield _op(_LOAD, 24)  # the lower half of the second argument
+        for command in commands:
+            yield _op(_EQUAL, command, 0, 1)
+            yield _op(_RETURN, no)
         yield _op(_RETURN, _ALLOW)
     for number in numbers:
         yield _op(_EQUAL, number or 0, 0, 1)

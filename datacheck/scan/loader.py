@@ -57,7 +57,7 @@ class Loader(Child):
     def __init__(self, factory: str, whole: Sequence[str], limits: Limits, how: How | None = None) -> None:
         how = how or How()
         environment = {"PYTHONHASHSEED": str(how.hash_seed)}
-        super().__init__(limits, Program("the loader", environment, limited=False, beside=True))
+        super().__init__(limits, Program("the loader", environment, limited=False, beside=True, doubted=False))
         self._said = {
             "factory": factory, "whole": list(whole), "memory_b": limits.memory_b, "seed": how.seed,
             "listing": how.listing,

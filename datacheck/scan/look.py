@@ -19,6 +19,7 @@ from datacheck.numbered import storable
 from datacheck.rules.measures import positions, reduced
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
+from datacheck.shapes import answers, int64, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.roots import Roots
@@ -88,6 +89,7 @@ class Seen:
         return pictures or None in (self.item, other.item) or self.item == other.item
 
 
+@answers({"found": {str: text}})
 def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Return, for each file of a task, how the groups inside it are called where several are alike.
 
@@ -125,6 +127,19 @@ def _heads(name: str) -> list[str]:
     return ["/".join(parts[:size]) for size in range(1, len(parts))]
 
 
+_NUMBER = float | int | None
+_SEEN = {
+    "samples": int64, "dtypes": {str: int64}, "ndims": {str: int64}, "item": list | None, "lengths": [int64],
+    "low": _NUMBER, "high": _NUMBER, "unfinite": int64, "whole": bool, "distinct": [int], "norms": [_NUMBER],
+    "sizes": [_NUMBER], "rising": bool, "ends": [int64], "keys": [str], "told": int64, "longest": int64,
+    "empty": int64, "climbs": int64, "thinned": bool,
+}  # fmt: skip
+
+
+@answers(
+    {"fields": {str: _SEEN}, "samples": int64, "unread": [str]},
+    lambda answer, _: all(seen.keys() == _SEEN.keys() for seen in answer["fields"].values()),
+)
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Return what a few samples hold.
 

@@ -27,6 +27,7 @@ from datacheck.sample import Sample
 from datacheck.scan.measuring import Job
 from datacheck.scan.state import Slot
 from datacheck.schema.model import Schema
+from datacheck.shapes import answers, int64
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
 from datacheck.table import Rows
@@ -160,6 +161,11 @@ def _told(outcomes: Iterator[Outcome]) -> Iterator[tuple[int, Mapping[str, float
 # ------------------------------------------------------------------------------------------------ child
 
 
+def _of_pairs(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
+    return {pair["number"] for pair in task["items"]}.issuperset(number for number, _ in answer["values"])
+
+
+@answers({"values": [(int64, {str: float})], "crash": str}, _of_pairs)
 def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read the samples of pairs and compare them (see `parallel.run_task`).
 

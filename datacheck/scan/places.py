@@ -29,7 +29,8 @@ from datacheck.scan import store
 from datacheck.scan.state import Past, Slot, Slots
 from datacheck.scan.store import NAMES, PAGE, PREVIEWS, RESULT
 from datacheck.schema.model import Schema
-from datacheck.sources.entries import LARGEST, Entries, Entry
+from datacheck.shapes import check, int64, text
+from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
 from datacheck.table import Table, concatenate
 from datacheck.wire import FRAME, decode, encode
@@ -37,7 +38,9 @@ from datacheck.wire import FRAME, decode, encode
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 _LOCK, _MARK = "lock", b"datacheck: the parts of an unfinished scan\n"
 PART_BYTES, PARTS_BYTES = 256 << 20, 1 << 30  # of a part, and of all parts
-_DIGEST = re.compile("[0-9a-f]{0,32}")
+_PART = {  # what a part says beside its tables
+    "items": [(text, text, [text])], "entries": [(text, *[int64] * 5, str | None)], "undeclared": [text],
+}  # fmt: skip
 _TRIES = 100  # each of which met the end of another scan
 _RESULT_BYTES = 16 << 20
 
@@ -340,9 +343,9 @@ class Journal:
                 part = decode(data, most=len(data))  # each row has a key of its own
                 if part["key"] == self._key:
                     rows = list(map(Table.from_wire, part["tables"]))
-                    read, done = _read(part["entries"]), _done(part["items"])
-                    if not _are_texts(part["undeclared"]):
-                        continue
+                    check(part, _PART)
+                    read = {entry[0]: Entry(*entry) for entry in part["entries"]}
+                    done = {(path, split): files for path, split, files in part["items"]}
                     undeclared |= set(part["undeclared"])
                     tables += rows  # nothing can fail any more: rows without their items would come twice
                     entries |= read
@@ -380,32 +383,3 @@ class Journal:
         folders.empty(self.folder, self._here, keep=_LOCK)
         fsops.remove_file(self.folder / _LOCK, self._here)  # from here on the folder may be another scan's
         fsops.remove_empty(self.folder, self._within)
-
-
-def _read(said: Sequence[Any]) -> dict[str, Entry]:
-    """Return the files of a part by path.
-
-    Raises:
-        TypeError, ValueError: one is described otherwise than `Journal.add` does.
-    """
-    found = {}
-    for one in said:
-        entry = Entry(*one)
-        numbers, digest = entry[1:6], "" if entry.digest is None else entry.digest
-        whole = all(type(number) is int and abs(number) <= LARGEST for number in numbers)
-        if not (_are_texts([entry.path, digest]) and whole and _DIGEST.fullmatch(digest)):
-            raise ValueError(one)
-        found[entry.path] = entry
-    return found
-
-
-def _done(said: Sequence[Any]) -> dict[Slot, Sequence[str]]:
-    """Return the items of a part; raises as `_read`."""
-    for path, split, files in said:
-        if not (isinstance(files, list) and _are_texts([path, split, *files])):
-            raise ValueError(path)
-    return {(path, split): files for path, split, files in said}
-
-
-def _are_texts(said: Sequence[Any]) -> bool:
-    return set(map(type, said)) <= {str}

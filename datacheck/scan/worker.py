@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,6 +22,7 @@ from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
 from datacheck.sample import Block, Origins
 from datacheck.schema.model import Schema
+from datacheck.shapes import answers, int64, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import NOT_WHOLE, Entry
@@ -30,6 +32,7 @@ from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
 Array = np.ndarray[Any, Any]
 
 _UNDECLARED_KEPT = 50
+_DIGEST = re.compile("[0-9a-f]{32}")
 
 
 def known_measures(schema: Schema) -> dict[str, Measure]:
@@ -37,6 +40,28 @@ def known_measures(schema: Schema) -> dict[str, Measure]:
     return {m.name: m for rule in rules_for(schema).values() for m in rule.measures}
 
 
+def _path(value: Any) -> bool:
+    return text(value) and "\0" not in value
+
+
+def _digest_or_none(value: Any) -> bool:
+    return value is None or value == NOT_WHOLE or (isinstance(value, str) and bool(_DIGEST.fullmatch(value)))
+
+
+def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
+    items = {(item["path"], item["split"]) for item in task["items"]}
+    read = [(path, split) for path, split, _ in answer["items"]]
+    known = items.issuperset(read) and all(crash["measure"] in task["measures"] for crash in answer["crashes"])
+    return known and "deaths" not in answer  # which the coordinator adds
+
+
+@answers(
+    {
+        "table": Table.is_wire, "items": [(text, text, [_path])], "entries": [(text, *[int64] * 5, _digest_or_none)],
+        "crashes": [{"measure": str, "key": text, "traceback": text}], "undeclared": [text], "host": text,
+    },
+    _of_task,
+)  # fmt: skip
 def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read and measure items (see `parallel.run_task`).
 

@@ -11,6 +11,7 @@ from datacheck.formats.base import open_container
 from datacheck.formats.limits import check_bytes
 from datacheck.parallel import Limits, ordered_map
 from datacheck.runtime.beneath import File
+from datacheck.shapes import answers, check
 from datacheck.sources.roots import Roots, sandbox_of
 
 _HERE_BYTES = 1 << 20  # of JSON, whose parser takes at most some tens of megabytes for them
@@ -40,7 +41,7 @@ def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) 
         raise FormatError(error.strerror or str(error)) from error
     task = {
         "root": str(root.absolute()), "roots": {name: str(folder.absolute()) for name, folder in roots.items()},
-        "items": [path],
+        "items": [path], "nbytes": size,
     }  # fmt: skip
     for outcome in ordered_map(_READ, [task], limits=_LIMITS, sandbox=sandbox_of(root, roots)):
         for death in outcome.deaths:
@@ -57,6 +58,13 @@ def _values(file: File) -> dict[str, Any]:
         return {name: container.read(name) for name in container.names()}
 
 
+def _is_read(answer: Any) -> bool:
+    said = [("values", [(str, object)])] if "values" in answer else [("fault", str), ("code", str)]
+    check(answer, dict(said))
+    return True
+
+
+@answers(_is_read)
 def read_values(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Return the values of one document, or what is wrong with it (see `parallel.run_task`)."""
     beat(0)

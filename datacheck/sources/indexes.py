@@ -16,6 +16,7 @@ from datacheck.parallel import Limits, ordered_map
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import EpisodeSpec, Schema
 from datacheck.schema.patterns import Template
+from datacheck.shapes import answers
 from datacheck.sources.base import Work, file_templates
 from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate
 from datacheck.sources.listing import Listing
@@ -73,7 +74,10 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
     if not paths:
         return work
     roots = {root: str(folder.absolute()) for root, folder in listing.roots.items()}
-    task = {"root": str(listing.root.absolute()), "roots": roots, "items": [{"path": path} for path in paths]}
+    task = {
+        "root": str(listing.root.absolute()), "roots": roots, "items": [{"path": path} for path in paths],
+        "nbytes": 100 * len(listing.entries),  # indexes name about as many files as there are
+    }  # fmt: skip
     templates, notes, read = file_templates(schema.placed(listing.roots)), list[Note](), set[str]()
     box = sandbox_of(listing.root, listing.roots)
     for outcome in ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box):
@@ -109,6 +113,7 @@ def _match(path: str, templates: Sequence[Template]) -> Mapping[str, str] | None
     return next((names for template in templates if (names := template.match(path)) is not None), None)
 
 
+@answers([{"path": str, "read": [str], "files": [([str], str)], "faults": [str]}])
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Return what each index of a task names.
 

@@ -1,9 +1,13 @@
 """What a child in a sandbox cannot do; the same child without one can, which shows that each attempt is a real one."""
 
 import contextlib
+import ctypes
+import fcntl
 import os
+import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -40,8 +44,37 @@ def attempts(task, beat):
         "fork": fork,
         "send a signal to the parent": lambda: os.kill(os.getppid(), 0),
         "be traced": trace,
+        "limit the parent": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0)),
+        "read the parent's limits": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU),
+        "bind the parent to a core": lambda: os.sched_setaffinity(os.getppid(), os.sched_getaffinity(0)),
+        "schedule the parent": lambda: os.sched_setscheduler(os.getppid(), os.SCHED_OTHER, os.sched_param(0)),
+        "slow the parent down": lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 0),
+        "have the parent signalled by a pipe": lambda: fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getppid()),
+        "have it killed": lambda: fcntl.fcntl(os.pipe()[0], fcntl.F_SETSIG, signal.SIGKILL),
+        "have it signalled by a socket": own_socket,
+        "share memory": lambda: call(29, 0, 4096, 0o600),
+        "make a queue of messages": lambda: call(68, 0, 0o600),
+        "make a semaphore": lambda: call(64, 0, 1, 0o600),
+        "hold the parent": lambda: os.close(os.pidfd_open(os.getppid())),
+        "set its priority of reading": lambda: call(251, 1, os.getppid(), 0),
     }
     return [name for name, attempt in tries.items() if worked(attempt)]
+
+
+def own_socket():
+    one, other = socket.socketpair()
+    with one, other:
+        fcntl.ioctl(one, 0x8901, struct.pack("i", os.getppid()))  # FIOSETOWN
+
+
+def call(number, *arguments):
+    """Make a system call of x86-64, by its number."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    found = libc.syscall(number, *arguments)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), "refused")
+    if number in {29, 68, 64}:
+        libc.syscall(*{29: (31, found, 0), 68: (71, found, 0), 64: (66, found, 0, 0)}[number])  # removes it
 
 
 def fork():
@@ -52,8 +85,6 @@ def fork():
 
 
 def trace():
-    import ctypes
-
     if ctypes.CDLL(None, use_errno=True).ptrace(0, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "ptrace")
 
@@ -100,7 +131,7 @@ def test_a_child_without_one_can_do_all_of_it(place, monkeypatch):
     monkeypatch.setenv("DATACHECK_SANDBOX", "off")
     done, death = run(place, Sandbox((place["inside"],)))
     assert death is None
-    assert len(done) == 16
+    assert len(done) == 29
     assert (Path(place["outside"]) / "made").exists()
     assert not (Path(place["outside"]) / "doomed").exists()
 
@@ -142,6 +173,39 @@ def writing(task, beat):
 def test_a_child_that_writes_does_so_in_its_folders_only(place):
     assert run(place, Sandbox((), (place["inside"],)), "tests.runtime.test_sandbox:writing") == ([False, False], None)
     assert (Path(place["inside"]) / "b").read_bytes() == b"x"
+
+
+def limiting(task, beat):
+    """Change what is one's own."""
+    beat(0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    os.sched_setaffinity(0, os.sched_getaffinity(0))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def test_a_child_in_a_sandbox_may_limit_itself(place):
+    assert run(place, Sandbox((place["inside"],)), "tests.runtime.test_sandbox:limiting") == (64, None)
+
+
+def nesting(task, beat):
+    beat(0)
+    deep = os.open(os.environ["TMPDIR"], os.O_RDONLY)
+    for number in range(1100):
+        os.mkdir("d", dir_fd=deep)
+        os.symlink(task["outside"], "link", dir_fd=deep)
+        os.close(os.open(f"file{number}", os.O_CREAT, dir_fd=deep))
+        inner = os.open("d", os.O_RDONLY, dir_fd=deep)
+        os.close(deep)
+        deep = inner
+    os.mkdir("closed", 0, dir_fd=deep)
+    return os.environ["TMPDIR"]
+
+
+def test_temporary_folders_go_with_a_child_however_deep_they_are(place):
+    scratch, death = run(place, Sandbox((place["inside"],)), "tests.runtime.test_sandbox:nesting")
+    assert death is None
+    assert not Path(scratch).exists()
+    assert (Path(place["outside"]) / "secret").exists()
 
 
 def aborting(task, beat):

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck import parallel
-from datacheck.child import PARSER
+from datacheck.child import PARSER, _room
 from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.parallel import Child, Limits, _result, ordered_map, run_task
+from datacheck.shapes import answers, int64, text
 from datacheck.wire import decode, encode
 
 
@@ -47,8 +48,8 @@ def _misbehave(item):
         bytearray(16 << 30)
     if item == "noise":
         os.write(1, b"a library prints here")
-    if item == "exit":
-        os._exit(3)
+    if item in {"exit", "no sandbox"}:
+        os._exit(3 if item == "exit" else 78)
     if item == "bug":
         raise RuntimeError(item)
     if item == "refuse":
@@ -136,6 +137,120 @@ def test_an_exception_nobody_expected_is_a_crash_with_its_traceback():
 def test_what_a_library_prints_does_not_disturb_the_answers():
     (outcome,) = run(["noise", "a"])
     assert done(outcome) == ["noise", "a"]
+
+
+STUB = """
+import mmap, os, struct, sys, time
+def answer(head, body=b""):
+    whole = struct.pack("<QQ", len(head), len(body)) + head + body
+    while whole:
+        whole = whole[os.write(1, whole):]
+    time.sleep(60)
+def at(place, beats=5, nbytes=-1):
+    struct.pack_into("<qqq", mmap.mmap(int(sys.argv[1]), 24), 0, place, beats, nbytes)
+"""
+ANSWERED = "tests.trunk.test_parallel:answered"
+
+
+@answers({"items": [int64], "name": text})
+def answered(task, beat):
+    """What a child would be asked that has been taken over: the stub answers in its place."""
+
+
+def taken_over(monkeypatch, code, items=("a", "b"), limits=None):
+    """What comes of a child that answers as `code` does."""
+    monkeypatch.setattr("datacheck.child._BOOT", f"{STUB}\nos.read(0, 16)\n{code}")
+    with contextlib.closing(Child(limits or Limits(item_s=0.5))) as child:
+        return child.run(ANSWERED, {"items": list(items)})
+
+
+NONSENSE = {
+    "not JSON": r"answer(b'$array\nnope')",
+    "nested": r"answer(b'$array\n' + b'[' * 300000)",
+    "a list": r"answer(b'$array\n[]')",
+    "a text": r"answer(b'$array\n\"payload\"')",
+    "nothing": r"answer(b'$array\n{}')",
+    "null": r"answer(b'$array\n{\"payload\": null}')",
+    "lacking": r"answer(b'$array\n{\"payload\": {\"items\": []}}')",
+    "other values": r"answer(b'$array\n{\"payload\": {\"items\": [true], \"name\": \"\"}}')",
+    "half a character": r"answer(b'$array\n{\"payload\": {\"items\": [], \"name\": \"\\ud800\"}}')",
+    "a large number": r"answer(b'$array\n{\"payload\": ' + b'1' * 10**6 + b'}')",
+    "of no size": r"os.write(1, struct.pack('<QQ', 10, 0) + b'x' * 40); time.sleep(60)",
+    "a dtype": r"answer(b'$array\n{\"payload\": {\"$array\": 0, \"dtype\": \"(1000000,1000000)u1\", \"shape\": [0]}}')",
+    "bytes": r"answer(b'\xff')",
+}
+
+
+@pytest.mark.parametrize("code", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_is_the_death_of_the_item_and_ends_the_child(monkeypatch, code):
+    answer, death = taken_over(monkeypatch, f"at(1)\n{code}")
+    assert (answer, death.item, death.crash, death.kind) == (None, "b", False, "")
+    assert death.how.startswith("the parser answered nonsense (")
+    assert death.how.endswith("). A damaged file does not do that: please report this")
+
+
+TOO_MUCH = {
+    "text": (r"os.write(1, struct.pack('<QQ', 1 << 62, 0)); time.sleep(60)", "4,611,686,018,427,387,904 bytes of text"),
+    "arrays": (r"os.write(1, struct.pack('<QQ', 9, 1 << 40)); time.sleep(60)", "1,099,511,627,776 bytes of arrays"),
+    "values": (r"answer(b'$array\n{\"payload\": [' + b'[],' * 1500000 + b'[]]}')", "about 3,000,003 values"),
+    "alike": (
+        r"answer(b'$array\n{\"payload\": {\"$array\": 0, \"dtype\": \"<f8\", \"shape\": [1000000000000], "
+        r"\"alike\": true}}', bytes(8))",
+        "8,000,000,000,000 bytes of arrays whose rows are alike",
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "said"), TOO_MUCH.values(), ids=TOO_MUCH)
+def test_an_answer_that_takes_too_much_memory_is_not_read(monkeypatch, code, said):
+    _, death = taken_over(monkeypatch, code, limits=Limits(item_s=20.0))
+    assert death.kind == "memory"
+    assert death.how.startswith(f"the parser answered too much: {said}; at most ")
+
+
+def test_large_files_may_have_large_answers():
+    small, large = (_room({"items": [{"path": "a", "nbytes": nbytes}]}) for nbytes in (10, 1 << 30))
+    part = _room({"items": [{"path": "a", "nbytes": 1 << 40, "part": [0, 1 << 30, 0]}]})
+    assert large == part == _room({"items": ["a"], "nbytes": 1 << 30})
+    assert all(much >= 1 << 30 for much in large)
+    assert small.text < 33 << 20
+
+
+def test_an_answer_that_comes_byte_by_byte_is_waited_for_not_long(monkeypatch):
+    monkeypatch.setattr("datacheck.pulse._ANSWER_S", 1.0)
+    code = "os.write(1, struct.pack('<QQ', 1 << 20, 0))\nwhile True: os.write(1, b'a'); time.sleep(0.05)"
+    _, death = taken_over(monkeypatch, code)
+    assert (death.how, death.kind) == ("still answering after 1 s", "silent")
+
+
+def test_a_child_that_takes_no_order_is_waited_for_not_long(monkeypatch):
+    monkeypatch.setattr("datacheck.child._BOOT", "import time; time.sleep(600)")
+    with contextlib.closing(Child(Limits(item_s=0.1), replace(PARSER, start_s=0.6))) as child:
+        _, death = child.run("x:y", {"items": ["a" * (1 << 20)]})
+    assert death.how == "still starting after 0.6 s"
+
+
+@pytest.mark.parametrize(("place", "item"), [(-(10**15), "a"), (10**15, "b")])
+def test_a_place_that_no_task_has_is_one_of_its_items(monkeypatch, place, item):
+    _, death = taken_over(monkeypatch, f"at({place}); os._exit(3)")
+    assert (death.item, death.how) == (item, "the parser ended with status 3")
+    _, death = taken_over(monkeypatch, f"at({place}, 5, 10); time.sleep(60)")
+    assert (death.item, death.how) == (item, "still busy after 0.5 s")
+
+
+def test_a_child_cannot_cut_the_counter(monkeypatch):
+    _, death = taken_over(monkeypatch, "os.ftruncate(int(sys.argv[1]), 0); time.sleep(60)")
+    assert "PermissionError" in death.how
+
+
+def test_a_signal_without_a_name_is_said_by_its_number(monkeypatch):
+    _, death = taken_over(monkeypatch, "os.kill(os.getpid(), 40)")
+    assert death.how == "the parser was killed by signal 40"
+
+
+def test_a_child_that_says_that_the_sandbox_is_refused_is_not_believed():
+    (outcome,) = run(["a", "no sandbox"])
+    assert (done(outcome), [death.how for death in outcome.deaths]) == (["a"], ["the parser ended with status 78"])
 
 
 def test_an_exception_of_ours_comes_back_as_itself():

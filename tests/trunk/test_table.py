@@ -1,7 +1,9 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.numbered import Numbered
 from datacheck.table import Measured, Table, Texts, concatenate
 from datacheck.wire import decode, encode
 
@@ -129,3 +131,45 @@ def test_texts_that_are_the_same_in_every_part_stay_one_text():
     assert same.values.strides == (0,)  # one object, and judges see at once that they need not look at all of them
     other = concatenate([part("a", "text"), part("b", "json")]).columns["x:t"]
     assert other.values.tolist() == ["text"] * 70 + ["json"] * 70
+
+
+def as_sent(value):
+    return decode(b"".join(encode(value)))
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=70))
+def test_every_table_is_what_is_sent_for_one(keys):
+    count = len(keys)
+    one = table(keys, **{"x:m": np.arange(count), "x:wide": np.ones((count, 64)), "x:t": np.array(keys, object)})
+    one.nbytes = np.full(count, 2**62)
+    assert Table.is_wire(as_sent(one.as_wire()))
+    one.keys = one.files = Numbered.of("a", range(count))
+    assert Table.is_wire(as_sent(one.as_wire()))
+
+
+WRONG = {
+    "status": lambda data: data | {"status": np.full(2, 3, np.int8)},
+    "rows": lambda data: data | {"nbytes": data["nbytes"][1:]},
+    "negative": lambda data: data | {"nbytes": data["nbytes"] - 1},
+    "wide": lambda data: data | {"columns": {"x:m": [np.zeros((2, 65)), np.ones(2, bool)]}},
+    "complex": lambda data: data | {"columns": {"x:m": [np.zeros(2, complex), np.ones(2, bool)]}},
+    "present": lambda data: data | {"columns": {"x:m": [np.zeros(2), np.zeros(2)]}},
+    "no text": lambda data: data | {"texts": data["texts"] | {"keys": [["a", 5], None]}},
+    "number": lambda data: data | {"texts": data["texts"] | {"groups": [["g"], np.ones(2, np.int32)]}},
+    "many rows of few bytes": lambda data: (
+        data | {"texts": data["texts"] | {"keys": [["k:"], np.zeros(2, np.int32), np.broadcast_to(np.int64(0), 2)]}}
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_what_is_no_table_is_told(wrong):
+    with pytest.raises(ValueError, match="rows of another form"):
+        Table.from_wire(wrong(table(["a", "b"], **{"x:m": [1, 2]}).as_wire()))
+
+
+def test_of_a_column_that_is_of_another_kind_in_some_tables_these_know_nothing():
+    merged = concatenate(
+        [table(["a"], **{"x:m": [1.0]}), table(["b"], **{"x:m": ["text"]}), table(["c"], **{"x:m": [[1.0]]})]
+    )
+    np.testing.assert_array_equal(merged.columns["x:m"].present, [True, False, False])

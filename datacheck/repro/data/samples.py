@@ -13,6 +13,7 @@ from datacheck.cpus import usable_cpus
 from datacheck.digest import digest_sample, digest_value
 from datacheck.errors import UsageError
 from datacheck.finding import Progress, Tick
+from datacheck.shapes import answers
 
 if TYPE_CHECKING:
     from datacheck.sample import Block
@@ -153,6 +154,10 @@ def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:
 # ------------------------------------------------------------------------------------------ in the child
 
 
+@answers(
+    {"rows": [(str, [str], [str])], "unread": [(str, str)], "lacking": bool},
+    lambda answer, _: all(len(names) == len(digests) for _, names, digests in answer["rows"]),
+)
 def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read items and digest their samples (see `parallel.run_task`).
 

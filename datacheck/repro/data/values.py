@@ -11,6 +11,7 @@ import orjson
 
 from datacheck.errors import DatacheckError
 from datacheck.repro.data.samples import items_of, keys, source_of, task_of, values, where
+from datacheck.shapes import answers
 
 if TYPE_CHECKING:
     from datacheck.cache.diff import Change
@@ -78,6 +79,7 @@ def _places(side: Mapping[str, Any]) -> list[str]:
 # ------------------------------------------------------------------------------------------ in the child
 
 
+@answers({str: {str: {"said": str}}})
 def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
     """Compare pairs of files of known formats (see `parallel.run_task`)."""
     from datacheck.formats.base import format_of, open_container  # noqa: PLC0415  as above
@@ -116,6 +118,7 @@ def _value(container: Container, name: str) -> Array | None:
     return value
 
 
+@answers({str: {str: {"said": str}}})
 def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
     """Compare the samples of pairs of items by key (see `parallel.run_task`)."""
     from datacheck.sources.base import Item  # noqa: PLC0415  as above

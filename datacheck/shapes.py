@@ -1,0 +1,89 @@
+"""The shape of what a function answers from a child process, held against each answer.
+
+A parser that a hostile file has taken over may answer anything. Its answer is looked at once, where it arrives, so that
+nothing behind that point has to doubt it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import UnionType
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# A type or a union of types; [shape] for a list; (shape, ...) for a list of so many values; {"key": shape} for a dict
+# with these keys, {str: shape} for one with any; or a function that tells whether a value has the shape.
+Shape = Any
+
+
+def _always(answer: Any, task: Any) -> bool:
+    del answer, task
+    return True
+
+
+def answers(shape: Shape, fits: Callable[[Any, Any], bool] = _always) -> Callable[[Function], Function]:
+    """Declare what a function for `Child.run` returns.
+
+    Args:
+        shape: of its answers.
+        fits: called with an answer of this shape and its task: whether it is one to that task.
+    """
+
+    def check_answer(answer: Any, task: Any) -> None:
+        check(answer, shape)
+        _require(fits(answer, task), "the answer")
+
+    def declared(function: Function) -> Function:
+        function.check_answer = check_answer  # type: ignore[attr-defined]
+        return function
+
+    return declared
+
+
+def check_answer(function: Any, answer: Any, task: Any) -> None:
+    """Hold an answer against what its function declares.
+
+    Raises:
+        Exception: it is no answer of that function to this task.
+    """
+    declared = getattr(function, "check_answer", None)
+    if declared is not None:
+        declared(answer, task)
+
+
+def text(value: Any) -> bool:
+    """Tell whether a value is a text that every file can hold."""
+    return isinstance(value, str) and (value.isascii() or bool(value.encode()))
+
+
+def int64(value: Any) -> bool:
+    """Tell whether a value is a whole number that a column can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
+def check(value: Any, shape: Shape, at: str = "the answer") -> None:
+    """Hold a value against a shape.
+
+    Raises:
+        ValueError: it has another one.
+    """
+    if isinstance(shape, type | UnionType):
+        _require(isinstance(value, shape) and (not isinstance(value, bool) or shape in {bool, object}), at)
+    elif isinstance(shape, list | tuple):
+        _require(isinstance(value, list) and (isinstance(shape, list) or len(value) == len(shape)), at)
+        parts = shape * len(value) if isinstance(shape, list) else shape
+        for one, part in zip(value, parts, strict=True):
+            check(one, part, at)
+    elif isinstance(shape, dict):
+        _require(isinstance(value, dict) and (str in shape or shape.keys() <= value.keys()), at)
+        for key in value if str in shape else shape:
+            check(value[key], shape.get(str) or shape[key], str(key))
+    else:
+        _require(shape(value), at)
+
+
+def _require(true: bool, at: str) -> None:  # noqa: FBT001
+    if not true:
+        msg = f"{at} has another shape"
+        raise ValueError(msg)
