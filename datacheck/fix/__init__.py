@@ -25,7 +25,7 @@ from datacheck.schema.model import Schema
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.wire import Json
 
-_MEND = "datacheck.fix:mend"
+_MEND, _PATIENCE_S = "datacheck.fix:mend", 600.0  # a repair says nothing until it is done
 REJECTED = ".rejected"  # behind the name of a repaired file: what was left out of it
 
 __all__ = ["Asked", "Edit", "Repair", "Repaired", "fix", "repairs"]
@@ -190,7 +190,7 @@ def _mend(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> None:
     roots = Roots(root, {})
     stored = max((512 * roots.file(path).stat().st_blocks for path in edits), default=0)  # what is sparse holds less
     box = sandbox_of(root, {}, write=[str(mended)])
-    outcomes = ordered_map(_MEND, tasks, limits=Limits(memory_b=WHOLE.memory(stored)), sandbox=box)
+    outcomes = ordered_map(_MEND, tasks, limits=Limits(_PATIENCE_S, WHOLE.memory(stored)), sandbox=box)
     with closing(outcomes):  # type: ignore[type-var]
         for death in (death for outcome in outcomes for death in outcome.deaths):
             raise _beyond_repair(death.item["path"], death.how.strip().splitlines()[-1])

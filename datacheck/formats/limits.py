@@ -250,12 +250,16 @@ def matching(pattern: str, below: Callable[[str], Iterable[str]], is_group: Call
         pattern: levels with "/" between them.
         below: the paths of what lies in a group.
         is_group: whether a path is a group.
+
+    Raises:
+        FormatError: as of `check_longest`: a group's path becomes the key of a sample.
     """
     paths = [""]
     for level in pattern.strip("/").split("/"):
         fits = re.compile(fnmatch.translate(glob.escape(level).replace("[*]", "*"))).fullmatch  # in linear time
         inside = [inner for path in paths for inner in below(path) if fits(inner.rpartition("/")[2])]
         paths = [inner for inner in inside if is_group(inner)]
+    check_longest(paths)
     return sorted(paths)
 
 

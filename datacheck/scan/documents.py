@@ -17,7 +17,7 @@ from datacheck.schema.model import Schema
 RESULT_BYTES = 64 * MIB  # a scan writes less than 1 MB unless messages are long
 VALID_BYTES, VALID_BYTES_EACH = 4 * MIB, 4096  # and so many for each sample
 PREVIEWS_BYTES = 32 * MIB  # a scan writes at most 1.5 MB
-HEAD_BYTES, HEAD_BYTES_EACH = 64 * MIB, 1024  # of listing.npz; and so many for each sample and file
+HEAD_BYTES, HEAD_BYTES_EACH = 64 * MIB, 4096  # of listing.npz; and so many for each sample and file
 _VALUES_EACH = 32
 
 

@@ -13,7 +13,8 @@ import os
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-MOST_BYTES, MOST_RATIO = 64 << 20, 80  # of all columns in memory: so many, and so many for each byte of the file
+# Of all columns in memory: so many, and so many for each byte of the file and for each row, whose key is a path.
+MOST_BYTES, MOST_RATIO, MOST_EACH = 64 << 20, 80, 4096
 FOOTER_BYTES = 16 << 20
 ROW_GROUP = 65_536
 _MARK = b"PAR1"
@@ -106,17 +107,17 @@ def check(file: BinaryIO) -> int:
     except (LookupError, TypeError, AttributeError) as error:
         msg = f"a damaged Parquet file ({type(error).__name__})"
         raise ValueError(msg) from error
-    check_memory(memory, size)
+    check_memory(memory, size, said[3])
     return memory
 
 
-def check_memory(memory: int, size: int) -> None:
-    """Refuse columns that take far more memory than a file of that size.
+def check_memory(memory: int, size: int, rows: int) -> None:
+    """Refuse columns that take far more memory than a file of that size and so many rows.
 
     Raises:
         ValueError: they do.
     """
-    if memory > (most := MOST_BYTES + MOST_RATIO * size):
+    if memory > (most := MOST_BYTES + MOST_RATIO * size + MOST_EACH * rows):
         msg = f"its columns take {memory:,} bytes of memory; at most {most:,} are allowed for a file of {size:,}"
         raise ValueError(msg)
 

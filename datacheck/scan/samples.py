@@ -253,7 +253,8 @@ class _File:
         memory = _check(path)
         plain = pq.ParquetFile(path, memory_map=True)
         widths = sum(_width(pa, column.type) for column in plain.schema_arrow)
-        footer.check_memory(memory + _NUMBER * widths * plain.metadata.num_rows, path.stat().st_size)
+        rows = plain.metadata.num_rows
+        footer.check_memory(memory + _NUMBER * widths * rows, path.stat().st_size, rows)
         self.names: list[str] = plain.schema_arrow.names
         self.head: dict[str, Any] = orjson.loads(plain.schema_arrow.metadata[_HEAD])
         texts = [column.name for column in plain.schema_arrow if pa.types.is_string(column.type)]

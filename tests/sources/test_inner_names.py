@@ -134,3 +134,11 @@ def test_many_long_names_are_refused(tmp_path):
     path.write_text(json.dumps({f"{n:0900}": 1 for n in range(1200)}))
     (said,) = reasons(path)
     assert "1,200 names of 1,080,000 characters in all; at most 1,048,576" in said
+
+
+def test_a_group_whose_path_would_be_too_long_a_key_is_refused(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name in ("good", "g" * 1001):
+            file.create_group(name)["x"] = X
+    (said,) = reasons(tmp_path / "a.h5", each="/*")
+    assert "holds a name of 1,00" in said
