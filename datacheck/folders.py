@@ -17,7 +17,7 @@ from datacheck.errors import StorageError
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # a link or a file stands in a folder's place
 _DEEPEST = 200  # each level holds a descriptor, and no folder that datacheck makes is nested like that
-_TOO_DEEP = f"folders are nested more than {_DEEPEST} deep, which datacheck makes none of"
+_TOO_DEEP = f"folders are nested more than {_DEEPEST} deep, which datacheck never does; remove them"
 
 Ours = Callable[[str], bool]
 

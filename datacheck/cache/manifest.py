@@ -149,7 +149,7 @@ def _entry(path: str, entry: Any) -> tuple[int, str]:
     size, digest = entry
     os.fsencode(path)  # a name that no file can have
     if _HEX.fullmatch(_typed(str, digest)) is None:  # shards that are kept nearby are files of this name
-        msg = f"a digest that is none, {digest[:40]!r}"
+        msg = f"{digest[:40]!r} where a digest of 32 hexadecimal digits is expected"
         raise ValueError(msg)
     return size_of(size), digest
 

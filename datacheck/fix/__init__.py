@@ -207,7 +207,7 @@ def _take(mended: Path, staged: Path, edits: Mapping[str, Edit]) -> None:
 
 
 def _beyond_repair(path: str, why: str) -> UsageError:
-    return UsageError(f"{path}: cannot be repaired ({why}). Mend it where it is written.")
+    return UsageError(f"{path}: cannot be repaired ({why}). Correct the program that writes it, or leave it out.")
 
 
 def mend(task: dict[str, Any], beat: Callable[[int], None]) -> None:

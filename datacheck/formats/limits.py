@@ -35,9 +35,8 @@ FIELDS = 30_000  # of one sample
 _NAME, _NAMES = 1000, 1 << 20  # characters of one name, and of all names of a sample
 _SILENCE = [("ignore", None, Warning, None, 0)]  # what warnings.simplefilter("ignore") puts in front
 _HANDLE = re.compile(r"'?/proc/self/fd/\d+'?")  # how a file that is held open is named to a library
-_NO_ROOM = re.compile(
-    r"\b\w*alloc(at(e|ing|ion))?\b|out of memory|not enough memory", re.IGNORECASE
-)  # as libraries say
+# As libraries report that memory is short.
+_NO_ROOM = re.compile(r"\b\w*alloc(at(e|ing|ion))?\b|out of memory|not enough memory", re.IGNORECASE)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")  # of an object in memory: two scans of one file say the same
 
 
@@ -152,10 +151,10 @@ def check_names(names: Collection[str]) -> None:
 
 
 def check_longest(names: Iterable[str]) -> None:
-    """Refuse a name that is none.
+    """Refuse names that are too long.
 
     Raises:
-        FormatError: it has more than 1,000 characters.
+        FormatError: one has more than 1,000 characters.
     """
     longest = max(names, key=len, default="")
     if len(longest) > _NAME:

@@ -297,7 +297,7 @@ def test_a_digest_that_is_none_is_damage(whole, tmp_path, digest):
     said = json.loads((folder / "manifest.json").read_text())
     said["files"]["fields/joints/c.1.0"][1] = digest
     resealed(folder, said)
-    with pytest.raises(CorruptionError, match="a digest that is none"):
+    with pytest.raises(CorruptionError, match="where a digest of 32 hexadecimal digits is expected"):
         open_cache(folder)
 
 

@@ -347,6 +347,7 @@ def test_a_folder_below_one_that_another_process_makes_and_removes_can_be_made(t
         for _ in range(300):
             fsops.make_directory(folder / "below/deep", sync=False)
             folders.remove_tree(folder / "below")
+            assert not (folder / "below").exists()
 
 
 @pytest.mark.parametrize(("sync", "when"), [(False, "mkdir"), (True, "mkdir"), (True, "sync")])
