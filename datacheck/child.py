@@ -101,11 +101,13 @@ def serve() -> None:
     pulse = _prepared(*sys.argv[1:5])
     while head := orders.read(FRAME.size):
         order = decode(head + orders.read(sum(FRAME.unpack(head))))
+        pieces: list[bytes | memoryview] = []
         answer: dict[str, Json]
         try:
             work = resolve(order["function"])
             pulse.begin(order["memory"])  # imports are done: from here on an item is to blame
             answer = {"payload": work(order["task"], pulse)}
+            pieces = encode(answer)  # under the limit of the last item, too
         except MemoryError:
             if not pulse.sized:
                 os._exit(_NO_MEMORY)  # the parent names the item
@@ -117,7 +119,7 @@ def serve() -> None:
         pulse.end()
         if "memory" in answer and pulse.leaked():
             os._exit(_NO_MEMORY)
-        answers.writelines(encode(answer))
+        answers.writelines(pieces or encode(answer))
         answers.flush()
 
 

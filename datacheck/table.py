@@ -7,7 +7,7 @@ measurement did not apply or did not run); such rows are marked, never filled wi
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, pairwise
@@ -75,6 +75,14 @@ class Texts(Sequence[str]):
     def take(self, index: Array) -> Texts:
         """Return the texts at `index`."""
         return Texts(self.words, self.rows[index])
+
+    def holds(self, some: Iterable[str]) -> bool:
+        """Tell whether a row holds one of these texts."""
+        return not self._met.isdisjoint(some)
+
+    @cached_property
+    def _met(self) -> frozenset[str]:
+        return frozenset(self.present())
 
     def present(self) -> list[str]:
         """Return the different texts that some row holds, sorted."""
@@ -421,8 +429,13 @@ class Rows:
         return found
 
     def _texts(self, column: Sequence[str]) -> Texts:
-        texts = Texts.of(column)
-        return Texts(texts.words, self._at(texts.rows))
+        if isinstance(column, Texts):
+            return Texts(column.words, self._at(column.rows))
+        return Texts.of(self._some(column))  # of these rows alone: there may be as many splits as rows
+
+    def _some(self, column: Sequence[str]) -> list[str]:
+        place = self._place
+        return list(column[place]) if isinstance(place, slice) else [column[i] for i in place.tolist()]
 
     def _column(self, name: str) -> Measured | None:
         return self.table.columns.get(name if ":" in name else f"{self.field}:{name}")
@@ -456,8 +469,7 @@ class Rows:
     @property
     def keys(self) -> list[str]:
         """Keys of these rows."""
-        keys, place = self.table.keys, self._place
-        return list(keys[place]) if isinstance(place, slice) else [keys[i] for i in place.tolist()]
+        return self._some(self.table.keys)
 
     @property
     def files(self) -> Texts:

@@ -137,7 +137,7 @@ class Earlier:
     def _texts(self, what: str, dim: str) -> list[bytes]:
         whole = self._table(layout.sample_path(what), "u1").tobytes()
         lengths = self._table(layout.rows_path(dim, "length"), "<i8")
-        ends = np.cumsum(lengths).tolist()
+        ends = layout.ends_of(lengths, len(whole)).tolist()
         return [whole[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
 
     def _refused(self) -> dict[int, str]:
@@ -204,7 +204,7 @@ class Earlier:
             Links are not synced: what they point to was durable before its cache was published.
         """
         pairs = [(g, before) for g in todo if (before := self._shard(g)) is not None]
-        linked = [pair for pair in pairs if self._linked(stage.shards, *pair)]
+        linked = [pair for pair in pairs if self._linked(stage, *pair)]
         threads = ThreadPoolExecutor(_READERS)
         try:
             read = [threads.submit(self._proven, stage, *pair) for pair in linked]
@@ -231,13 +231,14 @@ class Earlier:
             path = layout.field_path(name)
             yield f"{path}/{shard_file(before, spec)}", f"{path}/{shard_file(g, spec)}"
 
-    def _linked(self, shards: Path, g: int, before: int) -> bool:
+    def _linked(self, stage: Staging, g: int, before: int) -> bool:
         for source, target in self._files(g, before):
-            fsops.remove_file(shards / target)  # of a run that was killed before it wrote the record
+            for place in (stage.shards, stage.linked):
+                fsops.remove_file(place / target)  # of a run that was killed before it wrote the record
             try:
                 if self._place.store.size(source) != self._place.files[source][0]:  # a link, a pipe
                     return False
-                fsops.link_or_copy(self.folder / source, shards / target)
+                fsops.link_or_copy(self.folder / source, stage.linked / target)
             except (OutOfSpaceError, SyncFailedError):
                 raise
             except StorageError:  # it is not there, or cannot be read
@@ -252,18 +253,18 @@ class Earlier:
         """
         found = None
         with suppress(*_UNUSABLE):  # it, or the digests of its chunks, cannot be read
-            found = self._record(stage.shards, g, before)
+            found = self._record(stage.linked, g, before)
         if found is not None:
             record.write(stage.records, found)
         return found
 
-    def _record(self, shards: Path, g: int, before: int) -> Record | None:
+    def _record(self, linked: Path, g: int, before: int) -> Record | None:
         part = slice(before * self._root.shard_samples, (before + 1) * self._root.shard_samples)
         files, chunks, sizes, ragged = {}, {}, {}, {}
         for (name, spec), (source, target) in zip(self._plan.specs.items(), self._files(g, before), strict=True):
             grid = self._grid(name)
             size, digest = self._place.files[source]
-            whole, head, index = _digests(shards / target, size, layout.index_bytes(grid))
+            whole, head, index = _digests(linked / target, size, layout.index_bytes(grid))
             sizes[name] = _sizes(index)
             if whole != digest or index != layout.pack_index(grid, sizes[name]):
                 return None

@@ -77,7 +77,7 @@ class _Found:
             if file not in self._intact:
                 return None
             try:
-                files[name], chunks[name], sizes[name] = self._linked(stage.shards / file, name, file, g)
+                files[name], chunks[name], sizes[name] = self._linked(stage, name, file, g)
             except OutOfSpaceError:
                 raise
             except (CorruptionError, StorageError, OSError):  # damaged or gone since it was looked at
@@ -86,7 +86,7 @@ class _Found:
         record.write(stage.records, found)
         return found
 
-    def _linked(self, target: Path, name: str, file: str, g: int) -> tuple[tuple[int, str], Array, Array]:
+    def _linked(self, stage: Staging, name: str, file: str, g: int) -> tuple[tuple[int, str], Array, Array]:
         """Link a shard; return size and digest as its writer knew them, digests and stored sizes of its chunks.
 
         Raises:
@@ -94,7 +94,9 @@ class _Found:
         """
         grid, spec, (size, digest) = self._grid(name), self._plan.specs[name], self._files[file]
         sizes, _ = chunk_sizes(self._place, self._place.store, layout.field_path(name), grid, g)
-        fsops.remove_file(target)
+        target = stage.linked / file
+        for path in (stage.shards / file, target):
+            fsops.remove_file(path)
         fsops.link_or_copy(self._cache / file, target)
         head, whole, chunks = self._measured(target, grid, sizes)
         if whole != digest:
@@ -157,14 +159,23 @@ class _Found:
     def _texts(self, what: str, dim: str) -> tuple[Array, Array]:
         """Return the bytes of a text per sample, one behind the other, and where each ends."""
         lengths, good = self._table(layout.rows_path(dim, "length"), "int64", len(self._plan.samples))
-        ends = np.cumsum(lengths)
+        try:
+            ends = layout.ends_of(lengths, self._bytes(layout.sample_path(what)))
+        except ValueError:
+            good[:] = False
         if not good.all():
             self._sound[:] = False  # nobody knows where the texts behind begin
-            return np.zeros(0, np.uint8), ends
+            return np.zeros(0, np.uint8), np.zeros(len(lengths), np.int64)
         values, good = self._table(layout.sample_path(what), "uint8", int(ends[-1]))
         bad = np.concatenate([[0], np.cumsum(~good)])
         self._sound &= bad[ends] == bad[ends - lengths]
         return values, ends
+
+    def _bytes(self, path: str) -> int:
+        """Return the bytes that a table's file has: more rows of one byte it cannot hold."""
+        with suppress(*_LOST):
+            return max(0, self._place.store.size(f"{path}/{layout.table_grid('uint8', 1).shard_file(0)}") or 0)
+        return 0
 
     def _table(self, path: str, dtype: str, rows: int) -> tuple[Array, Array]:
         """Return a table and which of its rows are right: all, those in whole chunks, or none."""

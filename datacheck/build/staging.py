@@ -8,6 +8,7 @@ makes it a cache. Locks only tell whether a builder is still at work, so that it
         work
             records    what is known of each finished shard
             shards     what becomes the cache; `whole` once no task may write there any more
+            linked     shards of an earlier cache under a second name, where no task may write; they join at the end
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _SOON_S = 0.01
 _DOCUMENTS = {layout.SOURCES, layout.INPUTS, layout.FINDINGS, *OUTSIDE}
 _UNFINISHED = re.compile(r"(.*/)?\.([^/]+)\.[0-9a-f]+\.partial", re.DOTALL)  # as `fsops.write_file` calls a file
 _BESIDE = re.compile(rf"{OWNER}|({_WORK}/records|{AGAIN})/[0-9]+|{_WORK}/attempt")
-_SHARDS = re.compile(rf"{_WORK}/(shards|whole)/", re.DOTALL)
+_SHARDS = re.compile(rf"{_WORK}/(shards|whole|linked)/", re.DOTALL)
 # After these nothing may be kept: another request, other bytes, or bytes that the device may not hold.
 _SPOILED = (UsageError, NondeterministicBuildError, SyncFailedError)
 
@@ -64,6 +65,7 @@ class Staging:
 
     Attributes:
         shards: where tasks write the shards of every field.
+        linked: where shards of an earlier cache are linked; whoever could write there would change that cache.
         records: where they write what is known of each.
     """
 
@@ -71,7 +73,7 @@ class Staging:
         self.folder = folder
         self.work = folder / _WORK
         self.shards, self.records = self.work / "shards", self.work / "records"
-        self._whole = self.work / "whole"
+        self.linked, self._whole = self.work / "linked", self.work / "whole"
 
     def kept(self, plan: Plan) -> dict[int, Record]:
         """Make every folder that tasks write into; return the record of each shard that is finished already.
@@ -84,7 +86,9 @@ class Staging:
             _renamed(self._whole, self.shards)
         fsops.make_directory(self.records, sync=False)
         for name in plan.specs:
-            fsops.make_directory(self.shards / layout.field_path(name), sync=False)
+            for place in (self.shards, self.linked):
+                fsops.make_directory(place / layout.field_path(name), sync=False)
+            self._part(layout.field_path(name))
         with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
             found = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
             return {one.g: one for one in found if one is not None}
@@ -98,7 +102,10 @@ class Staging:
             return None
         for name, spec in plan.specs.items():
             size, digest = found.whole.get(name, found.files[name])
-            path = self.shards / layout.field_path(name) / shard_file(g, spec)
+            file = f"{layout.field_path(name)}/{shard_file(g, spec)}"
+            path = self.shards / file
+            if not path.exists():
+                path = self.linked / file
             # the index of a ragged shard may follow already; it will be written once more
             if not _holds(path, size, digest, longer=spec.dim is not None and name not in found.whole):
                 return None
@@ -107,7 +114,20 @@ class Staging:
     def fence(self) -> Path:
         """Return the folder of the shards under a new name: a task that Dask ran twice meets a folder that is gone."""
         _renamed(self.shards, self._whole)
+        with fsops.guarded(self._whole):
+            folders.drop_links(self._whole)
+        for path in [path for path in self.linked.rglob("*") if path.is_file()]:
+            target = self._whole / path.relative_to(self.linked)
+            if not target.exists():  # else it was linked, found wrong, and made anew
+                _renamed(path, target)
         return self._whole
+
+    def _part(self, field: str) -> None:
+        """Move the shards of a field that have a second name out of the folder where tasks write."""
+        for name in _names(self.shards / field):
+            path = self.shards / field / name
+            if path.lstat().st_nlink > 1:
+                _renamed(path, self.linked / field / name)
 
     def leave(self, error: BaseException) -> None:
         """Keep what is finished for the next run, or remove all of it, as the error has it.

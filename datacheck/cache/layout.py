@@ -179,6 +179,24 @@ def _whole(least: int, *numbers: Any) -> None:
         raise ValueError(msg)
 
 
+def ends_of(lengths: Array, total: int) -> Array:
+    """Return where each of some values ends that lie one behind the other: int64 (values).
+
+    Args:
+        lengths: int64 (values), of a file that may say anything.
+        total: what they may be together.
+
+    Raises:
+        ValueError: one is negative, or they are more together.
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    # a sum that does not fit into 64 bits is smaller than the one before, as no length is more than a file has bytes
+    if len(ends) and (lengths.min() < 0 or lengths.max() > total or (ends[1:] < ends[:-1]).any() or ends[-1] > total):
+        msg = f"lengths of {total:,} bytes in all that are negative, or more"
+        raise ValueError(msg)
+    return ends
+
+
 def chunk_rows(row_bytes: int) -> int:
     """Return the rows of an inner chunk: 1 for rows of 64 KiB or more, else a power of two up to 64 KiB."""
     return 1 if row_bytes >= CHUNK_BYTES else 1 << max(0, (CHUNK_BYTES // max(1, row_bytes)).bit_length() - 1)
@@ -298,9 +316,12 @@ class Root:
             KeyError, TypeError, ValueError: it says not what a cache of this format says.
         """
         said: dict[str, Any] = {"windows": None} | dict(document["attributes"]["datacheck"])
-        texts = (said["key"], said["pipeline"], said["schema"], said["split"], *dict(said["dims"]))
+        if not isinstance(said["dims"], dict):
+            msg = "the dimensions are no object"
+            raise TypeError(msg)
+        texts = (said["key"], said["pipeline"], said["schema"], said["split"], *said["dims"])
         _whole(0, said["samples"])
-        _whole(1, said["format"], said["shard_samples"], *dict(said["dims"]).values())
+        _whole(1, said["format"], said["shard_samples"], *said["dims"].values())
         if not all(isinstance(text, str) for text in texts) or not isinstance(said["windows"], dict | None):
             msg = "a name is no text, or the windows are no object"
             raise ValueError(msg)

@@ -70,7 +70,7 @@ class Place:
         """Fail where what a file of the cache says is not what such a file may say, though it is whole."""
         try:
             yield
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             self.fail(f"{path}: not what a cache of this format holds there ({shortened(error)})")
 
     def read(self, path: str, most: int | None = None) -> bytes:

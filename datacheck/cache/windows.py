@@ -16,6 +16,7 @@ Pad = Literal["none", "edge", "zero"]
 Short = Literal["drop", "pad", "raise"]
 
 _FARTHEST = 1 << 31  # steps
+_MOST_STEPS = 2**53  # whole numbers that a float holds
 _TOLERANCE = 1e-4  # seconds, as LeRobot's
 
 
@@ -125,7 +126,7 @@ class Windows:
         if not _is_number(self.fps) or not 0 < self.fps < math.inf:
             msg = f"windows: delta_timestamps need fps, the steps per second of the episodes; it is {self.fps}"
             raise UsageError(msg)
-        step = second * self.fps if _is_number(second) else math.nan
+        step = float(second) * float(self.fps) if _is_number(second) else math.nan
         if not math.isfinite(step) or abs(step - round(step)) > _TOLERANCE * self.fps:
             msg = f"windows: {name}: {second} s is no multiple of 1/{self.fps:g} s"
             raise UsageError(msg)
@@ -168,11 +169,17 @@ def _whole(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         msg = f"windows: {what}: {value!r} is no whole number of steps"
         raise UsageError(msg)
+    if abs(value) > _MOST_STEPS:
+        msg = f"windows: {what}: more than {_MOST_STEPS:,} steps"
+        raise UsageError(msg)
     return int(value)
 
 
 def _is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    """Tell whether a value is a number, and no whole one beyond those that a float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return False
+    return isinstance(value, float | np.floating) or abs(value) <= _MOST_STEPS
 
 
 def _listed(what: str, said: Any) -> dict[str, list[Any]]:

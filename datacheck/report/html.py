@@ -66,7 +66,8 @@ def write_page(
     """Write the report.html of a finished run beside its result.json; return its path.
 
     Args:
-        run: what `scan_dataset` returned, or a folder that a scan has left behind (``.datacheck`` for the newest).
+        run: what `scan_dataset` returned, or a folder that a scan has left behind (``.datacheck`` for the newest). Of a
+            folder no other run is opened, so that the page says nothing of the one with which it was compared.
         table: of a folder, the rows of its samples.parquet, where they are at hand.
         drawn: called when all but the pictures is made: waits until they are there.
 
@@ -85,27 +86,29 @@ def write_page(
         raise UsageError(msg)
     fresh = isinstance(run, ScanRun) and "rescored" not in run.report.run  # else somebody else's rows are drawn
     with nullcontext() if fresh else reading(folder):
-        made = page(run_of(folder, table, unfit, drawn))
+        made = page(run_of(folder, table, unfit, drawn, compared=fresh))
     fsops.write_file(folder / PAGE, made, mode=0o666)
     return folder / PAGE
 
 
 def run_of(
-    folder: Path, table: Table | None = None, unfit: Array | None = None, drawn: Callable[[], object] | None = None
-) -> dict[str, Any]:
+    folder: Path, table: Table | None = None, unfit: Array | None = None, drawn: Callable[[], object] | None = None,
+    *, compared: bool = True,
+) -> dict[str, Any]:  # fmt: skip
     """Return what the page says of a run, as JSON values of at most 2.8 MB.
 
     Args:
         folder: of the run.
         table, unfit: its rows, and bool (rows): which are not fit for training; None: as the folder says.
         drawn: as of `write_page`.
+        compared: open the run with which it was compared, and which it names itself: not where it may be of others.
     """
     result = read_result(folder)
     table, failing = table or read_table(folder / SAMPLES), read_failing(folder / SAMPLES)
     schema, text = read_schema(folder), read_text(folder / SCHEMA, links=False)
     unfit = _unfit(folder, table, failing) if unfit is None else unfit
     ranks = _ranks(failing, [*result["findings"], *result.get("suppressed", [])], unfit)
-    reference = reference_of(result["run"], schema)
+    reference = reference_of(result["run"], schema) if compared else None
     drawn_as = agreed(schema)
     of_fields = list(fields(table, drawn_as, unfit, reference))
     order = order_of_rows(failing, ranks, MOST_ROWS)

@@ -28,6 +28,7 @@ _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | 1 << 14 | 1 << 15  # trunca
 _BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}  # rights over files
 _NET, _SCOPED = 3, 3  # bind and connect; abstract sockets and signals of others
 _READ = _READ_FILE | _READ_DIR
+_MAKE_ODD = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12  # devices, sockets, pipes and links, which others follow
 _OPEN_FILES, _FILE_BYTES = 4096, 1 << 26
 
 # What Python, NumPy, Arrow and the C library look at besides the folders of modules.
@@ -146,7 +147,7 @@ def _restrict_files(libc: ctypes.CDLL, version: int, sandbox: Sandbox) -> None:
             _allow(libc, rules, path, rights & (_READ | _EXECUTE))
         _allow(libc, rules, "/dev/null", rights & (_READ_FILE | _WRITE_FILE))
         for path in filter(None, [*sandbox.write, sandbox.scratch]):
-            _allow(libc, rules, path, rights & ~_EXECUTE)
+            _allow(libc, rules, path, rights & ~(_EXECUTE | _MAKE_ODD))
         if libc.syscall(_RESTRICT, rules, 0):
             _fail()
     finally:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -214,6 +215,36 @@ def test_a_build_that_ended_after_linking_goes_on(tmp_path, orders, monkeypatch,
 
 
 # ---------------------------------------------------------------------------------------------- in real processes
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first run", "second run"])
+def test_no_task_can_write_into_a_shard_of_an_earlier_cache(tmp_path, orders, monkeypatch, again):
+    """What a task may write are the folders of its order: no file there may be one of the earlier cache's."""
+    dataset(tmp_path / "data")
+    build_cache(job(tmp_path / "data"), tmp_path / "out")
+    write(tmp_path / "data", "013.npz", 1013)
+    if again:  # the run before came so far that all shards were under their last name
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(builder.Finish, "run", lambda self: (_ for _ in ()).throw(StorageError("ended")))
+            with pytest.raises(StorageError, match="ended"):
+                build_cache(job(tmp_path / "data"), tmp_path / "out")
+        for path in tmp_path.glob("out/*/*/.building/*/work/records/*"):
+            path.unlink()
+    shared = []
+
+    def seen(*args, sandbox, **kwargs):
+        shared.extend(
+            path for place in sandbox.write for path in Path(place).rglob("*")
+            if path.is_file() and path.stat().st_nlink > 1
+        )  # fmt: skip
+        return real(*args, sandbox=sandbox, **kwargs)
+
+    real = builder.ordered_map
+    monkeypatch.setattr(builder, "ordered_map", seen)
+    second = build_cache(job(tmp_path / "data"), tmp_path / "out")
+    assert second.reuse.linked > 0
+    assert shared == []
+    assert verify(second.path) == []
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])

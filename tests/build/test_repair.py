@@ -138,6 +138,8 @@ DAMAGES = {  # what happens, and which shards must then be made anew
     "lengths": (lambda c: flip(c / "rows/P/length/c.0"), ALL),
     "lengths and root": (lambda c: (flip(c / "rows/P/length/c.0"), flip(c / "zarr.json", 40)), ALL),
     "lengths of origins": (lambda c: (c / "rows/samples.origin/length/c.0").unlink(), ALL),
+    "negative lengths": (lambda c: put(c / "rows/samples.origin/length/c.0", [-5]), ALL),
+    "lengths without end": (lambda c: put(c / "rows/samples.origin/length/c.0", [2**62] * 4), ALL),
     "present": (lambda c: flip(c / "present/near/c.0"), ALL),
     "manifest": (lambda c: flip(c / "manifest.json", 9), set()),
     "manifest and shard": (lambda c: (flip(c / "manifest.json", 9), flip(c / "fields/score/c.2")), {2}),
@@ -150,6 +152,11 @@ DAMAGES = {  # what happens, and which shards must then be made anew
         ALL,
     ),
 }
+
+
+def put(path, numbers):
+    """Put numbers into the first places of a table."""
+    edited(path, lambda raw: b"".join(n.to_bytes(8, "little", signed=True) for n in numbers) + raw[8 * len(numbers) :])
 
 
 def swap(one, other):

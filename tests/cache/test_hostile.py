@@ -108,6 +108,8 @@ HOSTILE = [
     ("samples/digest/zarr.json", ("data_type",), "int64"),
     ("rows/P/start/zarr.json", ("data_type",), "float64"),
     ("zarr.json", (*ROOT, "samples"), "5"),
+    ("zarr.json", (*ROOT, "dims"), ""),
+    ("zarr.json", (*ROOT, "dims"), []),
     ("zarr.json", (*ROOT, "samples"), 5.0),
     ("zarr.json", (*ROOT, "samples"), 2**64),
     ("zarr.json", (*ROOT, "shard_samples"), 0),
@@ -129,6 +131,26 @@ def test_a_document_that_makes_no_sense_is_damage_and_named(whole, tmp_path, fil
     with pytest.raises(CorruptionError, match=file.removesuffix("/zarr.json")):
         used(folder)
     assert any(file.removesuffix("/zarr.json") in str(problem) for problem in verify(folder, "values"))
+
+
+@pytest.mark.parametrize(("second", "fps"), [(10**400, 1), (1, 10**400)])
+def test_windows_by_default_that_make_no_sense_leave_the_rest_to_be_read(whole, tmp_path, second, fps):
+    folder = shutil.copytree(whole, tmp_path / whole.name)
+    rewritten(folder / "zarr.json", (*ROOT, "windows"), {"delta_timestamps": {"joints": [second]}, "fps": fps})
+    sealed(folder)
+    assert len(used(folder)) == 5
+    assert verify(folder, "values") == []
+
+
+@pytest.mark.parametrize("lengths", [[3, -1, 2], [5], [2**62] * 4, [4, -4] * 3, [2**63 - 1, 2**63 - 1, 4]])
+def test_lengths_that_no_texts_have_are_refused(lengths):
+    with pytest.raises(ValueError, match="lengths of 4 bytes in all"):
+        layout.ends_of(np.array(lengths), 4)
+
+
+def test_lengths_give_where_texts_end():
+    assert layout.ends_of(np.array([1, 0, 3]), 4).tolist() == [1, 1, 4]
+    assert layout.ends_of(np.zeros(0, np.int64), 0).tolist() == []
 
 
 def test_a_document_nested_without_end_is_damage(whole, tmp_path):
@@ -437,17 +459,22 @@ def test_chunks_that_are_not_stored_take_no_memory(tmp_path):
     assert peak < (1 << 30) + (4 << 20)  # the room for one sample was asked for, and not touched
 
 
-def test_a_shard_of_holes_is_damage(tmp_path):
-    """It costs its writer nothing, and its reader all that it seems to hold."""
-    folder = make_cache(tmp_path, {"x": ArraySpec("uint8", (10 << 20,))}, [{"x": np.ones(10 << 20, np.uint8)}] * 4, k=4)
+def test_a_copy_that_keeps_zeros_as_holes_is_read(tmp_path):
+    """As ``cp --sparse=always`` makes it: of the 40 MiB of this shard one byte a sample is stored."""
+    rows = np.zeros((4, 10 << 20), np.uint8)
+    rows[:, 5] = range(4)
+    folder = make_cache(tmp_path, {"x": ArraySpec("uint8", (10 << 20,))}, [{"x": row} for row in rows], k=4)
     file = folder / "fields/x/c.0.0"
-    size = file.stat().st_size
-    edit(file, lambda raw: raw)
-    os.truncate(file, 1 << 20)
-    os.truncate(file, size)
-    sealed(folder)
-    with pytest.raises(CorruptionError, match="never written"):
-        open_cache(folder, verify="manifest").gather("x", [0])
+    raw = file.read_bytes()
+    file.unlink()
+    with file.open("wb") as copy:
+        os.truncate(copy.fileno(), len(raw))
+        for place in range(0, len(raw), 4096):
+            if piece := raw[place : place + 4096].rstrip(b"\0"):
+                os.pwrite(copy.fileno(), piece, place)
+    assert 512 * file.stat().st_blocks < len(raw) / 2
+    assert [row[5] for row in open_cache(folder, verify="always").gather("x", [0, 1, 2, 3])] == [0, 1, 2, 3]
+    assert verify(folder) == []
 
 
 def filled(folder, table, number):

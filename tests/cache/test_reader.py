@@ -62,7 +62,7 @@ def caches(draw):
     return specs, samples, draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from(["none", "zstd", "zstd:1"]))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(caches(), st.randoms(use_true_random=False))
 def test_what_was_written_comes_back(written, random):
     specs, samples, k, codec = written

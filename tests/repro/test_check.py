@@ -206,7 +206,11 @@ def check(tmp_path, repository):
     """Run `datacheck repro check`; returns (exit code, standard output, standard error)."""
 
     def check(*words, env=None):
-        kept = {k: v for k, v in os.environ.items() if k not in {"PYTHONHASHSEED", "OMP_NUM_THREADS"}}
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if k not in {"PYTHONHASHSEED", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+        }
         kept |= {"PYTHONPATH": str(repository)} | (env or {})
         run = subprocess.run(
             [*COMMAND, *map(str, words)],

@@ -260,7 +260,7 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     if not known.any():
         return
     if not set(rows.splits) & set(splits):
-        if not set(rows.table.splits) & set(splits):
+        if not rows.table.splits.holds(splits):
             yield Skip(known, f"no split is called {' or '.join(filter(None, splits))} (option splits)")
         return
     if int(known.sum()) < least:

@@ -58,10 +58,8 @@ def _crossings(
     order, rank = ranks(rows, schema)
     known = known & (rank >= 0)
     lowest = _repeats(values, known, rank)
-    for place, split in enumerate(order):
-        mask = known & (rank == place) & (lowest < place)
-        if not mask.any():
-            continue
+    for place in np.unique(rank[known & (lowest < rank)]).tolist():
+        split, mask = order[place], known & (rank == place) & (lowest < place)
         total = int((known & (rank == place)).sum())
         others = listed(order[int(i)] for i in np.unique(lowest[mask]))
         whole = int(mask.sum()) >= 0.9 * total
