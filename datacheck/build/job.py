@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,11 @@ class Job:
     paths: Sequence[str] = ()
     codec: Codec = PLAIN
     hashed: Sequence[str] = ()
+
+    @property
+    def limits(self) -> Limits:
+        """What one child may use that makes shards."""
+        return replace(LIMITS, own_code=any(step.own_code for step in self.steps))
 
     def sandbox(self, *, read: Iterable[Path] = (), write: Iterable[Path] = ()) -> Sandbox | None:
         """Return what a child may reach that makes shards; None where a step is a function of the user.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +127,9 @@ def measure(
     tell()
     workers = _workers(job.workers, total, len(items), _tasks(items))
     tasks = (_task(job, group) for group in batches(cuts.items(items)))
+    limits = replace(job.limits, own_code=bool(job.schema.checks))
     outcomes = ordered_map(
-        _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits, sandbox=job.sandbox, told=tell
+        _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=limits, sandbox=job.sandbox, told=tell
     )
     try:
         with closing(outcomes):  # type: ignore[type-var]

@@ -207,7 +207,7 @@ def _read(
     def sent() -> Iterator[dict[str, Any]]:
         for task in chain(first, [] if rest is None else [rest], tasks):
             given.append(task)
-            yield shared | {"items": task.paths}
+            yield shared | {"items": task.paths, "file_bytes": task.nbytes}
 
     limits = Limits(item_s=_SILENCE_S)
     how: dict[str, Any] = {"workers": workers or usable_cpus(), "limits": limits, "sandbox": sandbox_of(root, roots)}
