@@ -32,7 +32,7 @@ from datacheck.errors import DatacheckError, StorageError
 from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch, within
 from datacheck.registry import module_folders, resolve
 from datacheck.runtime.sandbox import Sandbox, enter, wanted
-from datacheck.shapes import check_answer
+from datacheck.shapes import check_answer, may_raise
 from datacheck.wire import ANY, FRAME, Json, Room, TooLargeError, decode, encode
 
 _POLL_S = 0.2
@@ -279,11 +279,14 @@ class Child:
             if "crash" in answer:
                 return None, Death(self._item(task), _told(answer["crash"]), crash=True)
             raised = _error(str(answer["raised"]), _told(answer["text"]))
+            if self._program.doubted and not may_raise(function, raised):  # nor may it end the command
+                self.close()
+                return None, Death(self._item(task), f"{self._program.name} gave up: {_line(str(raised))}")
         except TooLargeError as error:
             return None, self._too_large(task, error)
         except Exception as error:  # noqa: BLE001  a child that was taken over may answer anything, an honest one never
             self.close()
-            why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            why = f"{type(error).__name__}: {_line(str(error))}"
             how = f"{self._program.name} answered nonsense ({why}). A damaged file does not do that: please report this"
             return None, Death(self._item(task), how)
         raise raised
@@ -435,6 +438,10 @@ def _told(text: Json) -> str:
     """Return a text of a child, of which the last line may be quoted."""
     said = str(text)[-_LETTERS:].encode("utf-8", "backslashreplace").decode()
     return said.strip() or "it does not say why"
+
+
+def _line(said: str) -> str:
+    return " ".join(said.split())[:200].encode("utf-8", "backslashreplace").decode()
 
 
 def file_bytes(task: Any) -> int:

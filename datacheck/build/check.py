@@ -26,7 +26,7 @@ from datacheck.build.writer import Beat, opened, pieces, shard_file
 from datacheck.cache import Cache, layout
 from datacheck.cache.codec import PLAIN
 from datacheck.digest import digest_array
-from datacheck.errors import ManyLines, NondeterministicBuildError
+from datacheck.errors import ManyLines, MissingDependencyError, NondeterministicBuildError, StorageError, UsageError
 from datacheck.finding import Progress, noting
 from datacheck.parallel import Outcome, ordered_map
 from datacheck.runtime.sandbox import Sandbox
@@ -213,7 +213,11 @@ def _traced(
     return stages
 
 
-@answers([{str: {str: object}}], lambda answer, task: len(answer) == 1 + len(task["steps"]))
+@answers(
+    [{str: {str: object}}],
+    lambda answer, task: len(answer) == 1 + len(task["steps"]),
+    raises=(UsageError, StorageError, MissingDependencyError),
+)
 def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
     """Read and transform the samples of one shard step by step; runs in the child.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.errors import FormatError
+from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.judging.bench import NOT_READ, Bench
 from datacheck.numbered import storable, storable_keys
 from datacheck.pulse import Pulse
@@ -22,7 +22,7 @@ from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
 from datacheck.sample import Block, Origins
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers, int64, text
+from datacheck.shapes import answers, int64, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import NOT_WHOLE, Entry
@@ -57,10 +57,11 @@ def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
 
 @answers(
     {
-        "table": Table.is_wire, "items": [(text, text, [_path])], "entries": [(text, *[int64] * 5, _digest_or_none)],
+        "table": Table.is_wire, "items": [(text, text, [_path])],
+        "entries": [(text, natural, *[int64] * 4, _digest_or_none)],
         "crashes": [{"measure": str, "key": text, "traceback": text}], "undeclared": [text], "host": text,
     },
-    _of_task,
+    _of_task, raises=(UsageError, MissingDependencyError),
 )  # fmt: skip
 def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read and measure items (see `parallel.run_task`).

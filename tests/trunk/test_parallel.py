@@ -25,6 +25,7 @@ from datacheck.shapes import answers, int64, text
 from datacheck.wire import decode, encode
 
 
+@answers({"done": list, "pid": int}, raises=(FormatError,))
 def work(task, beat):
     """What a child is asked to do in these tests; an item says how it misbehaves."""
     done = []
@@ -602,3 +603,16 @@ def test_the_time_of_a_task_comes_from_the_bytes_that_the_parent_knows():
     assert file_bytes({"items": [[item, item], ["a", "b"]]}) == 20
     assert file_bytes({"items": ["a", "b"], "file_bytes": 30}) == 30
     assert file_bytes({}) == 0
+
+
+def test_an_error_of_a_kind_that_a_function_does_not_declare_is_the_death_of_the_item(monkeypatch):
+    raised = 'answer(b\'$array\\n{"raised": "UsageError", "text": "gone\\\\nwrong"}\')'
+    answer, death = taken_over(monkeypatch, f"at(1)\n{raised}")
+    assert (answer, death.item, death.crash) == (None, "b", False)
+    assert death.how == "the parser gave up: gone wrong"
+
+
+def test_an_error_of_a_declared_kind_ends_the_command(monkeypatch):
+    monkeypatch.setattr(answered, "raises", (UsageError,))
+    with pytest.raises(UsageError, match="no tokenizer"):
+        taken_over(monkeypatch, 'answer(b\'$array\\n{"raised": "UsageError", "text": "no tokenizer"}\')')
