@@ -263,7 +263,7 @@ def _written(
             )
         ) as outcomes:
             for outcome in outcomes:
-                done = {one.g: one for one in recorded(outcome, stage.records)}
+                done = {one.g: one for one in recorded(outcome, stage.records, plan)}
                 records.update(done)
                 if giver is not None:
                     giver.gave(done)

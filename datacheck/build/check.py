@@ -114,7 +114,7 @@ def checked(
     box = job.sandbox(write=[folder])
     with closing(_made(job, tasks, workers, scheduler, box, noting(progress, tick))) as outcomes:
         for outcome in outcomes:
-            for second in recorded(outcome, folder):
+            for second in recorded(outcome, folder, plan):
                 _compare(job, plan, steps, second, _first(cache, plan, second.g), folder)
                 tick = plan.after(tick, [second.g])
             if progress is not None:

@@ -144,8 +144,8 @@ def _entries(job: Job, item: int) -> list[Entry]:
     return [job.sources[path] for path in job.files[item] if path in job.sources]
 
 
-def recorded(outcome: Outcome, folder: Path) -> list[Record]:
-    """Return the records of the shards of a task, read from where it wrote them.
+def recorded(outcome: Outcome, folder: Path, plan: Plan) -> list[Record]:
+    """Return the records of the shards of a task, read from where it wrote them and held to the plan.
 
     Raises:
         StorageError: a record is not what the task answered for, or its process died.
@@ -166,6 +166,12 @@ def recorded(outcome: Outcome, folder: Path) -> list[Record]:
         found = record.read(folder, g, size, digest)
         if found is None:
             msg = f"{folder / str(g)}: not what a worker wrote. Do all workers see this folder? Nothing was published."
+            raise StorageError(msg)
+        if not record.fits(found, plan):
+            msg = (
+                f"{folder / str(g)}: no record of shard {g} of this build. A damaged file does not do that: please "
+                "report this. Nothing was published."
+            )
             raise StorageError(msg)
         records.append(found)
     return records
