@@ -20,6 +20,7 @@ from datacheck.pulse import Pulse
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
+from datacheck.rules.forms import in_form
 from datacheck.sample import Block, Origins
 from datacheck.schema.model import Schema
 from datacheck.shapes import answers, int64, natural, text
@@ -40,6 +41,17 @@ def known_measures(schema: Schema) -> dict[str, Measure]:
     return {m.name: m for rule in rules_for(schema).values() for m in rule.measures}
 
 
+def is_plain(schema: Schema) -> bool:
+    """Tell whether all measurements are datacheck's own: those of plug-ins and of the user may give any columns."""
+    return all(_module(measure).startswith("datacheck.rules.") for measure in known_measures(schema).values()) and (
+        not schema.checks
+    )
+
+
+def _module(measure: Measure) -> str:
+    return str(getattr(measure.function, "__module__", ""))
+
+
 def _path(value: Any) -> bool:
     return text(value) and "\0" not in value
 
@@ -52,7 +64,8 @@ def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
     items = {(item["path"], item["split"]) for item in task["items"]}
     read = [(path, split) for path, split, _ in answer["items"]]
     known = items.issuperset(read) and all(crash["measure"] in task["measures"] for crash in answer["crashes"])
-    return known and "deaths" not in answer  # which the coordinator adds
+    own = task.get("plain") and not in_form(Table.from_wire(answer["table"]).columns)
+    return known and not own and "deaths" not in answer  # which the coordinator adds
 
 
 @answers(

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from datacheck.registry import resolve
+from datacheck.rules.forms import in_form
 from datacheck.shapes import check_answer
+from datacheck.table import Measured
 
 HALF = "\ud800"
 
@@ -71,3 +73,25 @@ def test_an_answer_is_taken_and_none_of_another_shape(function):
     for other in others:
         with pytest.raises((ValueError, TypeError, OverflowError)):
             check_answer(asked, other, {})
+
+
+OTHER_FORMS = {
+    "text for numbers": ("x:min", np.full((2, 3), "zz")),
+    "numbers for text": ("x:dtype", np.zeros(2)),
+    "several for one": ("x:count", np.zeros((2, 3), np.int64)),
+    "one for several": ("x:min", np.zeros(2)),
+    "a fraction for a count": ("x:ndim", np.full(2, np.nan)),
+}
+
+
+@pytest.mark.parametrize(("name", "values"), OTHER_FORMS.values(), ids=OTHER_FORMS)
+def test_a_column_of_another_form_is_told(name, values):
+    assert not in_form({name: Measured(values, np.ones(2, bool))})
+
+
+def test_columns_in_their_form_and_unknown_ones_are_taken():
+    columns = {
+        "x:min": np.zeros((2, 3)), "x:dtype": np.full(2, "float32", object), "x:ndim": np.ones(2, np.int64),
+        ":plug:in": np.zeros((2, 5)), "x:attr/version": np.full(2, "1"),
+    }  # fmt: skip
+    assert in_form({name: Measured(values, np.ones(2, bool)) for name, values in columns.items()})
