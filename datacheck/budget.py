@@ -7,6 +7,7 @@ named without a second try. A good file of ordinary cost never meets any of this
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import Counter
@@ -18,6 +19,7 @@ _MOST_BYTES = 8 << 30  # of memory for a child: a value of 4 GiB, and room to me
 _LEAST_BYTES = 2 << 30
 _SHARE = 2  # a child takes at most this part of the machine's memory
 _PER_BYTE = 32  # memory for each byte of a file: JSON of small objects becomes 25
+_SILENCES, _PER_SILENCE = 60, 6  # a task may take so many times the limit of silence, and one more for so many items
 BY_SIZE = False  # whether the memory of the item that this process is at is limited by its size
 ALIKE = 5  # failures of one kind after which others like them get no second try
 OFFENCES_S = 60.0  # seconds for each worker that failures may take in all
@@ -63,10 +65,28 @@ class Limits:
         item_s: seconds without a sign of life; a child that is silent for longer is killed.
         memory_b: bytes beyond what the interpreter starts with: of address space, or as `limit_memory` is told; by
             default half of the machine's memory, at least 2 GiB (or three quarters of it) and at most 8 GiB.
+        own_code: whether functions of the user run in the child: they may take any time.
     """
 
     item_s: float = 60.0
     memory_b: int = field(default_factory=_memory)
+    own_code: bool = False
+
+    def task_s(self, silence_s: float, items: int, nbytes: int) -> float:
+        """Return the seconds by the clock after which a doubted child that still gives signs of life is ended.
+
+        Args:
+            silence_s: without a sign of life.
+            items: of the task.
+            nbytes: of the files of the task, as far as they are known.
+
+        Notes:
+            An hour and more for an item, even if only a slow disk holds it up. A task of many items that meets the
+            limit is not lost: they are tried one by one.
+        """
+        if self.own_code:
+            return math.inf
+        return _SILENCES * silence_s + items * silence_s / _PER_SILENCE + nbytes / WHOLE.rate
 
 
 @dataclass(frozen=True)
@@ -124,7 +144,7 @@ class Offenders:
     def budget(self, item: Any) -> Budget:
         """Return the budget of an item's first try."""
         with self._lock:
-            slow = any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent"))
+            slow = any(self._alike[_look(item, kind)] >= ALIKE for kind in ("busy", "silent", "endless"))
         return replace(BRIEF if slow else FIRST, most_b=self._share_b)
 
     def failed(self, item: Any, kind: str, seconds: float) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import fcntl
 import gc
+import math
 import mmap
 import os
 import selectors
@@ -31,7 +32,7 @@ from datacheck.errors import DatacheckError, StorageError
 from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch, within
 from datacheck.registry import module_folders, resolve
 from datacheck.runtime.sandbox import Sandbox, enter, wanted
-from datacheck.shapes import check_answer
+from datacheck.shapes import check_answer, may_raise
 from datacheck.wire import ANY, FRAME, Json, Room, TooLargeError, decode, encode
 
 _POLL_S = 0.2
@@ -49,7 +50,8 @@ class Death:
         item: which.
         how: what to say of it.
         crash: whether our own code failed.
-        kind: "memory" or "busy" where it exceeded the budget of its size, "silent" where the child was silent.
+        kind: "memory" or "busy" where it exceeded the budget of its size, "silent" where the child was silent,
+            "endless" where it took too long in all.
     """
 
     item: Json
@@ -248,7 +250,9 @@ class Child:
         self._noise.truncate()
         memory, room = self.budget(self._item(task)).told, _room(task) if self._program.doubted else ANY
         silence = max(patience, self._limits.item_s)
-        watch = Watch(self.signs, self.budget, process.pid, task, silence, self._program.start_s)
+        items = len(task.get("items") or [None])
+        whole = self._limits.task_s(silence, items, file_bytes(task)) if self._program.doubted else math.inf
+        watch = Watch(self.signs, self.budget, process.pid, task, silence, self._program.start_s, whole)
         pieces = encode({"function": function, "task": task, "memory": memory})
         try:
             self._send(process, watch, pieces)
@@ -277,11 +281,14 @@ class Child:
             if "crash" in answer:
                 return None, Death(self._item(task), _told(answer["crash"]), crash=True)
             raised = _error(str(answer["raised"]), _told(answer["text"]))
+            if self._program.doubted and not may_raise(function, raised):  # nor may it end the command
+                self.close()
+                return None, Death(self._item(task), f"{self._program.name} gave up: {_line(str(raised))}")
         except TooLargeError as error:
             return None, self._too_large(task, error)
         except Exception as error:  # noqa: BLE001  a child that was taken over may answer anything, an honest one never
             self.close()
-            why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            why = f"{type(error).__name__}: {_line(str(error))}"
             how = f"{self._program.name} answered nonsense ({why}). A damaged file does not do that: please report this"
             return None, Death(self._item(task), how)
         raise raised
@@ -433,6 +440,23 @@ def _told(text: Json) -> str:
     """Return a text of a child, of which the last line may be quoted."""
     said = str(text)[-_LETTERS:].encode("utf-8", "backslashreplace").decode()
     return said.strip() or "it does not say why"
+
+
+def _line(said: str) -> str:
+    return " ".join(said.split())[:200].encode("utf-8", "backslashreplace").decode()
+
+
+def file_bytes(task: Any) -> int:
+    """Return how many bytes the files of a task have, as far as the task says; never what its child says of them."""
+    if isinstance(task, list | tuple):
+        return sum(map(file_bytes, task))
+    if not isinstance(task, dict):
+        return 0
+    if task.get("part"):
+        return int(task["part"][1] - task["part"][0])
+    inner: int = sum(file_bytes(task.get(name)) for name in ("items", "item", "reads", "sides"))
+    companions: int = sum(size for _, size, *_ in task.get("files") or ())
+    return max(inner + int(task.get("nbytes") or 0), companions, int(task.get("file_bytes") or 0))
 
 
 def _room(task: Mapping[str, Json]) -> Room:

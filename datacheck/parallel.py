@@ -73,6 +73,9 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
         if death is None:
             outcome.payloads.append(payload)
             continue
+        if death.kind == "endless" and len(items) > 1:  # the child chose which one it says it is at
+            waiting.extendleft(([item], False) for item in reversed(items))
+            continue
         place = within(child.at(), len(items))
         death = replace(death, item=items[place])  # a child that still runs may have said another one meanwhile
         death, final = _verdict(death, offenders, took, alone=alone, sole=len(items) == 1)
@@ -96,7 +99,7 @@ def _verdict(death: Death, offenders: Offenders, took: float, *, alone: bool, so
     if death.kind in {"memory", "busy"} and not alone:
         reason = offenders.refused(death.item, death.kind)
         return (replace(death, how=reason), True) if reason else (death, False)
-    final = alone or death.kind == "silent" or (sole and death.crash)
+    final = alone or death.kind in {"silent", "endless"} or (sole and death.crash)
     if final and death.kind:
         offenders.failed(death.item, death.kind, took)
     return death, final

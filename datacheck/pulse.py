@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import mmap
 import os
 import struct
@@ -111,16 +112,18 @@ class Watch:
         task: its items.
         silence_s: without a sign of life.
         start_s: before the first one.
+        whole_s: in all, however many signs of life it gives: one that was taken over gives them without end.
     """
 
     def __init__(
         self, signs: Callable[[], tuple[int, int, int]], budget: Callable[[Any], Budget], pid: int,
-        task: Mapping[str, Any], silence_s: float, start_s: float,
+        task: Mapping[str, Any], silence_s: float, start_s: float, whole_s: float = math.inf,
     ) -> None:  # fmt: skip
         self._signs, self._budget, self._pid = signs, budget, pid
         self._items = task.get("items") or [None]
         self._silence_s, self._start_s = silence_s, max(silence_s, start_s)
         self._since, self._sign = time.monotonic(), signs()
+        self._whole_s, self._end = whole_s, self._since + self._start_s + whole_s
         self._at: int | None = None
         self._began = 0.0
         self._answering: float | None = None
@@ -145,6 +148,9 @@ class Watch:
             OverdueError: it does.
         """
         sign = self._signs()
+        if time.monotonic() > self._end:
+            msg = f"still busy after {self._whole_s:.0f} s, however it gives signs of life"
+            raise OverdueError(msg, "endless")
         if sign != self._sign:
             self._since, self._sign = time.monotonic(), sign
         place, beats, nbytes = sign

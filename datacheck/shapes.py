@@ -7,13 +7,15 @@ nothing behind that point has to doubt it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from types import UnionType
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # A type or a union of types; [shape] for a list; (shape, ...) for a list of so many values; {"key": shape} for a dict
-# with these keys, {str: shape} for one with any; or a function that tells whether a value has the shape.
+# with these keys, {str: shape} or {text: shape} for one with any; or a function that tells whether a value has the
+# shape.
 Shape = Any
 
 
@@ -22,12 +24,15 @@ def _always(answer: Any, task: Any) -> bool:
     return True
 
 
-def answers(shape: Shape, fits: Callable[[Any, Any], bool] = _always) -> Callable[[Function], Function]:
+def answers(
+    shape: Shape, fits: Callable[[Any, Any], bool] = _always, *, raises: tuple[type[Exception], ...] = ()
+) -> Callable[[Function], Function]:
     """Declare what a function for `Child.run` returns.
 
     Args:
         shape: of its answers.
         fits: called with an answer of this shape and its task: whether it is one to that task.
+        raises: kinds of errors that end the whole command. Of other kinds, only the item is lost.
     """
 
     def check_answer(answer: Any, task: Any) -> None:
@@ -36,6 +41,7 @@ def answers(shape: Shape, fits: Callable[[Any, Any], bool] = _always) -> Callabl
 
     def declared(function: Function) -> Function:
         function.check_answer = check_answer  # type: ignore[attr-defined]
+        function.raises = raises  # type: ignore[attr-defined]
         return function
 
     return declared
@@ -52,6 +58,11 @@ def check_answer(function: Any, answer: Any, task: Any) -> None:
         declared(answer, task)
 
 
+def may_raise(function: Any, error: Exception) -> bool:
+    """Tell whether a function declares that it raises errors of this kind."""
+    return isinstance(error, getattr(function, "raises", ()))
+
+
 def text(value: Any) -> bool:
     """Tell whether a value is a text that every file can hold."""
     return isinstance(value, str) and (value.isascii() or bool(value.encode()))
@@ -60,6 +71,16 @@ def text(value: Any) -> bool:
 def int64(value: Any) -> bool:
     """Tell whether a value is a whole number that a column can hold."""
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
+def natural(value: Any) -> bool:
+    """Tell whether a value is a count that a column can hold."""
+    return int64(value) and value >= 0
+
+
+def finite(value: Any) -> bool:
+    """Tell whether a value is a number that a float64 can hold."""
+    return isinstance(value, float | int) and not isinstance(value, bool) and isfinite(value)
 
 
 def check(value: Any, shape: Shape, at: str = "the answer") -> None:
@@ -76,9 +97,12 @@ def check(value: Any, shape: Shape, at: str = "the answer") -> None:
         for one, part in zip(value, parts, strict=True):
             check(one, part, at)
     elif isinstance(shape, dict):
-        _require(isinstance(value, dict) and (str in shape or shape.keys() <= value.keys()), at)
-        for key in value if str in shape else shape:
-            check(value[key], shape.get(str) or shape[key], str(key))
+        any_key = next((key for key in shape if not isinstance(key, str)), None)
+        _require(isinstance(value, dict) and (any_key is not None or shape.keys() <= value.keys()), at)
+        for key in value if any_key is not None else shape:
+            if any_key is not None:
+                check(key, any_key, at)
+            check(value[key], shape[key if any_key is None else any_key], str(key))
     else:
         _require(shape(value), at)
 

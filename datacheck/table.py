@@ -283,7 +283,7 @@ def _is_measured(column: Measured, count: int) -> bool:
     return (
         isinstance(values, np.ndarray) and isinstance(present, np.ndarray)
         and values.dtype.kind in _KINDS and values.shape[:1] == present.shape == (count,) and present.dtype == bool
-        and (values.ndim == 1 or (values.ndim == 2 and values.shape[1] <= WIDEST and not values.dtype.hasobject))
+        and (values.ndim == 1 or (values.ndim == 2 and 0 < values.shape[1] <= WIDEST and not values.dtype.hasobject))
     )  # fmt: skip
 
 

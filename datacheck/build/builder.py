@@ -22,7 +22,7 @@ from datacheck.build.check import Share, checked
 from datacheck.build.earlier import Earlier, Reuse
 from datacheck.build.finish import Done, Facts, Finish, windows
 from datacheck.build.hashed import stamps
-from datacheck.build.job import LIMITS, Job, digests, files_of, recorded, tasks_of
+from datacheck.build.job import Job, digests, files_of, recorded, tasks_of
 from datacheck.build.plan import Plan, cut, estimate, resolve, stored
 from datacheck.build.record import Record
 from datacheck.build.staging import Staging, claimed
@@ -257,13 +257,13 @@ def _written(
                 tasks,
                 workers=some,
                 scheduler=scheduler,
-                limits=LIMITS,
+                limits=job.limits,
                 told=noting(progress, tick),
                 sandbox=job.sandbox(read=[] if giver is None else [giver.folder], write=[stage.shards, stage.records]),
             )
         ) as outcomes:
             for outcome in outcomes:
-                done = {one.g: one for one in recorded(outcome, stage.records)}
+                done = {one.g: one for one in recorded(outcome, stage.records, plan)}
                 records.update(done)
                 if giver is not None:
                     giver.gave(done)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from datacheck import fsops
-from datacheck.build.job import LIMITS, Job, recorded, tasks_of
+from datacheck.build.job import Job, recorded, tasks_of
 from datacheck.build.plan import Plan
 from datacheck.build.record import Record
 from datacheck.build.staging import AGAIN
@@ -26,7 +26,7 @@ from datacheck.build.writer import Beat, opened, pieces, shard_file
 from datacheck.cache import Cache, layout
 from datacheck.cache.codec import PLAIN
 from datacheck.digest import digest_array
-from datacheck.errors import ManyLines, NondeterministicBuildError
+from datacheck.errors import ManyLines, MissingDependencyError, NondeterministicBuildError, StorageError, UsageError
 from datacheck.finding import Progress, noting
 from datacheck.parallel import Outcome, ordered_map
 from datacheck.runtime.sandbox import Sandbox
@@ -112,9 +112,9 @@ def checked(
     tick = plan.before("checking", numbers)
     tasks = (task | {"again": True} for task in tasks_of(job, plan, steps, ([g] for g in numbers), None, folder))
     box = job.sandbox(write=[folder])
-    with closing(_made(tasks, workers, scheduler, box, noting(progress, tick))) as outcomes:
+    with closing(_made(job, tasks, workers, scheduler, box, noting(progress, tick))) as outcomes:
         for outcome in outcomes:
-            for second in recorded(outcome, folder):
+            for second in recorded(outcome, folder, plan):
                 _compare(job, plan, steps, second, _first(cache, plan, second.g), folder)
                 tick = plan.after(tick, [second.g])
             if progress is not None:
@@ -123,10 +123,10 @@ def checked(
 
 
 def _made(
-    tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None, box: Sandbox | None,
+    job: Job, tasks: Iterable[dict[str, Any]], workers: int, scheduler: str | None, box: Sandbox | None,
     told: Callable[[str], None],
 ) -> Generator[Outcome]:  # fmt: skip
-    how: dict[str, Any] = {"limits": LIMITS, "environment": _seed(1), "sandbox": box}
+    how: dict[str, Any] = {"limits": job.limits, "environment": _seed(1), "sandbox": box}
     run: Any = partial(ordered_map, _WRITE, scheduler=scheduler, told=told, **how)
     if scheduler is not None or workers > 1:
         yield from run(tasks, workers=workers - 1)
@@ -208,12 +208,16 @@ def _traced(
     tasks = tasks_of(job, plan, steps, [[g]], None, folder)
     box = job.sandbox(write=[folder])
     asked = ({**task, "again": again, "wanted": list(keys)} for task in tasks)
-    outcomes = list(ordered_map(_TRACE, asked, limits=LIMITS, environment=_seed(int(again)), sandbox=box))
+    outcomes = list(ordered_map(_TRACE, asked, limits=job.limits, environment=_seed(int(again)), sandbox=box))
     stages: list[Stage] = outcomes[0].payloads[0] if outcomes[0].payloads else [{} for _ in range(len(steps) + 1)]
     return stages
 
 
-@answers([{str: {str: object}}], lambda answer, task: len(answer) == 1 + len(task["steps"]))
+@answers(
+    [{str: {str: object}}],
+    lambda answer, task: len(answer) == 1 + len(task["steps"]),
+    raises=(UsageError, StorageError, MissingDependencyError),
+)
 def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
     """Read and transform the samples of one shard step by step; runs in the child.
 

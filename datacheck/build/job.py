@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,11 @@ class Job:
     paths: Sequence[str] = ()
     codec: Codec = PLAIN
     hashed: Sequence[str] = ()
+
+    @property
+    def limits(self) -> Limits:
+        """What one child may use that makes shards."""
+        return replace(LIMITS, own_code=any(step.own_code for step in self.steps))
 
     def sandbox(self, *, read: Iterable[Path] = (), write: Iterable[Path] = ()) -> Sandbox | None:
         """Return what a child may reach that makes shards; None where a step is a function of the user.
@@ -139,8 +144,8 @@ def _entries(job: Job, item: int) -> list[Entry]:
     return [job.sources[path] for path in job.files[item] if path in job.sources]
 
 
-def recorded(outcome: Outcome, folder: Path) -> list[Record]:
-    """Return the records of the shards of a task, read from where it wrote them.
+def recorded(outcome: Outcome, folder: Path, plan: Plan) -> list[Record]:
+    """Return the records of the shards of a task, read from where it wrote them and held to the plan.
 
     Raises:
         StorageError: a record is not what the task answered for, or its process died.
@@ -161,6 +166,12 @@ def recorded(outcome: Outcome, folder: Path) -> list[Record]:
         found = record.read(folder, g, size, digest)
         if found is None:
             msg = f"{folder / str(g)}: not what a worker wrote. Do all workers see this folder? Nothing was published."
+            raise StorageError(msg)
+        if not record.fits(found, plan):
+            msg = (
+                f"{folder / str(g)}: no record of shard {g} of this build. A damaged file does not do that: please "
+                "report this. Nothing was published."
+            )
             raise StorageError(msg)
         records.append(found)
     return records

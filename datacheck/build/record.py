@@ -6,6 +6,7 @@ Nothing else of a shard crosses processes, so an answer is small, and a later ru
 from __future__ import annotations
 
 import errno
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -15,15 +16,23 @@ from typing import Any
 import numpy as np
 
 from datacheck import fsops, numerics
+from datacheck.build.plan import Plan
+from datacheck.cache import layout
 from datacheck.digest import digest_bytes, digest_parts
 from datacheck.errors import StorageError
 from datacheck.runtime.beneath import read_file
-from datacheck.wire import decode, encode
+from datacheck.sample import ArraySpec
+from datacheck.shapes import text
+from datacheck.wire import Room, decode, encode
 
 Array = np.ndarray[Any, Any]
 
 _DIGEST = 32  # hex digits
 _MOST_BYTES = 1 << 30  # of a shard of a million samples; far more than a real one has
+_ROOM = Room(_MOST_BYTES, 20_000_000, _MOST_BYTES, _MOST_BYTES)
+_MOST_REASON = 100_000  # letters
+_MOST_LENGTH = 1 << 40  # rows of one sample, bytes of its origin: a million of them still add up to an int64
+_HEX = re.compile(f"[0-9a-f]{{{_DIGEST}}}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +125,7 @@ def _proven(path: Path) -> bytes | None:
 
 def _record(data: bytes, g: int) -> Record | None:
     try:
-        said = decode(data)
+        said = decode(data, room=_ROOM)
         if said.keys() != _NAMES or said["numerics"] != numerics.digest():  # of another version, of another NumPy
             return None
         if said["g"] != g:  # its name is outside of its digest
@@ -127,3 +136,64 @@ def _record(data: bytes, g: int) -> Record | None:
         return Record(**said)
     except (struct.error, AttributeError, LookupError, TypeError, ValueError, RecursionError):  # another version's
         return None
+
+
+def fits(found: Record, plan: Plan) -> bool:
+    """Tell whether a record is of a shard of this plan; its digest does not say who wrote it.
+
+    Notes:
+        A worker that was taken over, or whoever shares the folder, may write any record; nothing behind this doubts it.
+    """
+    try:
+        return _is_of(found, plan)
+    except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
+        return False
+
+
+def _is_of(found: Record, plan: Plan) -> bool:
+    part, specs = plan.shard(found.g), plan.specs
+    count = max(0, part.stop - part.start)
+    per_sample = [(found.made, "?"), (found.digest, "<u8"), (found.origin_lengths, "<i8")]
+    per_sample += [(found.present[name], "?") for name, spec in specs.items() if spec.optional]
+    per_sample += [(found.lengths[dim], "<i8") for dim in plan.dims]
+    counts = [found.origin_lengths, *(found.lengths[dim] for dim in plan.dims)]
+    return (
+        type(found.g) is int
+        and found.files.keys() == specs.keys() >= found.whole.keys()
+        and all(_is_column(array, count, kind) for array, kind in per_sample)
+        and all(((array >= 0) & (array < _MOST_LENGTH)).all() for array in counts)
+        and _is_column(found.origins, int(found.origin_lengths.sum()), "u1")
+        and all(_are_chunks(found, name, spec, plan, count) for name, spec in specs.items())
+        and all(_is_reason(place, why, count) for place, why in found.reasons)
+    )
+
+
+def _is_column(array: Any, count: int, kind: str) -> bool:
+    return isinstance(array, np.ndarray) and (array.shape, array.dtype) == ((count,), np.dtype(kind))
+
+
+def _is_reason(place: Any, why: Any, count: int) -> bool:
+    return type(place) is int and 0 <= place < count and text(why) and len(why) <= _MOST_REASON
+
+
+def _are_chunks(found: Record, name: str, spec: ArraySpec, plan: Plan, count: int) -> bool:
+    """Tell whether a field's files and inner chunks are of the number and the sizes that its rows come to."""
+    if spec.dim is None:
+        grid = layout.fixed_grid(spec, len(plan.samples), plan.k)
+        rows, chunk, index = count, grid.chunk, layout.index_bytes(grid)
+    else:
+        rows, chunk, index = int(found.lengths[spec.dim].sum()), layout.chunk_rows(spec.item_bytes), 0
+    used = -(-rows // chunk) if spec.item_bytes else 0
+    chunks, sizes = found.chunks[name], found.sizes[name]
+    # what cannot be compressed grows a little
+    most = 2 * chunk * spec.item_bytes + layout.CHUNK_BYTES
+    (size, digest), (whole, whole_digest) = found.files[name], found.whole.get(name, (0, "0" * _DIGEST))
+    return (
+        _is_column(chunks, used, "<u8")
+        and isinstance(sizes, np.ndarray) and sizes.shape == (used,) and sizes.dtype.kind in "iu"
+        and bool(((sizes >= 0) & (sizes <= most)).all())
+        and type(size) is type(whole) is int
+        and sum(sizes.tolist()) <= size <= used * most + index
+        and 0 <= whole < 2 * (used * most + index) + _MOST_BYTES
+        and all(_HEX.fullmatch(one) is not None for one in (digest, whole_digest))
+    )  # fmt: skip

@@ -9,13 +9,14 @@ from typing import Any, get_args
 
 import numpy as np
 
-from datacheck.errors import DatacheckError, UsageError
+from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
 from datacheck.finding import Progress, Tick, noting
+from datacheck.numbered import storable_keys
 from datacheck.parallel import ordered_map
 from datacheck.runtime.sandbox import Sandbox
 from datacheck.sample import Block, Column, Kind
 from datacheck.schema.model import ANY, Schema
-from datacheck.shapes import answers, check, int64, text
+from datacheck.shapes import answers, check, int64, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
 from datacheck.sources.roots import sandbox_of
@@ -186,18 +187,31 @@ def _records(
             yield from payload
 
 
+def _is_number(name: str) -> bool:
+    dtype = np.dtype(name[:40])  # texts and JSON come as their bytes
+    return dtype.name == name and dtype.kind in "biufc"
+
+
 def _is_signature(said: Any) -> bool:
-    check(said, (text, text, int64, [int64]))
+    check(said, (text, text, int64, [natural]))
     kind, dtype, rank, _ = said
-    return kind in get_args(Kind) and np.dtype(dtype[:40]).name == dtype and 0 <= rank <= 64
+    return kind in get_args(Kind) and _is_number(dtype) and 0 <= rank <= 64
+
+
+def _is_column(size: Array, count: int) -> bool:
+    return size.dtype == np.int64 and size.shape == (count,) and bool((size >= 0).all())
 
 
 def _of_keys(answer: list[Any], _: Any) -> bool:
     lengths = [(one["keys"], size) for one in answer for _, size in one["fields"].values()]
-    return all(size.dtype == np.int64 and size.shape == (len(keys),) for keys, size in lengths)
+    return all(_is_column(size, len(keys)) for keys, size in lengths)
 
 
-@answers([{"keys": [str], "fields": {str: (_is_signature, np.ndarray)}}], _of_keys)
+@answers(
+    [{"keys": [text], "fields": {text: (_is_signature, np.ndarray)}}],
+    _of_keys,
+    raises=(UsageError, MissingDependencyError),
+)
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Return one record per block of the task's items: keys, and of each field its signature and lengths."""
     schema = Schema.model_validate(task["schema"])
@@ -211,5 +225,5 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, An
         for name, seen in of_blocks(found.keys, [found]).items():
             one = seen.signatures[0]
             fields[name] = [[one.kind, one.dtype, one.rank, list(one.item)], seen.length]
-        records.append({"keys": found.keys, "fields": fields})
+        records.append({"keys": list(storable_keys(found.keys)), "fields": fields})
     return records

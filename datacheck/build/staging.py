@@ -24,8 +24,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-
 from datacheck import folders, fsops, mounts
 from datacheck.build import record
 from datacheck.build.plan import Plan
@@ -98,7 +96,7 @@ class Staging:
             found = record.found(self.records, g)
         except StorageError:
             return None
-        if found is None or not _fits(found, plan):
+        if found is None or not record.fits(found, plan):
             return None
         for name, spec in plan.specs.items():
             size, digest = found.whole.get(name, found.files[name])
@@ -147,27 +145,6 @@ class Staging:
         else:
             what = "1 shard is" if done == 1 else f"{done:,} shards are"
             error.add_note(f"{what} done and kept: the same command goes on.")
-
-
-def _fits(found: Record, plan: Plan) -> bool:
-    """Tell whether a record is of a shard of this plan; its digest does not say who wrote it."""
-    try:
-        part, specs = plan.shard(found.g), plan.specs
-        count = max(0, part.stop - part.start)
-        per_sample = [(found.made, "?"), (found.digest, "<u8"), (found.origin_lengths, "<i8")]
-        per_sample += [(found.present[name], "?") for name, spec in specs.items() if spec.optional]
-        per_sample += [(found.lengths[dim], "<i8") for dim in plan.dims]
-        counts = [found.origin_lengths, *(found.lengths[dim] for dim in plan.dims)]
-        return (
-            found.files.keys() == specs.keys()
-            and all((array.shape, array.dtype) == ((count,), np.dtype(kind)) for array, kind in per_sample)
-            and all((array >= 0).all() for array in counts)
-            and found.origins.shape == (int(found.origin_lengths.sum()),)
-            and all(found.chunks[name].shape == found.sizes[name].shape == (len(found.sizes[name]),) for name in specs)
-            and all(type(place) is int and 0 <= place < count for place, _ in found.reasons)
-        )
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return False
 
 
 def _names(folder: Path) -> list[str]:

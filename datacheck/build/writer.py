@@ -22,11 +22,11 @@ from datacheck.build.shard import Room, Shard
 from datacheck.cache import Cache, layout, open_cache
 from datacheck.cache.codec import Codec
 from datacheck.digest import digest_parts, digest_value, digests64
-from datacheck.errors import DatacheckError, StorageError, UsageError
+from datacheck.errors import DatacheckError, MissingDependencyError, StorageError, UsageError
 from datacheck.registry import find_in
 from datacheck.sample import ArraySpec, Block, Column, Origin
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers
+from datacheck.shapes import answers, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import stat_entry
@@ -40,7 +40,7 @@ def _of_shards(answer: list[list[Any]], task: Mapping[str, Any]) -> bool:
     return sorted(g for g, *_ in answer) == sorted(order["g"] for order in task["items"])
 
 
-@answers([(int, int, str)], _of_shards)
+@answers([(natural, natural, text)], _of_shards, raises=(UsageError, StorageError, MissingDependencyError))
 def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     """Make the shards of a task (see `parallel.run_task`).
 
@@ -152,8 +152,8 @@ def _copy(shard: Shard, cache: Cache, copies: Mapping[str, Any]) -> None:
     shard.take(places, columns)
     refused = [[place, number] for place, number, _ in copies["refused"]]
     places, numbers = np.array([*zip(places, numbers, strict=True), *refused], np.int64).reshape(-1, 2).T
-    for place, text in zip(places.tolist(), cache.origins(numbers), strict=True):
-        shard.origins[shard.keys[place]] = text
+    for place, origin in zip(places.tolist(), cache.origins(numbers), strict=True):
+        shard.origins[shard.keys[place]] = origin
     for place, _, reason in copies["refused"]:
         shard.refuse(shard.keys[place], reason)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from datacheck import folders, fsops
 from datacheck.budget import WHOLE, Limits
-from datacheck.errors import FormatError, UsageError
+from datacheck.errors import FormatError, MissingDependencyError, StorageError, UsageError
 from datacheck.finding import Finding
 from datacheck.parallel import ordered_map
 from datacheck.registry import discover, resolve
@@ -22,6 +22,7 @@ from datacheck.runtime.beneath import File
 from datacheck.runtime.sparse import check_holes
 from datacheck.scan import ScanRun
 from datacheck.schema.model import Schema
+from datacheck.shapes import answers
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.wire import Json
 
@@ -210,6 +211,7 @@ def _beyond_repair(path: str, why: str) -> UsageError:
     return UsageError(f"{path}: cannot be repaired ({why}). Correct the program that writes it, or leave it out.")
 
 
+@answers(type(None), raises=(UsageError, StorageError, MissingDependencyError))
 def mend(task: dict[str, Any], beat: Callable[[int], None]) -> None:
     """Write one repaired file (see `parallel.run_task`)."""
     beat(0)

@@ -8,25 +8,31 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
-from datacheck.errors import DatacheckError
+from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
+from datacheck.numbered import storable
 from datacheck.preview.numbers import UnfitError
 from datacheck.preview.sample import Sitter, previews
 from datacheck.preview.skeleton import pose
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers
+from datacheck.shapes import answers, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.tokens import Tokenizer
 
 
+@answers(type(None))
 def ready(task: dict[str, Any], beat: Callable[[int], None]) -> None:
     """Do nothing: whoever asks knows then that the child has started and imported all of this."""
     del task, beat
 
 
-@answers([{"key": str, "split": str, "fields": [{"field": str}], "left_out": [str], "why": str}])
+@answers(
+    [{"key": text, "split": text, "fields": [{"field": text}], "left_out": [text], "why": text}],
+    raises=(UsageError, MissingDependencyError),
+)
 def draw_items(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Read samples and draw them (see `parallel.run_task`).
 
@@ -60,9 +66,20 @@ def _drawn(
             first = tuple(asked["first"].get(sample.key, ()))
             drawn = fitting(Sitter(sample.fields, schema, first, tokenizer, task["points"]), task["most"])
             made[sample.key] = drawn | {"why": "" if drawn["fields"] else "it has none of the fields"}
-    return [{"key": key, "split": item.split} | one for key, one in made.items()]
+    return [
+        {"key": key, "split": item.split} | one for key, one in zip(storable(list(made)), made.values(), strict=True)
+    ]
 
 
+def _are_joints(answer: Any, _: Any) -> bool:
+    return all(one["why"] or _is_points(one.get("joints")) for one in answer)
+
+
+def _is_points(joints: Any) -> bool:
+    return isinstance(joints, np.ndarray) and joints.dtype == np.float64 and joints.ndim == 2 and joints.shape[1] == 3
+
+
+@answers([{"key": text, "split": text, "why": text}], _are_joints, raises=(UsageError, MissingDependencyError))
 def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Read the joints of samples (see `parallel.run_task`).
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.errors import DatacheckError, FormatError
+from datacheck.errors import DatacheckError, FormatError, MissingDependencyError, UsageError
 from datacheck.formats.base import open_container
 from datacheck.numbered import storable
 from datacheck.rules.measures import positions, reduced
 from datacheck.sample import Block, Column
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers, int64, text
+from datacheck.shapes import answers, finite, int64, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.roots import Roots
@@ -89,7 +89,7 @@ class Seen:
         return pictures or None in (self.item, other.item) or self.item == other.item
 
 
-@answers({"found": {str: text}})
+@answers({"found": {text: text}}, raises=(UsageError, MissingDependencyError))
 def inner_groups(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Return, for each file of a task, how the groups inside it are called where several are alike.
 
@@ -127,18 +127,34 @@ def _heads(name: str) -> list[str]:
     return ["/".join(parts[:size]) for size in range(1, len(parts))]
 
 
-_NUMBER = float | int | None
+def _is_dtype(name: Any) -> bool:
+    return text(name) and (name in {"text", "json"} or np.dtype(name[:40]).name == name)
+
+
+def _is_rank(name: Any) -> bool:
+    return isinstance(name, str) and re.fullmatch("[0-9]{1,2}", name, re.ASCII) is not None
+
+
+def _are_sizes(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(map(natural, value)))
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or finite(value)
+
+
 _SEEN = {
-    "samples": int64, "dtypes": {str: int64}, "ndims": {str: int64}, "item": list | None, "lengths": [int64],
-    "low": _NUMBER, "high": _NUMBER, "unfinite": int64, "whole": bool, "distinct": [int], "norms": [_NUMBER],
-    "sizes": [_NUMBER], "rising": bool, "ends": [int64], "keys": [str], "told": int64, "longest": int64,
-    "empty": int64, "climbs": int64, "thinned": bool,
+    "samples": natural, "dtypes": {_is_dtype: natural}, "ndims": {_is_rank: natural}, "item": _are_sizes,
+    "lengths": [natural], "low": _is_number, "high": _is_number, "unfinite": natural, "whole": bool,
+    "distinct": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "ends": [natural], "keys": [text],
+    "told": int64, "longest": int64, "empty": int64, "climbs": int64, "thinned": bool,
 }  # fmt: skip
 
 
 @answers(
-    {"fields": {str: _SEEN}, "samples": int64, "unread": [str]},
+    {"fields": {text: _SEEN}, "samples": natural, "unread": [text]},
     lambda answer, _: all(seen.keys() == _SEEN.keys() for seen in answer["fields"].values()),
+    raises=(UsageError, MissingDependencyError),
 )
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Return what a few samples hold.
@@ -168,7 +184,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     for one in seen.values():
         one.thinned = thinned
     found = {name: asdict(one) for name, one in seen.items() if one.samples}
-    return {"fields": found, "samples": samples, "unread": unread[:3]}
+    return {"fields": found, "samples": samples, "unread": storable(unread[:3])}
 
 
 def _read(source: Source, item: Item, few: _Few, seen: dict[str, Seen], beat: Callable[[], None]) -> list[str]:
@@ -272,7 +288,7 @@ def _add_text(seen: Seen, column: Column) -> None:
         seen.told += _tells(value[:_ROWS]) if isinstance(value, list) else False
         inner = value[0] if isinstance(value, list) and value else value
         if isinstance(inner, Mapping):
-            seen.keys = list(dict.fromkeys([*seen.keys, *map(str, inner)]))[:_KEYS]
+            seen.keys = list(dict.fromkeys([*seen.keys, *storable(list(map(str, inner)))]))[:_KEYS]
 
 
 def _tells(rows: list[Any]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from datacheck.scan.cut import Cuts
 from datacheck.scan.history import shared
 from datacheck.scan.places import Journal
 from datacheck.scan.state import Slot
-from datacheck.scan.worker import unread_rows
+from datacheck.scan.worker import is_plain, unread_rows
 from datacheck.schema.model import Schema
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import NOT_WHOLE, Entries, Entry, coded
@@ -126,9 +126,11 @@ def measure(
 
     tell()
     workers = _workers(job.workers, total, len(items), _tasks(items))
-    tasks = (_task(job, group) for group in batches(cuts.items(items)))
+    plain = is_plain(job.schema)
+    tasks = (_task(job, group) | {"plain": plain} for group in batches(cuts.items(items)))
+    limits = replace(job.limits, own_code=bool(job.schema.checks))
     outcomes = ordered_map(
-        _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=job.limits, sandbox=job.sandbox, told=tell
+        _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=limits, sandbox=job.sandbox, told=tell
     )
     try:
         with closing(outcomes):  # type: ignore[type-var]

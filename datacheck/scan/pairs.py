@@ -18,6 +18,7 @@ import numpy as np
 
 from datacheck.cpus import usable_cpus
 from datacheck.digest import digest_value
+from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.finding import Progress, Tick, noting
 from datacheck.judging.pairs import SecondRead
 from datacheck.parallel import Outcome, ordered_map
@@ -27,7 +28,7 @@ from datacheck.sample import Sample
 from datacheck.scan.measuring import Job
 from datacheck.scan.state import Slot
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers, int64
+from datacheck.shapes import answers, int64, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Unread
 from datacheck.table import Rows
@@ -165,7 +166,7 @@ def _of_pairs(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
     return {pair["number"] for pair in task["items"]}.issuperset(number for number, _ in answer["values"])
 
 
-@answers({"values": [(int64, {str: float})], "crash": str}, _of_pairs)
+@answers({"values": [(int64, {str: float})], "crash": text}, _of_pairs, raises=(UsageError, MissingDependencyError))
 def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read the samples of pairs and compare them (see `parallel.run_task`).
 

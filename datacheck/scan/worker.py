@@ -13,16 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from datacheck.errors import FormatError
+from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.judging.bench import NOT_READ, Bench
 from datacheck.numbered import storable, storable_keys
 from datacheck.pulse import Pulse
 from datacheck.registry import find_in
 from datacheck.rules import rules_for
 from datacheck.rules.base import Measure
+from datacheck.rules.forms import in_form
 from datacheck.sample import Block, Origins
 from datacheck.schema.model import Schema
-from datacheck.shapes import answers, int64, text
+from datacheck.shapes import answers, int64, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import NOT_WHOLE, Entry
@@ -40,6 +41,17 @@ def known_measures(schema: Schema) -> dict[str, Measure]:
     return {m.name: m for rule in rules_for(schema).values() for m in rule.measures}
 
 
+def is_plain(schema: Schema) -> bool:
+    """Tell whether all measurements are datacheck's own: those of plug-ins and of the user may give any columns."""
+    return all(_module(measure).startswith("datacheck.rules.") for measure in known_measures(schema).values()) and (
+        not schema.checks
+    )
+
+
+def _module(measure: Measure) -> str:
+    return str(getattr(measure.function, "__module__", ""))
+
+
 def _path(value: Any) -> bool:
     return text(value) and "\0" not in value
 
@@ -52,15 +64,17 @@ def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
     items = {(item["path"], item["split"]) for item in task["items"]}
     read = [(path, split) for path, split, _ in answer["items"]]
     known = items.issuperset(read) and all(crash["measure"] in task["measures"] for crash in answer["crashes"])
-    return known and "deaths" not in answer  # which the coordinator adds
+    own = task.get("plain") and not in_form(Table.from_wire(answer["table"]).columns)
+    return known and not own and "deaths" not in answer  # which the coordinator adds
 
 
 @answers(
     {
-        "table": Table.is_wire, "items": [(text, text, [_path])], "entries": [(text, *[int64] * 5, _digest_or_none)],
+        "table": Table.is_wire, "items": [(text, text, [_path])],
+        "entries": [(text, natural, *[int64] * 4, _digest_or_none)],
         "crashes": [{"measure": str, "key": text, "traceback": text}], "undeclared": [text], "host": text,
     },
-    _of_task,
+    _of_task, raises=(UsageError, MissingDependencyError),
 )  # fmt: skip
 def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read and measure items (see `parallel.run_task`).

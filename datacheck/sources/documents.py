@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from datacheck.errors import FormatError
+from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import open_container
 from datacheck.formats.limits import check_bytes
 from datacheck.parallel import Limits, ordered_map
@@ -64,7 +64,7 @@ def _is_read(answer: Any) -> bool:
     return True
 
 
-@answers(_is_read)
+@answers(_is_read, raises=(MissingDependencyError,))
 def read_values(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Return the values of one document, or what is wrong with it (see `parallel.run_task`)."""
     beat(0)

@@ -26,7 +26,7 @@ from datacheck.digest import READ_BYTES, Digester, digest_raw
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.runtime.beneath import clamped
 from datacheck.runtime.sparse import check_holes
-from datacheck.shapes import answers
+from datacheck.shapes import answers, text
 from datacheck.sources.entries import STAMP, locate, real_root
 from datacheck.sources.roots import Roots
 
@@ -207,7 +207,7 @@ def _read(
     def sent() -> Iterator[dict[str, Any]]:
         for task in chain(first, [] if rest is None else [rest], tasks):
             given.append(task)
-            yield shared | {"items": task.paths}
+            yield shared | {"items": task.paths, "file_bytes": task.nbytes}
 
     limits = Limits(item_s=_SILENCE_S)
     how: dict[str, Any] = {"workers": workers or usable_cpus(), "limits": limits, "sandbox": sandbox_of(root, roots)}
@@ -252,7 +252,7 @@ def _of_files(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
     return bool(fit and numbers.dtype == np.int64 and numbers.shape == (count, STAMP))
 
 
-@answers({"digests": np.ndarray, "numbers": np.ndarray, "refused": [(str, str)]}, _of_files)
+@answers({"digests": np.ndarray, "numbers": np.ndarray, "refused": [(text, text)]}, _of_files)
 def digest_files(task: dict[str, Any], beat: Beat) -> dict[str, Any]:
     """Digest files (see `parallel.run_task`).
 

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from datacheck.errors import FormatError
+from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.mds import INDEX, named_shards
 from datacheck.parallel import Limits, ordered_map
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import EpisodeSpec, Schema
 from datacheck.schema.patterns import Template
-from datacheck.shapes import answers
+from datacheck.shapes import answers, text
 from datacheck.sources.base import Work, file_templates
 from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate
 from datacheck.sources.listing import Listing
@@ -113,7 +113,10 @@ def _match(path: str, templates: Sequence[Template]) -> Mapping[str, str] | None
     return next((names for template in templates if (names := template.match(path)) is not None), None)
 
 
-@answers([{"path": str, "read": [str], "files": [([str], str)], "faults": [str]}])
+@answers(
+    [{"path": text, "read": [text], "files": [([text], text)], "faults": [text]}],
+    raises=(MissingDependencyError,),
+)
 def look(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
     """Return what each index of a task names.
 

@@ -11,8 +11,9 @@ import pytest
 from datacheck.build import record
 from datacheck.build.builder import build_cache
 from datacheck.cache.verify import verify
-from datacheck.digest import digest_file, digest_head
+from datacheck.digest import digest_file, digest_head, digest_parts
 from datacheck.errors import StorageError
+from datacheck.wire import FRAME
 from tests.build.make import tree
 from tests.build.rebuild import dataset, shards
 from tests.build.rebuild import job as job_of
@@ -23,6 +24,70 @@ WRONG = {
     "origins": np.zeros(0, np.uint8), "origin_lengths": np.array([-1, 2**62]), "chunks": {}, "sizes": {}, "files": {},
     "g": 99,
 }  # fmt: skip
+
+
+def of(name, change):
+    """Change what a record says of its first field."""
+
+    def changed(found):
+        said = dict(getattr(found, name))
+        field = next(iter(found.files))
+        return replace(found, **{name: said | {field: change(said.get(field, (9, "0" * 32)))}})
+
+    return changed
+
+
+INNER = {
+    "size is a text": of("files", lambda file: ("a", file[1])),
+    "size is a fraction": of("files", lambda file: (float(file[0]), file[1])),
+    "size is huge": of("files", lambda file: (1 << 70, file[1])),
+    "size is negative": of("files", lambda file: (-5, file[1])),
+    "digest is none": of("files", lambda file: (file[0], None)),
+    "digest is short": of("files", lambda file: (file[0], "ab")),
+    "whole is a text": of("whole", lambda file: ("a", "b")),
+    "more chunks": of("chunks", lambda some: np.zeros(len(some) + 1, np.uint64)),
+    "chunks are texts": of("chunks", lambda some: np.full(len(some), "zz")),
+    "sizes are texts": of("sizes", lambda some: np.full(len(some), "zz")),
+    "sizes are negative": of("sizes", lambda some: np.full(len(some), -1)),
+    "sizes are more than the file": of("sizes", lambda some: np.full(len(some), 2**63, np.uint64)),
+    "origins are texts": lambda found: replace(found, origins=np.full(found.origins.shape, "zz")),
+    "a reason is a number": lambda found: replace(found, reasons=[(0, 5)]),
+    "a reason is long": lambda found: replace(found, reasons=[(0, "x" * 200_000)]),
+    "made is a list": lambda found: replace(found, made=[1, 2, 3]),
+}
+
+
+@pytest.mark.parametrize("change", INNER.values(), ids=INNER)
+def test_a_record_that_a_worker_has_made_up_ends_the_build(job, made, tmp_path, monkeypatch, change):  # noqa: F811
+    read = record.read
+    monkeypatch.setattr(record, "read", lambda *asked: change(read(*asked)))
+    with pytest.raises(StorageError, match=r"records/0: no record of shard 0 of this build\."):
+        build_cache(job, tmp_path / "out")
+
+
+@pytest.mark.parametrize("change", INNER.values(), ids=INNER)
+def test_a_record_with_other_values_is_not_gone_on_with(job, made, golden, tmp_path, change):  # noqa: F811
+    stopped(job, tmp_path / "out", 3)
+    (folder,) = stagings(tmp_path / "out")
+    records = folder / "work" / "records"
+    record.write(records, change(record.found(records, 0)))
+    made.clear()
+    built = build_cache(job, tmp_path / "out")
+    assert (built.kept, tree(built.path)) == (2, golden)
+
+
+def test_a_record_of_rows_that_are_alike_takes_no_memory(job, made, tmp_path):  # noqa: F811
+    stopped(job, tmp_path / "out", 3)
+    (folder,) = stagings(tmp_path / "out")
+    records = folder / "work" / "records"
+    record.write(records, replace(record.found(records, 0), made=np.broadcast_to(np.True_, 100)))
+    assert record.found(records, 0).made.shape == (100,)
+    raw = (records / "0").read_bytes()[:-32].replace(b"[100]", b"[1000000000000]")
+    _, body = FRAME.unpack_from(raw)
+    raw = FRAME.pack(len(raw) - FRAME.size - body, body) + raw[FRAME.size :]
+    (records / "0").unlink()
+    (records / "0").write_bytes(raw + digest_parts([raw]).encode())
+    assert record.found(records, 0) is None
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from datacheck import parallel
-from datacheck.child import PARSER, _room
+from datacheck.child import PARSER, _room, file_bytes
 from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.parallel import Child, Limits, _result, ordered_map, run_task
 from datacheck.shapes import answers, int64, text
 from datacheck.wire import decode, encode
 
 
+@answers({"done": list, "pid": int}, raises=(FormatError,))
 def work(task, beat):
     """What a child is asked to do in these tests; an item says how it misbehaves."""
     done = []
@@ -563,3 +564,55 @@ def test_a_script_without_a_main_guard_is_not_run_again_by_its_workers(tmp_path,
     env = os.environ | {"PYTHONPATH": str(repository)}
     run = subprocess.run([sys.executable, script], capture_output=True, text=True, env=env, check=False)
     assert (run.stdout, run.stderr) == ("once\n[['a'], ['b']]\n", "")
+
+
+ENDLESS = "while True: at(0, time.monotonic_ns(), {nbytes}); time.sleep(0.02)"
+
+
+@pytest.mark.parametrize("nbytes", [-1, 2**60])
+def test_a_child_that_gives_signs_of_life_without_end_is_ended(monkeypatch, nbytes):
+    monkeypatch.setattr("datacheck.budget._SILENCES", 2)
+    monkeypatch.setattr("datacheck.child._BOOT", f"{STUB}\nos.read(0, 16)\n{ENDLESS.format(nbytes=nbytes)}")
+    program = replace(PARSER, start_s=0.2)
+    with contextlib.closing(Child(Limits(item_s=0.6), program)) as child:
+        outcome = run_task(child, ANSWERED, {"items": ["a", "b"]})
+    assert [(death.item, death.kind) for death in outcome.deaths] == [("a", "endless"), ("b", "endless")]
+    assert outcome.deaths[0].how == "still busy after 1 s, however it gives signs of life"
+
+
+def test_of_many_items_that_take_long_together_each_is_tried_alone(monkeypatch):
+    monkeypatch.setattr("datacheck.budget._SILENCES", 2)
+    program = replace(PARSER, start_s=1.0)
+    with contextlib.closing(Child(Limits(item_s=0.8), program)) as child:
+        outcome = run_task(child, WORK, {"items": ["long", "long", "a"]})
+    assert (done(outcome), outcome.deaths) == (["long", "long", "a"], [])
+
+
+def test_code_of_the_user_may_take_any_time():
+    assert Limits(own_code=True).task_s(60.0, 1, 0) == float("inf")
+    assert Limits().task_s(60.0, 1, 0) > 3600
+    assert Limits().task_s(60.0, 1, 1 << 30) > 3600 + (1 << 30) / 100e3
+
+
+def test_the_time_of_a_task_comes_from_the_bytes_that_the_parent_knows():
+    item = {"path": "a", "nbytes": 10}
+    read = {"item": item, "files": [["a", 10, 0, 0, 0, ""], ["b", 7, 0, 0, 0, ""]]}
+    assert file_bytes({"items": [item, item | {"part": [3, 5, 0]}]}) == 12
+    assert file_bytes({"items": [{"g": 0, "reads": [read]}]}) == 17
+    assert file_bytes({"items": [{"number": 0, "sides": [item, item]}]}) == 20
+    assert file_bytes({"items": [[item, item], ["a", "b"]]}) == 20
+    assert file_bytes({"items": ["a", "b"], "file_bytes": 30}) == 30
+    assert file_bytes({}) == 0
+
+
+def test_an_error_of_a_kind_that_a_function_does_not_declare_is_the_death_of_the_item(monkeypatch):
+    raised = 'answer(b\'$array\\n{"raised": "UsageError", "text": "gone\\\\nwrong"}\')'
+    answer, death = taken_over(monkeypatch, f"at(1)\n{raised}")
+    assert (answer, death.item, death.crash) == (None, "b", False)
+    assert death.how == "the parser gave up: gone wrong"
+
+
+def test_an_error_of_a_declared_kind_ends_the_command(monkeypatch):
+    monkeypatch.setattr(answered, "raises", (UsageError,))
+    with pytest.raises(UsageError, match="no tokenizer"):
+        taken_over(monkeypatch, 'answer(b\'$array\\n{"raised": "UsageError", "text": "no tokenizer"}\')')

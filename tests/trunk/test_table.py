@@ -152,6 +152,7 @@ WRONG = {
     "rows": lambda data: data | {"nbytes": data["nbytes"][1:]},
     "negative": lambda data: data | {"nbytes": data["nbytes"] - 1},
     "wide": lambda data: data | {"columns": {"x:m": [np.zeros((2, 65)), np.ones(2, bool)]}},
+    "of no width": lambda data: data | {"columns": {"x:m": [np.zeros((2, 0)), np.ones(2, bool)]}},
     "complex": lambda data: data | {"columns": {"x:m": [np.zeros(2, complex), np.ones(2, bool)]}},
     "present": lambda data: data | {"columns": {"x:m": [np.zeros(2), np.zeros(2)]}},
     "no text": lambda data: data | {"texts": data["texts"] | {"keys": [["a", 5], None]}},

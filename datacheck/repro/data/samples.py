@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +12,10 @@ import numpy as np
 
 from datacheck.cpus import usable_cpus
 from datacheck.digest import digest_sample, digest_value
-from datacheck.errors import UsageError
+from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.finding import Progress, Tick
-from datacheck.shapes import answers
+from datacheck.numbered import storable
+from datacheck.shapes import answers, text
 
 if TYPE_CHECKING:
     from datacheck.sample import Block
@@ -154,9 +156,14 @@ def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:
 # ------------------------------------------------------------------------------------------ in the child
 
 
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{16}", value) is not None
+
+
 @answers(
-    {"rows": [(str, [str], [str])], "unread": [(str, str)], "lacking": bool},
+    {"rows": [(text, [text], [_is_digest])], "unread": [(text, text)], "lacking": bool},
     lambda answer, _: all(len(names) == len(digests) for _, names, digests in answer["rows"]),
+    raises=(UsageError, MissingDependencyError),
 )
 def digest_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     """Read items and digest their samples (see `parallel.run_task`).
@@ -197,7 +204,7 @@ def _rows(block: Block) -> Iterator[list[Any]]:
 
 def keys(block: Block) -> list[str]:
     """Return the key of each sample of a block, behind the split where there are splits."""
-    return [f"{block.split}/{key}" if block.split else key for key in block.keys]
+    return [f"{block.split}/{key}" if block.split else key for key in storable(list(block.keys))]
 
 
 def values(block: Block, name: str) -> Iterator[Array]:

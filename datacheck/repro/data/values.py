@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from datacheck.errors import DatacheckError
+from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
 from datacheck.repro.data.samples import items_of, keys, source_of, task_of, values, where
-from datacheck.shapes import answers
+from datacheck.shapes import answers, text
 
 if TYPE_CHECKING:
     from datacheck.cache.diff import Change
@@ -79,7 +79,7 @@ def _places(side: Mapping[str, Any]) -> list[str]:
 # ------------------------------------------------------------------------------------------ in the child
 
 
-@answers({str: {str: {"said": str}}})
+@answers({text: {text: {"said": text}}}, raises=(UsageError, MissingDependencyError))
 def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
     """Compare pairs of files of known formats (see `parallel.run_task`)."""
     from datacheck.formats.base import format_of, open_container  # noqa: PLC0415  as above
@@ -118,7 +118,7 @@ def _value(container: Container, name: str) -> Array | None:
     return value
 
 
-@answers({str: {str: {"said": str}}})
+@answers({text: {text: {"said": text}}}, raises=(UsageError, MissingDependencyError))
 def compare_items(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
     """Compare the samples of pairs of items by key (see `parallel.run_task`)."""
     from datacheck.sources.base import Item  # noqa: PLC0415  as above

@@ -1,0 +1,53 @@
+"""The form of the columns that the measurements of datacheck itself give: text or numbers, one or several for a sample.
+
+The rules index, compare and add these columns. One of another form, which only a child that was taken over answers,
+would fail a rule for the samples of all files. Statistics that are not listed here are not held to a form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from datacheck.table import Measured
+
+_TEXT = frozenset(
+    ["dtype", "id", "image_convention", "makeup", "missing", "refused", "split_key", "strange", "turns", "why", "worst"]
+)
+_WHOLE = frozenset(["bad_row", "count", "dims", "ndim", "nonfinite"])  # whole numbers, whatever the field holds
+_ONE = frozenset([
+    "absent", "again", "alike_value", "angle", "answers", "back", "bad_row", "bare", "behind", "bom", "bone", "box",
+    "boxes", "bytes", "class", "closed", "content", "copies", "count", "cut", "declared", "depth", "distinct",
+    "empty", "equal", "euler", "exact", "faces", "fast_joint", "first_dark", "flat", "flatness", "follows",
+    "frames", "front", "grain", "head", "high", "highest", "hollow", "ids", "ignored", "instance", "jerk",
+    "largest", "last_column", "last_row", "leap", "leap_at", "lengthless", "lone", "longest", "low", "lowest",
+    "mark", "marked", "marker", "markers", "moments", "moves", "mute", "n", "nan", "ndim", "near", "negative",
+    "none", "nonfinite", "noop", "norm", "normals", "objects", "order", "over", "p99", "pad", "path", "peak",
+    "peak_pace", "piled", "placed", "plain", "points", "poses", "prompt_bytes", "prompts", "quaternions", "reach",
+    "repeats", "rows", "same", "scripts", "set", "shortest", "shuffled", "signs", "skew", "spacing", "span", "step",
+    "steps", "strays", "tail", "tail_trained", "tick", "tokens", "told", "told_high", "told_low", "top", "trained",
+    "turnless", "twins", "unsaid", "usual_pace", "vanish", "vectors", "vocabulary", "wanted", "worst_id", "wrapped",
+    "wrong", "zero", "zeros",
+])  # fmt: skip
+_SEVERAL = frozenset([
+    "absolute", "agree", "at_high", "at_low", "at_minus", "at_plus", "average", "bands", "broken", "centroid",
+    "classes", "compared", "course", "course_range", "dark", "delta", "det", "dims", "end", "excess", "flat_axis",
+    "frozen", "funnel", "inside", "lens", "longer", "max", "mean", "middle", "min", "minhash", "mixed", "off",
+    "pairs", "pauses", "posed", "purity", "sizes", "std", "stored", "strain", "sway", "unit", "variance", "wxyz",
+    "xyzw",
+])  # fmt: skip
+
+
+def in_form(columns: Mapping[str, Measured]) -> bool:
+    """Tell whether columns by their full names have the form of their statistic."""
+    return all(_in_form(name.rpartition(":")[2], column) for name, column in columns.items())
+
+
+def _in_form(stat: str, column: Measured) -> bool:
+    kind, several = column.values.dtype.kind, column.values.ndim > 1
+    known = stat in _TEXT or stat in _WHOLE or stat in _ONE or stat in _SEVERAL
+    return not known or (
+        (kind in "OU") == (stat in _TEXT)
+        and (stat not in _WHOLE or kind in "iu")
+        and (not several or stat in _SEVERAL)
+        and (several or stat not in _SEVERAL)
+    )

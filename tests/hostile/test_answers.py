@@ -1,0 +1,97 @@
+"""A child that was taken over may answer anything: what is no answer of its function is refused where it arrives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from datacheck.registry import resolve
+from datacheck.rules.forms import in_form
+from datacheck.shapes import check_answer
+from datacheck.table import Measured
+
+HALF = "\ud800"
+
+
+def seen(**changed):
+    said = {
+        "samples": 1, "dtypes": {"float32": 1}, "ndims": {"1": 1}, "item": [3], "lengths": [4], "low": -1.5,
+        "high": 2.5, "unfinite": 0, "whole": False, "distinct": [], "norms": [0.0, 1.0], "sizes": [], "rising": False,
+        "ends": [], "keys": [], "told": 0, "longest": 0, "empty": 0, "climbs": -1, "thinned": False,
+    }  # fmt: skip
+    return {"fields": {"x": said | changed}, "samples": 1, "unread": []}
+
+
+def signature(name="x", kind="array", dtype="float32", rank=2, item=(3,), key="k", length=4):
+    return [{"keys": [key], "fields": {name: [[kind, dtype, rank, list(item)], np.array([length])]}}]
+
+
+def row(key="k", name="x", digest="0123456789abcdef"):
+    return {"rows": [[key, [name], [digest]]], "unread": [], "lacking": False}
+
+
+def drawn(key="k", name="x"):
+    return [{"key": key, "split": "", "fields": [{"field": name}], "left_out": [], "why": ""}]
+
+
+def joints(**changed):
+    return [{"key": "k", "split": "", "why": "", "joints": np.zeros((5, 3)), "moment": None} | changed]
+
+
+CASES = {
+    "datacheck.build.seen:look": (
+        signature(),
+        [
+            *(signature(dtype=dtype) for dtype in ("object", "str", "datetime64[ns]", "float7")),
+            signature(name=HALF), signature(key=HALF), signature(item=(-5,)), signature(length=-1),
+        ],
+    ),
+    "datacheck.repro.data.samples:digest_items": (
+        row(), [row(key=HALF), row(name=HALF), row(digest="12"), row(digest="g" * 16), row(digest="0" * 17)],
+    ),
+    "datacheck.preview.reading:draw_items": (drawn(), [drawn(key=HALF), drawn(name=HALF)]),
+    "datacheck.preview.reading:read_joints": (
+        joints(),
+        [joints(joints=None), joints(joints=np.zeros(3)), joints(joints=np.full((5, 3), "a")), joints(key=HALF)],
+    ),
+    "datacheck.scan.look:look": (
+        seen(),
+        [
+            seen(dtypes={"zz": 4}), seen(dtypes={"float32": -1}), seen(ndims={"a": 1}), seen(item=[-1]),
+            seen(item=["a"]), seen(low=float("nan")), seen(high=10**400), seen(norms=[10**400]), seen(sizes=[None]),
+            seen(distinct=[2**70]), seen(keys=[HALF]), seen(lengths=[-1]),
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("function", CASES)
+def test_an_answer_is_taken_and_none_of_another_shape(function):
+    asked = resolve(function)
+    good, others = CASES[function]
+    check_answer(asked, good, {})
+    for other in others:
+        with pytest.raises((ValueError, TypeError, OverflowError)):
+            check_answer(asked, other, {})
+
+
+OTHER_FORMS = {
+    "text for numbers": ("x:min", np.full((2, 3), "zz")),
+    "numbers for text": ("x:dtype", np.zeros(2)),
+    "several for one": ("x:count", np.zeros((2, 3), np.int64)),
+    "one for several": ("x:min", np.zeros(2)),
+    "a fraction for a count": ("x:ndim", np.full(2, np.nan)),
+}
+
+
+@pytest.mark.parametrize(("name", "values"), OTHER_FORMS.values(), ids=OTHER_FORMS)
+def test_a_column_of_another_form_is_told(name, values):
+    assert not in_form({name: Measured(values, np.ones(2, bool))})
+
+
+def test_columns_in_their_form_and_unknown_ones_are_taken():
+    columns = {
+        "x:min": np.zeros((2, 3)), "x:dtype": np.full(2, "float32", object), "x:ndim": np.ones(2, np.int64),
+        ":plug:in": np.zeros((2, 5)), "x:attr/version": np.full(2, "1"),
+    }  # fmt: skip
+    assert in_form({name: Measured(values, np.ones(2, bool)) for name, values in columns.items()})
