@@ -169,7 +169,7 @@ def _whole(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         msg = f"windows: {what}: {value!r} is no whole number of steps"
         raise UsageError(msg)
-    if abs(value) > _MOST_STEPS:
+    if abs(int(value)) > _MOST_STEPS:
         msg = f"windows: {what}: more than {_MOST_STEPS:,} steps"
         raise UsageError(msg)
     return int(value)
@@ -179,7 +179,7 @@ def _is_number(value: Any) -> TypeGuard[float]:
     """Tell whether a value is a number, and no whole one beyond those that a float holds."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return False
-    return isinstance(value, float | np.floating) or abs(value) <= _MOST_STEPS
+    return isinstance(value, float | np.floating) or abs(int(value)) <= _MOST_STEPS
 
 
 def _listed(what: str, said: Any) -> dict[str, list[Any]]:

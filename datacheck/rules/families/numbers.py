@@ -13,7 +13,7 @@ from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, 
 from datacheck.rules.measures import MOST_COMPONENTS, extremes, finite, form, is_numeric, numbers, one_of, reduced
 from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
-from datacheck.table import Measured, Rows
+from datacheck.table import Measured, Rows, Texts
 
 Array = np.ndarray[Any, Any]
 
@@ -260,7 +260,7 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     if not known.any():
         return
     if not set(rows.splits) & set(splits):
-        if not rows.table.splits.holds(splits):
+        if not Texts.of(rows.table.splits).holds(splits):
             yield Skip(known, f"no split is called {' or '.join(filter(None, splits))} (option splits)")
         return
     if int(known.sum()) < least:
