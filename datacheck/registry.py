@@ -38,7 +38,7 @@ def discover(package: str, kind: type[Kind]) -> list[Kind]:
     modules = [importlib.import_module(name) for name in names]
     found: list[Kind] = []
     for module in modules:
-        for value in vars(module).values():
+        for value in list(vars(module).values()):
             if isinstance(value, kind) and not any(value is known for known in found):
                 found.append(value)
     for entry in sorted(entry_points(group=package), key=lambda e: e.name):
@@ -95,8 +95,9 @@ def find_in(folders: Sequence[str]) -> None:
     if not folders and not _ADDED:
         return  # as of nearly every task
     gone = [folder for folder in _ADDED if folder not in folders]
-    for name in [name for name, module in sys.modules.items() if gone and _lies_in(gone, name, module)]:
-        del sys.modules[name]
+    for name, module in list(sys.modules.items()) if gone else []:  # a list: other threads may import meanwhile
+        if _lies_in(gone, name, module):
+            sys.modules.pop(name, None)
     sys.path[:] = [folder for folder in sys.path if folder not in gone]
     _ADDED[:] = [folder for folder in folders if folder in _ADDED or folder not in sys.path]
     sys.path.extend(folder for folder in _ADDED if folder not in sys.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -168,6 +169,25 @@ def test_two_pipelines_may_have_modules_of_one_name(tmp_path):
     assert sys.path == before
     with pytest.raises(UsageError, match="own_steps"):
         resolve("own_steps:f")
+
+
+def test_modules_are_forgotten_while_another_thread_imports(tmp_path, monkeypatch):
+    class Importing:
+        """A module that is asked for its file just when something else is imported."""
+
+        @property
+        def __file__(self):
+            sys.modules.setdefault(f"meanwhile_{len(sys.modules)}", types.ModuleType("meanwhile"))
+            return None
+
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own_steps.py").write_text(f"def f(sample):\n    return {name!r}\n")
+    monkeypatch.setattr(sys, "modules", dict(sys.modules) | {"importing": Importing()})
+    find_in([str(tmp_path / "one")])
+    find_in([str(tmp_path / "two")])
+    assert resolve("own_steps:f")(None) == "two"
+    find_in([])
 
 
 @pytest.mark.parametrize(("spec", "served"), [({}, ["k0", "k2"]), ({"finite": False}, ["k0", "k1", "k2"])])
