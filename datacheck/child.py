@@ -19,14 +19,12 @@ import subprocess
 import sys
 import tempfile
 import traceback
-import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from datacheck import errors, folders
+from datacheck import errors
 from datacheck.budget import WHOLE, Budget, Limits
 from datacheck.errors import DatacheckError, StorageError
 from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch, within
@@ -199,12 +197,6 @@ class Child:
         self._counter = mmap.mmap(self._shared, COUNTER.size)
         self._noise = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the child
 
-    @cached_property
-    def _scratch(self) -> tuple[str, Callable[[], object]]:
-        """A folder for temporary files of a child that may write nowhere else, and what deletes it, at exit at last."""
-        path = tempfile.mkdtemp(prefix="datacheck-")
-        return path, weakref.finalize(self, folders.discard, Path(path))
-
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()  # the pipes of a dead child
@@ -213,8 +205,7 @@ class Child:
             environment.pop("PYTHONPATH", None)
             said = [str(self._shared), str(memory if program.limited else 0), str(os.getpid()), ""]
             if program.sandbox is not None and wanted():
-                environment["TMPDIR"] = scratch = self._scratch[0]
-                said[-1] = replace(program.sandbox, scratch=scratch).encoded()
+                said[-1] = program.sandbox.encoded()
             said += [*([str(Path.cwd())] if program.beside else []), *module_folders()]
             self._process = None if self._over else subprocess.Popen(
                 [sys.executable, "-P", "-c", _BOOT, *said],
@@ -393,24 +384,19 @@ class Child:
         self._over = True
         process = self._process  # the other thread may close it at any moment
         if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
 
     def close(self) -> None:
         """End the process and whatever it has started; safe to call twice."""
         process = self._process
         if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
             self._process = None
-        if "_scratch" in self.__dict__:
-            _, discard = self.__dict__.pop("_scratch")
-            discard()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
@@ -418,6 +404,13 @@ class Child:
             self._noise.close()
             self._counter.close()
             os.close(self._shared)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its group, which it may have left where there is no sandbox."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
 
 
 def _error(name: str, text: str) -> DatacheckError:

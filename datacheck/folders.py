@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -129,32 +127,6 @@ def empty(path: Path, descriptor: int, ours: Ours | None = None, keep: str = "")
     """
     with fsops.guarded(path):
         return _emptied(path, descriptor, ours, "", _DEEPEST, keep)
-
-
-def discard(path: Path) -> None:
-    """Delete a folder of a process that has ended, however deep others are nested in it; what cannot be deleted stays.
-
-    Notes:
-        The content of each folder is moved up before the folder goes, so that none is deep.
-    """
-    with contextlib.suppress(OSError), opened(path) as top:
-        token, numbers, todo = secrets.token_hex(8), itertools.count(), names(top)
-        while todo:
-            name = todo.pop()
-            with contextlib.suppress(OSError):
-                if not stat.S_ISDIR(os.stat(name, dir_fd=top, follow_symlinks=False).st_mode):
-                    os.unlink(name, dir_fd=top)
-                    continue
-                os.chmod(name, 0o700, dir_fd=top)
-                with opened(Path(name), top) as inner:
-                    for one in names(inner):
-                        moved = f"{token}-{next(numbers)}"
-                        if stat.S_ISDIR(os.stat(one, dir_fd=inner, follow_symlinks=False).st_mode):
-                            os.chmod(one, 0o700, dir_fd=inner)  # else it cannot be moved
-                        os.rename(one, moved, src_dir_fd=inner, dst_dir_fd=top)
-                        todo.append(moved)
-                os.rmdir(name, dir_fd=top)
-        path.rmdir()
 
 
 def drop_links(path: Path) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 
 from datacheck import budget
 from datacheck.budget import Budget
+from datacheck.runtime.sandbox import lower_limit
 
 COUNTER = struct.Struct("<qqq")  # the item that the child is at; how often it said so; bytes of its files, or -1
 _LEAK_BYTES = 256 << 20  # what a child may keep of an item that ran out of memory
-_WRITTEN_BYTES = 64 << 20  # of one file that a child writes which reads files: its messages
+_WRITTEN_BYTES = 1 << 20  # of one file that a child writes which reads files: its messages
 _ANSWER_S, _ANSWER_RATE = 60.0, 10 << 20  # an answer is complete when it begins to come: what is left is to copy it
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -76,7 +77,7 @@ class Pulse:
 
         if self._start is None:
             self._start = _written_memory()
-            resource.setrlimit(resource.RLIMIT_FSIZE, (_WRITTEN_BYTES, _WRITTEN_BYTES))
+            lower_limit(resource.RLIMIT_FSIZE, _WRITTEN_BYTES)
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         soft = hard if more < 0 else self._start + more
         resource.setrlimit(resource.RLIMIT_DATA, (soft if hard < 0 else min(soft, hard), hard))

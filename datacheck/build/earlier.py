@@ -212,7 +212,9 @@ class Earlier:
             def records() -> dict[int, Record]:
                 found = {one.g: one for future in read if (one := future.result()) is not None}
                 self.reuse.linked += len(found)
-                self.lose([g for g, _ in pairs if g not in found])
+                lost = [g for g, _ in pairs if g not in found]
+                stage.drop_linked(self._plan, lost)
+                self.lose(lost)
                 return found
 
             yield records
@@ -254,8 +256,9 @@ class Earlier:
         found = None
         with suppress(*_UNUSABLE):  # it, or the digests of its chunks, cannot be read
             found = self._record(stage.linked, g, before)
-        if found is not None:
-            record.write(stage.records, found)
+        if found is None or not record.fits(found, self._plan):  # the earlier cache may be anybody's
+            return None
+        record.write(stage.records, found)
         return found
 
     def _record(self, linked: Path, g: int, before: int) -> Record | None:

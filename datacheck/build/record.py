@@ -17,6 +17,7 @@ import numpy as np
 
 from datacheck import fsops, numerics
 from datacheck.build.plan import Plan
+from datacheck.build.shard import MOST_REASON
 from datacheck.cache import layout
 from datacheck.digest import digest_bytes, digest_parts
 from datacheck.errors import StorageError
@@ -30,7 +31,6 @@ Array = np.ndarray[Any, Any]
 _DIGEST = 32  # hex digits
 _MOST_BYTES = 1 << 30  # of a shard of a million samples; far more than a real one has
 _ROOM = Room(_MOST_BYTES, 20_000_000, _MOST_BYTES, _MOST_BYTES)
-_MOST_REASON = 100_000  # letters
 _MOST_LENGTH = 1 << 40  # rows of one sample, bytes of its origin: a million of them still add up to an int64
 _HEX = re.compile(f"[0-9a-f]{{{_DIGEST}}}")
 
@@ -142,7 +142,7 @@ def fits(found: Record, plan: Plan) -> bool:
     """Tell whether a record is of a shard of this plan; its digest does not say who wrote it.
 
     Notes:
-        A worker that was taken over, or whoever shares the folder, may write any record; nothing behind this doubts it.
+        A worker that was taken over, or whoever shares the folder, may write any record; later code relies on it.
     """
     try:
         return _is_of(found, plan)
@@ -173,7 +173,7 @@ def _is_column(array: Any, count: int, kind: str) -> bool:
 
 
 def _is_reason(place: Any, why: Any, count: int) -> bool:
-    return type(place) is int and 0 <= place < count and text(why) and len(why) <= _MOST_REASON
+    return type(place) is int and 0 <= place < count and text(why) and len(why) <= MOST_REASON
 
 
 def _are_chunks(found: Record, name: str, spec: ArraySpec, plan: Plan, count: int) -> bool:

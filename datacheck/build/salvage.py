@@ -69,6 +69,14 @@ class _Found:
 
     def take(self, stage: Staging, g: int) -> Record | None:
         """Link the files of shard `g` and write its record; None where something of it is lost."""
+        found = self._found(stage, g)
+        if found is None or not record.fits(found, self._plan):
+            stage.drop_linked(self._plan, [g])
+            return None
+        record.write(stage.records, found)
+        return found
+
+    def _found(self, stage: Staging, g: int) -> Record | None:
         if not self._sound[self._plan.shard(g)].all():
             return None
         files, chunks, sizes = {}, {}, {}
@@ -82,9 +90,7 @@ class _Found:
                 raise
             except (CorruptionError, StorageError, OSError):  # damaged or gone since it was looked at
                 return None
-        found = self._record(g, files, chunks, sizes)
-        record.write(stage.records, found)
-        return found
+        return self._record(g, files, chunks, sizes)
 
     def _linked(self, stage: Staging, name: str, file: str, g: int) -> tuple[tuple[int, str], Array, Array]:
         """Link a shard; return size and digest as its writer knew them, digests and stored sizes of its chunks.

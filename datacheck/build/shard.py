@@ -14,11 +14,14 @@ import orjson
 from datacheck.aligned import empty
 from datacheck.cache import layout
 from datacheck.digest import canonical_json, digest_rows, digest_sample
+from datacheck.numbered import storable
 from datacheck.sample import ArraySpec, Block, Column
 from datacheck.transforms.base import samples_of
 from datacheck.transforms.cast import cast, fits, lost
 
 Array = np.ndarray[Any, Any]
+
+MOST_REASON = 100_000  # characters of why a sample was not made
 
 _SMALL, _AT_ONCE = 1 << 13, 1024  # bytes of a sample and its frames, samples: joining them beats a call for each
 
@@ -75,7 +78,7 @@ class Shard:
     def refuse(self, key: str, reason: str) -> None:
         """Note why a sample cannot be made."""
         if key in self._place:
-            self.reasons[self._place[key]] = reason
+            self.reasons[self._place[key]] = _told(reason)
 
     def put(self, block: Block, *, ours: bool = False) -> None:
         """Take the samples of a block that are as the specs say; note a reason for each of the others.
@@ -94,7 +97,7 @@ class Shard:
         places = np.array([self._place[key] for key in block.keys], dtype=np.int64)
         reasons = self._unfit_samples(columns)
         if reasons:
-            self.reasons |= {int(places[i]): reason for i, reason in reasons.items()}
+            self.reasons |= {int(places[i]): _told(reason) for i, reason in reasons.items()}
             good = np.array([i for i in range(len(places)) if i not in reasons], dtype=np.int64)
             places, columns = places[good], {name: column.take(good) for name, column in columns.items()}
         for name, column in columns.items():
@@ -277,6 +280,11 @@ def _lasting(values: Array, dtype: str) -> bool:
     """Tell whether memory can be written as it is: a map of a file would still change with the file."""
     flags = values.flags
     return bool(values.dtype == _little(dtype) and flags.owndata and flags.c_contiguous and flags.writeable)
+
+
+def _told(reason: str) -> str:
+    """Return a reason as a record takes it: a step may say anything."""
+    return storable([reason])[0][:MOST_REASON]
 
 
 def _what(kind: str) -> str:

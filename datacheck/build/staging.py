@@ -17,10 +17,11 @@ import contextlib
 import os
 import re
 import socket
+import stat
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -63,7 +64,8 @@ class Staging:
 
     Attributes:
         shards: where tasks write the shards of every field.
-        linked: where shards of an earlier cache are linked; whoever could write there would change that cache.
+        linked: where shards of an earlier cache are linked; a process that writes there would change that cache. What
+            lies here is proven, and comes before a file of the same name in `shards`.
         records: where they write what is known of each.
     """
 
@@ -86,10 +88,21 @@ class Staging:
         for name in plan.specs:
             for place in (self.shards, self.linked):
                 fsops.make_directory(place / layout.field_path(name), sync=False)
-            self._part(layout.field_path(name))
+            self._move_linked(layout.field_path(name))
         with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
             found = threads.map(lambda g: self._finished(plan, g), _numbers(self.records))
-            return {one.g: one for one in found if one is not None}
+            kept = {one.g: one for one in found if one is not None}
+        for name, spec in plan.specs.items():
+            folder, wanted = self.linked / layout.field_path(name), {shard_file(g, spec) for g in kept}
+            for file in [file for file in _names(folder) if file not in wanted]:
+                fsops.remove_file(folder / file)
+        return kept
+
+    def drop_linked(self, plan: Plan, shards: Iterable[int]) -> None:
+        """Remove the linked files of shards that are made again."""
+        for g in shards:
+            for name, spec in plan.specs.items():
+                fsops.remove_file(self.linked / layout.field_path(name) / shard_file(g, spec))
 
     def _finished(self, plan: Plan, g: int) -> Record | None:
         try:
@@ -101,9 +114,9 @@ class Staging:
         for name, spec in plan.specs.items():
             size, digest = found.whole.get(name, found.files[name])
             file = f"{layout.field_path(name)}/{shard_file(g, spec)}"
-            path = self.shards / file
+            path = self.linked / file
             if not path.exists():
-                path = self.linked / file
+                path = self.shards / file
             # the index of a ragged shard may follow already; it will be written once more
             if not _holds(path, size, digest, longer=spec.dim is not None and name not in found.whole):
                 return None
@@ -116,15 +129,18 @@ class Staging:
             folders.drop_links(self._whole)
         for path in [path for path in self.linked.rglob("*") if path.is_file()]:
             target = self._whole / path.relative_to(self.linked)
-            if not target.exists():  # else it was linked, found wrong, and made anew
-                _renamed(path, target)
+            if folders.is_real(target):
+                folders.remove_tree(target)
+            _renamed(path, target)
         return self._whole
 
-    def _part(self, field: str) -> None:
+    def _move_linked(self, field: str) -> None:
         """Move the shards of a field that have a second name out of the folder where tasks write."""
         for name in _names(self.shards / field):
             path = self.shards / field / name
-            if path.lstat().st_nlink > 1:
+            with fsops.guarded(path):
+                status = path.lstat()
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
                 _renamed(path, self.linked / field / name)
 
     def leave(self, error: BaseException) -> None:

@@ -30,7 +30,8 @@ def ready(task: dict[str, Any], beat: Callable[[int], None]) -> None:
 
 
 @answers(
-    [{"key": text, "split": text, "fields": [{"field": text}], "left_out": [text], "why": text}],
+    [{"key": text, "split": text, "fields": [{"field": text, "kind": text}], "left_out": [text], "why": text}],
+    lambda answer, _: bool(orjson.dumps(answer)),  # as the page holds it
     raises=(UsageError, MissingDependencyError),
 )
 def draw_items(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[str, Any]]:
@@ -72,11 +73,17 @@ def _drawn(
 
 
 def _are_joints(answer: Any, _: Any) -> bool:
-    return all(one["why"] or _is_points(one.get("joints")) for one in answer)
+    return all(one["why"] or (_is_points(one.get("joints")) and text(one.get("moment"))) for one in answer)
 
 
 def _is_points(joints: Any) -> bool:
-    return isinstance(joints, np.ndarray) and joints.dtype == np.float64 and joints.ndim == 2 and joints.shape[1] == 3
+    return (
+        isinstance(joints, np.ndarray)
+        and joints.dtype == np.float64
+        and joints.ndim == 2
+        and joints.shape[1] == 3
+        and len(joints) > 0
+    )
 
 
 @answers([{"key": text, "split": text, "why": text}], _are_joints, raises=(UsageError, MissingDependencyError))
@@ -98,9 +105,9 @@ def read_joints(task: dict[str, Any], beat: Callable[[int], None]) -> list[dict[
         for got in source.read_all([item], lambda _, place=place: beat(place)):  # type: ignore[misc]
             beat(place)
             if isinstance(got, Unread):
-                made.append({"key": got.key, "split": item.split, "why": got.reason})
+                made.append({"key": storable([got.key])[0], "split": item.split, "why": got.reason})
                 continue
-            made += [{"key": one.key, "split": item.split} | _posed(one.fields, name) for one in got]
+            made += [{"key": storable([one.key])[0], "split": item.split} | _posed(one.fields, name) for one in got]
     return made
 
 

@@ -86,7 +86,7 @@ def write_page(
         raise UsageError(msg)
     fresh = isinstance(run, ScanRun) and "rescored" not in run.report.run  # else somebody else's rows are drawn
     with nullcontext() if fresh else reading(folder):
-        made = page(run_of(folder, table, unfit, drawn, compared=fresh))
+        made = page(run_of(folder, table, unfit, drawn, compared=isinstance(run, ScanRun)))
     fsops.write_file(folder / PAGE, made, mode=0o666)
     return folder / PAGE
 

@@ -36,13 +36,16 @@ _SEVERAL = frozenset([
     "xyzw",
 ])  # fmt: skip
 
+_ATTRIBUTE = ":attr/"  # before the name of one of an HDF5 file, which may be anything
+
 
 def in_form(columns: Mapping[str, Measured]) -> bool:
     """Tell whether columns by their full names have the form of their statistic."""
-    return all(_in_form(name.rpartition(":")[2], column) for name, column in columns.items())
+    return all(_in_form(name, column) for name, column in columns.items())
 
 
-def _in_form(stat: str, column: Measured) -> bool:
+def _in_form(name: str, column: Measured) -> bool:
+    stat = "count" if name.startswith(_ATTRIBUTE) else name.rpartition(":")[2]
     kind, several = column.values.dtype.kind, column.values.ndim > 1
     known = stat in _TEXT or stat in _WHOLE or stat in _ONE or stat in _SEVERAL
     return not known or (

@@ -1,8 +1,8 @@
 """What a child that parses untrusted bytes may do: read below given folders, compute, and answer on its pipe.
 
-Landlock (Linux 5.13) bounds files and TCP, a seccomp filter refuses sockets, new programs, new processes and changes of
-a file's owner, mode or times. Neither needs rights, neither can be taken back, and threads that start later inherit
-both. A kernel without one of them leaves the other in force.
+Landlock (Linux 5.13) bounds files and TCP. A seccomp filter refuses sockets, new programs, new processes, memory that
+no limit counts, and changes of a file's owner, mode or times. Neither needs rights, neither can be taken back, and
+threads that start later inherit both. A kernel without one of them leaves the other in force.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16
 _NET, _SCOPED = 3, 3  # bind and connect; abstract sockets and signals of others
 _READ = _READ_FILE | _READ_DIR
 _MAKE_ODD = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12  # devices, sockets, pipes and links, which others follow
-_OPEN_FILES, _FILE_BYTES = 4096, 1 << 26
+_OPEN_FILES = 4096
 
 # What Python, NumPy, Arrow and the C library look at besides the folders of modules.
 _SYSTEM = (
@@ -47,22 +47,20 @@ class Sandbox:
     Args:
         read: folders and files that it may read, besides those of Python.
         write: folders in which it may make, change and remove files.
-        scratch: a folder for temporary files, "" for none.
     """
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
-    scratch: str = ""
 
     def encoded(self) -> str:
         """Return the sandbox as an argument of a command."""
-        return json.dumps([list(self.read), list(self.write), self.scratch])
+        return json.dumps([list(self.read), list(self.write)])
 
     @staticmethod
     def decoded(text: str) -> Sandbox:
         """Return the sandbox of `encoded`."""
-        read, write, scratch = json.loads(text)
-        return Sandbox(tuple(read), tuple(write), scratch)
+        read, write = json.loads(text)
+        return Sandbox(tuple(read), tuple(write))
 
 
 _SETTING = "DATACHECK_SANDBOX"  # "off" turns the sandbox off for this process and those that it starts
@@ -95,9 +93,7 @@ def enter(sandbox: Sandbox) -> None:
         OSError: the kernel has a part of the sandbox and refuses to use it.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _lower(resource.RLIMIT_NOFILE, _OPEN_FILES)
-    if not sandbox.write:
-        _lower(resource.RLIMIT_FSIZE, _FILE_BYTES)  # its standard error and temporary files
+    lower_limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
     libc = _libc()
     if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
         _fail()
@@ -107,7 +103,8 @@ def enter(sandbox: Sandbox) -> None:
         _filter_calls(libc, read_only=not sandbox.write)
 
 
-def _lower(kind: int, limit: int) -> None:
+def lower_limit(kind: int, limit: int) -> None:
+    """Limit this process for good; a lower limit that it has already stays."""
     soft, hard = resource.getrlimit(kind)
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(kind, (min(limit, soft) if soft != resource.RLIM_INFINITY else limit, limit))
@@ -146,7 +143,7 @@ def _restrict_files(libc: ctypes.CDLL, version: int, sandbox: Sandbox) -> None:
         for path in dict.fromkeys([*_python_folders(), *_SYSTEM, *sandbox.read]):
             _allow(libc, rules, path, rights & (_READ | _EXECUTE))
         _allow(libc, rules, "/dev/null", rights & (_READ_FILE | _WRITE_FILE))
-        for path in filter(None, [*sandbox.write, sandbox.scratch]):
+        for path in sandbox.write:
             _allow(libc, rules, path, rights & ~(_EXECUTE | _MAKE_ODD))
         if libc.syscall(_RESTRICT, rules, 0):
             _fail()
@@ -206,15 +203,17 @@ _NEVER: dict[str, tuple[int | None, int]] = {
     "process_madvise": (440, 440), "process_mrelease": (448, 448), "migrate_pages": (256, 238),
     "move_pages": (279, 239), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    "setpgid": (109, 154), "setsid": (112, 157),  # its parent ends it by its group
+    "memfd_create": (319, 279), "memfd_secret": (447, 447),  # memory that no limit counts
 }  # fmt: skip
 # Those whose first argument names a process: 0, this one, is allowed.
 _OWN: dict[str, tuple[int, int]] = {
     "prlimit64": (302, 261), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
     "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
 }  # fmt: skip
-# What lets the kernel send a signal to any process when a file is ready: the second argument.
-_SEND_SIGNALS = (
-    ((72, 25), (8, 10, 15)),  # fcntl: F_SETOWN, F_SETSIG, F_SETOWN_EX
+# By their second argument: what lets the kernel send a signal to any process when a file is ready, and large pipes.
+_COMMANDS = (
+    ((72, 25), (8, 10, 15, 1031)),  # fcntl: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETPIPE_SZ
     ((16, 29), (0x8901, 0x8902)),  # ioctl: FIOSETOWN, SIOCSPGRP
 )
 _NO_CHANGE: dict[str, tuple[int | None, int]] = {
@@ -279,7 +278,7 @@ def _program(column: int, architecture: int, *, read_only: bool) -> Iterable[byt
         yield _op(_EQUAL, process, 1, 0)
         yield _op(_RETURN, no)
         yield _op(_RETURN, _ALLOW)
-    for call, commands in _SEND_SIGNALS:
+    for call, commands in _COMMANDS:
         yield _op(_EQUAL, call[column], 0, 2 + 2 * len(commands))
         yield _op(_LOAD, 24)  # the lower half of the second argument
         for command in commands:

@@ -20,6 +20,7 @@ from datacheck.cache.verify import verify
 from datacheck.errors import OutOfSpaceError, StorageError
 from tests.build.make import tree
 from tests.build.rebuild import FIELDS, agree, dataset, flip, job, rebuilt, shards, small, write
+from tests.cache.test_hostile import sealed
 
 
 @pytest.fixture
@@ -266,3 +267,53 @@ def test_no_file_is_opened_but_the_changed_one(tmp_path, monkeypatch, workers):
     assert one.reuse.linked > 0
     assert one.reuse.copied > 0
     agree(one, fresh)
+
+
+# ---------------------------------------------------------------------------------------------- what is hostile
+
+
+@pytest.mark.parametrize("length", [1 << 40, 1 << 62, -5, 0])
+def test_lengths_of_an_earlier_cache_that_no_shard_has_are_not_taken(tmp_path, orders, length):
+    dataset(tmp_path / "data")
+    first = build_cache(job(tmp_path / "data"), tmp_path / "out")
+    table = first.path / "rows/P/length/c.0"
+    lengths = np.frombuffer(table.read_bytes()[: first.samples * 8], "<i8").copy()
+    lengths[np.flatnonzero(lengths)[0]] = length
+    table.chmod(0o644)
+    with table.open("r+b") as file:
+        file.write(lengths.tobytes())
+    sealed(first.path)
+    asked = job(tmp_path / "data", invalid={"001.npz": ("DC201",)})
+    second = build_cache(asked, tmp_path / "out")
+    assert verify(second.path) == []
+    agree(second, build_cache(asked, tmp_path / "fresh"))
+
+
+def test_a_process_that_writes_shards_does_not_displace_a_proven_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 11)
+    monkeypatch.setattr("datacheck.build.plan.SOURCE_BYTES", 1 << 12)
+    dataset(tmp_path / "data", 16)
+    build_cache(job(tmp_path / "data"), tmp_path / "out")
+    write(tmp_path / "data", "013.npz", 1013)
+    displaced = []
+
+    def hostile(*args, sandbox, **kwargs):
+        linked = Path(sandbox.write[0]).with_name("linked")
+        found = [] if displaced else sorted(path for path in linked.rglob("*") if path.is_file())
+        for number, path in enumerate(found):
+            other = Path(sandbox.write[0]) / path.relative_to(linked)
+            displaced.append(other)
+            if number % 2:
+                other.mkdir()
+            else:
+                other.write_bytes(b"of my own")
+        return real(*args, sandbox=sandbox, **kwargs)
+
+    real = builder.ordered_map
+    monkeypatch.setattr(builder, "ordered_map", hostile)
+    second = build_cache(job(tmp_path / "data"), tmp_path / "out")
+    assert len(displaced) > 4
+    assert second.reuse.linked > 1
+    assert verify(second.path) == []
+    monkeypatch.setattr(builder, "ordered_map", real)
+    agree(second, build_cache(job(tmp_path / "data"), tmp_path / "fresh"))

@@ -122,3 +122,10 @@ def test_json_is_stored_as_canonical_json(values):
     shard.put(block)
     stored = bytes(shard.close().padded("j", 1))
     assert stored.rstrip(b"\0") == b"".join(canonical_json(value) for value in values)
+
+
+def test_a_reason_is_cut_and_escaped_so_that_its_record_can_be_read():
+    shard = Shard(["a", "b"], {"x": ArraySpec("float32", (), "")})
+    shard.refuse("a", "too long: " + "x" * 200_000)
+    shard.refuse("b", "half \ud800")
+    assert shard.reasons == {0: "too long: " + "x" * 99_990, 1: "half \\ud800"}

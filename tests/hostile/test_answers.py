@@ -30,12 +30,12 @@ def row(key="k", name="x", digest="0123456789abcdef"):
     return {"rows": [[key, [name], [digest]]], "unread": [], "lacking": False}
 
 
-def drawn(key="k", name="x"):
-    return [{"key": key, "split": "", "fields": [{"field": name}], "left_out": [], "why": ""}]
+def drawn(key="k", name="x", why="", kind="text", **more):
+    return [{"key": key, "split": "", "fields": [{"field": name, "kind": kind} | more], "left_out": [], "why": why}]
 
 
 def joints(**changed):
-    return [{"key": "k", "split": "", "why": "", "joints": np.zeros((5, 3)), "moment": None} | changed]
+    return [{"key": "k", "split": "", "why": "", "joints": np.zeros((5, 3)), "moment": ""} | changed]
 
 
 CASES = {
@@ -49,10 +49,13 @@ CASES = {
     "datacheck.repro.data.samples:digest_items": (
         row(), [row(key=HALF), row(name=HALF), row(digest="12"), row(digest="g" * 16), row(digest="0" * 17)],
     ),
-    "datacheck.preview.reading:draw_items": (drawn(), [drawn(key=HALF), drawn(name=HALF)]),
+    "datacheck.preview.reading:draw_items": (
+        drawn(), [drawn(key=HALF), drawn(name=HALF), drawn(why=HALF), drawn(text=np.zeros(2)), drawn(kind=None)],
+    ),
     "datacheck.preview.reading:read_joints": (
         joints(),
-        [joints(joints=None), joints(joints=np.zeros(3)), joints(joints=np.full((5, 3), "a")), joints(key=HALF)],
+        [joints(moment=None), joints(moment=HALF), joints(joints=np.zeros((0, 3))),
+         joints(joints=None), joints(joints=np.zeros(3)), joints(joints=np.full((5, 3), "a")), joints(key=HALF)],
     ),
     "datacheck.scan.look:look": (
         seen(),
@@ -81,6 +84,8 @@ OTHER_FORMS = {
     "several for one": ("x:count", np.zeros((2, 3), np.int64)),
     "one for several": ("x:min", np.zeros(2)),
     "a fraction for a count": ("x:ndim", np.full(2, np.nan)),
+    "text for an attribute": (":attr/frames", np.full(2, "9", object)),
+    "several for an attribute": (":attr/frames", np.zeros((2, 3), np.int64)),
 }
 
 
@@ -93,5 +98,6 @@ def test_columns_in_their_form_and_unknown_ones_are_taken():
     columns = {
         "x:min": np.zeros((2, 3)), "x:dtype": np.full(2, "float32", object), "x:ndim": np.ones(2, np.int64),
         ":plug:in": np.zeros((2, 5)), "x:attr/version": np.full(2, "1"),
+        **{f":attr/{name}": np.ones(2, np.int64) for name in ("seq:max", "ns:dtype", "total:min", "a:b:classes")},
     }  # fmt: skip
     assert in_form({name: Measured(values, np.ones(2, bool)) for name, values in columns.items()})

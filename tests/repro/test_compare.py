@@ -7,6 +7,7 @@ import shutil
 import struct
 import sys
 
+import h5py
 import numpy as np
 import orjson
 import pytest
@@ -252,6 +253,16 @@ def test_a_file_that_a_parser_cannot_read_is_still_a_changed_file(here):
     found = compare("a", "b")
     assert found.files.changed == ["1.npz"]
     assert "cannot be compared" in found.values["1.npz"][""]["said"]
+
+
+def test_a_name_in_a_file_that_is_no_utf_8_is_escaped(here):
+    for folder, last in (("one", 3.0), ("other", 4.0)):
+        (here / folder).mkdir()
+        with h5py.File(f"{folder}/a.h5", "w") as file:
+            file[b"bad\xff"] = [1.0, 2.0, last]
+    (told,) = compare("one", "other").values["a.h5"].items()
+    assert told[0].startswith("bad\\")
+    assert told[1]["largest"] == 1.0
 
 
 def test_a_header_that_asks_for_more_memory_than_there_is(here):

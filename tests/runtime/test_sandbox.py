@@ -10,7 +10,9 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +40,13 @@ def attempts(task, beat):
         "change the times of a file outside": lambda: os.utime(outside / "secret", (1, 1)),
         "write beside the data": lambda: (inside / "made").write_bytes(b"x"),
         "cut a file of the data": lambda: os.truncate(inside / "file", 1),
-        "leave a link where it may write": lambda: os.symlink(outside, Path(os.environ.get("TMPDIR", inside)) / "link"),
-        "leave a pipe there": lambda: os.mkfifo(Path(os.environ.get("TMPDIR", inside)) / "pipe"),
+        "leave a link beside the data": lambda: os.symlink(outside, inside / "link"),
+        "leave a pipe there": lambda: os.mkfifo(inside / "pipe"),
+        "write a temporary file": lambda: tempfile.TemporaryFile().close(),
+        "hold memory that no limit counts": lambda: os.close(os.memfd_create("more")),
+        "hold it in a pipe": lambda: fcntl.fcntl(os.pipe()[0], fcntl.F_SETPIPE_SZ, 1 << 20),
+        "leave its group of processes": lambda: os.setpgid(0, os.getpgid(os.getppid())),
+        "leave its session": leave_session,
         "make a socket": lambda: socket.socket().close(),
         "connect to a server": lambda: socket.create_connection(("127.0.0.1", port), 5).close(),
         "start a program": lambda: subprocess.run(["true"], check=True),
@@ -67,6 +74,12 @@ def own_socket():
     one, other = socket.socketpair()
     with one, other:
         fcntl.ioctl(one, 0x8901, struct.pack("i", os.getppid()))  # FIOSETOWN
+
+
+def leave_session():
+    with contextlib.suppress(PermissionError):  # that of the kernel: the first of a group stays in its session
+        os.setpgid(0, os.getpgid(os.getppid()))
+    os.setsid()
 
 
 def call(number, *arguments):
@@ -133,7 +146,7 @@ def test_a_child_without_one_can_do_all_of_it(place, monkeypatch):
     monkeypatch.setenv("DATACHECK_SANDBOX", "off")
     done, death = run(place, Sandbox((place["inside"],)))
     assert death is None
-    assert len(done) == 31
+    assert len(done) == 36
     assert (Path(place["outside"]) / "made").exists()
     assert not (Path(place["outside"]) / "doomed").exists()
 
@@ -189,26 +202,17 @@ def test_a_child_in_a_sandbox_may_limit_itself(place):
     assert run(place, Sandbox((place["inside"],)), "tests.runtime.test_sandbox:limiting") == (64, None)
 
 
-def nesting(task, beat):
+def hiding(task, beat):
     beat(0)
-    deep = os.open(os.environ["TMPDIR"], os.O_RDONLY)
-    for number in range(1100):
-        os.mkdir("d", dir_fd=deep)
-        with contextlib.suppress(OSError):  # Landlock refuses
-            os.symlink(task["outside"], "link", dir_fd=deep)
-        os.close(os.open(f"file{number}", os.O_CREAT, dir_fd=deep))
-        inner = os.open("d", os.O_RDONLY, dir_fd=deep)
-        os.close(deep)
-        deep = inner
-    os.mkdir("closed", 0, dir_fd=deep)
-    return os.environ["TMPDIR"]
+    os.setpgid(0, os.getpgid(os.getppid()))
+    time.sleep(600)
 
 
-def test_temporary_folders_go_with_a_child_however_deep_they_are(place):
-    scratch, death = run(place, Sandbox((place["inside"],)), "tests.runtime.test_sandbox:nesting")
-    assert death is None
-    assert not Path(scratch).exists()
-    assert (Path(place["outside"]) / "secret").exists()
+def test_a_child_that_has_left_its_group_is_ended(place, monkeypatch):
+    monkeypatch.setenv("DATACHECK_SANDBOX", "off")  # which refuses it
+    with contextlib.closing(Child(Limits(item_s=0.5))) as child:
+        _, death = child.run("tests.runtime.test_sandbox:hiding", place)
+    assert "0.5 s" in death.how
 
 
 def aborting(task, beat):
@@ -229,3 +233,16 @@ def test_a_kernel_without_either_part_still_runs_children(place, monkeypatch):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "none: this kernel has neither landlock nor seccomp\n"
+
+
+def lowering(task, beat):
+    beat(0)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 2000))
+    sandbox.lower_limit(resource.RLIMIT_FSIZE, 5000)  # the user has allowed less
+    first = resource.getrlimit(resource.RLIMIT_FSIZE)
+    sandbox.lower_limit(resource.RLIMIT_FSIZE, 500)
+    return [*first, *resource.getrlimit(resource.RLIMIT_FSIZE)]
+
+
+def test_a_limit_is_lowered_and_never_raised(place):
+    assert run(place, None, "tests.runtime.test_sandbox:lowering") == ([1000, 2000, 500, 500], None)

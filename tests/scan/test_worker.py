@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -5,9 +7,10 @@ from datacheck.digest import digest_file
 from datacheck.runtime.beneath import Folder
 from datacheck.scan import worker
 from datacheck.scan.worker import known_measures, measure_items
+from datacheck.shapes import check_answer
 from datacheck.sources.base import Item
 from datacheck.sources.entries import Entry
-from datacheck.table import CHECKED, UNREADABLE, Table
+from datacheck.table import CHECKED, UNREADABLE, Table, concatenate
 from tests.scan.conftest import make_schema
 
 
@@ -140,3 +143,28 @@ def test_a_file_that_many_samples_use_is_digested_once(folder, monkeypatch):
     assert table.status.tolist() == [CHECKED] * 3
     assert payload["items"][0][2] == ["a.npy", "mesh.npz"]
     assert [c[-8:] for c in calls] == ["mesh.npz"]
+
+
+def test_rows_of_files_of_other_tasks_are_no_answer(folder):
+    task = task_for(folder, "a.npy", "b.npy")
+    payload = measure_items(task, lambda i: None)
+    check_answer(measure_items, payload, task)
+    _, other, _ = run(folder, "c.npy")
+    whole = Table.from_wire(payload["table"])
+    for table in (
+        concatenate([whole, other]),
+        replace(whole, files=["a.npy", "c.npy"]),
+        replace(whole, splits=["", "val"]),
+    ):
+        with pytest.raises(ValueError, match="the answer"):
+            check_answer(measure_items, payload | {"table": table.as_wire()}, task)
+
+
+def test_rows_are_of_the_splits_in_which_their_files_stand(folder):
+    task = task_for(folder, "a.npy", "b.npy")
+    task["items"][1]["split"] = "val"
+    payload = measure_items(task, lambda i: None)
+    check_answer(measure_items, payload, task)
+    swapped = replace(Table.from_wire(payload["table"]), splits=["val", ""])
+    with pytest.raises(ValueError, match="the answer"):
+        check_answer(measure_items, payload | {"table": swapped.as_wire()}, task)

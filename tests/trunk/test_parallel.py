@@ -525,7 +525,7 @@ def test_a_child_may_be_closed_by_one_thread_while_another_ends_it():
     class Closed:
         """The process, closed by the thread that serves it as soon as it is looked at."""
 
-        pid = process.pid
+        pid, kill = process.pid, process.kill
 
         @property
         def returncode(self):

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from datacheck.errors import DatacheckError, MissingDependencyError, UsageError
+from datacheck.numbered import storable_names
 from datacheck.repro.data.samples import items_of, keys, source_of, task_of, values, where
 from datacheck.shapes import answers, text
 
@@ -103,8 +104,8 @@ def compare_files(task: dict[str, Any], beat: Callable[[int], None]) -> Told:
 
 
 def _of_containers(x: Container, y: Container) -> dict[str, Any]:
-    both = {name: (_value(x, name), _value(y, name)) for name in sorted({*x.names(), *y.names()})}
-    return {name: said for name, pair in both.items() if (said := described(*pair)) is not None}
+    both = {told: (_value(x, name), _value(y, name)) for told, name in storable_names({*x.names(), *y.names()}).items()}
+    return {name: said for name, pair in sorted(both.items()) if (said := described(*pair)) is not None}
 
 
 def _value(container: Container, name: str) -> Array | None:
