@@ -19,6 +19,7 @@ from datacheck.cache.find import find_caches
 from datacheck.repro import capture as capture_here
 from datacheck.repro import manifest
 from datacheck.repro.captures import SECTIONS, differences
+from datacheck.repro.environment import code as code_module
 from datacheck.repro.environment import native as native_module
 from datacheck.repro.environment.code import code
 from datacheck.repro.environment.packages import Installed, installed
@@ -446,3 +447,84 @@ def test_the_script_is_told_whatever_it_is_called_and_that_a_notebook_is_not_kno
 def test_variables_of_libraries_that_compute_are_kept(monkeypatch, name):
     monkeypatch.setenv(name, "AVX2")
     assert process()["env"][name] == "AVX2"
+
+
+# ---------------------------------------------------------------------------------------------- without a script
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A repository in the working folder, where no script runs."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(code_module, "_apart", lambda _: False)
+    git(here, "init", "-q")
+    (here / "a.txt").write_text("one\n")
+    git(here, "add", ".")
+    git(here, "commit", "-qm", "first")
+    return here
+
+
+def test_settings_that_change_while_git_is_asked_start_nothing(checkout, tmp_path, monkeypatch):
+    (checkout / ".gitattributes").write_text("* filter=evil\n")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "-qm", "second")
+    (checkout / "a.txt").write_text("two\n")
+    ran = tmp_path / "ran"
+    real, asked = code_module._said, []
+
+    def changed(folder, words, environment):
+        if asked:  # each but the first question meets the filter
+            git(checkout, "config", "filter.evil.clean", f"touch {ran}; cat")
+        asked.append(words)
+        return real(folder, words, environment)
+
+    monkeypatch.setattr(code_module, "_said", changed)
+    said = code_module.git()
+    assert (said["dirty"], len(asked) > 3) == (True, True)
+    assert not ran.exists()
+    git(checkout, "diff", "--stat")  # the control
+    assert ran.exists()
+
+
+def test_no_file_outside_counts_as_one_of_the_repository(checkout, tmp_path):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    git(checkout, "config", "core.worktree", str(outside))
+    found = []
+    for text in ("one\n", "secret\n"):
+        (outside / "a.txt").write_text(text)
+        found.append(code_module.git())
+    assert found[0] == found[1]
+    assert found[0]["dirty"] is False
+
+
+@pytest.mark.parametrize("kind", ["subfolder", "worktree", "sha256", "crlf", "split index"])
+def test_repositories_of_all_kinds_are_seen_as_git_sees_them(checkout, tmp_path, monkeypatch, kind):
+    place = checkout
+    if kind == "sha256":
+        place = tmp_path / "long"
+        place.mkdir()
+        git(place, "init", "-q", "--object-format=sha256")
+        (place / "a.txt").write_text("one\n")
+        git(place, "add", ".")
+        git(place, "commit", "-qm", "first")
+    if kind == "worktree":
+        git(checkout, "worktree", "add", "-q", str(tmp_path / "second"))
+        place = tmp_path / "second"
+    if kind == "crlf":
+        git(place, "config", "core.autocrlf", "true")
+        (place / "a.txt").write_bytes(b"one\r\n")
+    if kind == "split index":
+        git(place, "update-index", "--split-index")
+    if kind == "subfolder":
+        (place / "deep").mkdir()
+        monkeypatch.chdir(place / "deep")
+    else:
+        monkeypatch.chdir(place)
+    commit = git(place, "rev-parse", "HEAD").strip()
+    assert code_module.git() == {"commit": commit, "dirty": False, "diff": None, "submodules": {}}
+    (place / "a.txt").write_text("two\n")
+    diff = subprocess.run(["git", "diff", "--binary", "HEAD"], cwd=place, check=True, capture_output=True).stdout
+    assert code_module.git()["diff"] == xxhash.xxh3_128_hexdigest(diff)

@@ -10,6 +10,7 @@ import sysconfig
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from datacheck.repro.environment.packages import Installed, real_path
 _OURS = f"{os.path.realpath(Path(__file__).parents[2])}{os.sep}"
 _SECONDS = 20.0
 _PIECE, _MOST_BYTES = 1 << 16, 64 << 20
+_SHA1 = 40  # hex digits of a commit; repositories with longer ones say so
 # Git locks nothing, and asks no server for what a partial clone lacks: the way to one may be a program of its settings.
 _QUIET = {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_NO_LAZY_FETCH": "1"}
-_OLDEST = (2, 31)  # takes settings from the environment
-_NO_FILTER = {"clean": "", "process": "", "required": "false"}
+# Of a repository's own settings those by which git sees changes; all others may name programs.
+_SEEN_BY = r"^core\.(autocrlf|eol|filemode|ignorecase|symlinks)$"
+_PLAIN = re.compile("[a-z]+")
 
 
 def code(found: Installed) -> dict[str, str]:
@@ -88,15 +91,13 @@ def git() -> dict[str, Any]:
     folder = Path(main).resolve().parent if isinstance(main, str) and script else Path.cwd()
     how = ["--no-ext-diff", "--no-textconv", "--binary", "--submodule=short"]
     try:
-        if not script and _version(folder) < _OLDEST:
-            return {"missing": "git 2.31 or newer is needed where no script is given: an older one may run filters"}
-        commit = _asked(folder, "rev-parse", "HEAD").decode().strip()
-        if script:
-            changes = _digest_of(folder, "diff", *how, "HEAD")
-        else:  # a submodule's settings may name programs too
-            how.append("--ignore-submodules=dirty")
-            changes = _digest_of(folder, "diff", *how, "HEAD", settings=_no_filters(folder))
-        modules = _asked(folder, "ls-files", "-z", "--stage", "--full-name", ":/").decode("utf-8", "surrogateescape")
+        with nullcontext(os.environ) if script else _without_settings(folder) as environment:
+            commit = _asked(folder, "rev-parse", "HEAD", environment=environment).decode().strip()
+            if not script:  # a submodule's settings may name programs, too
+                how.append("--ignore-submodules=dirty")
+            changes = _digest_of(folder, "diff", *how, "HEAD", environment=environment)
+            asked = "ls-files", "-z", "--stage", "--full-name", ":/"
+            modules = _asked(folder, *asked, environment=environment).decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return {"missing": "git is not installed"}
     except subprocess.TimeoutExpired:
@@ -120,31 +121,63 @@ def _apart(main: str) -> bool:
     return not place.startswith(_OURS) and Path(place).parent != Path(sys.executable).absolute().parent
 
 
-def _version(folder: Path) -> tuple[int, ...]:
-    """Return git's version, (0,) where git does not say."""
-    found = re.search(rb"(\d+)\.(\d+)", _asked(folder, "version"))
-    return tuple(map(int, found.groups())) if found else (0,)
+@contextmanager
+def _without_settings(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield variables under which git sees a folder's repository without what its own settings name.
 
-
-def _no_filters(folder: Path) -> dict[str, str]:
-    """Return settings under which git runs no filter that a repository's own settings name.
+    Raises:
+        OSError: there is no room for temporary files, or the repository cannot be looked at.
+        As of `_said`.
 
     Notes:
-        The working folder may be data that somebody else has packed, ``.git`` included.
+        The working folder may be data that somebody else has packed, ``.git`` included, and that somebody changes
+        meanwhile: no command that could start a program reads its settings. Nothing outside of it counts as its files.
     """
+    commit = _asked(folder, "rev-parse", "HEAD").decode().strip()
+    own, objects, index = (
+        folder / os.fsdecode(_asked(folder, "rev-parse", *words).removesuffix(b"\n"))
+        for words in (("--git-dir",), ("--git-path", "objects"), ("--git-path", "index"))
+    )
+    with tempfile.TemporaryDirectory(prefix="datacheck-") as name:
+        place = Path(name)
+        for inside in ("objects", "refs"):
+            (place / inside).mkdir()
+        (place / "HEAD").write_text(f"{commit}\n")
+        (place / "config").write_text(_plain_settings(folder, commit))
+        for part in index.parent.glob("sharedindex.*"):
+            (place / part.name).symlink_to(part.absolute())
+        yield {name: value for name, value in os.environ.items() if name not in {"GIT_COMMON_DIR", "GIT_NAMESPACE"}} | {
+            "GIT_DIR": str(place), "GIT_WORK_TREE": str(_top(folder, own)),
+            "GIT_OBJECT_DIRECTORY": str(objects.absolute()), "GIT_INDEX_FILE": str(index.absolute()),
+        }  # fmt: skip
+
+
+def _top(folder: Path, own: Path) -> Path:
+    """Return the folder that holds a repository's ``.git``, a folder or a file that names one."""
+    here = folder.absolute()
+    named = ((place, place / ".git") for place in (here, *here.parents))
+    return next((place for place, one in named if one.is_file() or (one.is_dir() and one.samefile(own))), here)
+
+
+def _plain_settings(folder: Path, commit: str) -> str:
+    """Return a repository's settings that start no program, as a file of settings."""
+    long = len(commit) > _SHA1
+    lines = ["[extensions]", "objectFormat = sha256"] if long else []
+    lines += ["[core]", f"repositoryFormatVersion = {int(long)}"]
     try:
-        said = _asked(folder, "config", "-z", "--show-scope", "--includes", "--name-only", "--get-regexp", r"^filter\.")
+        said = _asked(folder, "config", "--local", "-z", "--get-regexp", _SEEN_BY).decode("utf-8", "replace")
     except subprocess.CalledProcessError as error:
-        if error.returncode == 1:  # there are none
-            return {}
-        raise
-    words = said.decode("utf-8", "surrogateescape").split("\0")  # a name may hold anything else
-    scopes = zip(words[::2], words[1::2], strict=False)
-    filters = {name.rpartition(".")[0] for scope, name in scopes if scope in {"local", "worktree"}}
-    return {f"{name}.{key}": value for name in filters for key, value in _NO_FILTER.items()}
+        if error.returncode != 1:  # there are none
+            raise
+        said = ""
+    for one in said.split("\0"):
+        name, _, value = one.partition("\n")
+        if _PLAIN.fullmatch(value):
+            lines.append(f"{name.removeprefix('core.')} = {value}")
+    return "\n".join([*lines, ""])
 
 
-def _asked(folder: Path, *words: str, settings: Mapping[str, str] | None = None) -> bytes:
+def _asked(folder: Path, *words: str, environment: Mapping[str, str] = os.environ) -> bytes:
     """Return what git says.
 
     Raises:
@@ -152,23 +185,23 @@ def _asked(folder: Path, *words: str, settings: Mapping[str, str] | None = None)
         subprocess.CalledProcessError: more than 64 MiB.
     """
     said = bytearray()
-    for piece in _said(folder, words, settings or {}):
+    for piece in _said(folder, words, environment):
         said += piece
         if len(said) > _MOST_BYTES:
             raise subprocess.CalledProcessError(1, "git", stderr=b"it says more than 64 MiB")
     return bytes(said)
 
 
-def _digest_of(folder: Path, *words: str, settings: Mapping[str, str] | None = None) -> str | None:
+def _digest_of(folder: Path, *words: str, environment: Mapping[str, str]) -> str | None:
     """Return the digest of what git says, None where it says nothing: a few files may differ in gigabytes."""
     digester, size = Digester(), 0
-    for piece in _said(folder, words, settings or {}):
+    for piece in _said(folder, words, environment):
         digester.update(piece)
         size += len(piece)
     return digester.hexdigest() if size else None
 
 
-def _said(folder: Path, words: Sequence[str], settings: Mapping[str, str]) -> Iterator[bytes]:
+def _said(folder: Path, words: Sequence[str], environment: Mapping[str, str]) -> Iterator[bytes]:
     """Yield what git says, piece by piece.
 
     Raises:
@@ -177,13 +210,11 @@ def _said(folder: Path, words: Sequence[str], settings: Mapping[str, str]) -> It
         subprocess.CalledProcessError: it fails.
     """
     quiet = ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *words]  # starts nothing
-    env = {**os.environ, **_QUIET}
-    for number, (name, value) in enumerate(settings.items(), int(env.get("GIT_CONFIG_COUNT") or 0)):
-        env |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
-        env["GIT_CONFIG_COUNT"] = str(number + 1)
     with (
         tempfile.TemporaryFile() as errors,
-        subprocess.Popen(quiet, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=errors) as process,
+        subprocess.Popen(
+            quiet, cwd=folder, env={**environment, **_QUIET}, stdout=subprocess.PIPE, stderr=errors
+        ) as process,
     ):
         assert process.stdout is not None
         expired = threading.Event()
