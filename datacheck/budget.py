@@ -19,7 +19,7 @@ _MOST_BYTES = 8 << 30  # of memory for a child: a value of 4 GiB, and room to me
 _LEAST_BYTES = 2 << 30
 _SHARE = 2  # a child takes at most this part of the machine's memory
 _PER_BYTE = 32  # memory for each byte of a file: JSON of small objects becomes 25
-_SILENCES, _PER_SILENCE = 60, 6  # a task may take so many times the limit of silence, and one more for so many items
+_SILENCES, _PER_SILENCE = 20, 6  # a task may take so many times the limit of silence, and one more for so many items
 BY_SIZE = False  # whether the memory of the item that this process is at is limited by its size
 ALIKE = 5  # failures of one kind after which others like them get no second try
 OFFENCES_S = 60.0  # seconds for each worker that failures may take in all
@@ -81,8 +81,8 @@ class Limits:
             nbytes: of the files of the task, as far as they are known.
 
         Notes:
-            An hour and more for an item, even if only a slow disk holds it up. A task of many items that meets the
-            limit is not lost: they are tried one by one.
+            20 times the silence and more for an item, even if only a slow disk holds it up. A task of many items that
+            meets the limit is not lost: they are tried one by one.
         """
         if self.own_code:
             return math.inf

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import numpy as np
 from datacheck.digest import digest_bytes
 from datacheck.errors import UsageError
 from datacheck.registry import require
-from datacheck.runtime.beneath import read_file
+from datacheck.runtime.beneath import File, Folder, Place, read_file
 from datacheck.runtime.documents import MIB
 
 Array = np.ndarray[Any, Any]
@@ -25,7 +28,46 @@ Array = np.ndarray[Any, Any]
 _FILE, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 FILES = (_FILE, _CONFIG, _TEMPLATE)
 TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
+_TEMPLATE_S = 1.0  # of processor time; a chat takes a millisecond
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+_WITHIN = "/./"
+
+
+def within(data: str, path: str) -> str:
+    """Return the path of a tokenizer that lies in the data: each use of it opens its files below the data folder."""
+    return f"{data}{_WITHIN}{path}"
+
+
+def _place(path: str) -> Place:
+    """Return the file or folder of a tokenizer.
+
+    Raises:
+        OSError: the data folder is missing.
+    """
+    data, mark, inner = path.partition(_WITHIN)
+    return File(Folder(data), inner) if mark else Path(path)
+
+
+def tokenizer_files(path: str) -> list[bytes | None]:
+    """Return what the three files of a tokenizer hold, None for each that is absent.
+
+    Raises:
+        OSError: one is no plain file, leads out of the data folder in which the tokenizer lies, or is too large.
+    """
+    place = _place(path)
+    first = place / _FILE if place.is_dir() else place
+    files = [first, first.with_name(_CONFIG), first.with_name(_TEMPLATE)]
+    return [read_file(file, TOKENIZER_BYTES) if _is_there(file) else None for file in files]
+
+
+def _is_there(file: Place) -> bool:
+    try:
+        file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def tokenizer_places(path: str) -> tuple[str, ...]:
@@ -34,6 +76,8 @@ def tokenizer_places(path: str) -> tuple[str, ...]:
     Notes:
         A snapshot in the cache of the Hugging Face Hub is a folder of links.
     """
+    if _WITHIN in path:  # which lies in the data
+        return ()
     folder = path if os.path.isdir(path) else os.path.dirname(path)  # noqa: PTH112, PTH120  as the sandbox names places
     files = [path, *(os.path.join(folder, name) for name in FILES)]  # noqa: PTH118
     return (path, *(os.path.realpath(file) for file in files if os.path.islink(file)))  # noqa: PTH114
@@ -47,20 +91,24 @@ class Tokenizer:
         UsageError: there is none, or it is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         tokenizers = require("tokenizers", "text")
-        file = path / _FILE if path.is_dir() else path
-        raw, config = _read(file), file.with_name(_CONFIG)
+        try:
+            raw, config, template = (None if one is None else one.decode() for one in tokenizer_files(str(path)))
+        except (OSError, UnicodeDecodeError) as error:
+            msg = f"{path}: cannot be read: {error}"
+            raise UsageError(msg) from error
         if raw is None:
             msg = f"{path}: no tokenizer there; it is a folder with {_FILE}, or that file"
             raise UsageError(msg)
-        said = _json(config)
-        self._template = said.get("chat_template") or _read(file.with_name(_TEMPLATE))
+        said = _json(str(path), config or "{}")
+        self._template = said.get("chat_template") or template
+        self._slow = ""
         self.special = {n: t["content"] if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))}
         try:
             self._encoder = tokenizers.Tokenizer.from_str(raw)
         except Exception as error:
-            msg = f"{file}: not a tokenizer: {error}"
+            msg = f"{path}: not a tokenizer: {error}"
             raise UsageError(msg) from error
         self._encoder.no_truncation()
         self._encoder.no_padding()
@@ -144,15 +192,45 @@ class Tokenizer:
             ValueError: the template refuses it.
         """
         template = self.template
+        if self._slow:
+            raise ValueError(self._slow)
         try:
             tools = next((m["tools"] for m in messages if m.get("role") == "system" and m.get("tools")), None)
             parsed = [{**m, "tool_calls": _parsed(m["tool_calls"])} if m.get("tool_calls") else m for m in messages]
-            text: str = template.render(
-                messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
-            )
+            with _limited_time(_TEMPLATE_S):
+                text: str = template.render(
+                    messages=parsed, tools=_parsed(tools), add_generation_prompt=False, **self.special
+                )
+        except TimeoutError:
+            self._slow = f"the chat template took more than {_TEMPLATE_S:g} s for one chat"  # nor is it tried again
+            raise ValueError(self._slow) from None
         except Exception as error:  # templates raise whatever they like; training would end here
             raise ValueError(str(error)[:200] or type(error).__name__) from error
         return text
+
+
+@contextmanager
+def _limited_time(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` where what is done here takes more processor time.
+
+    Notes:
+        In the main thread only, where Python handles signals, and where nobody else waits for this one.
+    """
+    mine = threading.current_thread() is threading.main_thread()
+    if not mine or signal.getsignal(signal.SIGVTALRM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGVTALRM, _end)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds / 10)  # once more, where somebody caught the first
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+
+
+def _end(*_: object) -> None:
+    raise TimeoutError
 
 
 def messages_of(value: Any) -> list[dict[str, Any]]:
@@ -161,19 +239,11 @@ def messages_of(value: Any) -> list[dict[str, Any]]:
     return [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
 
 
-def _read(path: Path) -> str | None:
+def _json(path: str, text: str) -> dict[str, Any]:
     try:
-        return read_file(path, TOKENIZER_BYTES).decode() if path.is_file() else None
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path}: cannot be read: {error}"
-        raise UsageError(msg) from error
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        said = json.loads(_read(path) or "{}")
+        said = json.loads(text)
     except ValueError as error:
-        msg = f"{path}: not valid JSON: {error}"
+        msg = f"{path}: {_CONFIG}: not valid JSON: {error}"
         raise UsageError(msg) from error
     return said if isinstance(said, dict) else {}
 

@@ -192,7 +192,8 @@ def complete(
     key = fingerprint.key(inputs["said"])
     own = stamps(job.sources, job.hashed)
     facts = Facts(job.pipeline, job.schema.for_split(job.split), key, inputs, digests(job), own)
-    done = Finish(folder := stage.fence(), plan, facts, records).run()
+    folder, linked = stage.fence()
+    done = Finish(folder, plan, facts, records, linked).run()
     if not done.made.any():
         reason = done.not_made[0] if done.not_made else ("", "")
         msg = f"split {plan.split}: no sample could be made; the first: {reason[0]}: {reason[1]}"

@@ -6,7 +6,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,10 +72,14 @@ class Finish:
         plan: what was to be built.
         facts: what it says of itself.
         records: of every shard of the plan.
+        linked: files of shards that are proven already; no process that parses could write into them.
     """
 
-    def __init__(self, folder: Path, plan: Plan, facts: Facts, records: Mapping[int, Record]) -> None:
+    def __init__(
+        self, folder: Path, plan: Plan, facts: Facts, records: Mapping[int, Record], linked: Collection[str]
+    ) -> None:
         self.folder = folder
+        self._linked = linked
         self.plan = plan
         self.facts = facts
         self.records = [records[g] for g in range(plan.shards)]
@@ -125,9 +129,7 @@ class Finish:
         for g, record in enumerate(self.records):
             some = record.chunks[name]
             found[g * grid.chunks_per_shard :][: len(some)] = some
-            self._files[f"{path}/{grid.shard_file(g)}"] = record.files[name]
-        if spec.dim is not None:
-            self._indices(name, path, grid)
+        self._shards(name, path, grid, ragged=spec.dim is not None)
         self._digests[path] = found[: -(-grid.shape[0] // grid.chunk)]
         names = _names(grid, spec.dim or "sample")
         self._document(path, layout.array_document(grid, layout.field_attributes(spec), names, self.plan.codec))
@@ -135,33 +137,42 @@ class Finish:
             present = np.concatenate([record.present[name] for record in self.records])
             self._table(layout.present_path(name), present)
 
-    def _indices(self, name: str, path: str, grid: layout.Grid) -> None:
-        """Write the index of each ragged shard: its writer could not know how many rows the fullest shard has."""
+    def _shards(self, name: str, path: str, grid: layout.Grid, *, ragged: bool) -> None:
+        """Hold each shard of a field to what was written, as a process that parses could change those of others.
+
+        Notes:
+            A ragged shard gets its index: its writer could not know how many rows the fullest shard has.
+        """
         tails = {}
         for g, record in enumerate(self.records):
-            file = f"{path}/{grid.shard_file(g)}"
-            size, tail = record.files[name][0], layout.pack_index(grid, record.sizes[name])
-            if record.whole.get(name, (0, ""))[0] == size + len(tail):  # an index of as many chunks is this one
-                self._files[file] = record.whole[name]
-                continue
-            tails[file] = tail
-            fsops.write_tail(self.folder / file, size, tail)
+            file, tail = f"{path}/{grid.shard_file(g)}", b""
+            self._files[file] = size, _ = record.files[name]
+            if ragged:
+                tail = layout.pack_index(grid, record.sizes[name])
+                if record.whole.get(name, (0, ""))[0] == size + len(tail):  # an index of as many chunks is this one
+                    self._files[file], tail = record.whole[name], b""
+                else:
+                    fsops.write_tail(self.folder / file, size, tail)
+                    self._unsynced.append(file)
+            if tail or file not in self._linked:
+                tails[file] = tail
         with ThreadPoolExecutor(usable_cpus()) as threads:
             self._files |= zip(tails, threads.map(self._with_tail, tails, tails.values()), strict=True)
-        self._unsynced += tails
 
     def _with_tail(self, file: str, tail: bytes) -> tuple[int, str]:
         """Return size and digest of a shard with its tail, which is what was written, not what is there now."""
         size, digest = self._files[file]
+        path = self.folder / file
         try:
-            hasher = digest_head(self.folder / file, size)
+            hasher = digest_head(path, size)
+            whole = path.lstat().st_size
         except OSError as error:
-            raise fsops.refused(error, self.folder / file) from error
-        if hasher.hexdigest() != digest:
-            msg = f"{self.folder / file}: not what was written. Check the disk, then run the same command again."
+            raise fsops.refused(error, path) from error
+        if hasher.hexdigest() != digest or whole != size + len(tail):
+            msg = f"{path}: not what was written. Check the disk, then run the same command again."
             raise StorageError(msg)
         hasher.update(tail)
-        return size + len(tail), hasher.hexdigest()
+        return whole, hasher.hexdigest()
 
     def _table(
         self, path: str, values: Array, attributes: Mapping[str, Any] | None = None, first: str | None = "sample",

@@ -122,17 +122,21 @@ class Staging:
                 return None
         return found
 
-    def fence(self) -> Path:
-        """Return the folder of the shards under a new name: a task that Dask ran twice meets a folder that is gone."""
+    def fence(self) -> tuple[Path, frozenset[str]]:
+        """Return the folder of the shards under a new name, and which of its files were linked: these are proven.
+
+        Notes:
+            A task that Dask ran twice meets a folder that is gone.
+        """
         _renamed(self.shards, self._whole)
         with fsops.guarded(self._whole):
             folders.drop_links(self._whole)
-        for path in [path for path in self.linked.rglob("*") if path.is_file()]:
-            target = self._whole / path.relative_to(self.linked)
-            if folders.is_real(target):
-                folders.remove_tree(target)
-            _renamed(path, target)
-        return self._whole
+        linked = [path.relative_to(self.linked) for path in self.linked.rglob("*") if path.is_file()]
+        for path in linked:
+            if folders.is_real(self._whole / path):
+                folders.remove_tree(self._whole / path)
+            _renamed(self.linked / path, self._whole / path)
+        return self._whole, frozenset(path.as_posix() for path in linked)
 
     def _move_linked(self, field: str) -> None:
         """Move the shards of a field that have a second name out of the folder where tasks write."""

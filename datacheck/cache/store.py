@@ -157,12 +157,13 @@ class Folder:
 
     def _is_real(self, folder: str) -> bool:
         """Tell whether no part of a path in the cache is a link; each folder is looked at once."""
-        if folder not in self._real:
+        above = []
+        while folder not in self._real:
             if not stat.S_ISDIR(os.lstat(self._at(folder)).st_mode):
                 return False
-            if not self._is_real(folder.rpartition("/")[0]):
-                return False
-            self._real.add(folder)
+            above.append(folder)
+            folder = folder.rpartition("/")[0]
+        self._real.update(above)
         return True
 
     def descriptor(self, path: str) -> Descriptor:

@@ -223,6 +223,7 @@ def mend(task: dict[str, Any], beat: Callable[[int], None]) -> None:
         with fsops.guarded(str(source)):
             _check_holes(source)
             resolve(task["function"])(task["said"], source, Path(task["goal"]))
+            os.close(source.descriptor())  # it is still the file that was judged
     except FormatError as error:
         raise _beyond_repair(item["path"], str(error)) from error
 

@@ -22,6 +22,7 @@ from datacheck.runtime.beneath import File
 from datacheck.schema.model import FieldSpec, Schema
 from datacheck.schema.units import ANGLE
 from datacheck.schema.values import parse_columns
+from datacheck.sources.roots import Roots
 
 Array = np.ndarray[Any, Any]
 
@@ -106,6 +107,9 @@ def write(said: list[dict[str, Any]], source: File, goal: Path) -> None:
     suffix = source.suffix.lower()
     if suffix in {".h5", ".hdf5"}:
         shutil.copy2(source, goal)
+        with closing(open_container(Roots(goal.parent, {}).file(goal.name))) as container:
+            for spot in spots:  # of the copy, which nobody changes: no value lies in another file
+                container.peek(spot.name)
         with h5py.File(goal, "r+") as file:
             for spot in spots:
                 file[spot.name][...] = _times(file[spot.name][...], spot, keep=True)

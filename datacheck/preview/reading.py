@@ -155,6 +155,6 @@ def _schema(what: bytes, split: str) -> tuple[Schema, Tokenizer | None]:
     if schema.tokenizer is None or schema.tokenizer.path is None:
         return schema, None
     try:
-        return schema, Tokenizer(Path(schema.tokenizer.path))
+        return schema, Tokenizer(schema.tokenizer.path)
     except DatacheckError:  # the text says that it is not tokenized
         return schema, None

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from datacheck.digest import digest_file
+from datacheck.digest import digest_bytes
 from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.registry import has
 from datacheck.rules.base import Columns, measure
 from datacheck.sample import Block
 from datacheck.schema.model import FieldSpec, Schema, TokenizerSpec
 from datacheck.table import Measured
-from datacheck.tokens import Tokenizer, messages_of, places, spans
+from datacheck.tokens import Tokenizer, messages_of, places, spans, tokenizer_files
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +30,7 @@ def _speech(path: str | None) -> Tokenizer | str:
     if path is None:
         return "no tokenizer is named; say tokenizer: {path: FOLDER}"
     try:
-        return Tokenizer(Path(path)).with_template()
+        return Tokenizer(path).with_template()
     except MissingDependencyError as error:
         return str(error)
     except UsageError as error:  # without it bytes decide
@@ -42,11 +41,11 @@ def _known(schema: Schema) -> Any:
     """Return what besides the schema decides about tokens: the tokenizer's files, and whether its library is there."""
     if schema.tokenizer is None or schema.tokenizer.path is None:
         return None
-    path = Path(schema.tokenizer.path)
-    folder = path.parent if path.is_file() else path
-    files = [path] if path.is_file() else [folder / "tokenizer.json"]
-    files += [folder / "tokenizer_config.json", folder / "chat_template.jinja"]
-    return [has("tokenizers") and has("jinja2"), *(digest_file(f) if f.is_file() else "" for f in files)]
+    try:
+        files = tokenizer_files(schema.tokenizer.path)
+    except OSError:  # the rules say why there is no tokenizer
+        files = []
+    return [has("tokenizers") and has("jinja2"), *("" if file is None else digest_bytes(file) for file in files)]
 
 
 @measure("trained", version=2, per="sample", uses=("tokenizer", "fields.role"), outside=_known)
@@ -125,6 +124,6 @@ def vocabulary(block: Block, schema: Schema) -> Columns:
 def _tokenizer(path: str | None) -> Tokenizer | None:
     """Return the tokenizer at a path, once per process, with or without a chat template; None where there is none."""
     try:
-        return None if path is None else Tokenizer(Path(path))
+        return None if path is None else Tokenizer(path)
     except (MissingDependencyError, UsageError):
         return None

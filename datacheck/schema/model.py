@@ -296,7 +296,7 @@ def _within(data: Path, path: str) -> str:
     folder = place if place.is_dir() else place.parent
     files = [place, *(folder / name for name in tokens.FILES)]
     if all(f"{os.path.realpath(file)}/".startswith(f"{root.rstrip('/')}/") for file in files):
-        return str(place.resolve())
+        return tokens.within(root, path)
     return f"{place} (a link out of the data folder)"
 
 

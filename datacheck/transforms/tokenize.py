@@ -56,7 +56,7 @@ class Tokenize(Transform):
 
     @cached_property
     def _encoder(self) -> Tokenizer:
-        return Tokenizer(Path(self.tokenizer))
+        return Tokenizer(self.tokenizer)
 
     @cached_property
     def _markers(self) -> tuple[Array, Array]:

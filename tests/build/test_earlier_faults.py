@@ -15,6 +15,7 @@ from datacheck import fsops
 from datacheck.build import builder
 from datacheck.build.builder import build_cache
 from datacheck.cache import layout
+from datacheck.cache.find import find_caches
 from datacheck.cache.lease import exclusive
 from datacheck.cache.verify import verify
 from datacheck.errors import OutOfSpaceError, StorageError
@@ -317,3 +318,33 @@ def test_a_process_that_writes_shards_does_not_displace_a_proven_one(tmp_path, m
     assert verify(second.path) == []
     monkeypatch.setattr(builder, "ordered_map", real)
     agree(second, build_cache(job(tmp_path / "data"), tmp_path / "fresh"))
+
+
+@pytest.mark.parametrize("how", ["bytes", "longer"])
+@pytest.mark.parametrize("field", ["joints", "cloud"])
+def test_a_shard_that_another_process_changes_is_not_published(tmp_path, monkeypatch, field, how):
+    monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 11)
+    monkeypatch.setattr("datacheck.build.plan.SOURCE_BYTES", 1 << 12)
+    dataset(tmp_path / "data", 16)
+
+    def hostile(*args, sandbox, **kwargs):
+        yield from real(*args, sandbox=sandbox, **kwargs)
+        victim = next(Path(sandbox.write[0]).glob(f"fields/{field}/c.0*"))
+        if how == "bytes":
+            flip(victim, 3)
+        else:
+            with victim.open("ab") as file:
+                file.write(b"more")
+
+    real = builder.ordered_map
+    monkeypatch.setattr(builder, "ordered_map", hostile)
+    if how == "longer" and field == "cloud":  # its end is the index, which is written last
+        build_cache(job(tmp_path / "data"), tmp_path / "out")
+    else:
+        with pytest.raises(StorageError, match="not what was written"):
+            build_cache(job(tmp_path / "data"), tmp_path / "out")
+        assert list(find_caches(tmp_path / "out")) == []
+    monkeypatch.setattr(builder, "ordered_map", real)
+    built = build_cache(job(tmp_path / "data"), tmp_path / "out")
+    assert verify(built.path) == []
+    agree(built, build_cache(job(tmp_path / "data"), tmp_path / "fresh"))

@@ -144,6 +144,13 @@ def test_a_key_that_no_file_can_have_is_refused(tmp_path):
     assert export(folder, tmp_path / "to", "webdataset").samples == 1
 
 
+def test_a_key_of_too_many_folders_is_refused_and_nothing_stays(tmp_path):
+    folder = make_cache(tmp_path / "c", {"x": ArraySpec("int8", ())}, [{"x": np.int8(1)}], keys=["a/" * 1700 + "b"])
+    with pytest.raises(UsageError, match="more than 64 folders in each other"):
+        export(folder, tmp_path / "to", "npz")
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
 # ---------------------------------------------------------------------------------------------- WebDataset
 
 

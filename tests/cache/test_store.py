@@ -197,3 +197,16 @@ def test_dropping_what_memory_holds_changes_nothing(folder):
     before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
     Folder(folder).drop()
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_a_file_that_lies_a_thousand_folders_deep_is_found(tmp_path):
+    deep = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("a", dir_fd=deep)
+        inner = os.open("a", os.O_RDONLY, dir_fd=deep)
+        os.close(deep)
+        deep = inner
+    with os.fdopen(os.open("x", os.O_CREAT | os.O_WRONLY, dir_fd=deep), "wb") as file:
+        file.write(b"12345")
+    os.close(deep)
+    assert open_store(tmp_path).size("a/" * 1500 + "x") == 5

@@ -9,12 +9,14 @@ import h5py
 import numpy as np
 import pytest
 
-from datacheck.errors import StorageError, UsageError
+from datacheck.errors import FormatError, StorageError, UsageError
 from datacheck.fix import fix, repairs
+from datacheck.fix.values import write
 from datacheck.rules import catalogue
 from datacheck.scan import Request, run_scan
 from datacheck.scan.again import Rescore, rescore
 from datacheck.schema.load import load_schema, parse_schema
+from datacheck.sources.roots import Roots
 from datacheck.testing import faults, synth
 
 CLOUDS = """
@@ -285,3 +287,23 @@ def test_lists_of_mappings_are_left_to_those_who_write_them(place):
 
 def test_every_repair_is_of_a_rule_that_exists():
     assert set(repairs()) <= set(catalogue())
+
+
+@pytest.mark.parametrize("kind", ["external storage", "external link"])
+def test_no_value_is_written_into_another_file(place, kind):
+    outside = place / "secret"
+    if kind == "external storage":
+        outside.write_bytes(np.ones(12, np.float32).tobytes())
+    else:
+        with h5py.File(outside, "w") as file:
+            file["points"] = np.ones((4, 3), np.float32)
+    before = outside.read_bytes()
+    with h5py.File(place / "data/a.h5", "w") as file:
+        if kind == "external storage":
+            file.create_dataset("points", (4, 3), np.float32, external=[(str(outside), 0, 48)])
+        else:
+            file["points"] = h5py.ExternalLink(str(outside), "points")
+    said = [{"name": "points", "columns": None, "row": None, "factor": 2.0}]
+    with pytest.raises(FormatError, match=r"other files|another file"):
+        write(said, Roots(place / "data", {}).file("a.h5"), place / "copy.h5")
+    assert outside.read_bytes() == before

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import signal
+import time
 
 import numpy as np
 import pytest
@@ -9,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datacheck.tokens
-from datacheck.errors import MissingDependencyError
+from datacheck.errors import MissingDependencyError, UsageError
 from datacheck.rules import speech
 from datacheck.rules.speech import _supervised, trained
 from datacheck.sample import Origin, Piece
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
+from datacheck.tokens import Tokenizer
 from tests.rules.harness import judged, measured, schema_of
 
 START, END = [1, 7, 8], [2, 9]
@@ -116,6 +119,59 @@ def test_a_folder_of_links_is_a_tokenizer_as_the_hub_caches_one(folder, tmp_path
     report = run_scan(schema, Request(data)).report
     found = [sample for finding in report.findings if finding.code == "DC702" for sample in finding.rows.tolist()]
     assert sorted(found) == [1, 2]  # the chat without an answer, and the one that is cut
+
+
+@pytest.fixture
+def data(folder):
+    """A data folder with chats, and its own tokenizer in ``model``."""
+    (folder.parent / "a.jsonl").write_text("".join(json.dumps({"c": chats}) + "\n" for chats in CHATS[:2]))
+    return folder.parent
+
+
+SCHEMA = (
+    "datacheck: 1\nname: chats\nsamples: {files: '{id}.jsonl', each: line}\n"
+    "tokenizer: {path: model, max_length: 64}\nfields: {c: {role: chat, train_on: assistant}}\n"
+)
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"])
+def test_a_file_of_a_tokenizer_in_the_data_that_becomes_a_link_is_not_followed(data, name, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / name
+    placed = parse_schema(SCHEMA).placed([], data)
+    Tokenizer(placed.tokenizer.path)  # the control
+    source = data / "model" / name
+    outside.write_bytes(source.read_bytes() if source.exists() else b"SECRET")
+    source.unlink(missing_ok=True)
+    source.symlink_to(outside)
+    with pytest.raises(UsageError, match="cannot be read"):
+        Tokenizer(placed.tokenizer.path)
+    source.unlink()
+    (data / "beside").write_bytes(outside.read_bytes())
+    source.symlink_to("../beside")  # inside of the data it is followed
+    Tokenizer(placed.tokenizer.path)
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"])
+def test_a_tokenizer_of_holes_costs_no_other_file(data, name, monkeypatch):
+    monkeypatch.chdir(data.parent)
+    with (data / "model" / name).open("wb") as file:
+        file.truncate(500 << 30)
+    report = run_scan(parse_schema(SCHEMA), Request(data)).report
+    assert (report.dataset["samples"]["checked"], report.crashes) == (2, [])
+
+
+def test_a_template_without_end_is_named_and_tried_once(folder):
+    config = folder / "tokenizer_config.json"
+    said = json.loads(config.read_text())
+    said["chat_template"] = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    config.write_text(json.dumps(said))
+    tokenizer, began = Tokenizer(folder), time.process_time()
+    for _ in range(50):
+        with pytest.raises(ValueError, match="took more than 1 s for one chat"):
+            tokenizer.chat(CHATS[0])
+    assert time.process_time() - began < 10
+    assert signal.getsignal(signal.SIGVTALRM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0)
 
 
 def test_counts_are_those_of_the_tokenizer_itself(folder):

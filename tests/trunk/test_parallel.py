@@ -590,7 +590,7 @@ def test_of_many_items_that_take_long_together_each_is_tried_alone(monkeypatch):
 
 def test_code_of_the_user_may_take_any_time():
     assert Limits(own_code=True).task_s(60.0, 1, 0) == float("inf")
-    assert Limits().task_s(60.0, 1, 0) > 3600
+    assert Limits().task_s(60.0, 1, 0) > 1200
     assert Limits().task_s(60.0, 1, 1 << 30) > 3600 + (1 << 30) / 100e3
 
 

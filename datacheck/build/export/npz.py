@@ -16,6 +16,7 @@ from datacheck.errors import UsageError
 
 _END = ".npz"
 _LONGEST = 230  # of 255 bytes: while it is written a file has a longer name
+_DEEPEST = 64  # folders in each other
 
 
 def write(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
@@ -30,6 +31,9 @@ def write(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, 
         name = _name(sample.key)
         if max(map(len, name.split("/"))) > _LONGEST:
             msg = f"{sample.key}: too long for the name of a file ({_LONGEST} bytes, quoted). Choose another format."
+            raise UsageError(msg)
+        if name.count("/") > _DEEPEST:
+            msg = f"{sample.key[:200]}: more than {_DEEPEST} folders in each other. Choose another format."
             raise UsageError(msg)
         path = folder / name
         if path.exists():
