@@ -13,6 +13,7 @@ import gc
 import math
 import mmap
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -26,16 +27,17 @@ from typing import Any
 
 from datacheck import errors
 from datacheck.budget import WHOLE, Budget, Limits
-from datacheck.errors import DatacheckError, StorageError
+from datacheck.errors import DatacheckError, MissingDependencyError, StorageError
 from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch, within
-from datacheck.registry import module_folders, resolve
+from datacheck.registry import module_folders, require, resolve
 from datacheck.runtime.sandbox import Sandbox, enter, wanted
-from datacheck.shapes import check_answer, may_raise
+from datacheck.shapes import answers, check_answer, may_be_of_items, may_raise
 from datacheck.wire import ANY, FRAME, Json, Room, TooLargeError, decode, encode
 
 _POLL_S = 0.2
 _PR_SET_PDEATHSIG = 1
 _NO_MEMORY, _NO_SANDBOX = 77, 78  # exit codes of a child that says why it ends
+_IMPORT = "datacheck.child:import_library"
 _NOTHING = "datacheck.child:nothing"
 _LETTERS = 100_000  # of an error's text
 
@@ -88,6 +90,13 @@ PARSER = Program("the parser")
 _BOOT = "import sys; sys.path[:] = sys.argv[5:]; del sys.argv[5:]; from datacheck.child import serve; serve()"
 
 # ---------------------------------------------------------------------------------------------- inside
+
+
+@answers(type(None), raises=(MissingDependencyError,))
+def import_library(task: dict[str, Json], beat: Pulse) -> None:
+    """Import a library: who asks for it learns whether it is installed."""
+    del beat
+    require(task["library"], "")
 
 
 def nothing(task: dict[str, Json], beat: Pulse) -> None:
@@ -173,6 +182,7 @@ def end_with_parent(parent: int = 0) -> None:
 
 # ---------------------------------------------------------------------------------------------- outside
 
+_LIBRARY = re.compile(r"\w+")  # with which the message begins that it is not installed
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # Blocks come and go at the same size: giving their memory back each time cost a fifth of a build (glibc only).
 _ALLOCATION = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(256 << 20))
@@ -272,9 +282,6 @@ class Child:
             if "crash" in answer:
                 return None, Death(self._item(task), _told(answer["crash"]), crash=True)
             raised = _error(str(answer["raised"]), _told(answer["text"]))
-            if self._program.doubted and not may_raise(function, raised):  # nor may it end the command
-                self.close()
-                return None, Death(self._item(task), f"{self._program.name} gave up: {_line(str(raised))}")
         except TooLargeError as error:
             return None, self._too_large(task, error)
         except Exception as error:  # noqa: BLE001  a child that was taken over may answer anything, an honest one never
@@ -282,7 +289,29 @@ class Child:
             why = f"{type(error).__name__}: {_line(str(error))}"
             how = f"{self._program.name} answered nonsense ({why}). A damaged file does not do that: please report this"
             return None, Death(self._item(task), how)
+        if self._program.doubted and not self._ends_command(function, task, raised):
+            self.close()
+            return None, Death(self._item(task), f"{self._program.name} gave up: {_line(str(raised))}")
         raise raised
+
+    def _ends_command(self, function: Any, task: dict[str, Json], raised: DatacheckError) -> bool:
+        """Tell whether an error is one of the command: a child that was taken over may raise any.
+
+        Raises:
+            UsageError: another child, which reads nothing, raises this one of the same task.
+        """
+        if not may_raise(function, raised) or may_be_of_items(function) or not task.get("items"):
+            return may_raise(function, raised)
+        library = _LIBRARY.match(str(raised)) if isinstance(raised, MissingDependencyError) else None
+        with contextlib.closing(Child(self._limits, self._program)) as other:
+            if library is None:
+                other.run(f"{function.__module__}:{function.__qualname__}", task | {"items": []})
+                return False
+            try:
+                other.run(_IMPORT, {"library": library[0]})
+            except MissingDependencyError:
+                return True
+            return False
 
     def _too_large(self, task: dict[str, Json], error: TooLargeError) -> Death:
         self.close()

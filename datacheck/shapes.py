@@ -25,14 +25,17 @@ def _always(answer: Any, task: Any) -> bool:
 
 
 def answers(
-    shape: Shape, fits: Callable[[Any, Any], bool] = _always, *, raises: tuple[type[Exception], ...] = ()
-) -> Callable[[Function], Function]:
+    shape: Shape, fits: Callable[[Any, Any], bool] = _always, *, raises: tuple[type[Exception], ...] = (),
+    of_items: bool = False,
+) -> Callable[[Function], Function]:  # fmt: skip
     """Declare what a function for `Child.run` returns.
 
     Args:
         shape: of its answers.
         fits: called with an answer of this shape and its task: whether it is one to that task.
         raises: kinds of errors that end the whole command. Of other kinds, only the item is lost.
+        of_items: an item is enough for such an error. Else the task raises it without its items, too, or it says that a
+            library is not installed which is not.
     """
 
     def check_answer(answer: Any, task: Any) -> None:
@@ -41,7 +44,7 @@ def answers(
 
     def declared(function: Function) -> Function:
         function.check_answer = check_answer  # type: ignore[attr-defined]
-        function.raises = raises  # type: ignore[attr-defined]
+        function.raises, function.of_items = raises, of_items  # type: ignore[attr-defined]
         return function
 
     return declared
@@ -61,6 +64,11 @@ def check_answer(function: Any, answer: Any, task: Any) -> None:
 def may_raise(function: Any, error: Exception) -> bool:
     """Tell whether a function declares that it raises errors of this kind."""
     return isinstance(error, getattr(function, "raises", ()))
+
+
+def may_be_of_items(function: Any) -> bool:
+    """Tell whether such an error may come from an item alone."""
+    return bool(getattr(function, "of_items", False))
 
 
 def text(value: Any) -> bool:

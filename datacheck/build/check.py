@@ -217,6 +217,7 @@ def _traced(
     [{str: {str: object}}],
     lambda answer, task: len(answer) == 1 + len(task["steps"]),
     raises=(UsageError, StorageError, MissingDependencyError),
+    of_items=True,
 )
 def trace(task: dict[str, Any], beat: Beat) -> list[Stage]:
     """Read and transform the samples of one shard step by step; runs in the child.

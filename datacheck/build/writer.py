@@ -40,7 +40,9 @@ def _of_shards(answer: list[list[Any]], task: Mapping[str, Any]) -> bool:
     return sorted(g for g, *_ in answer) == sorted(order["g"] for order in task["items"])
 
 
-@answers([(natural, natural, text)], _of_shards, raises=(UsageError, StorageError, MissingDependencyError))
+@answers(
+    [(natural, natural, text)], _of_shards, raises=(UsageError, StorageError, MissingDependencyError), of_items=True
+)
 def write_shards(task: dict[str, Any], beat: Beat) -> list[list[Any]]:
     """Make the shards of a task (see `parallel.run_task`).
 

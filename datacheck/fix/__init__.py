@@ -211,7 +211,7 @@ def _beyond_repair(path: str, why: str) -> UsageError:
     return UsageError(f"{path}: cannot be repaired ({why}). Correct the program that writes it, or leave it out.")
 
 
-@answers(type(None), raises=(UsageError, StorageError, MissingDependencyError))
+@answers(type(None), raises=(UsageError, StorageError, MissingDependencyError), of_items=True)
 def mend(task: dict[str, Any], beat: Callable[[int], None]) -> None:
     """Write one repaired file (see `parallel.run_task`)."""
     beat(0)

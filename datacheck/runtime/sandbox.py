@@ -30,6 +30,8 @@ _NET, _SCOPED = 3, 3  # bind and connect; abstract sockets and signals of others
 _READ = _READ_FILE | _READ_DIR
 _MAKE_ODD = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12  # devices, sockets, pipes and links, which others follow
 _OPEN_FILES = 4096
+_CAPABILITIES = 0x20080522  # version 3 of capget and capset
+_READS = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
 
 # What Python, NumPy, Arrow and the C library look at besides the folders of modules.
 _SYSTEM = (
@@ -99,6 +101,7 @@ def enter(sandbox: Sandbox) -> None:
         _fail()
     if version := _landlock_version():
         _restrict_files(libc, version, sandbox)
+    _drop_capabilities(libc)
     if _has_seccomp():
         _filter_calls(libc, read_only=not sandbox.write)
 
@@ -108,6 +111,18 @@ def lower_limit(kind: int, limit: int) -> None:
     soft, hard = resource.getrlimit(kind)
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(kind, (min(limit, soft) if soft != resource.RLIM_INFINITY else limit, limit))
+
+
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    """Keep of what root may do only to read files of other users."""
+    if os.geteuid():
+        return
+    header, held = struct.pack("Ii", _CAPABILITIES, 0), ctypes.create_string_buffer(24)
+    if libc.capget(header, held):
+        _fail()
+    effective, permitted, *_ = struct.unpack("6I", held.raw)
+    if libc.capset(header, struct.pack("6I", effective & _READS, permitted & _READS, 0, 0, 0, 0)):
+        _fail()
 
 
 @cache
@@ -205,17 +220,23 @@ _NEVER: dict[str, tuple[int | None, int]] = {
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
     "setpgid": (109, 154), "setsid": (112, 157),  # its parent ends it by its group
     "memfd_create": (319, 279), "memfd_secret": (447, 447),  # memory that no limit counts
+    "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
+    "adjtimex": (159, 171), "clock_adjtime": (305, 266), "vhangup": (153, 58), "quotactl_fd": (443, 443),
 }  # fmt: skip
 # Those whose first argument names a process: 0, this one, is allowed.
 _OWN: dict[str, tuple[int, int]] = {
-    "prlimit64": (302, 261), "sched_setparam": (142, 118), "sched_setscheduler": (144, 119),
-    "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
+    "prlimit64": (302, 261), "sched_setaffinity": (203, 122),
 }  # fmt: skip
-# By their second argument: what lets the kernel send a signal to any process when a file is ready, and large pipes.
+_NEWEST = 450  # of the calls that were looked at; what a later kernel adds fails as unknown
+# By an argument: signals to any process when a file is ready, large pipes, leases, hints for a file's device; and not
+# to end with the parent.
 _COMMANDS = (
-    ((72, 25), (8, 10, 15, 1031)),  # fcntl: F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETPIPE_SZ
-    ((16, 29), (0x8901, 0x8902)),  # ioctl: FIOSETOWN, SIOCSPGRP
+    ((72, 25), 1, (8, 10, 15, 1024, 1026, 1031, 1036, 1038)),  # fcntl
+    ((157, 167), 0, (1,)),  # prctl: PR_SET_PDEATHSIG
 )
+# All that an open file may be asked: is it a terminal, of which size, how much can be read; to block, to be inherited.
+# Others change the flags of files that are open for reading.
+_IOCTL, _ASKED = (16, 29), (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _NO_CHANGE: dict[str, tuple[int | None, int]] = {
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
     "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "utime": (132, -1), "utimes": (235, -1),
@@ -265,6 +286,8 @@ def _program(column: int, architecture: int, *, read_only: bool) -> Iterable[byt
     if column == 0:
         yield _op(_AT_LEAST, _X32, 0, 1)
         yield _op(_RETURN, no)
+    yield _op(_AT_LEAST, _NEWEST + 1, 0, 1)
+    yield _op(_RETURN, _REFUSE | errno.ENOSYS)
     yield _op(_EQUAL, _CLONE3[column], 0, 1)
     yield _op(_RETURN, _REFUSE | errno.ENOSYS)
     yield _op(_EQUAL, _CLONE[column], 0, 4)
@@ -278,13 +301,19 @@ def _program(column: int, architecture: int, *, read_only: bool) -> Iterable[byt
         yield _op(_EQUAL, process, 1, 0)
         yield _op(_RETURN, no)
         yield _op(_RETURN, _ALLOW)
-    for call, commands in _COMMANDS:
+    for call, argument, commands in _COMMANDS:
         yield _op(_EQUAL, call[column], 0, 2 + 2 * len(commands))
-        yield _op(_LOAD, 24)  # the lower half of the second argument
+        yield _op(_LOAD, 16 + 8 * argument)  # its lower half
         for command in commands:
             yield _op(_EQUAL, command, 0, 1)
             yield _op(_RETURN, no)
         yield _op(_RETURN, _ALLOW)
+    yield _op(_EQUAL, _IOCTL[column], 0, 2 + 2 * len(_ASKED))
+    yield _op(_LOAD, 24)
+    for command in _ASKED:
+        yield _op(_EQUAL, command, 0, 1)
+        yield _op(_RETURN, _ALLOW)
+    yield _op(_RETURN, _REFUSE | errno.ENOTTY)
     for number in numbers:
         yield _op(_EQUAL, number or 0, 0, 1)
         yield _op(_RETURN, no)

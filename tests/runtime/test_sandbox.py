@@ -47,6 +47,11 @@ def attempts(task, beat):
         "hold it in a pipe": lambda: fcntl.fcntl(os.pipe()[0], fcntl.F_SETPIPE_SZ, 1 << 20),
         "leave its group of processes": lambda: os.setpgid(0, os.getpgid(os.getppid())),
         "leave its session": leave_session,
+        "outlive the parent": lambda: asked(ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)),
+        "schedule itself before others": lambda: os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)),
+        "change the flags of a file": lambda: flags(inside / "file"),
+        "hold up who writes": lambda: lease(inside / "file"),
+        "change the mode in a new way": lambda: call(452, -100, os.fsencode(outside / "secret"), 0o600, 0),
         "make a socket": lambda: socket.socket().close(),
         "connect to a server": lambda: socket.create_connection(("127.0.0.1", port), 5).close(),
         "start a program": lambda: subprocess.run(["true"], check=True),
@@ -74,6 +79,23 @@ def own_socket():
     one, other = socket.socketpair()
     with one, other:
         fcntl.ioctl(one, 0x8901, struct.pack("i", os.getppid()))  # FIOSETOWN
+
+
+def asked(code):
+    if code:
+        raise OSError(code, "refused")
+
+
+def flags(path):
+    with path.open("rb") as file:
+        found = bytearray(8)
+        fcntl.ioctl(file, 0x80086601, found)  # FS_IOC_GETFLAGS
+        fcntl.ioctl(file, 0x40086602, bytes(found))  # FS_IOC_SETFLAGS
+
+
+def lease(path):
+    with path.open("rb") as file:
+        fcntl.fcntl(file, 1024, fcntl.F_RDLCK)  # F_SETLEASE
 
 
 def leave_session():
@@ -146,7 +168,7 @@ def test_a_child_without_one_can_do_all_of_it(place, monkeypatch):
     monkeypatch.setenv("DATACHECK_SANDBOX", "off")
     done, death = run(place, Sandbox((place["inside"],)))
     assert death is None
-    assert len(done) == 36
+    assert len(done) == 41
     assert (Path(place["outside"]) / "made").exists()
     assert not (Path(place["outside"]) / "doomed").exists()
 
