@@ -150,7 +150,7 @@ class Watch:
         """
         sign = self._signs()
         if time.monotonic() > self._end:
-            msg = f"still busy after {self._whole_s:.0f} s, however it gives signs of life"
+            msg = f"not finished after {self._whole_s:,.0f} s, although it gives signs of life"
             raise OverdueError(msg, "endless")
         if sign != self._sign:
             self._since, self._sign = time.monotonic(), sign

@@ -169,8 +169,8 @@ def recorded(outcome: Outcome, folder: Path, plan: Plan) -> list[Record]:
             raise StorageError(msg)
         if not record.fits(found, plan):
             msg = (
-                f"{folder / str(g)}: no record of shard {g} of this build. A damaged file does not do that: please "
-                "report this. Nothing was published."
+                f"{folder / str(g)}: does not fit the plan of this build. A worker wrote it or somebody changed it; no "
+                "damaged source file does this: please report it. Nothing was published."
             )
             raise StorageError(msg)
         records.append(found)

@@ -192,7 +192,7 @@ def ends_of(lengths: Array, total: int) -> Array:
     ends = np.cumsum(lengths, dtype=np.int64)
     # a sum that does not fit into 64 bits is smaller than the one before, as no length is more than a file has bytes
     if len(ends) and (lengths.min() < 0 or lengths.max() > total or (ends[1:] < ends[:-1]).any() or ends[-1] > total):
-        msg = f"lengths of {total:,} bytes in all that are negative, or more"
+        msg = f"lengths that are negative, or add up to more than {total:,} bytes"
         raise ValueError(msg)
     return ends
 

@@ -82,7 +82,7 @@ def _rows_of(items: set[tuple[str, str]], table: Table) -> bool:
 
 @answers(
     {
-        "table": Table.is_wire, "items": [(text, text, [_path])],
+        "table": dict, "items": [(text, text, [_path])],
         "entries": [(text, natural, *[int64] * 4, _digest_or_none)],
         "crashes": [{"measure": str, "key": text, "traceback": text}], "undeclared": [text], "host": text,
     },

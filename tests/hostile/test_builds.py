@@ -61,7 +61,7 @@ INNER = {
 def test_a_record_that_a_worker_has_made_up_ends_the_build(job, made, tmp_path, monkeypatch, change):  # noqa: F811
     read = record.read
     monkeypatch.setattr(record, "read", lambda *asked: change(read(*asked)))
-    with pytest.raises(StorageError, match=r"records/0: no record of shard 0 of this build\."):
+    with pytest.raises(StorageError, match=r"records/0: does not fit the plan of this build\."):
         build_cache(job, tmp_path / "out")
 
 

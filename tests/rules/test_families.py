@@ -526,3 +526,11 @@ def test_nothing_readable_at_all_is_no_empty_split():
     samples: [{split: val, key: v0, unreadable: "DC101 truncated"}]
     """)
     assert "DC805" not in codes(found)
+
+
+def test_of_more_splits_than_anybody_reads_the_rest_is_told_together():
+    schema = schema_of({"fields": {"x": {}}})
+    samples = [(f"s{n:03d}", Piece(f"k{n}", {"x": np.arange(40.0)}, Origin(f"{n}.npy"))) for n in range(301)]
+    found = [one for one in judged(schema, measured(schema, samples)).findings if one.code == "DC801"]
+    assert [len(one.rows) for one in found] == [100] + [1] * 200
+    assert found[0].message.startswith("100 more splits ")

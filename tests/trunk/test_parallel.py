@@ -577,7 +577,7 @@ def test_a_child_that_gives_signs_of_life_without_end_is_ended(monkeypatch, nbyt
     with contextlib.closing(Child(Limits(item_s=0.6), program)) as child:
         outcome = run_task(child, ANSWERED, {"items": ["a", "b"]})
     assert [(death.item, death.kind) for death in outcome.deaths] == [("a", "endless"), ("b", "endless")]
-    assert outcome.deaths[0].how == "still busy after 1 s, however it gives signs of life"
+    assert outcome.deaths[0].how == "not finished after 1 s, although it gives signs of life"
 
 
 def test_of_many_items_that_take_long_together_each_is_tried_alone(monkeypatch):

@@ -18,6 +18,7 @@ from datacheck.table import CHECKED, Rows
 Array = np.ndarray[Any, Any]
 
 _SHOWN, _LONGEST = 3, 60
+_TOLD = 200  # splits one by one; a path may make as many as there are files
 
 
 @measure("identity", per="sample", uses=("splits",), depth="structure")
@@ -58,7 +59,8 @@ def _crossings(
     order, rank = ranks(rows, schema)
     known = known & (rank >= 0)
     lowest = _repeats(values, known, rank)
-    for place in np.unique(rank[known & (lowest < rank)]).tolist():
+    places = np.unique(rank[known & (lowest < rank)]).tolist()
+    for place in places[:_TOLD]:
         split, mask = order[place], known & (rank == place) & (lowest < place)
         total = int((known & (rank == place)).sum())
         others = listed(order[int(i)] for i in np.unique(lowest[mask]))
@@ -73,6 +75,15 @@ def _crossings(
             cause=Cause(f"{split} is {others} again", "same-split", explains=int(mask.sum())) if whole else None,
             fix=f"Take them out of {split}, or split again by what they share (datacheck split --help).",
             kind=split,
+        )
+    if rest := places[_TOLD:]:
+        mask = known & (rank >= rest[0]) & (lowest < rank)
+        shared = int(mask.sum())
+        yield Failure(
+            mask,
+            f"{counted(len(rest), 'more split')} {words} earlier ones: {counted(shared)}.",
+            measured={"shared": shared, "splits": len(rest)},
+            fix="Take them out of these splits, or split again by what they share (datacheck split --help).",
         )
 
 

@@ -42,7 +42,7 @@ from datacheck.build import publish, staging
 from datacheck.errors import DatacheckError, OutOfSpaceError, StorageError, SyncFailedError
 from datacheck.system import System
 
-CONTROLS = 100  # the broken builds are tried at every so many calls at least: at every 500th one was believed
+CONTROLS = 100  # broken builds are tried at every so many calls at least: at every 500th one of them passed as right
 
 
 @dataclass(frozen=True)
