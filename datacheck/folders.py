@@ -14,8 +14,8 @@ from datacheck.errors import StorageError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NO_FOLDER = {errno.ENOTDIR, errno.ELOOP}  # a link or a file stands in a folder's place
-_DEEPEST = 200  # each level holds a descriptor, and no folder that datacheck makes is nested like that
-_TOO_DEEP = f"folders are nested more than {_DEEPEST} deep, which datacheck never does; remove them"
+DEEPEST = 200  # each level holds a descriptor, and no folder that datacheck makes is nested like that
+_TOO_DEEP = f"folders are nested more than {DEEPEST} deep, which datacheck never does; remove them"
 
 Ours = Callable[[str], bool]
 
@@ -109,7 +109,7 @@ def remove_tree(path: Path, ours: Ours | None = None, within: int | None = None)
         if within is None:
             within = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             held.callback(os.close, within)
-        return _removed(path, within, ours, "", _DEEPEST)
+        return _removed(path, within, ours, "", DEEPEST)
     return []
 
 
@@ -126,7 +126,7 @@ def empty(path: Path, descriptor: int, ours: Ours | None = None, keep: str = "")
         StorageError: the operating system refuses.
     """
     with fsops.guarded(path):
-        return _emptied(path, descriptor, ours, "", _DEEPEST, keep)
+        return _emptied(path, descriptor, ours, "", DEEPEST, keep)
 
 
 def drop_links(path: Path) -> None:
@@ -136,7 +136,7 @@ def drop_links(path: Path) -> None:
         OSError: the operating system refuses.
     """
     with opened(path) as descriptor:
-        _drop_links(path, descriptor, _DEEPEST)
+        _drop_links(path, descriptor, DEEPEST)
 
 
 def _drop_links(path: Path, descriptor: int, deeper: int) -> None:

@@ -216,8 +216,9 @@ def claimed(place: Path, key: str) -> Iterator[Staging]:
         since = stack.enter_context(_owned(staging.folder))
         _clear(building, key)
         for left in _abandoned(building, key, since):
-            with contextlib.suppress(OSError), folders.opened(left) as held:
-                fsops.rename(left / _WORK, staging.work, held)  # another was faster, or we have some work already
+            if _is_work(left):
+                with contextlib.suppress(OSError), folders.opened(left) as held:
+                    fsops.rename(left / _WORK, staging.work, held)  # another was faster, or we have some work already
             discard(left)
         with fsops.guarded(staging.work):
             folders.drop_links(staging.work)
@@ -311,6 +312,21 @@ def sweep(place: Path, key: str) -> None:
     if folders.is_real(building) and mounts.is_local(place):
         for left in _abandoned(building, key, None):
             discard(left)
+
+
+def _is_work(left: Path) -> bool:
+    """Tell whether the work of a builder that is gone holds nothing but what a build writes, and what it drops."""
+    for place, names, files in os.walk(left / _WORK):
+        inner = Path(place).relative_to(left)
+        if len(inner.parts) > folders.DEEPEST:
+            return False
+        for name in names:  # a folder in the place of a file
+            if is_ours(f"{inner}/{name}"):
+                return False
+        for name in files:
+            if not is_ours(f"{inner}/{name}") and stat.S_ISREG(os.lstat(Path(place, name)).st_mode):
+                return False
+    return True
 
 
 def is_ours(name: str) -> bool:

@@ -63,21 +63,26 @@ def _digest_or_none(value: Any) -> bool:
 def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
     items = {(item["path"], item["split"]) for item in task["items"]}
     read = [(path, split) for path, split, _ in answer["items"]]
+    whole = {(item["path"], item["split"]) for item in task["items"] if item.get("part") is None}
     table = Table.from_wire(answer["table"])
     return (
         items.issuperset(read)
-        and _rows_of(items, table)
+        and _rows_of(items, whole, table)
         and all(crash["measure"] in task["measures"] for crash in answer["crashes"])
         and (not task.get("plain") or in_form(table.columns))
         and "deaths" not in answer  # which the coordinator adds
     )
 
 
-def _rows_of(items: set[tuple[str, str]], table: Table) -> bool:
-    """Tell whether all rows are of these items; the words first, so that there are not too many pairs to look at."""
+def _rows_of(items: set[tuple[str, str]], whole: set[tuple[str, str]], table: Table) -> bool:
+    """Tell whether all rows are of these items, and each whole one has some.
+
+    Notes:
+        The words first, so that there are not too many pairs to look at.
+    """
     files, splits = ({item[i] for item in items} for i in (0, 1))
     known = files.issuperset(Texts.of(table.files).words) and splits.issuperset(Texts.of(table.splits).words)
-    return known and items.issuperset(_slots(table))
+    return known and items >= (slots := _slots(table)) >= whole
 
 
 @answers(

@@ -154,6 +154,11 @@ def renumbered(records):
     record.write(records, replace(record.found(records, 1), numerics="0" * 32))
 
 
+def replaced_by_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
 DAMAGES = {  # what happens to the work, and how many of three shards are then kept
     "torn": (lambda work: edited(work / "records/1", lambda raw: raw[:-5]), 2),
     "swapped": (lambda work: (work / "records/1").replace(work / "records/2"), 1),
@@ -167,6 +172,8 @@ DAMAGES = {  # what happens to the work, and how many of three shards are then k
     "other numbers": (lambda work: renumbered(work / "records"), 2),
     "strange": (lambda work: (work / "records/999").write_bytes((work / "records/1").read_bytes()), 3),
     "partial": (lambda work: (work / "records/.7.ab.partial").write_bytes(b"torn"), 3),
+    "a folder for a record": (lambda work: replaced_by_folder(work / "records/1"), 0),
+    "a folder for a shard": (lambda work: replaced_by_folder(work / "shards/fields/labels/c.1"), 0),
     "no records": (lambda work: folders.remove_tree(work / "records"), 0),
     "no shards": (lambda work: folders.remove_tree(work / "shards"), 0),
 }

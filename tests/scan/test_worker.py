@@ -153,6 +153,7 @@ def test_rows_of_files_of_other_tasks_are_no_answer(folder):
     whole = Table.from_wire(payload["table"])
     for table in (
         concatenate([whole, other]),
+        whole.take(np.array([0])),
         replace(whole, files=["a.npy", "c.npy"]),
         replace(whole, splits=["", "val"]),
     ):

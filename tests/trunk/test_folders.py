@@ -85,14 +85,14 @@ def test_folders_that_are_nested_deeper_than_any_of_ours_are_told(tmp_path):
             here = below
         os.close(here)
 
-    nest(folders._DEEPEST - 1)
+    nest(folders.DEEPEST - 1)
     folders.remove_tree(tmp_path / "tree")
     assert os.listdir(tmp_path) == []
-    nest(folders._DEEPEST)
+    nest(folders.DEEPEST)
     with pytest.raises(StorageError, match="nested more than 200 deep"):
         folders.remove_tree(tmp_path / "tree")
     (left,) = folders.remove_tree(tmp_path / "tree", lambda _: True)
-    assert left.parts.count("d") == folders._DEEPEST
+    assert left.parts.count("d") == folders.DEEPEST
 
 
 def test_links_and_pipes_are_dropped_and_nothing_else(tmp_path, outside):
