@@ -26,6 +26,7 @@ from datacheck.cache.lease import exclusive
 from datacheck.cache.manifest import OUTSIDE, read_manifest
 from datacheck.cache.store import is_url, open_store
 from datacheck.errors import CorruptionError, DatacheckError, StorageError, UsageError
+from datacheck.runtime.beneath import Folder, name_of
 
 Kind = Literal["cache", "build", "trash", "unknown"]
 
@@ -50,6 +51,7 @@ class Found:
         files: its plain files, by device and inode (or key): how many names of each lie here, how many it has, its
             size [bytes].
         strange: what was left of it, as no cache or build holds such files.
+        root: the folder of caches below which it lies.
     """
 
     path: Path | str
@@ -59,6 +61,7 @@ class Found:
     age: float
     files: Mapping[Any, tuple[int, int, int]] = field(default_factory=dict)
     strange: Sequence[Path | str] = field(default_factory=list)
+    root: Path = Path()
 
 
 def survey(
@@ -93,7 +96,10 @@ def survey(
         _folders(root)
     except OSError as error:
         raise fsops.refused(error, root) from error
-    return list(_below(root, _Policy(keep, older, mounts.is_local(root), unlocked), _DEPTH))
+    found = list(_below(root, _Policy(keep, older, mounts.is_local(root), unlocked), _DEPTH))
+    for one in found:
+        one.root = root
+    return found
 
 
 def freed(found: Sequence[Found]) -> int:
@@ -117,6 +123,27 @@ def remove(found: Found) -> bool:
         StorageError: the operating system refuses.
     """
     path = Path(found.path)
+    try:
+        with Folder(found.root) as root:  # held, so that no folder on the way can become a link meanwhile
+            held = root.open_plain(os.path.relpath(path.parent, found.root))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise fsops.refused(error, path.parent) from error
+    here = name_of(held)
+    try:
+        gone = _removed(found, here / path.name)
+    except StorageError as error:
+        raise type(error)(str(error).replace(str(here), str(path.parent))) from error
+    finally:
+        os.close(held)
+    found.strange = [path.parent / Path(one).relative_to(here) for one in found.strange]
+    if path.parent.name in {layout.BUILDING, layout.TRASH}:
+        fsops.remove_empty(path.parent)
+    return gone
+
+
+def _removed(found: Found, path: Path) -> bool:
     if found.kind == "build":
         gone, found.strange = staging.discard(path)
         return gone or bool(found.strange)

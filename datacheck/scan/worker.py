@@ -82,7 +82,7 @@ def _rows_of(items: set[tuple[str, str]], whole: set[tuple[str, str]], table: Ta
     """
     files, splits = ({item[i] for item in items} for i in (0, 1))
     known = files.issuperset(Texts.of(table.files).words) and splits.issuperset(Texts.of(table.splits).words)
-    return known and items >= (slots := _slots(table)) >= whole
+    return known and items >= _slots(table) >= whole
 
 
 @answers(

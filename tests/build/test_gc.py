@@ -19,7 +19,7 @@ from datacheck.build import gc, staging
 from datacheck.build.gc import freed, remove, survey
 from datacheck.cache import lease, open_cache
 from datacheck.cache.find import find_builds, find_caches, find_trash
-from datacheck.errors import CorruptionError, UsageError
+from datacheck.errors import CorruptionError, StorageError, UsageError
 from datacheck.sample import ArraySpec
 from datacheck.system import System
 from tests.build.test_resume import KilledError, Killing
@@ -211,6 +211,36 @@ def test_folders_nested_a_thousand_deep_stay_and_the_rest_goes(tmp_path):
     assert going(found) == {one.name for one in made}
     assert {one.path for one in found if remove(one)} >= {made[0]}
     assert not made[0].exists()
+
+
+@pytest.mark.parametrize("kind", ["cache", "trash", "build"])
+def test_a_folder_that_becomes_a_link_leads_to_no_other_cache(tmp_path, kind):
+    root = tmp_path / "out"
+    made = cache(root, 1)
+    place = made.parent
+    name = {"cache": made.name, "trash": f".trash/{made.name}.{'0' * 32}", "build": f".building/{made.name}.{'0' * 32}"}
+    (place / name[kind]).parent.mkdir(exist_ok=True)
+    if kind == "build":
+        shutil.rmtree(made)
+        (place / name[kind] / "work/records").mkdir(parents=True)
+        (place / name[kind] / "work/records/0").write_bytes(b"x")
+        (place / name[kind] / staging.OWNER).write_text("{}")
+    elif kind == "trash":
+        made.rename(place / name[kind])
+    (found,) = [one for one in survey(root, 0) if one.goes]
+    assert found.kind == kind
+    outside = tmp_path / "outside"
+    place.rename(outside)
+    place.symlink_to(outside)
+    before = files(outside)
+    assert before
+    with suppress(StorageError):
+        remove(found)
+    assert files(outside) == before
+    place.unlink()
+    outside.rename(place)  # the control
+    assert remove(found)
+    assert files(place) == []
 
 
 def test_a_pipe_is_never_waited_for(tmp_path):
