@@ -36,6 +36,10 @@ _SEVERAL = frozenset([
     "xyzw",
 ])  # fmt: skip
 
+_EITHER = frozenset(
+    ["alike", "between", "first", "least", "most", "outside", "seen", "still"]
+)  # one or several numbers
+_LISTED = _TEXT | _WHOLE | _ONE | _SEVERAL | _EITHER
 _ATTRIBUTE = ":attr/"  # before the name of one of an HDF5 file, which may be anything
 
 
@@ -44,13 +48,16 @@ def in_form(columns: Mapping[str, Measured]) -> bool:
     return all(_in_form(name, column) for name, column in columns.items())
 
 
+def is_listed(name: str) -> bool:
+    """Tell whether a column by its full name is held to a form."""
+    return name.startswith(_ATTRIBUTE) or name.rpartition(":")[2] in _LISTED
+
+
 def _in_form(name: str, column: Measured) -> bool:
     stat = "count" if name.startswith(_ATTRIBUTE) else name.rpartition(":")[2]
     kind, several = column.values.dtype.kind, column.values.ndim > 1
-    known = stat in _TEXT or stat in _WHOLE or stat in _ONE or stat in _SEVERAL
-    return not known or (
+    return stat not in _LISTED or (
         (kind in "OU") == (stat in _TEXT)
         and (stat not in _WHOLE or kind in "iu")
-        and (not several or stat in _SEVERAL)
-        and (several or stat not in _SEVERAL)
+        and (stat in _EITHER or stat in (_SEVERAL if several else _LISTED - _SEVERAL))
     )

@@ -308,6 +308,9 @@ def test_a_process_that_writes_shards_does_not_displace_a_proven_one(tmp_path, m
                 other.mkdir()
             else:
                 other.write_bytes(b"of my own")
+        if found:
+            (Path(sandbox.write[0]) / "fields/joints/link").symlink_to(tmp_path)
+            os.mkfifo(Path(sandbox.write[0]) / "fields/joints/pipe")
         return real(*args, sandbox=sandbox, **kwargs)
 
     real = builder.ordered_map
@@ -315,6 +318,8 @@ def test_a_process_that_writes_shards_does_not_displace_a_proven_one(tmp_path, m
     second = build_cache(job(tmp_path / "data"), tmp_path / "out")
     assert len(displaced) > 4
     assert second.reuse.linked > 1
+    assert [path for path in second.path.rglob("*") if not path.is_dir() and not path.is_file()] == []
+    assert [path for path in second.path.rglob("*") if path.is_symlink()] == []
     assert verify(second.path) == []
     monkeypatch.setattr(builder, "ordered_map", real)
     agree(second, build_cache(job(tmp_path / "data"), tmp_path / "fresh"))
@@ -348,3 +353,18 @@ def test_a_shard_that_another_process_changes_is_not_published(tmp_path, monkeyp
     built = build_cache(job(tmp_path / "data"), tmp_path / "out")
     assert verify(built.path) == []
     agree(built, build_cache(job(tmp_path / "data"), tmp_path / "fresh"))
+
+
+def test_a_build_goes_on_with_shards_that_were_linked(tmp_path, orders):
+    dataset(tmp_path / "data")
+    first = build_cache(job(tmp_path / "data"), tmp_path / "out")
+    asked = job(tmp_path / "data", invalid={"001.npz": ("DC201",)})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builder, "Finish", lambda *_: (_ for _ in ()).throw(StorageError("ended")))
+        with pytest.raises(StorageError, match="ended"):
+            build_cache(asked, tmp_path / "out")
+    orders.clear()
+    second = build_cache(asked, tmp_path / "out")
+    assert (second.kept, orders) == (second.shards, [])
+    assert all(p.stat().st_ino == shards(first.path)[n].stat().st_ino for n, p in shards(second.path).items())
+    agree(second, build_cache(asked, tmp_path / "fresh"))

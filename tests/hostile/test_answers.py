@@ -84,6 +84,7 @@ OTHER_FORMS = {
     "several for one": ("x:count", np.zeros((2, 3), np.int64)),
     "one for several": ("x:min", np.zeros(2)),
     "a fraction for a count": ("x:ndim", np.full(2, np.nan)),
+    "text for one or several": ("x:still", np.full(2, "9", object)),
     "text for an attribute": (":attr/frames", np.full(2, "9", object)),
     "several for an attribute": (":attr/frames", np.zeros((2, 3), np.int64)),
 }

@@ -10,6 +10,7 @@ import datacheck.rules
 from datacheck.finding import Severity
 from datacheck.rules import catalogue
 from datacheck.rules.base import Case, Skip, Told
+from datacheck.rules.forms import in_form, is_listed
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Table
 from tests.rules.harness import codes, scan, schema_of
@@ -53,6 +54,14 @@ def sections(doc: str) -> dict[str, str]:
 
 def test_the_catalogue_holds_every_rule_of_the_plan():
     assert set(catalogue()) >= FIRST_ISSUE
+
+
+@EVERY
+@pytest.mark.parametrize("block", ["Bad::", "Good::"])
+def test_what_is_measured_of_it_has_the_form_that_an_answer_must_have(code, block):
+    _, table = scan(sections(catalogue()[code].doc)[block])
+    assert in_form(table.columns)
+    assert [name for name in table.columns if not is_listed(name) and ":lacks/" not in name] == []
 
 
 @EVERY
