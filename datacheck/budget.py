@@ -15,8 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from datacheck.errors import StorageError
+
 _MOST_BYTES = 8 << 30  # of memory for a child: a value of 4 GiB, and room to measure it
 _LEAST_BYTES = 2 << 30
+_START_BYTES = 512 << 20  # of address space of a child with all its libraries
 _SHARE = 2  # a child takes at most this part of the machine's memory
 _PER_BYTE = 32  # memory for each byte of a file: JSON of small objects becomes 25
 _SILENCES, _PER_SILENCE = 20, 6  # of a task in all; one more for each so many items
@@ -55,6 +58,25 @@ def _memory(workers: int = 1) -> int:
     usable = usable_memory()
     least = min(_LEAST_BYTES, usable * 3 // 4)
     return min(_MOST_BYTES, max(least, usable // _SHARE // workers))
+
+
+def check_machine() -> None:
+    """Raise where this process may not take the memory that a child needs: no file is to blame for that.
+
+    Raises:
+        StorageError: a limit of the address space or of data is too low, and cannot be raised here.
+    """
+    import resource  # noqa: PLC0415  not on every platform
+
+    needed = _START_BYTES + FIRST.memory_b
+    for kind, name in ((resource.RLIMIT_AS, "ulimit -v"), (resource.RLIMIT_DATA, "ulimit -d")):
+        _, most = resource.getrlimit(kind)
+        if most != resource.RLIM_INFINITY and most < needed:
+            msg = (
+                f"this process may take {most:,} bytes of memory ({name}); reading files needs {needed:,}. Raise the "
+                "limit, then run the same command again."
+            )
+            raise StorageError(msg)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from datacheck import errors
-from datacheck.budget import WHOLE, Budget, Limits
+from datacheck.budget import WHOLE, Budget, Limits, check_machine
 from datacheck.errors import DatacheckError, MissingDependencyError, StorageError
 from datacheck.pulse import COUNTER, OverdueError, Pulse, Watch, within
 from datacheck.registry import module_folders, require, resolve
@@ -165,7 +165,9 @@ def limit_memory(limit: int, *, mapped: bool = True) -> None:
         pages = file.read().split()
     used = int(pages[0 if mapped else 5]) * resource.getpagesize()
     kind = resource.RLIMIT_AS if mapped else resource.RLIMIT_DATA
-    resource.setrlimit(kind, (used + limit, used + limit))
+    _, most = resource.getrlimit(kind)
+    limit = used + limit if most == resource.RLIM_INFINITY else min(used + limit, most)
+    resource.setrlimit(kind, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -210,6 +212,7 @@ class Child:
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self.close()  # the pipes of a dead child
+            check_machine()
             program, memory = self._program, self._limits.memory_b
             environment = _ALLOCATION | os.environ | dict.fromkeys(_THREADS, "1") | dict(program.environment)
             environment.pop("PYTHONPATH", None)

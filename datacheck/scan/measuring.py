@@ -224,16 +224,15 @@ def _parts(job: Job, source: Source, outcome: Outcome) -> Iterator[dict[str, Any
 
 
 def _dead(job: Job, source: Source, death: Death) -> dict[str, Any]:
-    """Return the part of an item that killed its child; one that our own code failed on is tried again next time."""
+    """Return the part of an item that killed its child; it is tried again next time, as the machine may be to blame."""
     item = Item.from_dict(death.item)
     part: dict[str, Any] = {"items": [], "entries": [], "crashes": [], "undeclared": [], "deaths": []}
+    reason = death.how
     if death.crash:
         part["deaths"] = [{"rule": "", "at": item.path, "traceback": death.how}]
         reason = "datacheck failed on it: " + death.how.strip().splitlines()[-1]
     else:
-        reason = death.how
-        files = source.files(item)
-        part |= {"items": [[item.path, item.split, files]], "entries": _seen(job, files)}
+        part["entries"] = _seen(job, source.files(item))
     return part | {"table": unread_rows([Unread(item.path, "DC101", reason)], item.path, item.split).as_wire()}
 
 

@@ -258,3 +258,13 @@ def test_pictures_of_the_worst_samples_are_kept_unless_they_are_not_wanted(place
     assert command("scan", "data", "--schema", "plain.yaml", "--output", "without", "--no-previews")[0] == 1
     assert not (place / "without/previews.json").exists()
     assert (place / "without/report.html").is_file()
+
+
+def test_a_limit_of_memory_is_a_fault_of_the_machine_and_of_no_file(place):
+    command = 'ulimit -v 450000; exec "$0" -m datacheck scan data --schema plain.yaml'
+    done = subprocess.run(
+        ["bash", "-c", command, sys.executable], capture_output=True, text=True, check=False, cwd=place
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "460,800,000 bytes of memory (ulimit -v)" in done.stderr
+    assert not (place / ".datacheck/latest").exists()

@@ -324,8 +324,10 @@ def test_what_kills_or_hangs_the_reader_is_one_unreadable_sample(data, monkeypat
     assert reasons["hang_2.npy"] == "DC101 still busy after 3 s"
     assert result.report.dataset["samples"]["checked"] == 20
     assert result.report.exit_code == 1
-    monkeypatch.setattr(measuring, "_MEASURE", "nowhere:to_go")
-    assert run(data).table.reasons == result.table.reasons, "the dead are remembered, not killed again"
+    monkeypatch.setattr(measuring, "_MEASURE", "datacheck.scan.worker:measure_items")
+    again = run(data)
+    assert set(again.table.reasons) == {""}, "another machine, or this one on another day, may well read them"
+    assert again.report.run["kept_files"] == 20
 
 
 def test_a_reader_that_raises_is_a_crash_with_its_traceback_and_exit_code_4(data, monkeypatch, repository):
