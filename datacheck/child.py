@@ -39,6 +39,7 @@ _PR_SET_PDEATHSIG = 1
 _NO_MEMORY, _NO_SANDBOX = 77, 78  # exit codes of a child that says why it ends
 _IMPORT = "datacheck.child:import_library"
 _NOTHING = "datacheck.child:nothing"
+_BY_OTHERS = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT}  # no parser does that
 _LETTERS = 100_000  # of an error's text
 
 
@@ -51,13 +52,15 @@ class Death:
         how: what to say of it.
         crash: whether our own code failed.
         kind: "memory" or "busy" where it exceeded the budget of its size, "silent" where the child was silent,
-            "endless" where it took too long in all.
+            "endless" where it took too long in all, "killed" where somebody else killed or stopped the child.
+        machine: whether this machine may be to blame, and says nothing of the item.
     """
 
     item: Json
     how: str
     crash: bool = False
     kind: str = ""
+    machine: bool = False
 
 
 @dataclass(frozen=True)
@@ -265,7 +268,7 @@ class Child:
             return None, self._death(function, task, process.wait())
         except OverdueError as error:
             self.close()
-            return None, Death(self._item(task), str(error), kind=error.kind)
+            return None, Death(self._item(task), str(error), kind=error.kind, machine=error.kind == "killed")
         except TooLargeError as error:
             return None, self._too_large(task, error)
         asked = resolve(function) if self._program.doubted else None
@@ -335,7 +338,13 @@ class Child:
                 other.run(_NOTHING, {})
         if code == _NO_MEMORY and self._nbytes() >= 0:
             return self._no_memory(task)
-        return Death(self._item(task), _ended(self._program.name, code, self._last_words()))
+        killed = -code in _BY_OTHERS
+        return Death(
+            self._item(task),
+            _ended(self._program.name, code, self._last_words()),
+            kind="killed" if killed else "",
+            machine=killed,
+        )
 
     def at(self) -> int:
         """Return the item that the child is at."""
@@ -355,7 +364,10 @@ class Child:
 
     def _no_memory(self, task: dict[str, Json]) -> Death:
         item, nbytes = self._item(task), self._nbytes()
-        how = f"needs more than {self.budget(item).memory(nbytes):,} bytes of memory, too much for a file of its size"
+        asked, most = self.budget(item).memory(nbytes), self._limits.memory_b
+        if most < asked:
+            return Death(item, f"needs more than {most:,} bytes of memory", kind="memory", machine=True)
+        how = f"needs more than {asked:,} bytes of memory, too much for a file of its size"
         return Death(item, how, kind="memory")
 
     def _send(self, process: subprocess.Popen[bytes], watch: Watch, pieces: Iterable[bytes | memoryview]) -> None:

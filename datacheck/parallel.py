@@ -1,7 +1,8 @@
 """Ordered map over tasks in expendable children: one, several of this process, or those of a Dask cluster.
 
 The unit that may die is one *item* of a task (a file). What lies before the item that killed its child is run again, it
-alone is tried once more, and what lies behind it goes on. The only door to Dask.
+alone is tried once more, and what lies behind it goes on. Where somebody else killed the child, or the machine has less
+memory than the item may take, it is tried more often, and on other machines of a cluster. The only door to Dask.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import pkgutil
 import threading
 import time
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -37,16 +38,18 @@ _WORKERS_S = 300.0  # a cluster that grows with its work may need some time for 
 _LOOK_S = 1.0  # how often whoever waits for a worker looks whether there is one
 _AWAY = "scheduler-connection-lost"  # Dask's word
 _LOST = "the connection to the Dask scheduler was lost. Look after it, then run the same command again."
+_MACHINES = 3  # on which an item is tried that a machine could not do
 _WAITING = 16  # tasks that a cluster without a worker is shown, so that it grows
 
 
 @dataclass
 class Outcome:
-    """What came of one task: payloads in item order, and the items that could not be done."""
+    """What came of one task: payloads, the items that could not be done, and the Dask worker that ran it."""
 
     task: Json
     payloads: list[Json] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
+    worker: str = ""
 
 
 def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offenders | None = None) -> Outcome:
@@ -63,6 +66,7 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
     offenders = offenders or Offenders()
     outcome = Outcome(task)
     waiting: deque[tuple[list[Json], bool]] = deque([(list(task["items"]), False)])
+    killed: Counter[int] = Counter()  # how often somebody else has killed the child of an item, by the item's identity
     while waiting:
         items, alone = waiting.popleft()
         child.budget = _whole if alone else offenders.budget
@@ -78,7 +82,11 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
             continue
         place = within(child.at(), len(items))
         death = replace(death, item=items[place])  # a child that still runs may have said another one meanwhile
-        death, final = _verdict(death, offenders, took, alone=alone, sole=len(items) == 1)
+        if death.kind == "killed":
+            killed[id(items[place])] += 1
+            death, final = _again(death, killed[id(items[place])])
+        else:
+            death, final = _verdict(death, offenders, took, alone=alone, sole=len(items) == 1)
         if final:
             outcome.deaths.append(death)
         again = [(items[:place], False), ([] if final else [items[place]], True), (items[place + 1 :], False)]
@@ -86,6 +94,13 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
     return outcome
 
 
+def _again(death: Death, times: int) -> tuple[Death, bool]:
+    """Return what to say of an item whose child somebody else has killed so often, and whether it is given up."""
+    how = f"{death.how}, {times} times: memory is short, or another program does it"
+    return replace(death, how=how), times == _KILLED
+
+
+_KILLED = 4  # times that a child is killed by somebody else before its item is given up
 _ALONE = threading.Lock()  # of items that take much memory one at a time is tried
 
 
@@ -100,7 +115,7 @@ def _verdict(death: Death, offenders: Offenders, took: float, *, alone: bool, so
         reason = offenders.refused(death.item, death.kind)
         return (replace(death, how=reason), True) if reason else (death, False)
     final = alone or death.kind in {"silent", "endless"} or (sole and death.crash)
-    if final and death.kind:
+    if final and death.kind and not death.machine:
         offenders.failed(death.item, death.kind, took)
     return death, final
 
@@ -118,7 +133,13 @@ def _on_worker(function: str, task: dict[str, Json], limits: Limits, program: Pr
     if getattr(_HERE, "run", "") != run:
         limits = replace(limits, memory_b=min(limits.memory_b, Limits().memory_b))  # this machine may have less
         _HERE.run, _HERE.child, _HERE.offenders = run, Child(limits, program), Offenders()
-    return run_task(_HERE.child, function, task, _HERE.offenders)
+    outcome = run_task(_HERE.child, function, task, _HERE.offenders)
+    if any(death.machine for death in outcome.deaths):
+        from distributed import get_worker  # noqa: PLC0415  as below
+
+        with contextlib.suppress(ValueError):  # none, as in tests
+            outcome.worker = get_worker().address
+    return outcome
 
 
 def ordered_map(
@@ -221,7 +242,25 @@ def _on_dask(
                 waiting.append(_submit(client, partial(run, task), key=key))
             if not waiting:
                 return
-            yield _result(client, waiting.popleft(), told)
+            yield _elsewhere(client, run, _result(client, waiting.popleft(), told), told)
+
+
+def _elsewhere(client: Any, run: partial[Outcome], outcome: Outcome, told: Callable[[str], None]) -> Outcome:
+    """Return the outcome of a task whose items that a machine could not do were tried on others, too."""
+    tried = {outcome.worker}
+    for _ in range(_MACHINES - 1):
+        items = [death.item for death in outcome.deaths if death.machine]
+        others = sorted(set(_threads(client) or {}) - tried) if items and outcome.worker else []
+        if not others:
+            break
+        tried.add(others[0])
+        task = outcome.task | {"items": items}
+        # a wish, no order: it may leave the cluster before it begins
+        future = _submit(client, partial(run, task), workers=[others[0]], allow_other_workers=True)
+        again = _result(client, future, told)
+        outcome.payloads += again.payloads
+        outcome.deaths = [*(death for death in outcome.deaths if not death.machine), *again.deaths]
+    return outcome
 
 
 def _threads(client: Any) -> dict[str, int] | None:

@@ -24,22 +24,26 @@ from datacheck.build.target import check_writable, target_of
 from datacheck.cache.codec import Codec
 from datacheck.cache.store import is_url
 from datacheck.cpus import usable_cpus
-from datacheck.errors import DatacheckError, UsageError
+from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.finding import Progress, Verdict
 from datacheck.pipelinefile import Pipeline, load_pipeline, of_schema
+from datacheck.rules.base import counted
 from datacheck.scan import Request, ScanRun, run_scan
+from datacheck.scan.measuring import NOT_HERE
 from datacheck.schema.model import Schema
 from datacheck.schema.values import meant
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source
 from datacheck.sources.entries import Entry
 from datacheck.sources.listing import digest_entry
-from datacheck.table import CHECKED, Table
+from datacheck.table import CHECKED, Table, Texts
 
 __all__ = [
     "Built", "Explained", "Pipeline", "Repaired", "build", "explain", "job_of", "load_pipeline", "of_schema", "repair"
 ]  # fmt: skip
 
+_NAMED = 5  # samples in a message
+_HEAD = 40  # characters of a reason: its code and how it begins
 _LARGE = 256 << 20  # bytes of source from which on every core gets a worker
 
 
@@ -47,7 +51,7 @@ def build(
     pipeline: Pipeline | Schema | str | Path, data: str | Path | None = None, out: str | Path | None = None, *,
     roots: Mapping[str, str | Path] | None = None, workers: int | None = None, scheduler: str | None = None,
     split: str | None = None, run: ScanRun | None = None, progress: Progress | None = None, compress: str | None = None,
-    reuse: bool = True, staging: str | Path | None = None, check: Share | None = None,
+    reuse: bool = True, staging: str | Path | None = None, check: Share | None = None, allow_missing: int = 0,
 ) -> list[Built]:  # fmt: skip
     """Scan a dataset and build a cache of each of its splits; what ``datacheck cache build`` does, without printing.
 
@@ -65,13 +69,15 @@ def build(
         reuse: take from the newest cache of the split what must be equal; else make everything anew.
         staging: the folder in which caches for a URL grow; None: one of the user's.
         check: make "some" or "all" shards a second time, and publish nothing where one differs.
+        allow_missing: so many samples may be missing since this machine could not read them.
 
     Returns:
         The caches in order of the splits' names.
 
     Raises:
         UsageError: something asked for does not exist or does not fit, or a file changed during the build.
-        StorageError: `out` cannot be written to: said before the scan.
+        StorageError: `out` cannot be written to: said before the scan. Or this machine could not read more samples than
+            `allow_missing`.
         OutOfSpaceError: the disk is full; nothing was published.
         NondeterministicBuildError: the same inputs were built before, with other content, or the check failed.
     """
@@ -86,6 +92,7 @@ def build(
             chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler, paths=chosen.paths), progress
         )
     _judged_by_all(run)
+    _all_read(run, allow_missing)
     workers = workers or (1 if run.listing.nbytes < _LARGE else usable_cpus())
     names = _splits(chosen, run.table, split)
     seen = {name: hashed_before(target, chosen.name, name) if reuse else {} for name in names}
@@ -155,6 +162,7 @@ def repair(
         chosen.schema, Request(*_places(chosen, data, roots), workers, scheduler, paths=chosen.paths), progress
     )
     _judged_by_all(run)
+    _all_read(run)
     jobs = [
         job_of(chosen, run, name, workers or 1, scheduler, None, progress) for name in _splits(chosen, run.table, split)
     ]
@@ -194,6 +202,21 @@ def _judged_by_all(run: ScanRun) -> None:
             f"See datacheck scan; to build without it: rules: {{{code}: off}} in the schema."
         )
         raise DatacheckError(msg)
+
+
+def _all_read(run: ScanRun, allowed: int = 0) -> None:
+    """Raise where this machine could not read more samples than allowed: a cache would lack them, and look whole."""
+    reasons = Texts.of(run.table.reasons).places()
+    rows = sorted(row for why, rows in reasons if f" {NOT_HERE}: " in why[:_HEAD] for row in rows.tolist())
+    lost = [run.table.keys[row] for row in rows]
+    if len(lost) > allowed:
+        named = ", ".join([*lost[:_NAMED], *(["..."] if len(lost) > _NAMED else [])])
+        msg = (
+            f"{counted(len(lost))} could not be read on this machine, which says nothing of the data: {named}. Nothing "
+            "was built. Look at its memory and at what ends processes there, then run the same command again; "
+            f"--allow-missing {len(lost)} builds without them."
+        )
+        raise StorageError(msg)
 
 
 def _splits(pipeline: Pipeline, table: Table, split: str | None) -> list[str]:

@@ -161,6 +161,9 @@ class Watch:
             limit = min(limit, allowed.silence_s)
             self._check_processor(place, allowed.seconds(nbytes))
         if time.monotonic() - self._since > limit:
+            if _is_stopped(self._pid):
+                msg = f"the process that reads was stopped by a signal, for {limit:g} s"
+                raise OverdueError(msg, "killed")
             msg = f"still {'busy' if beats else 'starting'} after {limit:g} s"
             raise OverdueError(msg, "silent")
 
@@ -176,6 +179,14 @@ class Watch:
 def within(place: int, count: int) -> int:
     """Return the place in a task at which a child says that it is: one that was taken over may say any."""
     return max(0, min(place, count - 1))
+
+
+def _is_stopped(pid: int) -> bool:
+    """Tell whether somebody has stopped a process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    except OSError:  # it has just ended
+        return False
 
 
 def _processor_time(pid: int) -> float:

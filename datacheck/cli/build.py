@@ -27,6 +27,8 @@ split has already are linked or copied from it, after a check of every byte (in 
 """
 _COMPRESS = "none, zstd or zstd:LEVEL (1 to 22). Default: as the pipeline says, else none."
 
+_MISSING = "Build although this machine could not read up to N samples. Default: 0."
+
 _STAGING = "Where a cache for a URL grows before it is sent. Default: ~/.cache/datacheck/staging."
 
 
@@ -53,6 +55,7 @@ def pipeline_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--no-reuse", "reuse", flag_value=False, default=True, help="Make everything anew; ask no earlier cache.")
 @click.option("--check", "check", flag_value="some", help="Make some shards a second time; exit 6 where one differs.")
 @click.option("--check-all", "check", flag_value="all", help="The same with all shards: twice the time.")
+@click.option("--allow-missing", type=click.IntRange(0), default=0, metavar="N", help=_MISSING)
 def build(pipeline: str, **options: Any) -> None:  # fmt: skip
     """Scan, build, say what was built."""
     from datacheck.pipeline import build as build_caches

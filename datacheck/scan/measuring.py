@@ -37,6 +37,8 @@ TASK_ITEMS = 512
 SMALL_BYTES = 256 << 20
 SMALL_ITEMS = 40_000
 
+NOT_HERE = "not read on this machine"  # begins the reason of what says nothing of the file
+
 _UNDECLARED_KEPT = 1000  # names, each of at most 1,000 characters
 
 _MEASURE = "datacheck.scan.worker:measure_items"
@@ -227,7 +229,7 @@ def _dead(job: Job, source: Source, death: Death) -> dict[str, Any]:
     """Return the part of an item that killed its child; it is tried again next time, as the machine may be to blame."""
     item = Item.from_dict(death.item)
     part: dict[str, Any] = {"items": [], "entries": [], "crashes": [], "undeclared": [], "deaths": []}
-    reason = death.how
+    reason = f"{NOT_HERE}: {death.how}" if death.machine else death.how
     if death.crash:
         part["deaths"] = [{"rule": "", "at": item.path, "traceback": death.how}]
         reason = "datacheck failed on it: " + death.how.strip().splitlines()[-1]

@@ -18,10 +18,10 @@ from PIL import Image
 
 from datacheck import pipeline
 from datacheck.cache import layout, open_cache
-from datacheck.errors import DatacheckError, UsageError
+from datacheck.errors import DatacheckError, StorageError, UsageError
 from datacheck.finding import RuleVerdict, Verdict
 from datacheck.pipeline import build
-from datacheck.scan import Request, run_scan
+from datacheck.scan import Request, measuring, run_scan
 from datacheck.schema.model import Schema
 from tests.build.make import MIXED, mixed, schema_of, tree
 
@@ -48,6 +48,23 @@ def rows(group, name, i):
     dim = group["fields"][name].attrs["datacheck"]["dim"]
     start, length = group[f"rows/{dim}/start"][i], group[f"rows/{dim}/length"][i]
     return group["fields"][name][start : start + length]
+
+
+def test_what_the_machine_could_not_read_is_missed_before_anything_is_built(tmp_path, monkeypatch, repository):
+    monkeypatch.syspath_prepend(str(repository))
+    data = tmp_path / "data"
+    made = clouds(data)
+    for name in ("ended_1.npy", "ended_2.npy", "kill_3.npy"):  # the last is the file's own fault, as it seems
+        np.save(data / name, made["03.npy"])
+    with monkeypatch.context() as patch:
+        patch.setattr(measuring, "_MEASURE", "tests.scan.misbehaving:measure_items")
+        with pytest.raises(StorageError, match=r"2 samples could not be .*: ended_1\.npy, ended_2\.npy\. Nothing was"):
+            build(schema_of(POINTS, files="*.npy"), data, tmp_path / "cache", allow_missing=1)
+        assert not list((tmp_path / "cache").rglob(layout.MANIFEST))
+        (built,) = build(schema_of(POINTS, files="*.npy"), data, tmp_path / "cache", allow_missing=2)
+        assert (built.samples, built.valid) == (15, 12)
+    (built,) = build(schema_of(POINTS, files="*.npy"), data, tmp_path / "cache")
+    assert (built.samples, built.valid) == (15, 15)
 
 
 def test_what_the_scan_finds_is_kept_out(tmp_path):

@@ -32,6 +32,7 @@ def work(task, beat):
     for place, item in enumerate(task["items"]):
         beat(place)
         _misbehave(item)
+        _killed(item)
         if item == "long":
             for _ in range(8):
                 time.sleep(0.2)
@@ -55,6 +56,22 @@ def _misbehave(item):
         raise RuntimeError(item)
     if item == "refuse":
         raise FormatError("no such thing")
+
+
+def _killed(item):
+    """Send this process what others would."""
+    if item == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    name, _, times = item.partition(":")
+    if name == "kill" and killed_before(times) < int(times):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_before(item):
+    """Count in a file, which outlives the process."""
+    with open(os.environ["KILLED"] + item, "ab+") as file:
+        file.write(b"x")
+        return file.tell() - 1
 
 
 WORK = "tests.trunk.test_parallel:work"
@@ -653,3 +670,53 @@ def test_a_library_that_is_not_installed_ends_the_command_and_no_other():
         raised(refuse=False, kind="library", text="no_such_library is not installed: pip install it")
     _, death = raised(refuse=False, kind="library", text="numpy is not installed: pip install it")
     assert death.how == "the parser gave up: numpy is not installed: pip install it"
+
+
+# ---------------------------------------------------------------------------------------------- of the machine
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_an_item_whose_child_others_kill_now_and_then_is_done(monkeypatch, tmp_path, times):
+    monkeypatch.setenv("KILLED", str(tmp_path / "killed"))
+    (outcome,) = run(["a", f"kill:{times}", "b"])
+    assert (sorted(done(outcome)), outcome.deaths) == (["a", "b", f"kill:{times}"], [])
+
+
+def test_an_item_whose_child_is_killed_each_time_is_lost_to_the_machine(monkeypatch, tmp_path):
+    monkeypatch.setenv("KILLED", str(tmp_path / "killed"))
+    (outcome,) = run(["a", "kill:99", "b"])
+    (death,) = outcome.deaths
+    assert (death.item, death.machine, death.crash) == ("kill:99", True, False)
+    assert death.how == "the parser was killed by SIGKILL, 4 times: memory is short, or another program does it"
+    assert sorted(done(outcome)) == ["a", "b"]
+
+
+def test_a_child_that_is_stopped_says_nothing_of_its_item():
+    (outcome,) = run(["a", "stop", "b"], limits=Limits(item_s=0.3))
+    (death,) = outcome.deaths
+    assert (death.item, death.machine) == ("stop", True)
+    assert death.how.startswith("the process that reads was stopped by a signal, for 0.3 s, 4 times: ")
+    assert sorted(done(outcome)) == ["a", "b"]
+
+
+def test_a_child_that_crashes_on_an_item_is_no_fault_of_the_machine():
+    (outcome,) = run(["segfault"])
+    assert [(death.item, death.machine) for death in outcome.deaths] == [("segfault", False)]
+
+
+@answers({})
+def taking(task, beat):
+    beat(0)
+    beat.files(0)
+    bytearray(4 << 30)
+    return {}
+
+
+@pytest.mark.parametrize(("memory", "machine"), [(1 << 30, True), (3 << 30, False)])
+def test_memory_that_the_machine_lacks_says_nothing_of_the_item(memory, machine):
+    """An item of no bytes may take 1.5 GiB where the machine has as much."""
+    task = {"items": [{"path": "a.npy", "nbytes": 0}]}
+    (outcome,) = ordered_map("tests.trunk.test_parallel:taking", [task], limits=Limits(memory_b=memory))
+    (death,) = outcome.deaths
+    assert (death.kind, death.machine) == ("memory", machine)
+    assert ("too much for a file of its size" in death.how) is not machine
