@@ -363,3 +363,16 @@ def test_a_late_task_finds_its_folder_gone(job, tmp_path, monkeypatch):
     with pytest.raises(StorageError, match=f"records: no such file or directory on {os.uname().nodename}"):
         write_shards(tasks[0], lambda _: None)
     assert tree(next((tmp_path / "out/tiny/all").iterdir())) == before
+
+
+@pytest.mark.parametrize("healthy", [1, 0])
+def test_what_one_machine_cannot_do_another_does(tmp_path, healthy):
+    tasks = [{"items": [f"{number}"]} for number in range(8)]
+    with cluster(tmp_path, healthy) as running:
+        running.worker(WEAK="1")
+        running.wait()
+        done = list(ordered_map("tests.scan.misbehaving:on_a_weak_machine", tasks, scheduler=running.address))
+    read = [payload for outcome in done for payload in outcome.payloads]
+    lost = [death.item for outcome in done for death in outcome.deaths if death.machine]
+    items = [f"{number}" for number in range(8)]
+    assert (read, lost) == (([[item] for item in items], []) if healthy else ([], items))
