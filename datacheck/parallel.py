@@ -89,6 +89,8 @@ def run_task(child: Child, function: str, task: dict[str, Json], offenders: Offe
             death, final = _verdict(death, offenders, took, alone=alone, sole=len(items) == 1)
         if final:
             outcome.deaths.append(death)
+        elif death.kind == "memory":
+            child.close()  # the next one starts with the limits of the machine, whatever this one had left
         again = [(items[:place], False), ([] if final else [items[place]], True), (items[place + 1 :], False)]
         waiting.extendleft(reversed([(part, lone) for part, lone in again if part]))
     return outcome

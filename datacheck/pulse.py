@@ -20,6 +20,7 @@ from datacheck.runtime.sandbox import lower_limit
 COUNTER = struct.Struct("<qqq")  # the item that the child is at; how often it said so; bytes of its files, or -1
 _LEAK_BYTES = 256 << 20  # what a child may keep of an item that ran out of memory
 _WRITTEN_BYTES = 1 << 20  # of one file that a child writes which reads files: its messages
+STOPPED_S = 10.0  # after which a child that somebody has stopped is given up
 _ANSWER_S, _ANSWER_RATE = 60.0, 10 << 20  # an answer is complete when it begins to come: what is left is to copy it
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -160,10 +161,11 @@ class Watch:
             allowed = self._budget(self._items[within(place, len(self._items))])
             limit = min(limit, allowed.silence_s)
             self._check_processor(place, allowed.seconds(nbytes))
-        if time.monotonic() - self._since > limit:
-            if _is_stopped(self._pid):
-                msg = f"the process that reads was stopped by a signal, for {limit:g} s"
-                raise OverdueError(msg, "killed")
+        silent = time.monotonic() - self._since
+        if silent > min(limit, STOPPED_S) and _is_stopped(self._pid):
+            msg = f"the process that reads was stopped by a signal, for {min(limit, STOPPED_S):g} s"
+            raise OverdueError(msg, "killed")
+        if silent > limit:
             msg = f"still {'busy' if beats else 'starting'} after {limit:g} s"
             raise OverdueError(msg, "silent")
 
