@@ -10,12 +10,11 @@ from datacheck.cache import layout, limits
 from datacheck.cache.layout import Grid
 from datacheck.cache.windows import Windows
 from datacheck.errors import UsageError
-from datacheck.runtime.documents import check_values
+from datacheck.runtime.documents import check_depth, check_values
 from datacheck.sample import ArraySpec
 
 _TABLES = {"rows": "int64", "present": "bool", "made": "bool", "valid": "bool", "digest": "uint64"}
 _KINDS = {"array", "text", "json"}
-_TOO_DEEP = f"nested deeper than {limits.DEPTH} levels"
 _TEXTS = {layout.sample_path("key"), layout.sample_path("origin")}
 
 
@@ -29,7 +28,8 @@ def json_object(raw: bytes, most: int = limits.VALUES) -> dict[str, Any]:
     try:
         said = json.loads(raw)
     except RecursionError as error:
-        raise ValueError(_TOO_DEEP) from error
+        msg = "nested deeper than Python's stack"
+        raise ValueError(msg) from error
     if not isinstance(said, dict):
         msg = "not a JSON object"
         raise ValueError(msg)  # noqa: TRY004  text that does not fit, as any other
@@ -43,7 +43,7 @@ def parsed(raw: bytes, path: str = "") -> dict[str, Any]:
         ValueError: there is none, or one of too many values or levels (see `limits`).
     """
     said = json_object(raw, limits.most_values(path))
-    _check_depth(said)
+    check_depth(said)
     return said
 
 
@@ -57,17 +57,6 @@ def size_of(value: Any) -> int:
         msg = f"a size that no file has ({type(value).__name__})"
         raise ValueError(msg)
     return value
-
-
-def _check_depth(said: Any) -> None:
-    """Raise `ValueError` where lists and objects are nested too deep for what goes through them later."""
-    level = [said]
-    for _ in range(limits.DEPTH):
-        inner = (item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer))
-        level = [item for item in inner if isinstance(item, dict | list)]
-        if not level:
-            return
-    raise ValueError(_TOO_DEEP)
 
 
 def findings(raw: bytes) -> dict[str, list[str]]:
@@ -114,7 +103,9 @@ def check_sizes(said: Mapping[str, Any] | None, fields: Mapping[str, ArraySpec])
     if windows is None:
         return
     before, behind = windows.extent
-    size = (before + 1 + behind) * sum(spec.item_bytes for spec in fields.values() if spec.dim == windows.dim)
+    steps = {name: max(before + 1 + behind, len(asked)) for name, asked in windows.deltas.items()}
+    own = ((name, spec) for name, spec in fields.items() if spec.dim == windows.dim)
+    size = sum(steps.get(name, before + 1 + behind) * spec.item_bytes for name, spec in own)
     if size > limits.WINDOW_BYTES:
         msg = f"windows of {size:,} bytes; at most {limits.WINDOW_BYTES:,} are served by default"
         raise ValueError(msg)

@@ -9,7 +9,6 @@ SOURCES = 2_500_000  # files that a cache is made of
 _OF_SOURCES = {layout.SOURCES, layout.FINDINGS, layout.BUILD}
 _BYTES = {layout.MANIFEST: 64 << 20}  # 700,000 files
 VALUES = 8_000_000  # of one JSON document: an empty object takes 3 bytes in the file and 72 in memory
-DEPTH = 64  # levels of objects and lists
 SAMPLES = 1 << 32
 CHUNK_BYTES = 4 << 30  # one inner chunk, decoded
 SAMPLE_BYTES = 4 << 30  # the fixed fields of one sample, and its rows of one other field

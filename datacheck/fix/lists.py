@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import re
+from collections.abc import Container, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from datacheck.runtime.beneath import File
 from datacheck.schema.model import RECORDS
 from datacheck.table import UNREADABLE
 
+_LISTED = "DC105 listed in "
+_AS = re.compile(r""" as ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"), """)  # with a text as Python writes it
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -20,9 +24,9 @@ def _cleaned_lists(asked: Asked) -> Mapping[str, Edit]:
     table = asked.run.table
     gone: dict[str, set[str]] = {}
     for reason, status in zip(table.reasons, table.status.tolist(), strict=True):
-        if status == UNREADABLE and reason.startswith("DC105 listed in "):
-            path, _, rest = reason.removeprefix("DC105 listed in ").partition(" as '")
-            gone.setdefault(path, set()).add(rest.partition("'")[0])
+        if status == UNREADABLE and reason.startswith(_LISTED):
+            path, line = _told(reason.removeprefix(_LISTED), asked.run.listing.by_path)
+            gone.setdefault(path, set()).add(line)
     for note in asked.run.work.notes:
         if note.reason.startswith("stands more than once in "):
             gone.setdefault(note.reason.removeprefix("stands more than once in "), set())
@@ -34,6 +38,20 @@ def _cleaned_lists(asked: Asked) -> Mapping[str, Edit]:
         msg = f"{records[0]}: only lists of lines are repaired. Let the preprocessing write it again."
         raise UsageError(msg)
     return {path: Edit("datacheck.fix.lists:without", sorted(lines)) for path, lines in gone.items()}
+
+
+def _told(text: str, known: Container[str]) -> tuple[str, str]:
+    """Return the list and the line that a finding names as ``PATH as 'LINE', why``; a path may hold such words, too.
+
+    Raises:
+        UsageError: it names none of the files.
+    """
+    for found in _AS.finditer(text):
+        if text[: found.start()] in known:
+            line: str = ast.literal_eval(found[1])
+            return text[: found.start()], line
+    msg = f"DC105: {text[:200]}: names no list of these data. Scan them again."
+    raise UsageError(msg)
 
 
 def without(gone: list[str], source: File, goal: Path) -> None:

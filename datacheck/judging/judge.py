@@ -254,9 +254,10 @@ class _Court:
             if rule.pairs is not None and self.second is not None:
                 case = second_read(rule, case, split, rows, self.second)
             silent = True
-            for said in rule.judge(rows, case):
-                self._take(trial, split, case.name, index, said)
-                silent = False
+            with np.errstate(all="ignore"):  # samples may hold the largest numbers that there are
+                for said in rule.judge(rows, case):
+                    self._take(trial, split, case.name, index, said)
+                    silent = False
             if silent and rule.per == "field" and rows.in_vain:
                 trial.checked[index] = earlier
         except DamagedRunError:  # a column is read when a rule asks for it

@@ -175,13 +175,14 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Capt
         both could not have is one difference, by the name of the section. Data that lie under another name in b are
         found by their digest.
     """
-    packages = [d for d in _plain(a, b, "packages", "packages") if not _may_come(a, b, d)]
+    may_come = _may_come(a, b)
+    packages = [d for d in _plain(a, b, "packages", "packages") if not may_come(d)]
     loaded = {name for side in (a, b) for name, said in side.get("packages", {}).items() if _says(said, "loaded")}
     return [
-        *(d for d in _plain(a, b, "code", "code") if not _may_come(a, b, d)),
+        *(d for d in _plain(a, b, "code", "code") if not may_come(d)),
         *_plain(a, b, "interpreter", "packages", "python "),
         *(d for d in packages if d.name in loaded or d.name == "packages"),
-        *(d for d in _plain(a, b, "native", "native") if not _may_come(a, b, d)),
+        *(d for d in _plain(a, b, "native", "native") if not may_come(d)),
         *(d for name in ("hardware", "gpu", "container") for d in _plain(a, b, name, "hardware", f"{name} ")),
         *_plain(a, b, "blas", "hardware", "blas "),
         *_flags(a, b),
@@ -195,11 +196,19 @@ def differences(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Capt
 _WHEN = {"gpu": {"started", "none"}, "blas": {"threads"}}  # what was so when it was asked, or is told elsewhere
 
 
-def _may_come(a: Mapping[str, Section], b: Mapping[str, Section], one: CaptureDifference) -> bool:
-    """Tell what one run loaded after its start, and the other may not have come to: it was killed before."""
-    here, there = (side.get("process", {}).get("volatile", {}) for side in ((a, b) if one.b is None else (b, a)))
-    alone = one.a is None or one.b is None
-    return alone and one.name in here.get("later", {}).get(one.section, ()) and not there.get("ended")
+def _may_come(a: Mapping[str, Section], b: Mapping[str, Section]) -> Callable[[CaptureDifference], bool]:
+    """Return what tells whether one run loaded something after its start, and the other ended before."""
+    in_a, in_b = (side.get("process", {}).get("volatile", {}) for side in (a, b))
+    later = [
+        {} if other.get("ended") else {name: frozenset(map(str, some)) for name, some in side.get("later", {}).items()}
+        for side, other in ((in_a, in_b), (in_b, in_a))
+    ]
+
+    def comes(one: CaptureDifference) -> bool:
+        alone = one.a is None or one.b is None
+        return alone and one.name in later[one.b is not None].get(one.section, ())
+
+    return comes
 
 
 def _says(said: Any, name: str) -> Any:
@@ -233,15 +242,17 @@ def _of_data(a: Mapping[str, Section], b: Mapping[str, Section]) -> list[Capture
     if any(lacks(side.get("data", {})) for side in (a, b)):
         return found
     found = [one for one in found if _digest_of(one.a) is None or _digest_of(one.a) != _digest_of(one.b)]
-    there = [one for one in found if one.a is None]
+    twins: dict[Any, list[CaptureDifference]] = {}
+    for one in reversed([one for one in found if one.a is None]):
+        twins.setdefault(_digest_of(one.b), []).append(one)
     left = []
     for one in found:
         digest = _digest_of(one.a) if one.b is None else None
-        twin = None if digest is None else next((two for two in there if _digest_of(two.b) == digest), None)
-        if twin is not None:
-            there.remove(twin)
+        if digest is not None and twins.get(digest):
+            twins[digest].pop()
         elif one.a is not None:
             left.append(one)
+    there = sorted((one for some in twins.values() for one in some), key=lambda one: one.name)
     alone = [one for one in left if one.b is None]
     if len(alone) == len(there) == 1:
         pair = CaptureDifference("data", f"{alone[0].name} in A, {there[0].name} in B", alone[0].a, there[0].b)

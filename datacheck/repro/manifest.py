@@ -375,16 +375,21 @@ def _parsed(said: dict[str, Any]) -> Manifest:
     _must(len(hexes) == 32 * len(rows) and (not rows or _HEX.fullmatch(hexes) is not None), "a digest is none")
     digests = np.frombuffer(hexes.encode(), "S32") if rows else np.zeros(0, "S32")
     files = Files(paths, np.array(sizes, np.int64), digests)
-    skipped = [(str(path), str(reason)) for path, reason in said["skipped"]]
+    skipped = [(_text(path), _text(reason)) for path, reason in said["skipped"]]
     samples = None
     if "samples" in said:
-        found = {str(key): {str(n): str(d) for n, d in row.items()} for key, row in said["samples"]}
+        found = {_text(key): {n: _text(d) for n, d in row.items()} for key, row in said["samples"]}
         _must(all(map(_HEX64.fullmatch, (d for row in found.values() for d in row.values()))), "a digest is none")
-        unread = {str(key): str(why) for key, why in said["unread"]}
-        samples = Samples(str(said["schema"]), found, unread, str(said.get("reading", "")))
+        unread = {_text(key): _text(why) for key, why in said["unread"]}
+        samples = Samples(_text(said["schema"]), found, unread, _text(said.get("reading", "")))
     manifest = Manifest(files, samples, skipped)
     _must(said["root"] == manifest.root, "its root is not that of its files")
     return manifest
+
+
+def _text(value: Any) -> str:
+    _must(type(value) is str, "a name is no text")
+    return str(value)
 
 
 def _must(holds: bool, otherwise: str) -> None:  # noqa: FBT001  reads as a sentence

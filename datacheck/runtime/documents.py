@@ -21,6 +21,7 @@ from datacheck.runtime.sparse import is_mostly_holes
 Array = np.ndarray[Any, Any]
 
 MIB = 1 << 20
+DEPTH = 64  # levels of lists and objects of one JSON document
 VALUES = 2_000_000  # of one JSON document, of which a list or a mapping takes up to 72 bytes
 _MEMBERS, _DIRECTORY_BYTES = 10_000, 4 * MIB
 _HEADER_BYTES = 10_000
@@ -69,9 +70,36 @@ def read_json(path: str | os.PathLike[str], limit: int, values: int = VALUES, *,
         OSError: the file is missing, no regular file, or larger.
         ValueError: the file is not JSON, is nested too deep, or holds more values.
     """
-    data = read_file(path, limit, links=links)
+    return parse_json(read_file(path, limit, links=links), values)
+
+
+def parse_json(data: bytes, values: int = VALUES) -> Any:
+    """Return the value of JSON text.
+
+    Raises:
+        ValueError: it is none, is nested too deep, or holds more values.
+    """
     check_values(data, values)
-    return orjson.loads(data)
+    said = orjson.loads(data)
+    if data.count(b"[") + data.count(b"{") > DEPTH:
+        check_depth(said)
+    return said
+
+
+def check_depth(said: Any) -> None:
+    """Refuse lists and objects that are nested too deep for what goes through them later.
+
+    Raises:
+        ValueError: they are.
+    """
+    level = [said]
+    for _ in range(DEPTH):
+        inner = (item for outer in level for item in (outer.values() if isinstance(outer, dict) else outer))
+        level = [item for item in inner if isinstance(item, dict | list)]
+        if not level:
+            return
+    msg = f"nested deeper than {DEPTH} levels"
+    raise ValueError(msg)
 
 
 def check_values(data: bytes, most: int = VALUES) -> None:

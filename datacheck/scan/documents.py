@@ -6,10 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from datacheck.runtime.documents import MIB, VALUES, check_values, read_json
+from datacheck.runtime.documents import MIB, VALUES, parse_json, read_json
 from datacheck.scan import store
 from datacheck.scan.document_types import Began, Head, Previews, Result, Valid
 from datacheck.schema.model import Schema
@@ -120,6 +119,7 @@ def parse_head(data: bytes, rows: int) -> dict[str, Any]:
     if len(data) > limit:
         msg = f"the head of {store.LISTING} has {len(data):,} bytes; at most {limit:,} are read"
         raise ValueError(msg)
-    check_values(data, VALUES + _VALUES_EACH * rows)
-    said: dict[str, Any] = _checked(Head, orjson.loads(data), f"the head of {store.LISTING}")
+    said: dict[str, Any] = _checked(
+        Head, parse_json(data, VALUES + _VALUES_EACH * rows), f"the head of {store.LISTING}"
+    )
     return said

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.errors import StorageError, UsageError
+from datacheck.rules.forms import in_form
 from datacheck.scan import store
 from datacheck.scan.documents import read_result
 from datacheck.scan.samples import read_table
+from datacheck.scan.worker import is_plain
 from datacheck.schema.model import Schema
 from datacheck.table import Table
 
@@ -32,6 +34,9 @@ def read_reference(folder: Path, schema: Schema) -> Table:
     try:
         name = read_result(place)["schema"]["name"]
         table = read_table(place / store.SAMPLES) if name == schema.name else None
+        if table is not None and is_plain(schema) and not in_form(table.columns):
+            msg = "its columns have another form than those of a scan"
+            raise ValueError(msg)  # noqa: TRY301  as of a file that is damaged otherwise
     except Exception as error:
         raise store.unread(folder, error) from error
     if table is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -143,4 +144,4 @@ def _not_finite(column: Column) -> Array:
     if np.isfinite(total):
         return np.zeros(len(column), bool)
     bad: Array = ~np.isfinite(values)
-    return samples_of(np.logical_or.reduce(bad.reshape(len(values), -1), axis=1), column)
+    return samples_of(np.logical_or.reduce(bad.reshape(len(values), math.prod(bad.shape[1:])), axis=1), column)

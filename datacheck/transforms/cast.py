@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -91,7 +92,7 @@ def lost(old: Array, new: Array, *, exact: bool = True) -> Array:
             wrong |= _wrapped(old, new)
             if kinds == "ff":
                 wrong &= ~(np.isnan(old) & np.isnan(new))
-    rows: Array = wrong.reshape(len(old), -1).any(axis=1)
+    rows: Array = wrong.reshape(len(old), math.prod(wrong.shape[1:])).any(axis=1)
     return rows
 
 

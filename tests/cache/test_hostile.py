@@ -145,7 +145,7 @@ def test_windows_by_default_that_make_no_sense_leave_the_rest_to_be_read(whole, 
 
 @pytest.mark.parametrize("lengths", [[3, -1, 2], [5], [2**62] * 4, [4, -4] * 3, [2**63 - 1, 2**63 - 1, 4]])
 def test_lengths_that_no_texts_have_are_refused(lengths):
-    with pytest.raises(ValueError, match="lengths of 4 bytes in all"):
+    with pytest.raises(ValueError, match="lengths that are negative, or add up to more than 4 bytes"):
         layout.ends_of(np.array(lengths), 4)
 
 

@@ -239,7 +239,10 @@ def rewritten(path, change):
         (lambda said: said["dataset"].update(files=2**70), "dataset.files"),
         (lambda said: said["run"].update(seconds="x"), "run.seconds"),
         (lambda said: said.update(rules=[]), "rules"),
-        (lambda said: said["rules"]["DC101"].update(options=json.loads("[" * 70 + "]" * 70)), "options"),
+        (
+            lambda said: said["rules"]["DC101"].update(options=json.loads("[" * 70 + "]" * 70)),
+            "nested deeper than 64 levels",
+        ),
     ],
 )
 def test_a_value_of_another_type_is_told(place, change, told, capsys):

@@ -61,9 +61,14 @@ def _constant(run: Run) -> Iterator[str]:
     """Tell metrics that are the same in all evaluations (102.152 mm for eight epochs)."""
     told = set()
     for (_, name), lines in evaluations(run).items():
+        if len(lines) < _CONSTANT:
+            continue
         for metric in lines[0]["values"]:
+            said = [line["values"].get(metric) for line in lines[:_CONSTANT]]
+            if len(set(map(str, said))) > 1:
+                continue
             said = [line["values"].get(metric) for line in lines]
-            if len(lines) >= _CONSTANT and len({str(one) for one in said}) == 1 and (name, metric) not in told:
+            if len(set(map(str, said))) == 1 and (name, metric) not in told:
                 told.add((name, metric))
                 value = number(said[0])
                 what = "no number" if value is None else f"{value:.6g}"

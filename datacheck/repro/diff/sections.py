@@ -23,6 +23,7 @@ _PARTS = {  # of a capture
     "seeds": ("rng",),
 }  # fmt: skip
 _TOLD = 3  # things that are not known
+_PATH = 1000  # characters of a name
 _LEVELS = 32  # of a value that is shown
 _ABSENT = object()
 
@@ -70,12 +71,21 @@ def json_differences(a: Any, b: Any, name: str = "") -> Iterator[Difference]:
         one, other, path = left.pop()
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             keys = sorted({*one, *other}, reverse=True)
-            left += [(one.get(k, _ABSENT), other.get(k, _ABSENT), f"{path}.{k}" if path else str(k)) for k in keys]
+            left += [(one.get(k, _ABSENT), other.get(k, _ABSENT), _below(path, k)) for k in keys]
         elif isinstance(one, list) and isinstance(other, list):
             pairs = [*itertools.zip_longest(one, other, fillvalue=_ABSENT)]
-            left += [(*pairs[i], f"{path}[{i}]") for i in reversed(range(len(pairs)))]
+            left += [(*pairs[i], _short(f"{path}[{i}]")) for i in reversed(range(len(pairs)))]
         elif type(one) is not type(other) or one != other:
             yield Difference(path, _flat(one), _flat(other))
+
+
+def _below(path: str, key: Any) -> str:
+    return _short(f"{path}.{key}" if path else str(key))
+
+
+def _short(path: str) -> str:
+    """Return a path as long as somebody may look at: there are as many as values, and a file makes them long."""
+    return path if len(path) <= _PATH else f"{path[: _PATH // 2]}...{path[-_PATH // 4 :]}"
 
 
 def _flat(value: Any) -> Any:

@@ -23,6 +23,8 @@ ENVIRONMENT = "env.json"
 CONFIG = "config.json"
 _TRACE = re.compile(r"trace-(\d{5,})\.jsonl")
 _SHOWN = 5  # runs that a message names, the newest
+_LARGEST = 1 << 63  # of a number
+_METRICS, _NAME = 1000, 1000  # of one evaluation; characters of a name
 _LINE = 16 * MIB  # the line of a start names every tensor of a model
 _FILE = 16 * MIB
 _TRACE_BYTES = 64 << 30
@@ -127,13 +129,25 @@ def _line(raw: bytes) -> Line | None:
         return None
     if not isinstance(line, dict) or not isinstance(line.get("kind"), str):
         return None
+    if any(type(value) is int and abs(value) >= _LARGEST for value in line.values()):
+        return None
     counted = {"step": ("step", "eval", "end"), "epoch": ("epoch",)}
     for name, kinds in counted.items():
         if line["kind"] in kinds and not (type(line.get(name)) is int and line[name] >= 0):
             return None
     holds = {"eval": ("values", dict), "note": ("said", str), "end": ("status", str)}
     name, kind = holds.get(line["kind"], ("kind", str))
+    if line["kind"] == "eval" and not _is_evaluation(line):
+        return None
     return line if isinstance(line.get(name), kind) else None
+
+
+def _is_evaluation(line: Line) -> bool:
+    """Tell whether an evaluation has as many metrics, and names as long, as somebody may look at."""
+    values, name = line.get("values"), line.get("name", "")
+    if not isinstance(values, dict) or len(values) > _METRICS:
+        return False
+    return all(len(one) <= _NAME for one in (name, *values) if isinstance(one, str))
 
 
 @dataclass

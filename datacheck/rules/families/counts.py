@@ -13,6 +13,7 @@ from datacheck.rules.measures import form
 from datacheck.sample import Block, Column
 from datacheck.schema.dims import SAMPLES, SUM
 from datacheck.schema.model import Schema
+from datacheck.shapes import int64
 from datacheck.table import CHECKED, Measured, Rows, Texts
 
 Array = np.ndarray[Any, Any]
@@ -135,9 +136,10 @@ def attributes(block: Block, schema: Schema) -> Columns:
 def _whole(column: Column, i: int) -> int | None:
     value = column.objects[i] if column.kind != "array" else column[i]
     try:
-        return int(value.item() if isinstance(value, np.ndarray | np.generic) else value)
+        number = int(value.item() if isinstance(value, np.ndarray | np.generic) else value)
     except (TypeError, ValueError, OverflowError):
         return None
+    return number if int64(number) else None
 
 
 @rule(

@@ -16,6 +16,8 @@ from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
+_HIGHEST = 1 << 62  # of an id: a column holds 64 bits
+
 _BEFORE = ("DC109", "DC121", "DC122", "DC123", "DC221")
 _STRIP = 1 << 14  # rows that stay in the cache of a core
 
@@ -46,15 +48,18 @@ def truth(block: Block, schema: Schema) -> Columns:
             columns[f"{name}:{stat}"] = Measured(np.array([row.get(stat, 0) for row in found]), present)
         ignored = schema.spec(instance_name).ignore
         high = [_highest(fields[2][i].reshape(-1), ignored) if fields[2] is not None else -1 for i in range(len(block))]
-        columns[f"{name}:high"] = Measured(np.array(high), present)
+        columns[f"{name}:high"] = Measured(np.array(high, dtype=np.int64), present)
     return dict(columns)
 
 
 def _highest(ids: Array, ignored: tuple[int, ...]) -> int:
-    top = ids.max(initial=-1)
-    if top in ignored:  # rare: 255 may stand for none
-        top = ids[~one_of(ids, ignored)].max(initial=-1)
-    return int(top) if np.isfinite(top) else -1
+    top = _largest(ids)
+    return _largest(ids[~one_of(ids, ignored)]) if top in ignored else top  # rare: 255 may stand for none
+
+
+def _largest(ids: Array) -> int:
+    top = ids.max() if len(ids) else -1
+    return min(int(top), _HIGHEST) if np.isfinite(top) else -1
 
 
 def _compared(told: Array, classes: Array, ids: Array) -> tuple[Array, Array]:

@@ -65,6 +65,8 @@ def grasping(block: Block, schema: Schema) -> Columns:
 
 
 def _follows(told: Array, seen: Array, lag: int) -> tuple[float, bool]:
+    if not told.size or not seen.size:
+        return 0.0, False
     command = told.reshape(len(told), -1).astype(np.float64)[:, 0]
     opening = np.abs(seen.reshape(len(seen), -1).astype(np.float64)).sum(axis=1)[max(lag, 0) + _AHEAD :]
     command = command[: len(opening)]

@@ -16,6 +16,7 @@ from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
+_FARTHEST = 1 << 62  # of an index: a column holds 64 bits
 _TINY = 1e-12  # area of a face, as share of the square of the mesh's size, that is none
 _STATS = ("faces", "least", "most", "points", "flat")
 
@@ -49,11 +50,10 @@ def surface(block: Block, schema: Schema) -> Columns:
 def _shape(faces: Array, points: Array) -> tuple[int, int, int, int, int]:
     if not len(faces) or not np.isfinite(faces).all():
         return len(faces), 0, -1, len(points), 0
-    index = faces[:, :3].astype(np.int64)
-    least, most = int(faces.min()), int(faces.max())
+    least, most = (max(-_FARTHEST, min(int(one), _FARTHEST)) for one in (faces.min(), faces.max()))
     if least < 0 or most >= len(points):
         return len(faces), least, most, len(points), 0
-    corners = points[:, :3].astype(np.float64)[index]
+    corners = points[:, :3].astype(np.float64)[faces[:, :3].astype(np.int64)]
     normal = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
     size = float(np.ptp(points[:, :3].astype(np.float64), axis=0).max()) if len(points) else 0.0
     flat = ~(np.abs(normal).max(axis=1) > _TINY * size * size)
