@@ -325,14 +325,7 @@ class Root:
         if not all(isinstance(text, str) for text in texts) or not isinstance(said["windows"], dict | None):
             msg = "a name is no text, or the windows are no object"
             raise ValueError(msg)
-        if not all(_names_folder(said[name]) for name in ("key", "pipeline", "split")):
-            msg = "key, pipeline or split is not the name of a folder"
-            raise ValueError(msg)
         return cls(**{f.name: said[f.name] for f in dataclass_fields(cls)})
-
-
-def _names_folder(text: str) -> bool:
-    return text not in {"", ".", ".."} and not {"/", "\0"} & set(text) and bool(text.encode())
 
 
 def field_attributes(spec: ArraySpec) -> dict[str, Any]:

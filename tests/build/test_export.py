@@ -38,6 +38,7 @@ from datacheck.testing.synth import robomimic as synth
 from tests.build.make import schema_of
 from tests.build.test_resume import KilledError, Killing, Refusing, edited
 from tests.cache.make import make_cache
+from tests.cache.test_hostile import rewritten, sealed
 
 SPECS = {
     "actions": ArraySpec("float64", (2,), "T"),
@@ -313,6 +314,17 @@ def test_what_holds_no_episodes_is_refused(tmp_path, spec):
     sample = {"x": np.int8(1), **({"actions": np.zeros((7, 2) if spec.dim is None else 3)} if spec else {})}
     folder = make_cache(tmp_path / "c", specs, [sample])
     with pytest.raises(UsageError, match=r"robomimic needs a field actions .*; there are"):
+        export(folder, tmp_path / "to", "robomimic")
+    assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize("split", ["", ".", "/", "//", "a\0b", "\ud800"])
+def test_a_split_that_hdf5_cannot_name_is_refused(tmp_path, split):
+    specs = {"actions": ArraySpec("float32", (2,), "T")}
+    folder = make_cache(tmp_path / "c", specs, [{"actions": np.ones((3, 2))}])
+    rewritten(folder / "zarr.json", ("attributes", "datacheck", "split"), split)
+    sealed(folder)
+    with pytest.raises(UsageError, match="HDF5 has no name"):
         export(folder, tmp_path / "to", "robomimic")
     assert not (tmp_path / "to").exists()
 

@@ -137,6 +137,9 @@ def test_each_item_of_a_task_is_tried_at_most_twice():
         def at(self):
             return self.place
 
+        def close(self):
+            """A new process begins with the next run."""
+
     names = [f"bad_{number}.npz" for number in range(ALIKE + 3)]
     outcome = run_task(Fake(), "any", {"items": [item(name) for name in names]})
     assert [death.item["path"] for death in outcome.deaths] == names

@@ -31,7 +31,7 @@ def check(cache: Cache) -> None:
     Raises:
         UsageError: no field ``actions`` [steps, numbers], or a field whose name HDF5 would take for another.
     """
-    odd = next((name for name in cache.fields if "\0" in name or {"", "."} & set(name.split("/"))), None)
+    odd = next((name for name in (cache.root.split, *cache.fields) if not _is_name(name)), None)
     if odd is not None:
         msg = f"{cache.path}: HDF5 has no name {odd!r}. Rename it in the schema (at:), or choose another format."
         raise UsageError(msg)
@@ -42,6 +42,14 @@ def check(cache: Cache) -> None:
             f"{', '.join(cache.fields)}. Name it so in the schema (at:), or choose another format."
         )
         raise UsageError(msg)
+
+
+def _is_name(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in name and not {"", "."} & set(name.split("/"))
 
 
 def write(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
