@@ -169,7 +169,7 @@ class Finish:
         except OSError as error:
             raise fsops.refused(error, path) from error
         if hasher.hexdigest() != digest or whole != size + len(tail):
-            msg = f"{path}: not what was written. Check the disk, then run the same command again."
+            msg = f"{path}: not what was written: the disk or another process changed it. Run the same command again."
             raise StorageError(msg)
         hasher.update(tail)
         return whole, hasher.hexdigest()
