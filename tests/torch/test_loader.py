@@ -899,7 +899,7 @@ def test_copies_overlap_with_work_on_the_device(folder):
     data, busy = CachedDataset(folder, fields=["cloud"]), torch.ones(4096, 4096, device="cuda")
     loader = CachedLoader(data, batch_sampler=[list(range(32))] * 20, device="cuda")
     activities = [torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]
-    with torch.profiler.profile(activities=activities) as profiler:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
         for _ in loader:
             busy @ busy
         torch.cuda.synchronize()
