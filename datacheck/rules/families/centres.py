@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
-from datacheck.rules.base import Case, Columns, Told, counted, measure, rule, shown, those
-from datacheck.rules.measures import column_of, of_role, place
-from datacheck.sample import Block
-from datacheck.schema.model import Schema
-from datacheck.table import Measured, Rows
+from datacheck.rules.base import Case, Told, counted, rule, shown, those
+from datacheck.rules.measures import of_role, place
+from datacheck.rules.placed import stored
+from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -22,24 +21,6 @@ _WORDS = {
 }  # fmt: skip
 _STEPS = {"right": 0.0, "double": -1.0, "never": 1.0}  # what is left of a stored centre
 _NEEDS = ("DC109", "DC122", "DC221", "DC602")
-
-
-@measure("stored", per="sample", uses=("fields.centered_on", "fields.columns", "fields.role"))
-def stored(block: Block, schema: Schema) -> Columns:
-    """The centre that was subtracted, where a field says so (``centered_on``): ``<field>:stored`` (3), in its unit.
-
-    Of points their centroid, else the first position.
-    """
-    found: dict[str, Measured] = {}
-    for name, spec in sorted(schema.fields.items()):
-        other = schema.spec(spec.centered_on or "")
-        column = column_of(block, schema, spec.centered_on) if spec.centered_on and name in block.fields else None
-        there = {} if column is None else place.function(column, other)
-        if there:
-            centre = there["centroid" if other.role == "points" else "first"]
-            assert isinstance(centre, Measured)
-            found[f"{name}:stored"] = centre
-    return dict(found)
 
 
 def _centres(rows: Rows, role: str | None) -> dict[str, Array]:
@@ -66,8 +47,9 @@ def _labels(rows: Rows, known: Array, role: str | None, at: float) -> tuple[dict
 
 
 @rule(
-    "DC301", "wrong-centre", Severity.ERROR, Level.SAMPLE, measures=(place, stored), needs=_NEEDS,
-    applies=of_role("points", "joints"), defaults={"at": 1e-3, "off": 0.05, "xy": 1.0, "told": 0.99, "sure": 3.0},
+    "DC301", "wrong-centre", Severity.ERROR, Level.SAMPLE, measures=(place, stored),
+    needs=(*_NEEDS, "DC201", "DC203"), applies=of_role("points", "joints"),
+    defaults={"at": 1e-3, "off": 0.05, "xy": 1.0, "told": 0.99, "sure": 3.0},
 )  # fmt: skip
 def wrong_centre(rows: Rows, case: Case) -> Iterator[Failure | Told]:
     """Positions are centred otherwise than declared.

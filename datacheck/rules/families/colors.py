@@ -19,7 +19,9 @@ Array = np.ndarray[Any, Any]
 _ROWS = 1 << 14  # of a sample that are looked at: means and spreads need no more
 _BYTE = 255.5
 _ONE = 1.0 + 1e-6
-_KINDS = {"unit": "0..1", "byte": "0..255", "signed": "below 0", "beyond": "above 255"}
+_TWICE = _ONE / 255
+_KINDS = {"twice": "0..0.004", "unit": "0..1", "byte": "0..255", "signed": "below 0", "beyond": "above 255"}
+_FULL = {"twice": 1 / 255, "unit": 1.0, "byte": 255.0}
 
 
 @measure("shade", applies=of_role("color"))
@@ -42,7 +44,8 @@ def _scales(rows: Rows, known: Array) -> Array:
     """Return text (rows): on which scale the colours of each sample are, "" where it cannot be told."""
     low, high = rows["min"].min(axis=1), rows["max"].max(axis=1)
     whole = np.array([name.startswith(("uint8", "bool")) for name in rows["dtype"]], dtype=bool)
-    found = np.where(low < 0, "signed", np.where(high > _BYTE, "beyond", np.where(high > _ONE, "byte", "unit")))
+    conditions = [low < 0, high > _BYTE, high > _ONE, high > _TWICE]
+    found = np.select(conditions, ["signed", "beyond", "byte", "unit"], "twice")
     found = np.where(whole, "byte", found).astype(object)
     found[~known | (high == 0) & (low == 0)] = ""  # black is black on every scale
     return found
@@ -64,8 +67,8 @@ def color_range(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     """Colours are on another scale than declared or than those of the other samples, or there are none.
 
     What:
-        Error: colours of 0..1 where ``range: 0..255`` is declared, the other way round, or below 0 (normalised before);
-        without ``range`` samples on different scales. Warning, where ``range`` is declared: a sample that is black,
+        Error: colours of 0..1 where ``range: 0..255`` is declared, the other way round, divided by 255 twice, or below
+        0 (normalised before); without ``range`` samples on different scales. Warning, where ``range`` is declared: a sample that is black,
         white or of one colour; a dataset whose mean colour or spread is far from that of real scenes.
     Why it matters:
         A loader divides by 255 a second time: every colour is then 0.002, and the network learns from shape alone.
@@ -112,10 +115,11 @@ def color_range(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
 
 
 def _other_scale(bad: Array, name: str, wanted: str, *, declared: bool) -> Failure:
-    by = {("unit", "byte"): 255.0, ("byte", "unit"): 1 / 255}.get((name, wanted))
     cause = None
-    if by is not None:
-        cause = Cause(f"scaled to {_KINDS[name]}: x{by:.4g} gives {_KINDS[wanted]}", name, by, int(bad.sum()))
+    if name in _FULL and wanted in _FULL:
+        by = _FULL[wanted] / _FULL[name]
+        words = "divided by 255 twice" if name == "twice" else f"scaled to {_KINDS[name]}"
+        cause = Cause(f"{words}: x{by:.4g} gives {_KINDS[wanted]}", name, by, int(bad.sum()))
     elif name == "signed":
         cause = Cause("normalised before (a mean was subtracted)", name, None, int(bad.sum()))
     return Failure(

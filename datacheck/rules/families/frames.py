@@ -9,7 +9,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Skip, counted, rule, those
-from datacheck.rules.measures import leaf, place
+from datacheck.rules.measures import leaf, norms, place
 from datacheck.rules.projection import FRAMES, READINGS, Signs, projection
 from datacheck.schema.model import FieldSpec
 from datacheck.table import Rows
@@ -17,6 +17,9 @@ from datacheck.table import Rows
 Array = np.ndarray[Any, Any]
 
 _BEFORE = {"camera_opengl": "behind", "camera_opencv": "front"}
+_NEIGHBOURS = 3  # good samples of a group from which it tells where the others belong
+_COMPANIONS, _BESIDE = 8, 0.3  # good samples that tell how near another field lies; over the distance from the camera
+_NEAR, _FAR, _BETTER = 2.0, 6.0, 16.0  # distances over the usual one: that fits; that counts at most; squares, in all
 _OTHER = {"camera_opengl": "camera_opencv", "camera_opencv": "camera_opengl"}
 
 
@@ -36,7 +39,10 @@ def camera_frame(rows: Rows, case: Case) -> Iterator[Failure]:
     Why it matters:
         Projected in the wrong convention, crops are empty and x is mirrored; the loss stays finite.
     Measure:
-        Share of positions with z on either side; share inside the image for every choice of signs.
+        Share of positions with z on either side; share inside the image for every choice of signs. What is behind the
+        camera may also be a root or centroid that was subtracted twice. The good samples of the same group, and a
+        position beside it in the same sample (of HO3D ``handTrans``), tell which: mended by the right way, it lies
+        where they say. Where they do not tell, all ways are listed and none is named.
     When it is wrong:
         Things behind the camera are recorded on purpose: raise ``wrong``.
     Options:
@@ -69,13 +75,18 @@ def camera_frame(rows: Rows, case: Case) -> Iterator[Failure]:
     inside = rows[column] if projected.any() else np.zeros((len(rows), len(READINGS)))
     own = inside[:, READINGS.index(FRAMES[frame])]
     aside = known & (wrong_side > float(case.options["wrong"]))
+    turned = projected & ~aside & (inside.max(axis=1) - own > float(case.options["better"]))
+    good = known & ~aside & ~turned
     if aside.any():
         steps = _steps(inside[aside & projected], frame, behind=True)
-        yield _other_side(aside, wrong_side, frame, steps, float(case.options["sure"]))
-    turned = projected & ~aside & (inside.max(axis=1) - own > float(case.options["better"]))
+        sure = int((aside & (wrong_side >= float(case.options["sure"]))).sum())
+        cause = _cause(rows, case, aside, good, steps, sure) if sure >= 0.9 * int(aside.sum()) else None
+        yield _other_side(aside, wrong_side, frame, steps, cause)
     if turned.any():
-        yield _reversed(turned, inside.max(axis=1) - own, frame, _steps(inside[turned], frame, behind=False))
-    judged, least = projected & ~aside & ~turned, float(case.options["inside"])
+        steps = _steps(inside[turned], frame, behind=False)
+        cause = _cause(rows, case, turned, good, steps, int(turned.sum()))
+        yield _reversed(turned, inside.max(axis=1) - own, frame, steps, cause)
+    judged, least = projected & good, float(case.options["inside"])
     if judged.any() and float(np.median(own[judged])) < least:
         yield _outside(judged, own, least)
 
@@ -106,19 +117,89 @@ def _diag(signs: Signs) -> str:
     return f"diag({', '.join(map(str, signs))})"
 
 
-def _cause(steps: list[Signs], frame: str, count: int) -> Cause:
-    """Name the first step by what was done to the data, the others as ties."""
-    axes = " and ".join(axis for axis, sign in zip("xyz", steps[0], strict=True) if sign < 0)
-    other = _OTHER[frame] if steps[0] == _signs(FRAMES[frame], FRAMES[_OTHER[frame]]) else ""
-    ties = tuple(_diag(step) for step in steps[1:])
-    words = f"probably {other}" if other else f"{axes} reversed"
-    words += f"; the image also fits {', '.join(ties)}" if ties else ""
-    return Cause(words, other or f"reversed-{axes.replace(' and ', '')}", explains=count, alternatives=ties)
+def _cause(rows: Rows, case: Case, bad: Array, good: Array, steps: list[Signs], count: int) -> Cause:
+    """Return what was done to the data: one of the steps, or a centre that was subtracted twice.
+
+    Notes:
+        A frame that was forgotten and a centre subtracted twice both put things behind the camera. Once the right one
+        is mended, things lie where those of good samples of the group do, and as near to another position of the sample
+        (of a hand: its translation). Where neither tells, and there is more than one way, all are named and none is
+        the cause.
+    """
+    frame, centre = case.spec.frame or "", {"joints": "root", "points": "centroid"}.get(case.spec.role or "", "")
+    ways = [(_kind(step, frame), _named(step, frame), _mended(rows, np.array(step))) for step in steps]
+    if centre and all(step[2] < 0 for step in steps):
+        ways.append((f"twice-{centre}", f"the {centre} was subtracted twice", _mended(rows, centre)))
+    best = _nearest(rows, case, bad, good, [places for *_, places in ways])
+    if best is None and len(ways) > 1:
+        names = tuple(words for _, words, _ in ways)
+        return Cause(f"not clear: {', or '.join(names)}", explains=count, alternatives=names)
+    kind, words, _ = ways[best or 0]
+    return Cause(words, kind, explains=count)
 
 
-def _other_side(bad: Array, wrong_side: Array, frame: str, steps: list[Signs], surely: float) -> Failure:
-    sure = int((bad & (wrong_side >= surely)).sum())
-    cause = _cause(steps, frame, sure) if sure >= 0.9 * int(bad.sum()) else None
+def _kind(step: Signs, frame: str) -> str:
+    if step == _signs(FRAMES[frame], FRAMES[_OTHER[frame]]):
+        return _OTHER[frame]
+    return "reversed-" + "".join(axis for axis, sign in zip("xyz", step, strict=True) if sign < 0)
+
+
+def _named(step: Signs, frame: str) -> str:
+    kind = _kind(step, frame)
+    words = f"probably {kind}" if kind in FRAMES else f"{' and '.join(kind.removeprefix('reversed-'))} reversed"
+    return f"{words}: {_diag(step)}"
+
+
+def _mended(rows: Rows, way: Array | str) -> Array:
+    """Return where the first position and the centroid of each sample are once signs, or a centre, are put right."""
+    places = _places(rows)
+    if isinstance(way, str):
+        return np.asarray(places - 2 * np.tile(rows["first" if way == "root" else "centroid"], 2))
+    return np.asarray(places * np.tile(way, 2))
+
+
+def _nearest(rows: Rows, case: Case, bad: Array, good: Array, ways: list[Array]) -> int | None:
+    """Return which way of mending puts offenders where the good samples say that they belong, None where none does."""
+    total, asked = np.zeros(len(ways)), 0
+    for off in (*_beside_others(rows, bad, good, ways), *_beside_fields(rows, case, bad, good, ways)):
+        total, asked = total + (np.minimum(off, _FAR) ** 2).sum(axis=1), asked + off.shape[1]
+    best, *rest = np.argsort(total, kind="stable").tolist()
+    clear = all(total[other] - total[best] >= _BETTER for other in rest)
+    return best if asked and clear and total[best] <= _NEAR**2 * asked else None
+
+
+def _beside_others(rows: Rows, bad: Array, good: Array, ways: list[Array]) -> Iterator[Array]:
+    """Yield how far each way puts offenders from the good samples of their group, over how far those lie from it."""
+    places = _places(rows)
+    for _, group in rows.by_group():
+        mine, others = group[bad[group]], group[good[group]]
+        if len(mine) and len(others) >= _NEIGHBOURS:
+            middle = np.median(places[others], axis=0)
+            usual = max(float(np.median(norms((places[others] - middle).T))), 1e-9)
+            yield np.stack([norms((way[mine] - middle).T) for way in ways]) / usual
+
+
+def _beside_fields(rows: Rows, case: Case, bad: Array, good: Array, ways: list[Array]) -> Iterator[Array]:
+    """Yield the same of another field of the sample, where its position keeps near the judged one in good samples."""
+    first = _places(rows)[:, :3]
+    for name, spec in case.schema.of_role("position"):
+        column = f"{name}:first"
+        known = rows.measured(column) if name != case.name and spec.unit == case.spec.unit else bad & False
+        fine, mine = good & known, bad & known
+        if int(fine.sum()) < _COMPANIONS or not mine.any():
+            continue
+        apart = norms((first[fine] - rows[column][fine]).T)
+        middle, usual = float(np.median(apart)), max(float(np.median(np.abs(apart - np.median(apart)))), 1e-9)
+        if middle + _FAR * usual < _BESIDE * float(np.median(norms(first[fine].T))):
+            gap = [norms((way[mine][:, :3] - rows[column][mine]).T) for way in ways]
+            yield np.maximum(np.stack(gap) - middle, 0) / max(usual, 0.1 * middle)
+
+
+def _places(rows: Rows) -> Array:
+    return np.concatenate([rows["first"], rows["centroid"]], axis=1)
+
+
+def _other_side(bad: Array, wrong_side: Array, frame: str, steps: list[Signs], cause: Cause | None) -> Failure:
     sign = "above" if _BEFORE[frame] == "behind" else "below"
     return Failure(
         bad,
@@ -127,18 +208,25 @@ def _other_side(bad: Array, wrong_side: Array, frame: str, steps: list[Signs], s
         measured={"wrong_side": float(np.median(wrong_side[bad]))},
         expected={"frame": frame},
         cause=cause,
-        fix=f"Multiply by {_diag(steps[0])}{_or_declare(cause)}.",
+        fix=_advice(cause, steps),
         kind=cause.kind if cause else "mixed",
         order=wrong_side,
     )
+
+
+def _advice(cause: Cause | None, steps: list[Signs]) -> str:
+    if cause is not None and not cause.kind:
+        return f"Find out which: compare with the images. A frame is put right by {_diag(steps[0])}."
+    if cause is not None and cause.kind.startswith("twice-"):
+        return "Subtract it once: in the files or in the loader."
+    return f"Multiply by {_diag(steps[0])}{_or_declare(cause)}."
 
 
 def _or_declare(cause: Cause | None) -> str:
     return f", or declare frame: {cause.kind}" if cause is not None and cause.kind in FRAMES else ""
 
 
-def _reversed(bad: Array, gain: Array, frame: str, steps: list[Signs]) -> Failure:
-    cause = _cause(steps, frame, int(bad.sum()))
+def _reversed(bad: Array, gain: Array, frame: str, steps: list[Signs], cause: Cause) -> Failure:
     return Failure(
         bad,
         f"{those(bad, 'project')} into the image only if multiplied by {_diag(steps[0])}: "
@@ -146,7 +234,7 @@ def _reversed(bad: Array, gain: Array, frame: str, steps: list[Signs]) -> Failur
         measured={"gain": float(np.median(gain[bad]))},
         expected={"frame": frame},
         cause=cause,
-        fix=f"Multiply by {_diag(steps[0])}; then every image must be mirrored the same way.",
+        fix=_advice(cause, steps).removesuffix(".") + "; then every image must be mirrored the same way.",
         kind=cause.kind,
         order=gain,
     )

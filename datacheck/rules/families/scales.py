@@ -11,6 +11,7 @@ import numpy as np
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, measure, rule, shown
 from datacheck.rules.beside import near
+from datacheck.rules.explain import Change, between, explain, logarithms
 from datacheck.rules.measures import is_numeric, of_role, place
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec, Schema
@@ -105,16 +106,17 @@ def depth_scale(rows: Rows, case: Case) -> Iterator[Failure]:
     low, high = float(case.options["near"]), float(case.options["far"])
     bad = known & ((metres < low) | (metres > high))
     if bad.any():
-        yield _beyond(rows["depth"], scale, known & ~bad, bad, case)
+        yield _beyond(rows, scale, known & ~bad, bad, case)
     yield from _apart(rows, case, scale, known & ~bad)
     yield from _holes(rows, case)
 
 
-def _beyond(stored: Array, scale: float, good: Array, bad: Array, case: Case) -> Failure:
+def _beyond(rows: Rows, scale: float, good: Array, bad: Array, case: Case) -> Failure:
     """Return the finding of depths that no room has."""
+    stored = rows["depth"]
     metres, low, high = stored * scale, float(case.options["near"]), float(case.options["far"])
     usual = float(np.median(metres[good])) if good.any() else math.sqrt(low * high)
-    cause = _scale_of(stored[bad], scale, (low, high), usual, float(case.options["rescue"]))
+    cause = _scale_of(rows, case, scale, bad, good, (low, high))
     return Failure(
         bad,
         f"typical depth {shown(float(np.median(metres[bad])), 'm')} (median of {counted(int(bad.sum()))}), allowed "
@@ -141,8 +143,7 @@ def _apart(rows: Rows, case: Case, scale: float, known: Array) -> Iterator[Failu
     bad = known & rows.measured(column) & (there > 0) & ((gap < low) | (gap > high))
     if bad.any():
         usual = float(np.median(there[bad]))
-        allowed = (there[bad] - high, there[bad] + high)
-        cause = _scale_of(stored[bad], scale, allowed, usual, float(case.options["rescue"]))
+        cause = _scale_of(rows, case, scale, bad, known & ~bad, (there - high, there + high))
         yield Failure(
             bad,
             f"typical depth {shown(float(np.median(stored[bad] * scale)), 'm')} (median of {counted(int(bad.sum()))}), "
@@ -180,27 +181,32 @@ def _holes(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 def _scale_of(
-    stored: Array, scale: float, allowed: tuple[float, float] | tuple[Array, Array], usual: float, share: float
+    rows: Rows, case: Case, scale: float, bad: Array, good: Array, allowed: tuple[Array | float, Array | float]
 ) -> Cause | None:
-    """Return which scale in use brings the depths into range; those that do it too are alternatives."""
-    known = [(1 / count, f"1/{count:.5g}", f"{count:,.5g} units per metre") for count in _STORED]
-    known += [(scale * by, "reciprocal", "a depth_scale of 0.1 that was taken upside down") for by in (0.01, 100.0)]
-    fits: list[tuple[int, float, float, str, str]] = []
+    """Return which scale in use explains the offenders."""
+    stored = rows["depth"]
+    known = [(1 / count, f"1/{count:.5g}", f"probably {count:,.5g} units per metre") for count in _STORED]
+    known += [
+        (scale * by, "reciprocal", "probably a depth_scale of 0.1 that was taken upside down") for by in (0.01, 100.0)
+    ]
+    changes: list[Change] = []
     for one, kind, words in known:
-        if math.isclose(one, scale, rel_tol=0.01) or any(math.isclose(one, f[2], rel_tol=0.01) for f in fits):
+        taken = [scale, *(scale * (change.factor or 0) for change in changes)]
+        if any(math.isclose(one, other, rel_tol=0.01) for other in taken):
             continue
         metres = stored * one
-        saved = int(((metres >= allowed[0]) & (metres <= allowed[1])).sum())
-        if saved and saved >= share * len(stored):
-            fits.append((-saved, abs(math.log(float(np.median(metres)) / usual)), one, kind, words))
-    if not fits:
-        return None
-    saved, _, one, kind, words = min(fits)
-    ties = tuple(f"{w}" for *_, w in sorted(fits)[1:])
-    text = f"probably {words}: brings {-saved:,} of {len(stored):,} into range" + (
-        f"; so do {', '.join(ties)}" if ties else ""
+        inside = (metres >= allowed[0]) & (metres <= allowed[1])
+        changes.append(Change(kind, words, one / scale, {"depth": logarithms(metres)}, inside))
+    low, high = (float(np.median(ends)) for ends in allowed)
+    return explain(
+        changes,
+        {"depth": logarithms(stored * scale)},
+        {"depth": between(low, high)},
+        bad,
+        good,
+        rows.groups,
+        case.options["rescue"],
     )
-    return Cause(text, kind, one / scale, -saved, ties)
 
 
 # ---------------------------------------------------------------------------------------------- time
@@ -357,7 +363,7 @@ def cross_field_scale(rows: Rows, case: Case) -> Iterator[Failure]:
                 f"allowed {least:g}..{most:g}.",
                 measured={"ratio": typical},
                 expected={"range": [least, most]},
-                cause=_unit_between(ratio[bad], (least, most), name, points),
+                cause=_unit_between(rows, ratio, bad, known & ~bad, (least, most), (name, points)),
                 kind=name,
                 fix=f"Convert {name} or {points}; declare size or distance to see which.",
                 extra=(name, points),
@@ -365,16 +371,26 @@ def cross_field_scale(rows: Rows, case: Case) -> Iterator[Failure]:
             )
 
 
-def _unit_between(ratio: Array, allowed: tuple[float, float], name: str, points: str) -> Cause | None:
-    fits = []
+def _unit_between(
+    rows: Rows, ratio: Array, bad: Array, good: Array, allowed: tuple[float, float], both: tuple[str, str]
+) -> Cause | None:
+    """Return the unit of which of the two fields explains that one lies too far from the other, or too near."""
+    name = both[0]
+    sizes = {field: rows[f"{field}:box"] for field in both if f"{field}:box" in rows}
+
+    def looks(by: float, of: str) -> dict[str, Array]:
+        found = {f"size of {field}": logarithms(box * (by if field == of else 1.0)) for field, box in sizes.items()}
+        return found | {"ratio": logarithms(ratio * (by if of == name else 1 / by))}
+
+    changes = []
     for unit in ("mm", "cm", "in", "ft"):
-        for by, of in ((LENGTH[unit], name), (1 / LENGTH[unit], points)):
-            saved = int(((ratio * by >= allowed[0]) & (ratio * by <= allowed[1])).sum())
-            if saved >= 0.9 * len(ratio):
-                fits.append((abs(math.log(float(np.median(ratio)) * by)), unit, by, of, saved))
-    if not fits:
-        return None
-    _, unit, by, of, saved = min(fits)
-    ties = tuple(f"{o} in {u}" for _, u, _, o, _ in sorted(fits)[1:])
-    text = f"probably {of} in {unit}: brings {saved:,} of {len(ratio):,} into range"
-    return Cause(text + (f"; so does {', '.join(ties)}" if ties else ""), unit, by, saved, ties)
+        for of in both:
+            for by, kind, words in (
+                (LENGTH[unit], unit, f"probably {of} in {unit}"),
+                (1 / LENGTH[unit], f"twice-{unit}", f"probably {of} converted from {unit} twice"),
+            ):
+                mended = ratio * (by if of == name else 1 / by)
+                changes.append(
+                    Change(kind, words, None, looks(by, of), (mended >= allowed[0]) & (mended <= allowed[1]))
+                )
+    return explain(changes, looks(1.0, name), {"ratio": between(*allowed)}, bad, good, rows.groups)

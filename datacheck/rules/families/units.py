@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Skip, counted, listed, rule, shown
 from datacheck.rules.beside import near
 from datacheck.rules.bones import bones, skeleton_of
+from datacheck.rules.explain import Change, Usual, between, explain, logarithms
 from datacheck.rules.measures import PLACED, TURNING, leaf, of_role, place, turn
+from datacheck.rules.placed import Placed, stored
 from datacheck.schema.model import FieldSpec, Range
 from datacheck.schema.units import ANGLE, LENGTH, factor
 from datacheck.table import Rows
@@ -31,12 +33,12 @@ class _Check:
     values: Array
     known: Array
     range: Range
+    moves: bool = False  # a distance: it changes where positions are moved
 
-    def outside(self, by: float = 1.0) -> Array:
+    def outside(self) -> Array:
         low = -math.inf if self.range.low is None else self.range.low
         high = math.inf if self.range.high is None else self.range.high
-        values = self.values * by
-        found: Array = self.known & ((values < low) | (values > high))
+        found: Array = self.known & ((self.values < low) | (self.values > high))
         return found
 
     def middle(self, good: Array) -> float:
@@ -60,14 +62,16 @@ def _checks(rows: Rows, case: Case) -> list[_Check]:
     known, box = rows.measured("box"), rows["box"]
     if spec.size is not None and skeleton is None:
         label, size = ("distance from the origin", rows["norm"]) if "norm" in rows else ("size", box)
-        found.append(_Check(label, size, known & (size > 0), spec.size))
+        found.append(_Check(label, size, known & (size > 0), spec.size, moves="norm" in rows))
     if spec.distance is not None and spec.near:
         column = f":{case.name}:near"
         if column in rows:
-            found.append(_Check(f"distance from {spec.near}", rows[column], rows.measured(column), spec.distance))
+            found.append(
+                _Check(f"distance from {spec.near}", rows[column], rows.measured(column), spec.distance, moves=True)
+            )
     elif spec.distance is not None:
         away, label = (rows["norm"], "distance from the origin") if "norm" in rows else _centre(rows, spec)
-        found.append(_Check(label, away, known & ~_centred(rows, box), spec.distance))
+        found.append(_Check(label, away, known & ~_centred(rows, box), spec.distance, moves=True))
     return found
 
 
@@ -95,32 +99,46 @@ def _factors(unit: str) -> list[tuple[float, str, str]]:
     return known
 
 
-def _rescue(checks: list[_Check], bad: Array, unit: str, share: float) -> Cause | None:
-    """Return which factor brings at least `share` of the offenders into range, ties as alternatives."""
-    count = int(bad.sum())
-    fits = []
-    for f, kind, words in _factors(unit):
-        saved = int((bad & ~np.logical_or.reduce([c.outside(f) for c in checks])).sum())
-        if saved and saved >= share * count:
-            main = max(checks, key=lambda c: int((c.outside() & bad).sum()))
-            typical = float(np.median(main.values[bad & main.known])) * f
-            off = abs(math.log(typical / main.middle(~bad))) if typical > 0 else math.inf
-            fits.append((-saved, off, f, kind, words))
-    if not fits:
-        return None
-    ordered = sorted(fits)
-    saved, _, f, kind, words = -ordered[0][0], *ordered[0][1:]
-    ties = [f"x{g:.4g} ({name})" for _, _, g, name, _ in ordered[1:]]
-    text = f"{words}: x{f:.4g} brings {saved:,} of {count:,} into range"
-    if ties:
-        text = f"x{f:.4g} and {' and '.join(ties)} bring them into range; {words}"
-    if count < 3:
-        text += " (few samples: look at them first)"
-    return Cause(text, kind, f, saved, tuple(ties))
+def _changes(rows: Rows, case: Case, placed: Placed, checks: list[_Check]) -> Iterator[Change]:
+    """Yield what may have been done to positions: other units, and centres that were subtracted or added."""
+    spec = case.spec
+
+    def change(kind: str, words: str, by: float = 1.0, moved: Array | float = 0.0) -> Change:
+        distance = placed.distance(by, moved)
+        allowed = [~replace(c, values=distance if c.moves else c.values * by).outside() for c in checks]
+        mended = by if isinstance(moved, float) else None
+        return Change(kind, words, mended, placed.looks(by, moved), np.logical_and.reduce(allowed))
+
+    for by, kind, words in _factors(spec.unit or ""):
+        yield change(kind, words, by)
+    if spec.near and placed.origin.any():
+        yield change("subtracted", f"{spec.near} was probably subtracted from them", moved=placed.origin)
+        yield change("subtracted-twice", f"{spec.near} was probably subtracted twice", moved=2 * placed.origin)
+        yield change("added", f"{spec.near} was probably added to them", moved=-placed.origin)
+    if f":{case.name}:stored" in rows:
+        stored_at = rows[f":{case.name}:stored"]
+        yield change("double", f"{spec.centered_on} was probably subtracted twice", moved=stored_at)
+        yield change("never", f"{spec.centered_on} was probably never subtracted", moved=-stored_at)
+
+
+def _advice(cause: Cause | None) -> str:
+    if cause is not None and cause.factor is not None:
+        return f"Convert the values (x{cause.factor:.4g}), or correct unit or range."
+    if cause is not None and cause.kind:
+        return "Subtract it once, in the files or in the loader."
+    return "Convert the values, or correct unit or range."
+
+
+def _explained(rows: Rows, case: Case, checks: list[_Check], bad: Array, share: float) -> Cause | None:
+    placed = Placed.of(rows, case)
+    names = {"median bone": "bone", "size": "size"}
+    ranges = {names.get(c.label, "distance"): between(c.range.low, c.range.high) for c in checks}
+    known = np.logical_or.reduce([c.known for c in checks])
+    return explain(_changes(rows, case, placed, checks), placed.looks(), ranges, bad, ~bad & known, rows.groups, share)
 
 
 @rule(
-    "DC201", "length-unit", Severity.ERROR, Level.SAMPLE, measures=(place, bones, near),
+    "DC201", "length-unit", Severity.ERROR, Level.SAMPLE, measures=(place, bones, near, stored),
     needs=("DC109", "DC122", "DC125", "DC221", "DC222"), defaults={"rescue": 0.9},
     applies=lambda s: leaf(s) and s.role in PLACED and bool(s.size or s.distance or skeleton_of(s)),
 )  # fmt: skip
@@ -134,8 +152,11 @@ def length_unit(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     Why it matters:
         A factor 1000 survives normalisation, crops everything away, or makes a loss of 1e6.
     Measure:
-        The range decides, no statistics; then each known factor is tried on the offenders. A cause is named where it
-        brings 90 % of them into range; factors that do so equally well are all named.
+        The range decides, no statistics. Then units, double conversions, and a position (``near``, ``centered_on``) that
+        was subtracted, subtracted twice or added are tried on the offenders, each against all others. A cause is named
+        where it brings 90 % of them into range, makes size, bones and distance alike to those of the good samples, and
+        no other does; without good samples the median must lie in the middle half of the range. Where several fit, or
+        the samples are too few to tell a known factor from any other, they are listed and none is named.
     When it is wrong:
         The range is too narrow for a new kind of object: widen it. Ranges wider than 10x cannot tell cm from inch.
     Options:
@@ -172,7 +193,7 @@ def length_unit(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     off = bad & main.outside()
     middle, good = float(np.median(main.values[off])), ~bad & main.known
     others = f"; the others: {shown(float(np.median(main.values[good])), unit)}" if good.any() else ""
-    cause = _rescue(checks, bad, unit, case.options["rescue"])
+    cause = _explained(rows, case, checks, bad, float(case.options["rescue"]))
     yield Failure(
         bad,
         f"{main.label} {shown(middle, unit)} (median of {counted(int(bad.sum()))}), "
@@ -180,7 +201,7 @@ def length_unit(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         measured={"stat": main.label, "median": middle, "unit": unit},
         expected={"range": [main.range.low, main.range.high], "unit": unit},
         cause=cause,
-        fix="Convert the values" + (f" (x{cause.factor:.4g})" if cause else "") + ", or correct unit or range.",
+        fix=_advice(cause),
         kind=cause.kind if cause else "",
         order=np.where(off, np.abs(np.log(np.maximum(main.values, 1e-300) / main.middle(good))), 0.0),
     )
@@ -232,9 +253,10 @@ def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     bad = known & (p99 > most)
     if bad.any():
-        saved = int((bad & (p99 * ANGLE["deg"] <= most)).sum())
-        named = saved >= 0.9 * int(bad.sum())
-        words = f"probably degrees: x0.01745 brings {saved:,} of {int(bad.sum()):,} into range"
+        mended = p99 * ANGLE["deg"]
+        change = Change("deg", "probably degrees", ANGLE["deg"], {"p99": logarithms(mended)}, known & (mended <= most))
+        usual = Usual(math.log(most) / 2, math.log(most) / 2, sure=True)  # from one radian to a turn
+        cause = explain([change], {"p99": logarithms(p99)}, {"p99": usual}, bad, known & ~bad, rows.groups)
         middle = float(np.median(p99[bad]))
         yield Failure(
             bad,
@@ -242,9 +264,9 @@ def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
             f"allowed {shown(most, 'rad')}.",
             measured={"stat": "p99", "median": middle, "unit": "rad"},
             expected={"range": [-most, most], "unit": "rad"},
-            cause=Cause(words, "deg", ANGLE["deg"], saved) if named else None,
+            cause=cause,
             fix="Convert to radians (x 0.017453), or declare unit: deg.",
-            kind="deg" if named else "",
+            kind=cause.kind if cause else "",
             order=p99,
         )
 
@@ -260,11 +282,14 @@ def _small_degrees(known: Array, most: float) -> Failure:
     )
 
 
-def _sizes(rows: Rows, spec: FieldSpec) -> tuple[str, Array, Array]:
-    for stat, label in (("bone", "median bone"), ("peak", "largest angle"), ("norm", "distance"), ("box", "size")):
-        if stat in rows and (stat != "peak" or spec.role in TURNING):
-            return label, rows[stat], rows.measured(stat) & (rows[stat] > 0)
-    return "", np.zeros(len(rows)), np.zeros(len(rows), bool)
+def _sizes(rows: Rows, spec: FieldSpec) -> list[tuple[str, Array, Array]]:
+    """Return what is known of the size of samples (what, values, where), the most telling first."""
+    stats = (("bone", "median bone"), ("peak", "largest angle"), ("norm", "distance"), ("box", "size"))
+    return [
+        (label, rows[stat], rows.measured(stat) & (rows[stat] > 0))
+        for stat, label in stats
+        if stat in rows and (stat != "peak" or spec.role in TURNING)
+    ]
 
 
 @rule(
@@ -285,7 +310,8 @@ def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
     Measure:
         Gap test on the logarithm of size, bone or angle: more than a factor 3 with at least 3 samples and 0.2 % on each
         side, whose medians are 1000, 100, 39.37 or 25.4 apart: within 20 %, or within three standard errors of the
-        medians where few samples leave more room, at most 50 %. Angles (57.3) are only a warning.
+        medians where few samples leave more room, at most 50 %; in all of distance, size and bones that are known.
+        Angles (57.3) are only a warning.
     When it is wrong:
         Two kinds of things in one field, by chance a known factor apart: split the dataset, or declare ``size``.
     Options:
@@ -310,13 +336,20 @@ def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         DenseFusion issue 82: divided by 1,000 in one loader and by 10,000 in the other.
     """
-    label, sizes, known = _sizes(rows, case.spec)
+    every = _sizes(rows, case.spec)
+    if not every:
+        return
+    label, sizes, known = every[0]
     split = _widest_gap(np.sort(sizes[known], kind="stable"), case)
     if split is None:
         return
     low, high = known & (sizes <= split), known & (sizes > split)
     apart = float(np.median(sizes[high]) / np.median(sizes[low]))
-    fitting = _between(np.log(sizes[low]), np.log(sizes[high]), apart, case)
+    fitting = _between(np.log(sizes[low]), np.log(sizes[high]), case)
+    for _, values, there in every[1:]:  # a unit changes them all
+        if (low & there).any() and (high & there).any():
+            also = _between(np.log(values[low & there]), np.log(values[high & there]), case)
+            fitting = [factor for factor in fitting if factor in also]
     if fitting:
         few = low if low.sum() < high.sum() else high
         heaps = [f"{counted(int(m.sum()))} at {shown(float(np.median(sizes[m])), case.spec.unit)}" for m in (low, high)]
@@ -332,14 +365,15 @@ def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
-def _between(low: Array, high: Array, apart: float, case: Case) -> list[float]:
+def _between(low: Array, high: Array, case: Case) -> list[float]:
     """Return the known factors that may lie between two heaps of logarithms, the nearest first."""
+    apart = float(np.median(high) - np.median(low))
     large = low if len(low) >= len(high) else high  # the spread of the few says little
     error = math.sqrt(math.pi / 2 * (1 / len(low) + 1 / len(high))) * float(large.std())
     near, widest = (math.log1p(float(case.options[name])) for name in ("near", "widest"))
     room = max(near, min(3 * error, widest))
     factors = [case.options["turn"]] if case.spec.role in TURNING else case.options["factors"]
-    off = {float(factor): abs(math.log(apart / float(factor))) for factor in factors}
+    off = {float(factor): abs(apart - math.log(float(factor))) for factor in factors}
     return sorted((factor for factor in off if off[factor] <= room), key=lambda factor: off[factor])
 
 
