@@ -68,8 +68,9 @@ def color_range(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
 
     What:
         Error: colours of 0..1 where ``range: 0..255`` is declared, the other way round, divided by 255 twice, or below
-        0 (normalised before); without ``range`` samples on different scales. Warning, where ``range`` is declared: a sample that is black,
-        white or of one colour; a dataset whose mean colour or spread is far from that of real scenes.
+        0 (normalised before); without ``range`` samples on different scales. Warning, where ``range`` is declared: a
+        sample that is black, white or of one colour; a dataset whose mean colour or spread is far from that of real
+        scenes.
     Why it matters:
         A loader divides by 255 a second time: every colour is then 0.002, and the network learns from shape alone.
     Measure:
