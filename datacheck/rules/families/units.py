@@ -155,8 +155,9 @@ def length_unit(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         The range decides, no statistics. Then units, double conversions, and a position (``near``, ``centered_on``)
         that was subtracted, subtracted twice or added are tried on the offenders, each against all others. A cause is
         named where it brings 90 % of them into range, makes size, bones and distance alike to those of the good
-        samples, and no other does; without good samples the median must lie in the middle half of the range. Where several fit, or
-        the samples are too few to tell a known factor from any other, they are listed and none is named.
+        samples, and no other does; without good samples the median must lie in the middle half of the range. Where
+        several fit, or the samples are too few to tell a known factor from any other, they are listed and none is
+        named.
     When it is wrong:
         The range is too narrow for a new kind of object: widen it. Ranges wider than 10x cannot tell cm from inch.
     Options:
