@@ -36,10 +36,17 @@ def fix(
     command = shlex.join(["datacheck", *sys.argv[1:]])
     with progress_bar() as progress:
         run = run_scan(chosen, Request(data, roots, command=command, paths=paths_of(chosen, schema)), progress)
-    made = repaired(run, chosen, code.upper(), target, scale=scale, link=link)
+    made = repaired(run, chosen, code.upper(), target, scale=scale, link=link, paths=paths_of(chosen, schema))
     for path in made.changed[:20]:
         say(f"repaired {path}")
     if len(made.changed) > 20:
         say(f"... and {len(made.changed) - 20:,} more")
+    for path in made.left[:20]:
+        say(f"left as it was: {path} ({code.upper()} still fails once it is repaired, or another rule then does)")
+    if len(made.left) > 20:
+        say(f"... and {len(made.left) - 20:,} more left as they were")
     files = counted(len(made.changed), "file")
-    say(f"{target}: {files} repaired, {made.copied:,} as they were. Look: datacheck scan {target}")
+    look = shlex.join(["datacheck", "scan", str(target), *(["--schema", schema] if schema else [])])
+    say(f"{target}: {files} repaired, {made.copied:,} as they were. Look: {look}")
+    if made.left:
+        sys.exit(1)

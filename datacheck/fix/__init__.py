@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,7 +20,7 @@ from datacheck.parallel import ordered_map
 from datacheck.registry import discover, resolve
 from datacheck.runtime.beneath import File
 from datacheck.runtime.sparse import check_holes
-from datacheck.scan import ScanRun
+from datacheck.scan import Request, ScanRun, run_scan
 from datacheck.schema.model import Schema
 from datacheck.shapes import answers
 from datacheck.sources.roots import Roots, sandbox_of
@@ -71,11 +71,13 @@ class Repair:
         code: of the rule.
         what: what it does, for the help.
         edits: from what was found to what is done to which file (path relative to the data folder).
+        renumbers: samples get other keys, as lines move up where some are taken out.
     """
 
     code: str
     what: str
     edits: Callable[[Asked], Mapping[str, Edit]]
+    renumbers: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,11 +88,13 @@ class Repaired:
         folder: the copy.
         changed: files that differ from the data, by relative path.
         copied: how many are as they were.
+        left: files that the repair would not have mended, and which are as they were; they count as copied.
     """
 
     folder: Path
     changed: tuple[str, ...] = ()
     copied: int = field(default=0)
+    left: tuple[str, ...] = ()
 
 
 @cache
@@ -100,8 +104,9 @@ def repairs() -> dict[str, Repair]:
 
 
 def fix(
-    run: ScanRun, schema: Schema, code: str, target: Path, *, scale: float | None = None, link: bool = False
-) -> Repaired:
+    run: ScanRun, schema: Schema, code: str, target: Path, *, scale: float | None = None, link: bool = False,
+    paths: Sequence[str] = (),
+) -> Repaired:  # fmt: skip
     """Write a copy of a scanned dataset in which one rule's findings are repaired.
 
     Args:
@@ -111,10 +116,15 @@ def fix(
         target: folder of the copy; must not exist.
         scale: factor for units, in place of the one that the finding names.
         link: hard links in place of copies of the files that stay as they are (same file system only).
+        paths: as of the scan: where the schema's own checks are found.
 
     Raises:
-        UsageError: the rule has no safe repair, found nothing, or the target exists.
+        UsageError: the rule has no safe repair, found nothing, would not mend anything, or the target exists.
         StorageError: the disk refuses; nothing is left behind under the target's name.
+
+    Notes:
+        The copy is scanned before it gets its name. A repaired file in which the rule still fails, or a sample that
+        was fit no longer is, is put back as it was.
     """
     repair = _repair_of(code)
     findings = tuple(f for f in run.report.findings if f.code == code)
@@ -131,13 +141,50 @@ def fix(
         copied = _copy(run, staged, edits, link=link)
         _mend(run, mended, edits)
         _take(mended, staged, edits)
+        left = _unmended(run, repair, staged, edits, paths)
+        if left and len(left) == len(edits):
+            raise _mends_nothing(code, left)
+        copied += _copy(run, staged, {}, link=link, only=left)
         fsops.rename(staged, target)
     except OSError as error:
         raise fsops.refused(error, target) from error
     finally:
         folders.remove_tree(staged)
         folders.remove_tree(mended)
-    return Repaired(target, tuple(sorted(edits)), copied)
+    return Repaired(target, tuple(sorted(set(edits) - left)), copied, tuple(sorted(left)))
+
+
+def _unmended(run: ScanRun, repair: Repair, staged: Path, edits: Mapping[str, Edit], paths: Sequence[str]) -> set[str]:
+    """Return the repaired files, removed from the copy, in which the rule still fails or fit samples no longer are."""
+    results = staged.with_suffix(".run")
+    try:
+        request = Request(
+            staged, run.listing.roots, output=results, paths=paths, level=run.report.run.get("level", "numeric")
+        )
+        again = run_scan(run.schema, request)
+    finally:
+        folders.remove_tree(results)
+    failing = {
+        again.table.files[row] for f in again.report.findings if f.code == repair.code for row in f.rows.tolist()
+    }
+    if not repair.renumbers:
+        fit = {key for key, valid in zip(run.table.keys, run.valid.tolist(), strict=True) if valid}
+        rows = zip(again.table.keys, again.table.files, again.valid.tolist(), strict=True)
+        failing |= {file for key, file, valid in rows if key in fit and not valid}
+    left = failing & set(edits)
+    for path in left:
+        for name in (path, path + REJECTED):
+            (staged / name).unlink(missing_ok=True)
+    return left
+
+
+def _mends_nothing(code: str, left: Iterable[str]) -> UsageError:
+    files = sorted(left)
+    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+    return UsageError(
+        f"{files[0]}{more}: {code} still fails once repaired, or other rules then do. Nothing is written: the cause is "
+        "another one."
+    )
 
 
 def _repair_of(code: str) -> Repair:
@@ -157,14 +204,18 @@ def _check_target(target: Path, root: Path) -> None:
         raise UsageError(msg)
 
 
-def _copy(run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool) -> int:
-    """Write all files of the listing below `staged`; return how many are as they were."""
+def _copy(
+    run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool, only: Container[str] | None = None
+) -> int:
+    """Write all files of the listing, or these, below `staged`; return how many are as they were."""
     roots, copied = Roots(run.listing.root, run.listing.roots), 0
     roots.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
     for entry in run.listing.entries:
-        if entry.path.startswith("@") or entry.path in edits:
+        if entry.path.startswith("@") or entry.path in edits or (only is not None and entry.path not in only):
             continue  # below an extra root: those are not copied
         source, goal = roots.file(entry.path), staged / entry.path
+        if goal.exists():
+            continue  # it lies in a Zarr store, which was copied whole
         goal.parent.mkdir(parents=True, exist_ok=True)
         _copy_as_it_is(source, goal, _link if link else _copied)
         copied += 1

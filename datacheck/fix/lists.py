@@ -96,4 +96,4 @@ def good_lines(bad: list[int], source: File, goal: Path) -> None:
 
 
 LISTS = Repair("DC105", "lists without the lines that name no file or stand twice", _cleaned_lists)
-LINES = Repair("DC701", "JSON lines without the bad ones, which go to FILE.rejected", _cleaned_lines)
+LINES = Repair("DC701", "JSON lines without the bad ones, which go to FILE.rejected", _cleaned_lines, renumbers=True)

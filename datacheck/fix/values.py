@@ -20,7 +20,6 @@ from datacheck.fix import Asked, Edit, Repair
 from datacheck.formats.base import open_container
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import FieldSpec, Schema
-from datacheck.schema.units import ANGLE
 from datacheck.schema.values import parse_columns
 from datacheck.sources.roots import Roots
 
@@ -46,19 +45,11 @@ class _Spot:
     factor: float
 
 
-def _lengths(asked: Asked) -> Mapping[str, Edit]:
-    return _scaled(asked, None)
-
-
-def _angles(asked: Asked) -> Mapping[str, Edit]:
-    return _scaled(asked, ANGLE["deg"])
-
-
-def _scaled(asked: Asked, default: float | None) -> Mapping[str, Edit]:
+def _scaled(asked: Asked) -> Mapping[str, Edit]:
     spots: dict[str, list[_Spot]] = {}
     table = asked.run.table
     for finding in asked.findings:
-        factor = _factor(asked, finding, default)
+        factor = _factor(asked, finding)
         for name in finding.fields[:1]:
             for row in finding.rows.tolist():
                 schema = asked.schema.for_split(table.splits[row])
@@ -74,16 +65,22 @@ def _scaled(asked: Asked, default: float | None) -> Mapping[str, Edit]:
     }
 
 
-def _factor(asked: Asked, finding: Finding, default: float | None) -> float:
-    factor = asked.scale or (finding.cause.factor if finding.cause else None) or default
-    if not factor or not math.isfinite(factor):
-        msg = f"{finding.id}: no factor explains these samples. Say it: --scale 0.001"
-        raise UsageError(msg)
-    if finding.cause and finding.cause.alternatives and asked.scale is None:
-        other = ", ".join(finding.cause.alternatives)
-        msg = f"{finding.id}: x{factor:g} fits, and so does {other}. Say which: --scale {factor:g}"
-        raise UsageError(msg)
-    return factor
+def _factor(asked: Asked, finding: Finding) -> float:
+    """Return the factor that the user gives, or that of the cause.
+
+    Raises:
+        UsageError: there is none, as the cause is unknown or not clear.
+    """
+    cause = finding.cause
+    factor = asked.scale or (cause.factor if cause and cause.kind and not cause.alternatives else None)
+    if factor and math.isfinite(factor):
+        return factor
+    if cause is None or not cause.alternatives:
+        msg = f"{finding.id}: no known factor explains these samples, so none is applied. Say it: --scale 0.001"
+    else:
+        ways = ", ".join(cause.alternatives)
+        msg = f"{finding.id}: these fit: {ways}; and so may others. Find out which, and say it: --scale 0.001"
+    raise UsageError(msg)
 
 
 def _spot(schema: Schema, name: str, path: str, inner: str, key: str, factor: float) -> _Spot:
@@ -158,5 +155,5 @@ def _times(values: Array, spot: _Spot, *, keep: bool) -> Array:
     return out
 
 
-LENGTHS = Repair("DC201", "lengths times the factor that the finding names, or --scale", _lengths)
-ANGLES = Repair("DC202", "degrees to radians", _angles)
+LENGTHS = Repair("DC201", "lengths times the factor of the cause, or --scale", _scaled)
+ANGLES = Repair("DC202", "angles times the factor of the cause, or --scale", _scaled)

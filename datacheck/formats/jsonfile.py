@@ -5,18 +5,42 @@ A file of several JSON lines that is merely named .json gives "records" too.
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
+from typing import Any
+
 from datacheck.formats import jsonl
-from datacheck.formats.base import Format, Hint
+from datacheck.formats.base import Format, Hint, parse_container
 from datacheck.formats.limits import Values
-from datacheck.formats.parsed import from_json
+from datacheck.formats.parsed import from_json, parse_json
 from datacheck.runtime.beneath import Place
 
 
 def _open(path: Place, hint: Hint) -> Values:
     del hint
     root = jsonl.document(path)
+    return _named(jsonl.records(path) if root is jsonl.LINES else root)
+
+
+def parse_small(data: bytes) -> dict[str, Any]:
+    """Return the values of the bytes of a small file: nothing is opened a second time.
+
+    Raises:
+        FormatError: they are no JSON, or stand in place of it.
+    """
+    with parse_container(replace(JSON, parse=_parse), data) as container:
+        return {name: container.read(name) for name in container.names()}
+
+
+def _parse(data: bytes, hint: Hint) -> Values:
+    del hint
+    root = jsonl.document_in(io.BytesIO(data))
     if root is jsonl.LINES:
-        root = jsonl.records(path)
+        root = [parse_json(line) for line in data.removeprefix(jsonl.BOM).splitlines() if line and not line.isspace()]
+    return _named(root)
+
+
+def _named(root: Any) -> Values:
     if isinstance(root, dict):
         values = {key: from_json(value) for key, value in root.items() if value is not None}
         return Values(values)

@@ -36,7 +36,7 @@ _PART_LINES = 1 << 18  # of short lines a part has less bytes: rows take memory,
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
 _TIGHT = 64  # bytes of text in one
 _CODE = "DC701"
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 LINES = object()
 BLANK = object()
 
@@ -222,7 +222,7 @@ def tight(path: Place) -> bool:
 def marked(path: Place) -> bool:
     """Tell whether a file begins with a byte order mark, on which ordinary parsers of JSON fail."""
     with _opened(path) as file:
-        return file.read(len(_BOM)) == _BOM
+        return file.read(len(BOM)) == BOM
 
 
 def line_count(data: bytes | memoryview) -> int:
@@ -277,7 +277,7 @@ def _next_line(read: Callable[[int], bytes]) -> bytes:
 
 def _shallow(number: int, offset: int, data: bytes) -> list[Any]:
     """Return what each line holds, as `_values`; a value that cannot be written again is a `FormatError`."""
-    values = _together(data.removeprefix(_BOM) if number == 0 else data, line_count(data))
+    values = _together(data.removeprefix(BOM) if number == 0 else data, line_count(data))
     try:
         orjson.dumps([values])
     except TypeError:  # one of them is nested too deep: which?
@@ -292,7 +292,7 @@ def _ends(data: bytes) -> np.ndarray[Any, Any]:
 
 def _values(number: int, offset: int, data: bytes, count: int) -> list[Any]:
     """Return what each of `count` lines holds; the first is line `number` and lies at `offset`."""
-    found = _together(data.removeprefix(_BOM) if number == 0 else data, count)
+    found = _together(data.removeprefix(BOM) if number == 0 else data, count)
     return _one_by_one(number, offset, data, deep=True) if found is None else found
 
 
@@ -326,7 +326,7 @@ def _one_by_one(number: int, offset: int, data: bytes, *, deep: bool) -> list[An
 def _parsed(number: int, offset: int, raw: bytes, *, deep: bool) -> Any:
     try:
         if len(raw) <= _LINE_BYTES:
-            return parse_json(raw.removeprefix(_BOM) if number == 0 else raw, deep=deep)
+            return parse_json(raw.removeprefix(BOM) if number == 0 else raw, deep=deep)
         why = f"more than {_LINE_BYTES >> 20} MiB long"
     except FormatError as error:
         why = str(error)
@@ -339,9 +339,14 @@ def document(path: Place) -> Any:
     Raises:
         FormatError: it is neither, or larger than 1 GiB.
     """
-    with _opened(path) as raw, foreign("damaged file"):
-        file = io.BufferedReader(cast("io.RawIOBase", raw), _PIECE_BYTES)  # else a line comes byte by byte
-        first = file.readline(_LINE_BYTES).removeprefix(_BOM)
+    with _opened(path) as raw, io.BufferedReader(cast("io.RawIOBase", raw), _PIECE_BYTES) as file:
+        return document_in(file)  # buffered: else a line comes byte by byte
+
+
+def document_in(file: BinaryIO) -> Any:
+    """Return the value that `document` returns, of an open file."""
+    with foreign("damaged file"):
+        first = file.readline(_LINE_BYTES).removeprefix(BOM)
         if first.lstrip().startswith(b"{") and _is_json(first) and any(not line.isspace() for line in file):
             return LINES
         data = bytearray(first)

@@ -45,15 +45,31 @@ class _Array(NamedTuple):
     dtype: np.dtype[Any] | None  # None for text of any length
     fill: Any
     key: re.Pattern[str]  # what the relative path of a chunk looks like
+    document: tuple[str, bytes]  # name and bytes of the metadata
+
+
+def _document(path: File) -> bytes:
+    """Return the bytes of a metadata file."""
+    try:
+        with path.open(buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            check_bytes(size, path.name, _META_BYTES)
+            return file.read(size)
+    except OSError as error:
+        msg = f"{path.name}: {error.strerror or error}"
+        raise FormatError(msg) from error
+
+
+def _parsed(data: bytes, name: str) -> dict[str, Any]:
+    found = parse_json(data)
+    if not isinstance(found, dict):
+        msg = f"{name} holds no JSON mapping"
+        raise FormatError(msg)
+    return found
 
 
 def _metadata(path: File) -> dict[str, Any]:
-    check_bytes(path.stat().st_size, path.name, _META_BYTES)
-    found = parse_json(path.read_bytes())
-    if not isinstance(found, dict):
-        msg = f"{path.name} holds no JSON mapping"
-        raise FormatError(msg)
-    return found
+    return _parsed(_document(path), path.name)
 
 
 def _kind(folder: File) -> str:
@@ -66,13 +82,20 @@ def _kind(folder: File) -> str:
             msg = "zarr.json names no node_type array or group: an early draft of version 3, or no Zarr store"
             raise FormatError(msg)
         return str(kind)
-    return "group" if (folder / ".zgroup").is_file() else ""
+    if not (folder / ".zgroup").is_file():
+        return ""
+    if _metadata(folder / ".zgroup").get("zarr_format") != 2:
+        msg = ".zgroup names no zarr_format 2"
+        raise FormatError(msg)
+    return "group"
 
 
 def _described(folder: File) -> _Array:
-    """Return the checked metadata of an array."""
+    """Return the checked metadata of an array, with the bytes in which they stand: zarr gets to see no others."""
     version = 2 if (folder / ".zarray").is_file() else 3
-    meta = _metadata(folder / (".zarray" if version == 2 else "zarr.json"))
+    name = ".zarray" if version == 2 else "zarr.json"
+    document = _document(folder / name)
+    meta = _parsed(document, name)
     with foreign("damaged Zarr metadata"):
         if version == 2:
             check_codecs([c["id"] for c in [meta["compressor"], *(meta["filters"] or [])] if c], V2_CODECS)
@@ -87,7 +110,7 @@ def _described(folder: File) -> _Array:
         if len(shape) != len(sizes):
             msg = f"shape {list(shape)} but chunks {list(sizes)}"
             raise FormatError(msg)
-        return _Array(version, shape, sizes, dtype, meta.get("fill_value"), key)
+        return _Array(version, shape, sizes, dtype, meta.get("fill_value"), key, (name, document))
 
 
 def _key(prefix: str, separator: Any) -> re.Pattern[str]:
@@ -163,6 +186,9 @@ class _Store(Container):
             if seen > _NODES:
                 msg = f"more than {_NODES:,} folders"
                 raise FormatError(msg)
+        if not found:
+            msg = "a Zarr store that holds no array"
+            raise FormatError(msg)
         return sorted(found)
 
     def _kind_of(self, inner: str) -> str:
@@ -258,7 +284,7 @@ class _Store(Container):
         import zarr  # noqa: PLC0415  0.2 s, for stores of this format only
 
         with foreign("damaged Zarr array"):
-            store = _beneath()(folder)
+            store = _beneath()(folder, described)
             array = bounded(zarr.open_array(store, mode="r", zarr_format=described.version))
             if count - files > _ABSENT and files == len(keys) and described.dtype is not None:
                 return _present(array, keys, described, rows or (0, described.shape[0]))
@@ -340,39 +366,50 @@ def _below(folder: File) -> Iterator[tuple[str, os.DirEntry[str]]]:
                     waiting.append(inner)
 
 
+def _span(asked: Any, size: int) -> tuple[int, int]:
+    """Return the first byte, and the one behind the last, that zarr asks for of a file of so many."""
+    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest  # noqa: PLC0415  with zarr
+
+    if isinstance(asked, RangeByteRequest):
+        return asked.start, min(asked.end, size)
+    if isinstance(asked, OffsetByteRequest):
+        return asked.offset, size
+    return (max(0, size - asked.suffix) if isinstance(asked, SuffixByteRequest) else 0), size
+
+
 @cache
 def _beneath() -> Any:
     """Return zarr's store of a folder, whose chunks are opened by handle: no link is followed."""
     import asyncio  # noqa: PLC0415  with zarr
 
     import zarr  # noqa: PLC0415  as above
-    from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest  # noqa: PLC0415
 
     class Beneath(zarr.storage.LocalStore):  # type: ignore[misc]
-        def __init__(self, folder: File) -> None:
+        def __init__(self, folder: File, described: _Array) -> None:
             super().__init__(Path(os.fspath(folder)), read_only=True)
-            self._folder = folder
+            self._folder, self._key = folder, described.key
+            self._name, self._document = described.document
 
         async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
             return await asyncio.to_thread(self._read, key, prototype, byte_range)
 
         def _read(self, key: str, prototype: Any, byte_range: Any) -> Any:
+            if key == self._name:  # what was checked, whatever stands there now
+                return _buffer(self._document, prototype)
+            if not self._key.fullmatch(key):  # other metadata: attributes
+                return None
             try:
                 with (self._folder / key).open(buffering=0) as file:
-                    size = os.fstat(file.fileno()).st_size
-                    start, stop = 0, size
-                    if isinstance(byte_range, RangeByteRequest):
-                        start, stop = byte_range.start, min(byte_range.end, size)
-                    elif isinstance(byte_range, OffsetByteRequest):
-                        start = byte_range.offset
-                    elif isinstance(byte_range, SuffixByteRequest):
-                        start = max(0, size - byte_range.suffix)
+                    start, stop = _span(byte_range, os.fstat(file.fileno()).st_size)
                     check_bytes(stop - start, f"chunk {key}", _CHUNK_BYTES)
                     file.seek(start)
                     data = file.read(max(0, stop - start))
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 return None
-            return (prototype or zarr.core.buffer.default_buffer_prototype()).buffer.from_bytes(data)
+            return _buffer(data, prototype)
+
+    def _buffer(data: bytes, prototype: Any) -> Any:
+        return (prototype or zarr.core.buffer.default_buffer_prototype()).buffer.from_bytes(data)
 
     return Beneath
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import open_container
+from datacheck.formats.jsonfile import parse_small
 from datacheck.formats.limits import check_bytes
 from datacheck.parallel import Limits, ordered_map
 from datacheck.runtime.beneath import File
@@ -31,12 +33,12 @@ def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) 
         FormatError: the document is missing, too large or damaged, or its parser died.
         OSError: the folder that it should be in cannot be opened.
     """
-    file = Roots(root, roots).file(path)
     try:
-        size = file.stat().st_size
-        check_bytes(size, "the document", limit)
-        if size <= _HERE_BYTES and path.lower().endswith(".json"):
-            return _values(file)
+        with Roots(root, roots).file(path).open() as file:
+            size = os.fstat(file.fileno()).st_size
+            check_bytes(size, "the document", limit)
+            if size <= _HERE_BYTES and path.lower().endswith(".json"):
+                return parse_small(file.read(size))
     except OSError as error:
         raise FormatError(error.strerror or str(error)) from error
     task = {

@@ -7,6 +7,7 @@ below ``meta/episodes`` (v3) say which episodes there are, how long each is, and
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats.base import open_container
+from datacheck.formats.jsonfile import parse_small
 from datacheck.formats.limits import check_bytes
 from datacheck.runtime.beneath import File
 
@@ -109,9 +111,18 @@ def read_meta(base: File) -> Meta:
 
 
 def _info(base: File) -> dict[str, Any]:
-    if (base / INFO).is_file():
-        check_bytes((base / INFO).stat().st_size, INFO, _INFO_BYTES)
-    return _values(base / INFO, INFO)
+    """Return the info: it is opened once, for the coordinator parses it, too, and what was checked must be what is."""
+    try:
+        with (base / INFO).open() as file:
+            size = os.fstat(file.fileno()).st_size
+            check_bytes(size, INFO, _INFO_BYTES)
+            return parse_small(file.read(size))
+    except OSError as error:
+        msg = f"{INFO}: {error.strerror or error}"
+        raise FormatError(msg) from error
+    except FormatError as error:
+        msg = str(error) if str(error).startswith(INFO) else f"{INFO}: {error}"
+        raise FormatError(msg, error.code) from error
 
 
 def _tables(base: File) -> list[File]:

@@ -7,6 +7,7 @@ digest alone is its identity.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from array import array
@@ -30,6 +31,7 @@ Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
 
 _LEFT_OUT = frozenset({".git", ".datacheck", "__pycache__"})
+_CHUNK = re.compile(r"c|\d+(\.\d+)*")  # what chunks of Zarr are called
 _CLUTTER = frozenset({"Thumbs.db", "desktop.ini"})
 
 
@@ -181,13 +183,17 @@ class _Walk:
         self._found, self._told = found, 0
         self._linked = 0
         self._markers = store_markers()
-        self._waiting: list[tuple[str, str, tuple[str, ...]]] = []  # (folder on disk, its path, links on the way)
+        # (folder on disk, its path, links on the way, whether it lies in a Zarr store)
+        self._waiting: list[tuple[str, str, tuple[str, ...], bool]] = []
 
     def run(self) -> None:
         """Visit every folder."""
-        self._waiting.append((self.real, "", ()))
+        self._waiting.append((self.real, "", (), False))
+        self._walk()
+
+    def _walk(self) -> None:
         while self._waiting:
-            folder, path, links = self._waiting.pop()
+            folder, path, links, inside = self._waiting.pop()
             if path.count("/") > DEPTH:
                 self._skip(path, f"more than {DEPTH} folders deep")
                 continue
@@ -197,23 +203,37 @@ class _Walk:
                 self._refuse(path, f"folder cannot be read: {reason(error)}")
                 continue
             try:
-                self._inspect(opened, folder, path, links)
+                self._inspect(opened, folder, path, links, inside=inside)
             finally:
                 os.close(opened)
             self._tell()
 
-    def _inspect(self, opened: int, folder: str, path: str, links: tuple[str, ...]) -> None:
+    def _inspect(self, opened: int, folder: str, path: str, links: tuple[str, ...], *, inside: bool) -> None:
         try:
             with os.scandir(opened) as scan:
                 found = list(scan)
         except OSError as error:
             self._refuse(path, f"folder cannot be read: {reason(error)}")
             return
-        if path and not self._markers.isdisjoint(entry.name for entry in found):
-            self._store(folder, path)
+        if path and not inside and not self._markers.isdisjoint(entry.name for entry in found):
+            if not self._store(folder, path):
+                return
+            inside = True
+        if inside:
+            self._foreign(found, folder, path, links)
             return
         for entry in self._unusual(found, path):
             self._visit(entry, folder, path, links)
+
+    def _foreign(self, found: list[os.DirEntry[str]], folder: str, path: str, links: tuple[str, ...]) -> None:
+        """List files in a Zarr store that are no part of one: its marker would hide them from every rule."""
+        for entry in found:
+            if entry.name.startswith(".") or entry.name in self._markers:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                self._waiting.append((f"{folder}/{entry.name}", f"{path}/{entry.name}", links, True))
+            elif entry.is_file(follow_symlinks=False) and not _CHUNK.fullmatch(entry.name):
+                self._visit(entry, folder, path, links)
 
     def _unusual(self, found: list[os.DirEntry[str]], path: str) -> list[os.DirEntry[str]]:
         """List the ordinary files of a folder, as fast as Python can; return what needs a closer look."""
@@ -247,7 +267,9 @@ class _Walk:
             msg = f"{self.real}: no file {only} in it. Check the path."
             raise UsageError(msg)
         if place.is_dir():
-            self._store(str(place), only)
+            if self._store(str(place), only):
+                self._waiting.append((str(place), only, (), True))
+                self._walk()
         elif stat.S_ISREG((status := place.stat()).st_mode):
             self._add(only, status)
         else:
@@ -272,7 +294,7 @@ class _Walk:
             elif entry.is_symlink():
                 self._link(entry, place, path, links)
             elif entry.is_dir(follow_symlinks=False):
-                self._waiting.append((place, path, links))
+                self._waiting.append((place, path, links, False))
             elif entry.is_file(follow_symlinks=False):
                 self._add(path, entry.stat(follow_symlinks=False))
             else:
@@ -294,7 +316,7 @@ class _Walk:
                     f"one folder to another, or name the folder that holds the files."
                 )
                 raise UsageError(msg)
-            self._waiting.append((goal, path, (*links, goal)))
+            self._waiting.append((goal, path, (*links, goal), False))
 
     def _add(self, path: str, status: os.stat_result) -> None:
         self._append(_entry(self.prefix + path, status, self.seen_ns))
@@ -303,11 +325,14 @@ class _Walk:
         self.paths.append(entry[0])
         self.numbers.extend(entry[1:6])
 
-    def _store(self, folder: str, path: str) -> None:
+    def _store(self, folder: str, path: str) -> bool:
+        """List a Zarr folder; return whether it can be read."""
         try:
             self._append(store_entry(self.prefix + path, folder, self.real, self.seen_ns))
         except OSError as error:  # written or removed at this moment
             self._refuse(path, reason(error))
+            return False
+        return True
 
     def _skip(self, path: str, reason: str) -> None:
         self.skipped.append((os.fsencode(self.prefix + path).decode("utf-8", "backslashreplace"), reason))

@@ -4,13 +4,14 @@ import json
 import os
 import pickle
 from pathlib import Path
+from unittest import mock
 
 import h5py
 import numpy as np
 import pytest
 
 from datacheck.errors import FormatError, StorageError, UsageError
-from datacheck.fix import fix, repairs
+from datacheck.fix import Asked, Edit, Repair, fix, repairs
 from datacheck.fix.values import write
 from datacheck.rules import catalogue
 from datacheck.scan import Request, run_scan
@@ -267,9 +268,8 @@ def test_factors_that_fit_equally_well_must_be_chosen(place):
         np.save(place / f"data/{i}.npy", cloud(i) * (100 if i == 1 else 1))
     schema = parse_schema(CLOUDS)
     run = scanned(schema, place / "data")
-    if next(f for f in run.report.findings if f.code == "DC201").cause.alternatives:
-        with pytest.raises(UsageError, match="Say which"):
-            fix(run, schema, "DC201", place / "copy")
+    with pytest.raises(UsageError, match=r"these fit: x0.01 \(cm\).*Find out which"):
+        fix(run, schema, "DC201", place / "copy")
     fix(run, schema, "DC201", place / "copy", scale=0.01)
     np.testing.assert_allclose(np.load(place / "copy/1.npy"), cloud(1), rtol=1e-6)
 
@@ -307,3 +307,56 @@ def test_no_value_is_written_into_another_file(place, kind):
     with pytest.raises(FormatError, match=r"other files|another file"):
         write(said, Roots(place / "data", {}).file("a.h5"), place / "copy.h5")
     assert outside.read_bytes() == before
+
+
+DEGREES = """
+datacheck: 1
+name: arms
+samples: {files: "*.npy"}
+fields: {q: {role: joint_angle, shape: [T, 7], unit: rad}}
+"""
+
+
+def test_values_that_no_cause_explains_are_left_to_people(place):
+    """Radians times 1000 are no degrees: converted as such they stayed out of range, and the next scan said degrees."""
+    for i in range(12):
+        np.save(
+            place / f"data/{i:02d}.npy", np.random.default_rng(i).uniform(-2.5, 2.5, (40, 7)) * (1000 if i == 1 else 1)
+        )
+    schema = parse_schema(DEGREES)
+    run = scanned(schema, place / "data")
+    assert next(f for f in run.report.findings if f.code == "DC202").cause is None
+    with pytest.raises(UsageError, match=r"no known factor explains these samples, so none is applied"):
+        fix(run, schema, "DC202", place / "copy")
+    assert not (place / "copy").exists()
+
+
+def test_what_a_factor_does_not_mend_is_left_as_it_was(place):
+    """Two files are out of range by other factors: the one that the user names mends one of them."""
+    for i in range(12):
+        np.save(place / f"data/{i:02d}.npy", cloud(i) * {1: 1000, 2: 0.2}.get(i, 1))
+    schema = parse_schema(CLOUDS)
+    run = scanned(schema, place / "data")
+    made = fix(run, schema, "DC201", place / "copy", scale=0.001)
+    assert (made.changed, made.left, made.copied) == (("01.npy",), ("02.npy",), 11)
+    np.testing.assert_allclose(np.load(place / "copy/01.npy"), cloud(1), rtol=1e-6)
+    assert (place / "copy/02.npy").read_bytes() == (place / "data/02.npy").read_bytes()
+    assert sorted(p.name for p in place.iterdir()) == [".datacheck", "copy", "data"]
+    with pytest.raises(UsageError, match=r"01.npy and 1 more: DC201 still fails once repaired"):
+        fix(run, schema, "DC201", place / "other", scale=1e-6)
+    assert sorted(p.name for p in place.iterdir()) == [".datacheck", "copy", "data"]
+
+
+def test_a_sample_that_was_fit_is_not_spoiled(place):
+    """One array holds rows that fail and rows that do not: a repair of the whole array would move the good ones."""
+    for i in range(12):
+        np.save(place / f"data/{i:02d}.npy", cloud(i) * (1000 if i == 1 else 1))
+    schema = parse_schema(CLOUDS)
+    run = scanned(schema, place / "data")
+    edited = {"03.npy": Edit("datacheck.fix.values:write", [{"name": "", "columns": None, "row": None, "factor": 1e3}])}
+    (repair,) = (r for r in repairs().values() if r.code == "DC201")
+    right = repair.edits(Asked(run, schema, tuple(f for f in run.report.findings if f.code == "DC201")))
+    with mock.patch.dict(repairs(), DC201=Repair("DC201", "", lambda asked: {**right, **edited})):
+        made = fix(run, schema, "DC201", place / "copy")
+    assert (made.changed, made.left) == (("01.npy",), ("03.npy",))
+    np.testing.assert_array_equal(np.load(place / "copy/03.npy"), cloud(3))

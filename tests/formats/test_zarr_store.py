@@ -235,3 +235,36 @@ def test_shards_whose_chunks_are_compressed_are_read_and_bounded(tmp_path):
     (tmp_path / "a.zarr/c/0").write_bytes(bomb + index + google_crc32c.value(index).to_bytes(4, "little"))
     with open_container(tmp_path / "a.zarr") as container, pytest.raises(FormatError, match="a chunk in gzip holds"):
         container.read("array")
+
+
+def test_zarr_sees_no_other_metadata_than_those_that_were_checked(tmp_path, monkeypatch):
+    """Who exchanges .zarray between the check and the use would choose the codecs, also one that runs code."""
+    array = zarr.create_array(tmp_path / "a", shape=(4,), chunks=(4,), dtype="f4", zarr_format=2, compressors=None)
+    array[:] = [1, 2, 3, 4]
+    described = zarr_store._described
+
+    def exchanged(folder):
+        found = described(folder)
+        meta = json.loads((tmp_path / "a/.zarray").read_text())
+        (tmp_path / "a/.zarray").write_text(json.dumps(meta | {"dtype": "|O", "filters": [{"id": "pickle"}]}))
+        monkeypatch.setattr(zarr_store, "_described", described)
+        return found
+
+    store = zarr_store._Store(tmp_path / "a")
+    monkeypatch.setattr(zarr_store, "_described", exchanged)
+    assert store._decoded(store._root).tolist() == [1, 2, 3, 4]
+    with pytest.raises(FormatError, match="pickle"):
+        store._decoded(store._root)
+
+
+@pytest.mark.parametrize("text", ["x", "{}", '{"zarr_format": 3}'])
+def test_a_group_names_its_version(tmp_path, text):
+    (tmp_path / ".zgroup").write_text(text)
+    with pytest.raises(FormatError):
+        zarr_store._Store(tmp_path)
+
+
+def test_a_store_without_an_array_is_none(tmp_path):
+    (tmp_path / ".zgroup").write_text('{"zarr_format": 2}')
+    with pytest.raises(FormatError, match="holds no array"):
+        zarr_store._Store(tmp_path).names()

@@ -320,7 +320,7 @@ def test_a_pipe_in_the_meta_folder_is_not_waited_for(tmp_path, name):
     if name == "meta/tasks.parquet":
         assert len(read(folder)[0]) == 3
     else:
-        with pytest.raises(FormatError, match=r"No such file|found neither"):
+        with pytest.raises(FormatError, match=r"not a regular file|found neither"):
             every(source, item(folder, "data/chunk-000/file-000.parquet"))
     assert with_rate(load_schema("lerobot"), list_files(folder)).episode == (
         None if name == "meta/info.json" else EpisodeSpec(fps=FPS)

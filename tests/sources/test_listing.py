@@ -333,3 +333,29 @@ def test_a_store_that_is_reached_by_a_link_or_below_an_extra_root(tmp_path):
     names = ["@m/b.zarr", "@m/c0", "real/a.zarr", "to/a.zarr", "x"]
     assert paths(list_files(tmp_path / "data", roots)) == names
     assert digest_entry(tmp_path / "data", "to/a.zarr") == digest_entry(tmp_path / "data", "real/a.zarr")
+
+
+def test_a_marker_of_a_store_hides_no_file(tmp_path):
+    """A .zgroup makes a folder one container: what else lies there, and below it, is listed beside it."""
+    train = tmp_path / "train"
+    chunks = train / "points"
+    (train / "more").mkdir(parents=True)
+    chunks.mkdir()
+    (train / ".zgroup").write_text('{"zarr_format": 2}')
+    (chunks / ".zarray").write_text("{}")
+    for path in ("bad.npy", "more/worse.npy", "points/0.0", "points/worst.npy"):
+        (train / path).write_bytes(b"junk")
+    assert list(list_files(tmp_path).by_path) == [
+        "train", "train/bad.npy", "train/more/worse.npy", "train/points/worst.npy"
+    ]  # fmt: skip
+    assert [e.path for e in list_files(tmp_path, only="train").entries] == list(list_files(tmp_path).by_path)
+
+
+def test_a_whole_store_is_one_entry(tmp_path):
+    import zarr
+
+    for version in (2, 3):
+        group = zarr.open_group(tmp_path / f"v{version}", mode="w", zarr_format=version)
+        group.create_array("a/b", shape=(10, 4), chunks=(5, 2), dtype="f4")[:] = 1
+        group.create_array("c", shape=(), dtype="f4")[...] = 1
+    assert list(list_files(tmp_path).by_path) == ["v2", "v3"]
