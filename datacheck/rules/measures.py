@@ -11,11 +11,11 @@ import numpy as np
 from datacheck.rules.base import Columns, measure
 from datacheck.sample import Block, Column
 from datacheck.schema.model import FieldSpec, Range, Schema
-from datacheck.table import Measured
+from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
 
-MOST_COMPONENTS = 16
+MOST_COMPONENTS = 64  # a value of a column holds no more numbers
 _LARGE = 4096  # rows of a sample that is reduced on its own
 PLACED = frozenset({"points", "joints", "position", "pose"})
 TURNING = frozenset({"joint_angle", "rotvec"})
@@ -84,6 +84,16 @@ def flat(column: Column) -> tuple[Array, Array]:
     return (values.astype(np.uint8) if values.dtype.kind == "b" else values), lengths
 
 
+def too_wide(rows: Rows, spec: FieldSpec) -> Array:
+    """Tell where a field (`form`, `numbers`) has so many numbers a row that they were not measured one by one."""
+    if "dims" not in rows or "min" not in rows or rows["min"].shape[1] > 1:
+        return np.zeros(len(rows), bool)
+    shape = spec.shape or ()
+    vector = len(shape) == 1 and isinstance(shape[0], int) and shape[0] > MOST_COMPONENTS
+    found: Array = rows.measured("dims") & (vector | (rows["dims"][:, 1:].prod(axis=1) > MOST_COMPONENTS))
+    return found
+
+
 def one_of(values: Array, numbers: Iterable[float]) -> Array:
     """Tell which values are one of a few numbers."""
     found: Array | None = None
@@ -144,7 +154,7 @@ def components(column: Column, spec: FieldSpec) -> tuple[Array, Array | None, Ar
     """Return a field's values with components first.
 
     Shapes:
-        values: (components, rows), contiguous; one component where there are more than 16
+        values: (components, rows), contiguous; one component where there are more than 64
         lengths: int64 (samples): rows of each sample, None where each row is a sample
         fits: bool (samples): False where a declared vector ([48]) has another length and so no components
     """
@@ -181,7 +191,7 @@ def form(column: Column, spec: FieldSpec) -> Columns:
 
 
 def extremes(column: Column) -> tuple[Array, Array, Array | None]:
-    """Return the smallest and largest number of each sample, per component (of all together where there are over 16).
+    """Return the smallest and largest number of each sample, per component (of all together where there are over 64).
 
     Shapes:
         low, high: any (components, samples), booleans as uint8; NaN where there is one; 0 of samples without rows
@@ -224,9 +234,9 @@ def finite(column: Column, spec: FieldSpec) -> Columns:
     return columns
 
 
-@measure("numbers", uses=("shape",))
+@measure("numbers", version=2, uses=("shape",))
 def numbers(column: Column, spec: FieldSpec) -> Columns:
-    """Smallest and largest value per component (of the whole sample where there are more than 16): `min`, `max`."""
+    """Smallest and largest value per component (of the whole sample where there are more than 64): `min`, `max`."""
     if not is_numeric(column):
         return {}
     values, lengths, fits = components(column, spec)

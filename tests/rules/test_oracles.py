@@ -135,7 +135,7 @@ def test_smallest_and_largest_are_those_of_plain_numpy(samples, transposed):
         assert bad["nonfinite"][i] == (~np.isfinite(sample)).sum()
         if not len(sample):
             continue
-        axis = 0 if sample.shape[1] <= 16 else None
+        axis = 0 if sample.shape[1] <= 64 else None
         np.testing.assert_array_equal(low[:, i], sample.min(axis=axis).reshape(-1))
         np.testing.assert_array_equal(high[:, i], sample.max(axis=axis).reshape(-1))
         np.testing.assert_array_equal(ends["min"].values[i], sample.min(axis=axis).astype(np.float64).reshape(-1))

@@ -296,3 +296,34 @@ def test_a_rule_of_which_nothing_was_measured_passes_nobody():
         verdict = next(v for v in judged(own, measured(own, samples)).verdicts if v.code == "DC311")
         told.append((verdict.verdict, verdict.checked, verdict.why))
     assert told == [("pass", 3, ""), ("skip", 0, "no sample holds what it judges")]
+
+
+WIDE = "fields: {a: {role: action, shape: [T, SIZE]}}"
+
+
+def robots(size, steps=400):
+    """Episodes of a robot of so many dimensions: number 20 never moves, number 30 is clipped."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(5):
+        values = rng.normal(0, 100, (steps, size))
+        values[:, 20] = 0.25
+        values[:, 30] = np.minimum(values[:, 30], 150)
+        found.append(values)
+    return found
+
+
+def test_dimensions_of_a_humanoid_are_judged_one_by_one():
+    schema = schema_of(WIDE.replace("SIZE", "34"))
+    answer = judged(schema, measured(schema, pieces(robots(34), "a")))
+    flat, clipped = (next(f for f in answer.findings if f.code == code) for code in ("DC223", "DC225"))
+    assert flat.measured["dimensions"] == [20]
+    assert clipped.message.startswith("6.") or clipped.message.startswith("7.")  # 6.7 % are beyond 1.5 sd
+    assert "% of dimension 30 at 150 exactly" in clipped.message
+
+
+def test_what_cannot_be_judged_one_by_one_is_not_passed():
+    schema = schema_of(WIDE.replace("SIZE", "65"))
+    answer = judged(schema, measured(schema, pieces(robots(65), "a")))
+    verdicts = {v.code: (v.verdict.value, v.why) for v in answer.verdicts if v.code in {"DC223", "DC225"}}
+    assert verdicts == dict.fromkeys(("DC223", "DC225"), ("skip", "more than 64 dimensions"))

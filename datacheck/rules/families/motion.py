@@ -10,7 +10,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, counted, measure, rule, shown, those
-from datacheck.rules.measures import is_numeric, leaf, norms, numbers, of_role, quantile, reduced
+from datacheck.rules.measures import MOST_COMPONENTS, is_numeric, leaf, norms, numbers, of_role, quantile, reduced
 from datacheck.rules.placing import rows_of
 from datacheck.rules.robots import ROBOTS, Robot
 from datacheck.rules.series import differences
@@ -220,14 +220,16 @@ def _angular(spec: FieldSpec) -> bool:
     return leaf(spec) and spec.role in {"joint_angle", "rotvec"} and angle and _timed(spec)
 
 
-@measure("wraps", applies=_angular, uses=("role", "unit"))
+@measure("wraps", version=2, applies=_angular, uses=("role", "unit"))
 def wraps(column: Column, spec: FieldSpec) -> Columns:
     """Jumps by a full turn between steps.
 
     `moves`: steps; `wrapped`: those in which an angle, or a rotation vector as a whole, jumps by 2 pi; `at_plus` and
-    `at_minus`: rows in which each component (up to 16) is within 0.05 of pi and of -pi.
+    `at_minus`: rows in which each component (up to 64) is within 0.05 of pi and of -pi.
     """
-    if not is_numeric(column) or column.values.ndim != 2 or column.lengths is None or column.values.shape[1] > 16:
+    if not is_numeric(column) or column.values.ndim != 2 or column.lengths is None:
+        return {}
+    if column.values.shape[1] > MOST_COMPONENTS:
         return {}
     angles = np.ascontiguousarray(column.values.T, dtype=np.float64) * factor(spec.unit or "rad")
     counts = np.maximum(column.lengths - 1, 0)

@@ -10,7 +10,17 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
-from datacheck.rules.measures import MOST_COMPONENTS, extremes, finite, form, is_numeric, numbers, one_of, reduced
+from datacheck.rules.measures import (
+    MOST_COMPONENTS,
+    extremes,
+    finite,
+    form,
+    is_numeric,
+    numbers,
+    one_of,
+    reduced,
+    too_wide,
+)
 from datacheck.sample import Column
 from datacheck.schema.model import ANY, FieldSpec
 from datacheck.table import Measured, Rows, Texts
@@ -219,7 +229,7 @@ def _marked(rows: Rows, mask: Array, stat: str, words: str, severity: Severity |
 
 
 @rule(
-    "DC223", "constant-dimension", Severity.WARNING, Level.DATASET, measures=(numbers,),
+    "DC223", "constant-dimension", Severity.WARNING, Level.DATASET, measures=(numbers, form),
     needs=("DC109", "DC122", "DC221"), applies=lambda s: s.role in _STEERED and s.columns is None,
     defaults={"spread": 1e-8, "samples": 2, "splits": ("", "train", "training")},
 )  # fmt: skip
@@ -231,7 +241,7 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     Why it matters:
         A normaliser divides by its spread: NaN, or numbers of 1e8, in that dimension.
     Measure:
-        Smallest and largest value per dimension, over all samples of the split (fields of at most 16 numbers).
+        Smallest and largest value per dimension, over all samples of the split (fields of at most 64 dimensions).
     When it is wrong:
         The robot has a locked joint: switch the rule off, or drop the dimension.
     Options:
@@ -257,6 +267,10 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
         LeRobot issue 3280: 11 constant dimensions in one dataset; wall-x issue 113: NaN actions.
     """
     known, splits, least = rows.measured("min"), case.options["splits"], max(1, int(case.options["samples"]))
+    wide = known & too_wide(rows, case.spec)
+    if wide.any():
+        yield Skip(wide, f"more than {MOST_COMPONENTS} dimensions")
+    known &= ~wide
     if not known.any():
         return
     if not set(rows.splits) & set(splits):

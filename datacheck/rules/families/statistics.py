@@ -10,7 +10,17 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
-from datacheck.rules.measures import components, form, is_numeric, leaf, numbers, place, reduced
+from datacheck.rules.measures import (
+    MOST_COMPONENTS,
+    components,
+    form,
+    is_numeric,
+    leaf,
+    numbers,
+    place,
+    reduced,
+    too_wide,
+)
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec, Range
 from datacheck.table import Measured, Rows
@@ -24,7 +34,7 @@ _FULL = 255.0
 _STEADY = 0.05  # of the logarithm: what differs by less than half is no outlier, however alike the others are
 
 
-@measure("piles", applies=lambda s: leaf(s) and s.role == "action" and not s.values, uses=("shape",))
+@measure("piles", version=2, applies=lambda s: leaf(s) and s.role == "action" and not s.values, uses=("shape",))
 def piles(column: Column, spec: FieldSpec) -> Columns:
     """How often a sample's extremes occur, per component: `piled` rows, `at_low`, `at_high`; of floats only."""
     if not is_numeric(column) or column.values.dtype.kind != "f":
@@ -49,11 +59,11 @@ def piles(column: Column, spec: FieldSpec) -> Columns:
 
 
 @rule(
-    "DC225", "saturated", Severity.WARNING, Level.DATASET, measures=(piles, numbers), applies=piles.applies,
+    "DC225", "saturated", Severity.WARNING, Level.DATASET, measures=(piles, numbers, form), applies=piles.applies,
     needs=("DC109", "DC122", "DC202", "DC221", "DC222", "DC224"),
     defaults={"share": 0.01, "binary": 0.5, "least": 1000},
 )  # fmt: skip
-def saturated(rows: Rows, case: Case) -> Iterator[Failure]:
+def saturated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     """Many values are exactly the smallest or the largest one, and nobody declared that as an end.
 
     What:
@@ -62,7 +72,7 @@ def saturated(rows: Rows, case: Case) -> Iterator[Failure]:
     Why it matters:
         Values were clipped, by a sensor or by a converter: what was beyond is lost, and the policy learns the wall.
     Measure:
-        Count of values equal to the extreme of the split, per dimension, over all samples.
+        Count of values equal to the extreme of the split, per dimension, over all samples (fields of at most 64).
     When it is wrong:
         The end is real: declare it as ``range``. A dimension with more than half of its values at its ends is a switch,
         and only told as information.
@@ -88,6 +98,10 @@ def saturated(rows: Rows, case: Case) -> Iterator[Failure]:
         Wikipedia, "Clipping (signal processing)"; robosuite clips actions to -1..1 before they are stored.
     """
     known = rows.measured("piled", "min")
+    wide = known & too_wide(rows, case.spec)
+    if wide.any():
+        yield Skip(wide, f"more than {MOST_COMPONENTS} dimensions")
+    known &= ~wide
     if not known.any():
         return
     total = int(rows["piled"][known].sum())

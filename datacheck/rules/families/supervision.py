@@ -83,7 +83,7 @@ def _ids(rows: Rows, name: str, spec: FieldSpec, vocab: int) -> Iterator[Failure
     if not known.any():
         return
     fix = "Tokenise again with the tokenizer of the model."
-    low, high = (rows[f"{name}:{stat}"][:, 0] for stat in ("min", "max"))
+    low, high = rows[f"{name}:min"].min(axis=1), rows[f"{name}:max"].max(axis=1)
     below = known & (low < 0) & ~np.isin(low, spec.ignore)
     above = known & (high >= vocab)
     if above.any():
