@@ -8,6 +8,7 @@ PyTorch rebuilds the exceptions of its workers as ``Type(message)``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 
 
@@ -127,4 +128,7 @@ def check_name(path: str | os.PathLike[str]) -> None:
     if "\0" in name:
         said = name.replace("\0", r"\x00")
         msg = f"{said}: holds the character NUL, which no name of a file can have. Leave it out."
+        raise UsageError(msg)
+    if not isinstance(path, str) and re.match(r"[a-z][a-z0-9+.-]+:/", name):  # Path makes s3:/bucket of s3://bucket
+        msg = f"{name.replace(':/', '://', 1)}: is an address; only caches lie in object stores. Name a local path."
         raise UsageError(msg)

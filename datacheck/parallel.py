@@ -34,6 +34,7 @@ from datacheck.wire import Json
 __all__ = ["Child", "Death", "Limits", "Outcome", "ordered_map", "run_task"]
 
 _CONNECT_S = 10.0
+_DASHBOARD_S, _PAGE_BYTES = 2.0, 1 << 16
 _WORKERS_S = 300.0  # a cluster that grows with its work may need some time for the first
 _LOOK_S = 1.0  # how often whoever waits for a worker looks whether there is one
 _AWAY = "scheduler-connection-lost"  # Dask's word
@@ -290,9 +291,13 @@ def _submit(client: Any, function: Callable[..., Any], *arguments: Any, **how: A
 
 
 def _dashboard(client: Any) -> str:
-    """Return the address of the dashboard; "" where the scheduler has none."""
-    with contextlib.suppress(KeyError, OSError, TimeoutError):
-        return str(client.dashboard_link or "")
+    """Return the address of the dashboard; "" where none answers: it may be off, bound elsewhere, or lack bokeh."""
+    with contextlib.suppress(KeyError, OSError, TimeoutError, ValueError):
+        from urllib.request import ProxyHandler, build_opener  # noqa: PLC0415  0.05 s, on a cluster only
+
+        link = str(client.dashboard_link or "")
+        with build_opener(ProxyHandler({})).open(link, timeout=_DASHBOARD_S) as page:
+            return "" if b"needs bokeh" in page.read(_PAGE_BYTES) else link
     return ""
 
 

@@ -103,6 +103,8 @@ def main(args: list[str] | None = None) -> None:
         4 internal, or a rule crashed; 5 out of space; 6 the build is not deterministic; 7 verification failed;
         130, 143 interrupted.
     """
+    if args is None:
+        _take_names_for_utf8()
     signal.signal(signal.SIGTERM, _terminate)
     gc.set_threshold(100_000)  # imports leave no cycles; looking for them took a tenth of a short scan
     for name, value in OWN_VARIABLES.items():
@@ -131,6 +133,15 @@ def run(args: list[str] | None = None) -> int:
     except OSError:  # it has been said; Python would try once more at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
+
+
+def _take_names_for_utf8() -> None:
+    """Begin again in Python's UTF-8 mode where the locale has names of files in ASCII: others would be left out."""
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ["PYTHONUTF8"] = "1"
+        if sys.stdout is not None:
+            os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)  # what is printed is for the terminal
+        os.execv(sys.executable, sys.orig_argv)
 
 
 def _open_output() -> None:

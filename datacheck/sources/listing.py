@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import time
 from array import array
 from collections.abc import Callable, Mapping
@@ -127,12 +128,18 @@ def list_files(
             no order; what it raises ends the walk.
 
     Raises:
-        UsageError: a folder is missing or unreadable, or `only` is not in it.
+        UsageError: a folder is missing or unreadable, `only` is not in it, or names of files are not taken for UTF-8.
 
     Notes:
         Sorted by the bytes of the path, whatever the order on disk. Links are followed inside the folder only. Folders
         named .git, .datacheck and __pycache__ are left out; everything else that is not listed is in `skipped`.
     """
+    if sys.getfilesystemencoding() != "utf-8":
+        msg = (
+            f"Python takes names of files for {sys.getfilesystemencoding()} here, as the locale says: files with other "
+            "names would be left out. Set PYTHONUTF8=1."
+        )
+        raise UsageError(msg)
     roots = dict(sorted((roots or {}).items()))
     for folder in (root, *roots.values()):
         _check_folder(folder)

@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -720,3 +721,24 @@ def test_memory_that_the_machine_lacks_says_nothing_of_the_item(memory, machine)
     (death,) = outcome.deaths
     assert (death.kind, death.machine) == ("memory", machine)
     assert ("too much for a file of its size" in death.how) is not machine
+
+
+@pytest.mark.parametrize(
+    ("page", "told"), [(b"<title>Dask: Status</title>", True), (b"Dask needs bokeh >= 3.1.0", False)]
+)
+def test_a_dashboard_is_told_where_one_answers(page, told):
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = SimpleNamespace(dashboard_link=f"http://127.0.0.1:{server.server_port}/status")
+        assert parallel._dashboard(client) == (client.dashboard_link if told else "")
+        server.shutdown()
+    assert parallel._dashboard(client) == ""  # gone
