@@ -41,5 +41,9 @@ def fix(
         say(f"repaired {path}")
     if len(made.changed) > 20:
         say(f"... and {len(made.changed) - 20:,} more")
+    for path in made.left[:20]:
+        say(f"left out {path}: not a regular file (a device, a socket or a pipe)")
+    if len(made.left) > 20:
+        say(f"... and {len(made.left) - 20:,} more")
     files = counted(len(made.changed), "file")
     say(f"{target}: {files} repaired, {made.copied:,} as they were. Look: datacheck scan {target}")

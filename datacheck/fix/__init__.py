@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
@@ -86,11 +86,13 @@ class Repaired:
         folder: the copy.
         changed: files that differ from the data, by relative path.
         copied: how many are as they were.
+        left: what in Zarr stores is a device, a socket or a pipe, and not in the copy.
     """
 
     folder: Path
     changed: tuple[str, ...] = ()
     copied: int = field(default=0)
+    left: tuple[str, ...] = ()
 
 
 @cache
@@ -128,7 +130,7 @@ def fix(
     try:
         staged.mkdir(parents=True)
         mended.mkdir()
-        copied = _copy(run, staged, edits, link=link)
+        copied, left = _copy(run, staged, edits, link=link)
         _mend(run, mended, edits)
         _take(mended, staged, edits)
         fsops.rename(staged, target)
@@ -137,7 +139,7 @@ def fix(
     finally:
         folders.remove_tree(staged)
         folders.remove_tree(mended)
-    return Repaired(target, tuple(sorted(edits)), copied)
+    return Repaired(target, tuple(sorted(edits)), copied, tuple(left))
 
 
 def _repair_of(code: str) -> Repair:
@@ -157,18 +159,18 @@ def _check_target(target: Path, root: Path) -> None:
         raise UsageError(msg)
 
 
-def _copy(run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool) -> int:
-    """Write all files of the listing below `staged`; return how many are as they were."""
-    roots, copied = Roots(run.listing.root, run.listing.roots), 0
+def _copy(run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool) -> tuple[int, list[str]]:
+    """Write all files of the listing below `staged`; return how many are as they were, and what was left out."""
+    roots, copied, left = Roots(run.listing.root, run.listing.roots), 0, list[str]()
     roots.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
     for entry in run.listing.entries:
         if entry.path.startswith("@") or entry.path in edits:
             continue  # below an extra root: those are not copied
         source, goal = roots.file(entry.path), staged / entry.path
         goal.parent.mkdir(parents=True, exist_ok=True)
-        _copy_as_it_is(source, goal, _link if link else _copied)
+        left += _copy_as_it_is(source, goal, _link if link else _copied)
         copied += 1
-    return copied
+    return copied, left
 
 
 def _mend(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> None:
@@ -249,11 +251,24 @@ def _link(source: File, goal: Path) -> None:
         os.link(source, goal.name, dst_dir_fd=held)  # beside a descriptor Python follows /proc/self/fd to the file
 
 
-def _copy_as_it_is(source: File, goal: Path, copy: Callable[[File, Path], object]) -> None:
-    """Copy or link a file, or all in a folder (a Zarr store); each is opened by handle."""
+def _copy_as_it_is(source: File, goal: Path, copy: Callable[[File, Path], object]) -> Iterator[str]:
+    """Copy or link a file, or all in a folder (a Zarr store); yield what in a folder is no file, which is left out.
+
+    Raises:
+        StorageError: a file cannot be opened.
+    """
     if not source.is_dir():
+        with fsops.guarded(str(source)):
+            os.close(source.descriptor())
         copy(source, goal)
         return
     goal.mkdir()
     for name in source.names():
-        _copy_as_it_is(source / name, goal / name, copy)
+        try:
+            os.close((source / name).descriptor())
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a device, a socket or a pipe: no sample has any of it
+                raise fsops.refused(error, str(source / name)) from error
+            yield str(source / name)
+        else:
+            yield from _copy_as_it_is(source / name, goal / name, copy)
