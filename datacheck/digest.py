@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 READ_BYTES = 1 << 20  # what a core of today keeps to itself: less is read slower, more digested slower
+_SHOWN = 100  # characters of a text that is too long
 
 
 def canonical_json(value: object) -> bytes:
@@ -69,6 +70,19 @@ Digester = xxhash.xxh3_128  # `digest_bytes` of what comes in pieces: update, he
 def digest_bytes(data: Buffer) -> str:
     """Return xxh3_128 of `data` as 32 hex digits."""
     return xxhash.xxh3_128_hexdigest(data)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text as it is, or of one of more than `most` bytes in JSON its beginning, its length and its digest.
+
+    Notes:
+        Texts that differ do so afterwards, too: keys stay apart.
+    """
+    if len(text) <= most // 6 - 1:  # of a character there are six bytes at most
+        return text
+    if len(text) <= most and len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")) <= most:
+        return text
+    return f"{text[:_SHOWN]}… ({len(text):,} characters, {digest_bytes(text.encode('utf-8', 'surrogatepass'))})"
 
 
 def digest_raw(data: Buffer) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
@@ -89,12 +89,14 @@ class Repaired:
         changed: files that differ from the data, by relative path.
         copied: how many are as they were.
         left: files that the repair would not have mended, and which are as they were; they count as copied.
+        dropped: what in Zarr stores is a device, a socket or a pipe, and not in the copy.
     """
 
     folder: Path
     changed: tuple[str, ...] = ()
     copied: int = field(default=0)
     left: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 @cache
@@ -138,20 +140,20 @@ def fix(
     try:
         staged.mkdir(parents=True)
         mended.mkdir()
-        copied = _copy(run, staged, edits, link=link)
+        copied, dropped = _copy(run, staged, edits, link=link)
         _mend(run, mended, edits)
         _take(mended, staged, edits)
         left = _unmended(run, repair, staged, edits, paths)
         if left and len(left) == len(edits):
             raise _mends_nothing(code, left)
-        copied += _copy(run, staged, {}, link=link, only=left)
+        copied += _copy(run, staged, {}, link=link, only=left)[0]
         fsops.rename(staged, target)
     except OSError as error:
         raise fsops.refused(error, target) from error
     finally:
         folders.remove_tree(staged)
         folders.remove_tree(mended)
-    return Repaired(target, tuple(sorted(set(edits) - left)), copied, tuple(sorted(left)))
+    return Repaired(target, tuple(sorted(set(edits) - left)), copied, tuple(sorted(left)), tuple(dropped))
 
 
 def _unmended(run: ScanRun, repair: Repair, staged: Path, edits: Mapping[str, Edit], paths: Sequence[str]) -> set[str]:
@@ -206,9 +208,9 @@ def _check_target(target: Path, root: Path) -> None:
 
 def _copy(
     run: ScanRun, staged: Path, edits: Mapping[str, Edit], *, link: bool, only: Container[str] | None = None
-) -> int:
-    """Write all files of the listing, or these, below `staged`; return how many are as they were."""
-    roots, copied = Roots(run.listing.root, run.listing.roots), 0
+) -> tuple[int, list[str]]:
+    """Write all files of the listing, or these, below `staged`; return how many, and what is dropped."""
+    roots, copied, dropped = Roots(run.listing.root, run.listing.roots), 0, list[str]()
     roots.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
     for entry in run.listing.entries:
         if entry.path.startswith("@") or entry.path in edits or (only is not None and entry.path not in only):
@@ -217,9 +219,9 @@ def _copy(
         if goal.exists():
             continue  # it lies in a Zarr store, which was copied whole
         goal.parent.mkdir(parents=True, exist_ok=True)
-        _copy_as_it_is(source, goal, _link if link else _copied)
+        dropped += _copy_as_it_is(source, goal, _link if link else _copied)
         copied += 1
-    return copied
+    return copied, dropped
 
 
 def _mend(run: ScanRun, mended: Path, edits: Mapping[str, Edit]) -> None:
@@ -300,11 +302,24 @@ def _link(source: File, goal: Path) -> None:
         os.link(source, goal.name, dst_dir_fd=held)  # beside a descriptor Python follows /proc/self/fd to the file
 
 
-def _copy_as_it_is(source: File, goal: Path, copy: Callable[[File, Path], object]) -> None:
-    """Copy or link a file, or all in a folder (a Zarr store); each is opened by handle."""
+def _copy_as_it_is(source: File, goal: Path, copy: Callable[[File, Path], object]) -> Iterator[str]:
+    """Copy or link a file, or all in a folder (a Zarr store); yield what in a folder is no file, which is left out.
+
+    Raises:
+        StorageError: a file cannot be opened.
+    """
     if not source.is_dir():
+        with fsops.guarded(str(source)):
+            os.close(source.descriptor())
         copy(source, goal)
         return
     goal.mkdir()
     for name in source.names():
-        _copy_as_it_is(source / name, goal / name, copy)
+        try:
+            os.close((source / name).descriptor())
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a device, a socket or a pipe: no sample has any of it
+                raise fsops.refused(error, str(source / name)) from error
+            yield str(source / name)
+        else:
+            yield from _copy_as_it_is(source / name, goal / name, copy)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -34,12 +35,14 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
         places: of the examples that lie in a file, that file.
         here: the working folder, an absolute path; code scanning takes it for the repository's root.
     """
-    codes = list(said["rules"])
+    codes = {code: number for number, code in enumerate(said["rules"])}
     root = _Root(said["dataset"]["root"], here)
     found = [*said["findings"], *said.get("suppressed", [])]
-    ids = [_spelled(finding["id"]) for finding in found]
     # of a finding that a baseline knows in part there are two results: what is new, and after it what is known
-    prints = [_fingerprints(name, ids[:number].count(name) + 1) for number, name in enumerate(ids)]
+    prints, often = [], Counter[str]()
+    for name in (_spelled(finding["id"]) for finding in found):
+        often[name] += 1
+        prints.append(_fingerprints(name, often[name]))
     run = {
         "tool": {
             "driver": {
@@ -119,13 +122,13 @@ def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _result(
-    finding: Mapping[str, Any], codes: Sequence[str], places: Mapping[str, Path], root: _Root
+    finding: Mapping[str, Any], codes: Mapping[str, int], places: Mapping[str, Path], root: _Root
 ) -> dict[str, Any]:
     first, *others = list(_locations(finding, places, root))
     known = {"kind": "external", "status": "accepted", "justification": _text(finding.get("suppressed", ""))}
     return {
         "ruleId": finding["rule"],
-        "ruleIndex": codes.index(finding["rule"]),
+        "ruleIndex": codes[finding["rule"]],
         "level": _LEVELS[Severity(finding["severity"])],
         "message": _message(_told(finding)),
         "locations": [first],

@@ -13,6 +13,7 @@ from os import stat_result
 from pathlib import Path
 from typing import Any
 
+from datacheck.digest import shortened
 from datacheck.errors import FormatError, MissingDependencyError, TooManySamplesError
 from datacheck.formats.base import Hint, open_container
 from datacheck.formats.limits import SAMPLES_FREE, check_samples
@@ -70,7 +71,7 @@ class Item:
         return Item(**(data | lists))
 
 
-_LONGEST = 10_000  # characters of a key or a reason; a path has 4,096 at most
+_KEY, _REASON = 32_768, 1_000  # bytes of a key in JSON, characters of a reason; a path is never so long
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,9 @@ class Unread:
     alone: bool = False  # the key is a file's: what was read of it before does not count
 
     def __post_init__(self) -> None:
-        for name in ("key", "reason", "group"):  # all of them may quote a name from inside a file
-            object.__setattr__(self, name, storable([getattr(self, name)[:_LONGEST]])[0])
+        for name in ("key", "group"):  # all of them may quote a name from inside a file
+            object.__setattr__(self, name, storable([shortened(getattr(self, name), _KEY)])[0])
+        object.__setattr__(self, "reason", storable([self.reason[:_REASON]])[0])
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,8 @@ class FieldMap:
         self.everything = not self.declared or ANY in schema.fields  # values that the schema does not list, too
         places = [place for name in sorted(self.declared) if (place := self._place(name)) is not None]
         self.companions = [place for place in places if place.file is not None]
-        self.noted = [place for place in places if place.file is None and place.at.startswith(MARK)]
+        # a value that is called "@q" in its file is no attribute: only where at: says so is one meant
+        self.noted = [p for p in places if p.file is None and p.spec.at is not None and p.at.startswith(MARK)]
         taken = {place.name for place in self.noted}
         self.own = [p for p in places if p.file is None and p.at not in self.columns and p.name not in taken]
 

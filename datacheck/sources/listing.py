@@ -131,8 +131,10 @@ def list_files(
         UsageError: a folder is missing or unreadable, `only` is not in it, or names of files are not taken for UTF-8.
 
     Notes:
-        Sorted by the bytes of the path, whatever the order on disk. Links are followed inside the folder only. Folders
-        named .git, .datacheck and __pycache__ are left out; everything else that is not listed is in `skipped`.
+        Sorted by the bytes of the path, whatever the order on disk. Links are followed inside the folder only, and not
+        where they lead to too many folders: first those that no link leads to, then those behind one, behind two, and
+        all of a number of links or none. Folders named .git, .datacheck and __pycache__ are left out; everything else
+        that is not listed is in `skipped`.
     """
     if sys.getfilesystemencoding() != "utf-8":
         msg = (
@@ -188,7 +190,9 @@ class _Walk:
         self.skipped: list[tuple[str, str]] = []
         self.refused: list[tuple[str, str]] = []
         self._found, self._told = found, 0
-        self._linked = 0
+        self._linked = 0  # folders that were reached by links
+        self._behind: list[tuple[str, str, tuple[str, ...], bool]] = []  # as of `_waiting`, behind one link more
+        self._more, self._first = 0, ""  # how many these are, of which no more are held than can be followed; the first
         self._markers = store_markers()
         # (folder on disk, its path, links on the way, whether it lies in a Zarr store)
         self._waiting: list[tuple[str, str, tuple[str, ...], bool]] = []
@@ -199,7 +203,7 @@ class _Walk:
         self._walk()
 
     def _walk(self) -> None:
-        while self._waiting:
+        while self._waiting or self._follow():
             folder, path, links, inside = self._waiting.pop()
             if path.count("/") > DEPTH:
                 self._skip(path, f"more than {DEPTH} folders deep")
@@ -214,6 +218,20 @@ class _Walk:
             finally:
                 os.close(opened)
             self._tell()
+
+    def _follow(self) -> bool:
+        """Go on with the folders behind one link more; say of too many of them that they are not listed."""
+        found, count, self._behind, self._more = self._behind, self._more, [], 0
+        self._linked += count
+        if self._linked > LINKED:
+            why = (
+                f"one of {count:,} links to folders that are not followed: links lead to more than {LINKED:,} folders. "
+                "Remove those that lead from one folder to another, or name the folder that holds the files"
+            )
+            self._skip(self._first, why)
+            return False
+        self._waiting = found
+        return bool(found)
 
     def _inspect(self, opened: int, folder: str, path: str, links: tuple[str, ...], *, inside: bool) -> None:
         try:
@@ -316,14 +334,10 @@ class _Walk:
         elif entry.is_file():
             self._add(path, entry.stat())
         else:
-            self._linked += 1
-            if self._linked > LINKED:
-                msg = (
-                    f"{self.real}: its links lead to more than {LINKED:,} folders. Remove those that lead from "
-                    f"one folder to another, or name the folder that holds the files."
-                )
-                raise UsageError(msg)
-            self._waiting.append((goal, path, (*links, goal), False))
+            self._first = min(self._first, path) if self._more else path
+            self._more += 1
+            if self._linked + self._more <= LINKED:
+                self._behind.append((goal, path, (*links, goal), False))
 
     def _add(self, path: str, status: os.stat_result) -> None:
         self._append(_entry(self.prefix + path, status, self.seen_ns))

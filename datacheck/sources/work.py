@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from datacheck.digest import shortened
 from datacheck.errors import FormatError, SchemaError
 from datacheck.formats.base import format_of, store_markers
 from datacheck.schema.model import Schema
@@ -18,12 +19,18 @@ from datacheck.sources.entries import locate
 from datacheck.sources.fields import companion_template
 from datacheck.sources.listing import Listing
 from datacheck.sources.lists import read_list
+from datacheck.sources.stores import DEPTH
 from datacheck.table import Note
 
 _LIST, _COUNTS = "DC105", "DC111"
 _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
 _MOST_FAULTS = 100_000  # lines of all lists that name no file or stand more than once: each is a row or a note
+# Bytes of a line that names no file, and of its list's path, in a note; of longer ones there are the beginning and the
+# digest. A run has 4 KiB for each sample.
+_LINE, _PLACE = 1_000, 300
+_PATH = 4_096  # bytes of a path that a record names; no system opens a longer one
+_QUOTED, _WHY = 100, 200  # characters of a line, and of why it names no file
 _SPLIT = "split"
 _JUNK = "DC107"
 _CLUTTER = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
@@ -172,6 +179,7 @@ class _Lists:
         self._schema = schema
         self._listing = listing
         self._templates = file_templates(schema)
+        self._levels = max((DEPTH + 2 if "**" in t.text else t.text.count("/") + 1 for t in self._templates), default=0)
         self.notes: list[Note] = []
         self._lists: list[_Named] = []
         self._faults = 0
@@ -231,8 +239,12 @@ class _Lists:
 
     def _line(self, path: str, names: Mapping[str, str]) -> str:
         """Return what a line of a text would say for a path; the path as it is where no end of it is a sample's."""
+        if len(path.encode("utf-8", "surrogatepass")) > _PATH:
+            return path
         parts = path.replace("\\", "/").split("/")
-        for start in range(len(parts)):
+        # no pattern matches more levels than it has, and no listing goes deeper; each end of a path that is tried is
+        # held against each pattern: of all ends of a long one that would take as the square of its length
+        for start in range(max(0, len(parts) - self._levels), len(parts)):
             for template in self._templates:
                 found = template.match("/".join(parts[start:]))
                 if found is not None and all(found.get(name, value) == value for name, value in names.items()):
@@ -340,15 +352,17 @@ class _Lists:
         return listed
 
     def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str], count: int) -> None:
-        split = names.names.get(_SPLIT, "")
+        split, place = names.names.get(_SPLIT, ""), shortened(names.path, _PLACE)
         if count > 1 and self._faults <= _MOST_FAULTS:
-            self._note(line, f"stands more than once in {names.path}", split)
+            self._note(shortened(line, _LINE), f"stands more than once in {place}", split)
         if not hits:
             key, why = self._absent(line, names)
-            self._note(key, f"listed in {names.path} as {line!r}, {why}", split, missing=True)
+            quoted = repr(line) if len(line) <= _QUOTED else f"{line[:_QUOTED]!r}..."
+            self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True)
         for path in hits:
             if path in listed:
-                self._note(path, f"listed in {listed[path].path} and in {names.path}; the first counts", split)
+                first = shortened(listed[path].path, _PLACE)
+                self._note(path, f"listed in {first} and in {place}; the first counts", split)
             else:
                 listed[path] = names
                 self._count(path, names.about.get(line, {}), split)
@@ -361,6 +375,8 @@ class _Lists:
 
     def _absent(self, line: str, names: _Named) -> tuple[str, str]:
         """Return the key of a listed sample that is not there, and why."""
+        if (short := shortened(line, _LINE)) != line:
+            return short, f"which is longer than {_LINE:,} bytes, and no file here has such a name"
         values = line.split("/")
         fits = [t for t in self._templates if len(self._free(t)) == len(values)]
         if not fits:
@@ -373,4 +389,4 @@ class _Lists:
         try:
             return template.fill(known), "but there is no such file"
         except FormatError as error:
-            return line, f"which names no file: {error}"
+            return line, f"which names no file: {str(error)[:_WHY]}"

@@ -91,6 +91,34 @@ def test_a_file_of_holes_is_not_copied(place):
     assert not (place / "copy").exists()
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_a_pipe_in_a_store_is_left_out_and_said(place, link):
+    store = place / "data/x.zarr"
+    (store / "a").mkdir(parents=True)
+    (store / ".zgroup").write_text('{"zarr_format": 2}')
+    head = {"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "<f4", "compressor": None, "filters": None}
+    (store / "a/.zarray").write_text(json.dumps({**head, "fill_value": 0, "order": "C"}))
+    np.arange(4, dtype="<f4").tofile(store / "a/0")
+    os.mkfifo(store / "a/.pipe")
+    (place / "data/all.txt").write_text("x\nnothing\n")
+    schema = parse_schema(
+        "{datacheck: 1, name: z, samples: {files: '{id}.zarr', list: all.txt}, fields: {a: {shape: [4]}}}"
+    )
+    made = fix(scanned(schema, place / "data"), schema, "DC105", place / "copy", link=link)
+    assert made.dropped == (str(store / "a/.pipe"),)
+    assert sorted(path.name for path in (place / "copy/x.zarr").rglob("*")) == [".zarray", ".zgroup", "0", "a"]
+
+
+def test_a_file_that_cannot_be_opened_is_named(place, monkeypatch):
+    for i in range(6):
+        np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i == 1 else 1))
+    schema = parse_schema(CLOUDS)
+    run = scanned(schema, place / "data")
+    (place / "data/3.npy").unlink()
+    with pytest.raises(StorageError, match=r"data/3\.npy: no such file"):
+        fix(run, schema, "DC201", place / "copy")
+
+
 def test_hard_links_take_the_place_of_copies(place):
     for i in range(6):
         np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i in {1, 4} else 1))

@@ -240,3 +240,28 @@ def test_the_largest_result_stays_below_the_limits(validator):
     assert 100 < len(log["runs"][0]["results"]) == len(small["findings"]) + len(small["suppressed"])
     check_limits(log)
     assert wrong(validator, log) == []
+
+
+def test_a_finding_is_not_held_against_all_others(monkeypatch):
+    asked = 0
+
+    class Counted(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            nonlocal asked
+            asked += 1
+            return str.__eq__(self, other)
+
+    said = hostile_result("x")
+    rule = said["findings"][0]["rule"]
+    many = [{**said["findings"][0], "id": f"DC902:{i % 150}", "rule": Counted(rule)} for i in range(300)]
+    others = {Counted(f"X{i}"): said["rules"][rule] for i in range(300)}
+    monkeypatch.setattr("datacheck.report.sarif._spelled", Counted)
+    log = sarif({**said, "rules": {**others, **said["rules"]}, "findings": many, "suppressed": []}, {}, HERE)
+    results = log["runs"][0]["results"]
+    numbers = [one["partialFingerprints"]["primaryLocationLineHash"].rpartition(":")[2] for one in results]
+    assert numbers == ["1"] * 150 + ["2"] * 150
+    assert {one["ruleIndex"] for one in results} == {300 + list(said["rules"]).index(rule)}
+    assert asked < 3_000

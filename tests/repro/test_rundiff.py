@@ -17,7 +17,8 @@ from datacheck.cli.repro_diff import diff as command
 from datacheck.errors import UsageError
 from datacheck.repro.diff.noise import noise_floor
 from datacheck.repro.diff.rundiff import diff_runs
-from datacheck.repro.diff.steps import CAUSES, _longest_rise
+from datacheck.repro.diff.steps import CAUSES, Column, Parting, _longest_rise
+from datacheck.repro.runs.read import Trace
 from tests.repro.traces import environment, evaluation, make_run, start, step
 
 
@@ -570,6 +571,8 @@ def test_a_torn_last_line_is_ignored(tmp_path):
         b'{"kind": "step", "step": ' + b"9" * 5000 + b"}\n",
         b'{"kind": "note", "said": ' + b"[" * 900 + b"]" * 900 + b"}\n",
         b'{"kind": "end", "step": 1, "status": ' + b"[" * 900 + b"]" * 900 + b"}\n",
+        json.dumps(step(30, random={str(n): "r" for n in range(65)})).encode() + b"\n",
+        json.dumps(step(30, random={"x" * 1001: "r"})).encode() + b"\n",
     ],
 )  # fmt: skip
 def test_lines_that_nobody_recorded_are_left_out_and_told(tmp_path, text):
@@ -578,6 +581,57 @@ def test_lines_that_nobody_recorded_are_left_out_and_told(tmp_path, text):
     found = diff_runs(a, b)
     assert not found
     assert found.warnings["B"] == ["trace-00000.jsonl: 1 line could not be read and are left out"]
+
+
+def test_more_generators_than_anybody_has_end_the_comparison(tmp_path):
+    change = {n: {"random": {f"{n}.{m}": "r" for m in range(5)}} for n in range(30)}
+    a, b = make_run(tmp_path / "a", change=change), make_run(tmp_path / "b", change=change)
+    with pytest.raises(UsageError, match="rank 0: its steps name more than 64 random generators"):
+        diff_runs(a, b)
+
+
+def test_a_step_costs_no_more_the_more_columns_have_parted():
+    """Each step made a set of all columns that had parted before: names times steps."""
+
+    class Counted(list[Column]):
+        walks = 0
+
+        def __iter__(self):
+            Counted.walks += 1
+            return super().__iter__()
+
+    parting = Parting(0, columns=Counted())
+    for number in range(50):
+        parting.take(
+            step(number, random={"torch": "a", "python": "a"}), step(number, random={"torch": "b", "python": "b"})
+        )
+    assert [column.name for column in parting.columns] == ["random python", "random torch"]
+    assert Counted.walks == 1  # the one above
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "said"),
+    [
+        ("_EVALUATIONS", 3, "has more than 3 evaluations"), ("_EVALUATED", 300, "or more than 300 bytes of them"),
+        ("_STEPS", 29, "has more than 29 steps"), ("_STARTS", 100, "has more than 100 bytes of starts"),
+    ],
+)  # fmt: skip
+def test_what_is_held_of_a_run_has_a_limit(tmp_path, monkeypatch, limit, most, said):
+    a = make_run(tmp_path / "a", lines=[evaluation(n, loss=1.0) for n in range(4)])
+    assert not diff_runs(a, a)
+    monkeypatch.setattr(f"datacheck.repro.runs.read.{limit}", most)
+    with pytest.raises(UsageError, match=said):
+        diff_runs(a, a)
+
+
+def test_evaluations_are_read_once(tmp_path, monkeypatch):
+    asked = []
+    of = Trace.of
+    monkeypatch.setattr(Trace, "of", lambda self, kind: asked.append(kind) or of(self, kind))
+    a = make_run(tmp_path / "a", lines=[evaluation(n, loss=1.0) for n in range(4)])
+    assert not diff_runs(a, a)
+    assert {"step"} <= {*asked}
+    assert "eval" not in asked
 
 
 def test_a_huge_line_is_left_out_and_what_follows_is_read(tmp_path):

@@ -1,5 +1,6 @@
 """``datacheck init`` drafts a schema that loads, says what is guessed, and raises nothing on its own data."""
 
+import json
 import math
 
 import h5py
@@ -103,7 +104,14 @@ def centred(folder):
         np.savez(folder / f"{i}.npz", colors=np.random.default_rng(i).uniform(-1, 1, (90 + i, 3)))
 
 
-@pytest.mark.parametrize("make", [centred, clouds, demos])
+def oddly_named(folder):
+    folder.mkdir()
+    names = ("@q", "@", "`r", "- e", "%p", "*j", "&k", "yes", "null", "~", "..", "a/b", "{i}", "b: {c: d}", "", " ")
+    for i in range(6):
+        (folder / f"{i}.json").write_text(json.dumps({name: [0.5 * i, 2.0] for name in names}))
+
+
+@pytest.mark.parametrize("make", [centred, clouds, demos, oddly_named])
 def test_the_draft_raises_no_error_on_its_own_data(tmp_path, monkeypatch, make):
     monkeypatch.chdir(tmp_path)
     make(tmp_path / "d")

@@ -233,6 +233,18 @@ def test_a_field_may_be_an_attribute_of_the_group_those_above_it_or_the_file(tmp
     assert not {"none", "no"} & set(first)
 
 
+def test_a_value_with_the_mark_of_attributes_in_its_name_is_none(tmp_path):
+    path = tmp_path / "lift_demo.hdf5"
+    write(path, {0: 5})
+    with h5py.File(path, "r+") as file:
+        file["data/demo_0/@q"] = np.arange(5.0)
+        file["data/demo_0"].attrs["q"] = "attribute"
+    samples, unread = told_of(path, {"@q": {}, "said": {"role": "text", "at": "@q"}})
+    assert unread == []
+    (sample,) = samples.values()
+    assert (sample["@q"].tolist(), sample["said"]) == ([0, 1, 2, 3, 4], "attribute")
+
+
 def test_an_attribute_that_is_not_the_json_text_it_should_be_is_said(tmp_path):
     path = tmp_path / "lift_demo.hdf5"
     instructed(path, problem_info="{broken")

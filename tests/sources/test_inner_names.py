@@ -142,3 +142,13 @@ def test_a_group_whose_path_would_be_too_long_a_key_is_refused(tmp_path):
             file.create_group(name)["x"] = X
     (said,) = reasons(tmp_path / "a.h5", each="/*")
     assert "holds a name of 1,00" in said
+
+
+def test_keys_of_any_length_stay_apart_and_short():
+    """A run has 4 KiB for each of its samples; keys that were cut alike were two samples of one name."""
+    one, other = (Unread("x" * 200_000 + end, "DC101", "y" * 5_000, "z" * 200_000) for end in "ab")
+    assert one.key != other.key
+    assert one.key.startswith("x" * 100 + "… (200,001 characters, ")
+    assert max(map(len, (one.key, one.group))) < 200
+    assert len(one.reason) == 1_000
+    assert Unread("a/" * 2_048, "DC101", "r").key == "a/" * 2_048

@@ -259,8 +259,23 @@ def test_folders_that_link_to_one_another_do_not_list_for_ever(tmp_path, monkeyp
         for j in range(7):
             if i != j:
                 (tmp_path / str(i) / f"to{j}").symlink_to(tmp_path / str(j))
-    with pytest.raises(UsageError, match="links lead to more than 500 folders"):
-        list_files(tmp_path)  # 13,699 paths
+    listed = list_files(tmp_path)  # 13,699 paths behind up to six links
+    assert len(listed.entries) == 7 + 42 + 252
+    ((path, reason),) = [pair for pair in listed.skipped if "leads back to itself" not in pair[1]]
+    assert path == "0/to1/to0/to2"
+    assert reason.startswith("one of 1,260 links to folders that are not followed: links lead to more than 500 folders")
+
+
+def test_too_many_links_hide_no_file_that_is_no_link(tmp_path, monkeypatch):
+    monkeypatch.setattr(listing, "LINKED", 5)
+    write(tmp_path, "x/a.npy", "good.npy")
+    for i in range(5):
+        (tmp_path / f"l{i}").symlink_to("x")
+    assert len(list_files(tmp_path).entries) == 2 + 5
+    (tmp_path / "l5").symlink_to("x")
+    listed = list_files(tmp_path)
+    assert paths(listed) == ["good.npy", "x/a.npy"]
+    assert [(path, why[:24]) for path, why in listed.skipped] == [("l0", "one of 6 links to folder")]
 
 
 def test_a_folder_in_a_store_that_cannot_be_listed_refuses_the_store(tmp_path, monkeypatch):

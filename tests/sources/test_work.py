@@ -281,6 +281,36 @@ def test_a_list_may_be_a_mapping_empty_or_broken(text, said, tmp_path):
     assert [n.reason[: len(s)] for n, s in zip(sorted(work.notes, key=lambda n: n.code), said, strict=True)] == said
 
 
+@pytest.mark.parametrize("files", ["{split:train|val}/{scene}.npy", "**/{split:train|val}/{scene}.npy"])
+def test_a_record_with_many_folders_takes_no_more_time_than_a_short_one(files, tmp_path, monkeypatch):
+    write(tmp_path, "train/a.npy", "train/b.npy")
+    entries = [{"filepath": "x/" * 1900 + "train/a.npy"}, {"filepath": "x/" * 3000 + "train/b.npy"}]
+    write(tmp_path, "train_database.json", text=json.dumps(entries))
+    held, match = [], Template.match
+    monkeypatch.setattr(Template, "match", lambda self, path: held.append(len(path)) or match(self, path))
+    work = plan(tmp_path, schema({"files": files, "list": "{split}_database.json"}, POINTS))
+    assert [i.path for i in work.items] == ["train/a.npy"]
+    assert max(held) < 200  # of the long path the end is tried, of one that no system opens nothing
+    assert [n.missing for n in work.notes] == [False, True]
+
+
+def test_a_long_line_that_names_no_file_counts_by_its_digest(tmp_path):
+    name = "é" * 120 + "/" + "b" * 120
+    write(tmp_path, f"{name}.npy")
+    long = ["x" * 200_000 + end for end in "01"]
+    write(tmp_path, "all.txt", text="\n".join([name, *long, long[0], "\x01" * 900, "z" * 800]))
+    work = plan(tmp_path, schema({"files": "{a}/{b}.npy", "list": "all.txt"}))
+    assert [i.path for i in work.items] == [f"{name}.npy"]
+    missing = [note for note in work.notes if note.missing]
+    assert len({note.key for note in missing}) == 4
+    assert all(len(json.dumps([note.key, note.reason])) < 2_000 for note in work.notes)
+    (key, other) = sorted(note.key for note in missing if note.key.startswith("xx"))
+    assert key.startswith("x" * 100 + "… (200,001 characters, ")
+    assert key != other
+    assert ["more than once" in note.reason for note in work.notes if note.key in {key, other}].count(True) == 1
+    assert "z" * 800 in {note.key for note in missing}
+
+
 def test_other_text_files_are_no_lists(tmp_path):
     write(tmp_path, "train/a/meta/0000.pkl")
     write(tmp_path, "train.txt", text="a/0000\n")

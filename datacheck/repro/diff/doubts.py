@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from datacheck.repro.diff.steps import plain
-from datacheck.repro.runs.read import Line, Run
+from datacheck.repro.runs.read import Line, Run, plain
 
 _CONSTANT = 3  # evaluations
 _CONSTANT_STEPS = 10
@@ -19,17 +18,6 @@ def warnings_of(run: Run) -> list[str]:
     found = [*run.notes, *_ends(run), *_constant(run), *_partial(run), *_losses(run)]
     unseen = [why for line in run.loaders if isinstance(why := line.get("unseen"), str) and why]
     return [*found, *(f"sample indices were not seen: {why}" for why in unseen)]
-
-
-def evaluations(run: Run) -> dict[tuple[int, str], list[Line]]:
-    """Return the evaluations of each rank and name, in order."""
-    found: dict[tuple[int, str], list[Line]] = defaultdict(list)
-    for rank, trace in run.traces.items():
-        for line in trace.of("eval"):
-            values = {metric: value for metric, value in line["values"].items() if plain(value)}
-            name = line.get("name")
-            found[rank, name if isinstance(name, str) else "?"].append(line | {"values": values})
-    return dict(found)
 
 
 def by_step(lines: Iterable[Line]) -> Iterator[tuple[tuple[int, int], Line]]:
@@ -60,7 +48,7 @@ def _ends(run: Run) -> Iterator[str]:
 def _constant(run: Run) -> Iterator[str]:
     """Tell metrics that are the same in all evaluations (102.152 mm for eight epochs)."""
     told = set()
-    for (_, name), lines in evaluations(run).items():
+    for (_, name), lines in run.evaluations.items():
         if len(lines) < _CONSTANT:
             continue
         for metric in lines[0]["values"]:
@@ -81,7 +69,7 @@ def _partial(run: Run) -> Iterator[str]:
     Where all ranks wrote equal values they were put together, and what the ranks saw counts together.
     """
     by_name: dict[str, dict[int, list[Line]]] = defaultdict(dict)
-    for (rank, name), lines in evaluations(run).items():
+    for (rank, name), lines in run.evaluations.items():
         by_name[name][rank] = lines
     for name, ranks in by_name.items():
         for lines in map(list, zip(*ranks.values(), strict=False)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from datacheck.repro.diff.doubts import by_step, evaluations, number, warnings_of
+from datacheck.repro.diff.doubts import by_step, number, warnings_of
 from datacheck.repro.diff.sections import json_differences, of_start
 from datacheck.repro.diff.steps import began
 from datacheck.repro.runs.read import Line, Run, read_run
@@ -202,7 +202,7 @@ def _series(run: Run, *, stepwise: bool) -> dict[str, Series]:
     """Return the numbers of each metric, of the lowest rank, and the loss of each step."""
     rank = min(run.traces)
     found: dict[str, Series] = {}
-    for (of, name), lines in evaluations(run).items():
+    for (of, name), lines in run.evaluations.items():
         for place, line in _placed(lines, stepwise=stepwise) if of == rank else ():
             for metric, said in line["values"].items():
                 if (value := number(said)) is not None:

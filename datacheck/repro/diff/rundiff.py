@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from datacheck.repro.diff.doubts import by_step, evaluations, number, warnings_of
+from datacheck.repro.diff.doubts import by_step, number, warnings_of
 from datacheck.repro.diff.sections import ORDER, Difference, Section, of_start, weights_equal
 from datacheck.repro.diff.steps import CAUSES, Column, Parting, began, leading, meaning, pairs
 from datacheck.repro.runs.read import Run, read_run
@@ -285,7 +285,7 @@ def _trace(a: Run, b: Run, partings: list[Parting], column: Column | None, said:
 
 def _evaluated(a: Run, b: Run) -> Section:
     section = Section("evaluations")
-    here, there = evaluations(a), evaluations(b)
+    here, there = a.evaluations, b.evaluations
     compared = 0
     for rank, name in sorted({*here} & {*there}):
         others = dict(by_step(there[rank, name]))
@@ -304,7 +304,7 @@ def _evaluated(a: Run, b: Run) -> Section:
 def _more_evaluated(found: RunDiff, whose: str) -> list[str]:
     """Return which evaluations and metrics only one of both has, where both had begun."""
     mine, others = (found.a, found.b) if whose == "A" else (found.b, found.a)
-    here, there = evaluations(mine), evaluations(others)
+    here, there = mine.evaluations, others.evaluations
     said = []
     for (rank, name), lines in here.items():
         if rank not in others.traces:

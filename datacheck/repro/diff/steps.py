@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 from array import array
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from datacheck.repro.runs.read import Line, Run, Trace
+import numpy as np
+
+from datacheck.errors import UsageError
+from datacheck.repro.runs.read import Line, Run, Trace, plain
 from datacheck.repro.runs.tensors import FOLDED
 
 CAUSES = ("indices", "input", "loss", "grads", "updates", "lr", "params", "optimizer", "scale")  # within a step
 _HIGHEST = (1 << 64) - 1
+_RANDOM, _EPOCHS, _DIGEST = 64, 1_000_000, 1_000  # generators and epochs of a rank; characters of an epoch's digest
 _DIGESTS = ("input", "grads", "params", "optimizer")
 _OF_MODELS, _OF_SCRIPTS = ("torch", "cuda"), ("python", "numpy")  # generators, by who draws from them as a rule
 
@@ -81,18 +84,25 @@ class Parting:
     unequal: dict[str, tuple[int, int]] = field(default_factory=dict)
     shuffled: list[int] = field(default_factory=list)
     permuted: list[int] = field(default_factory=list)
+    _parted: set[str] = field(default_factory=set)  # the names of `columns`: they are asked for at each step
+    _random: set[str] = field(default_factory=set)  # the generators of all steps
 
     def take(self, one: Line, other: Line) -> None:
-        """Hold two lines of one step against each other."""
+        """Hold two lines of one step against each other.
+
+        Raises:
+            UsageError: the steps so far name more generators than can be told apart.
+        """
         self.compared += 1
         step = one["step"]
         epoch = one["epoch"] if type(one.get("epoch")) is int else None
         self.first = step if self.first is None else self.first
-        if epoch is not None:
+        if epoch is not None and len(self.begun) < _EPOCHS:
             self.begun.setdefault(epoch, step)
         self.alone |= {name: "A" if name in one else "B" for name in one.keys() ^ other.keys() if name in CAUSES}
-        parted = {column.name for column in self.columns}
-        for name, x, y in _values(one, other):
+        values = list(_values(one, other))
+        self._count([name for name, _, _ in values if name.startswith("random ")])
+        for name, x, y in values:
             if name in _DIGESTS and unlike(x, y):
                 self.unlike.add(name)
                 continue
@@ -100,12 +110,19 @@ class Parting:
             if x != y:
                 count, at = self.unequal.get(name, (0, self.compared))
                 self.unequal[name] = count + 1, at
-            if name in parted:
+            if name in self._parted:
                 continue
             if x == y:
                 self.equal[name] = step
             else:
+                self._parted.add(name)
                 self.columns.append(Column(name, step, self.equal.get(name), x, y, self.rank, epoch))
+
+    def _count(self, generators: Iterable[str]) -> None:
+        self._random.update(generators)
+        if len(self._random) > _RANDOM:
+            msg = f"rank {self.rank}: its steps name more than {_RANDOM} random generators. A recorded run is wanted."
+            raise UsageError(msg)
 
     def often(self, name: str) -> tuple[int, int]:
         """Return at how many steps a column differs, of how many from where it parts."""
@@ -167,17 +184,19 @@ def _rising(trace: Trace) -> Iterator[Line]:
     if kept is None:
         yield from trace.of("step")
         return
-    often = Counter(numbers)  # of two lines with one number nobody knows which is the damaged one
+    # of two lines with one number nobody knows which is the damaged one
+    found, count = np.unique(np.frombuffer(numbers, np.uint64), return_counts=True)
+    twice = set(found[count > 1].tolist())
     taken = zip(trace.of("step"), numbers, kept, strict=False)
-    yield from (line for line, number, keep in taken if keep and often[number] == 1)
+    yield from (line for line, number, keep in taken if keep and number not in twice)
 
 
 def _longest_rise(numbers: array[int]) -> bytearray | None:
     """Return which of the numbers to keep so that the most of them rise; None: all of them do."""
     if all(one < other for one, other in itertools.pairwise(numbers)):
         return None
-    lows: list[int] = []  # of each length the lowest number at which a rise of that length ends
-    ends: list[int] = []  # and its place
+    lows = array("Q")  # of each length the lowest number at which a rise of that length ends
+    ends = array("q")  # and its place
     before = array("q")
     for place, number in enumerate(numbers):
         length = bisect_left(lows, number)
@@ -204,11 +223,6 @@ def _values(one: Line, other: Line) -> Iterator[tuple[str, Any, Any]]:
         yield from ((f"random {name}", x[name], y[name]) for name in names)
 
 
-def plain(value: Any) -> bool:
-    """Tell what a Recorder writes, scalars and lists of them; what is nested as deep as it likes is not compared."""
-    return not any(isinstance(one, dict | list) for one in (value if isinstance(value, list) else [value]))
-
-
 def unlike(one: Any, other: Any) -> bool:
     """Tell digests that say nothing to one another: of tensors on a device, and of tensors in main memory.
 
@@ -226,10 +240,14 @@ def _folded(digest: str) -> bool:
 
 def _same_epochs(a: Trace, b: Trace, what: str) -> Iterator[int]:
     """Yield the epochs in which both runs had the same samples: by their values, or by the set of their indices."""
-    there = {line["epoch"]: line for line in b.of("epoch")}
+    there: dict[int, Any] = {}
+    for line in b.of("epoch"):
+        said = line.get(what)
+        if line["epoch"] in there or len(there) < _EPOCHS:
+            there[line["epoch"]] = said if isinstance(said, str) and len(said) <= _DIGEST else None
     for line in a.of("epoch"):
-        other = there.get(line["epoch"], {})
-        if isinstance(line.get(what), str) and line[what] == other.get(what):
+        if isinstance(line.get(what), str) and line[what] == there.get(line["epoch"]):
+            del there[line["epoch"]]
             yield line["epoch"]
 
 

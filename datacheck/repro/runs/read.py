@@ -25,11 +25,14 @@ _TRACE = re.compile(r"trace-(\d{5,})\.jsonl")
 _SHOWN = 5  # runs that a message names, the newest
 _LARGEST = 1 << 63  # of a number
 _METRICS, _NAME = 1000, 1000  # of one evaluation; characters of a name
+_RANDOM = 64  # generators of one step; a Recorder tells four
 _LINE = 16 * MIB  # the line of a start names every tensor of a model
 _FILE = 16 * MIB
 _TRACE_BYTES = 64 << 30
 _KEPT, _NOTE, _LOADER = 1000, 4000, 1 << 16  # loaders, notes of a trace; characters of a note, bytes of a loader
 _STARTS = 256 * MIB  # of all ranks
+_EVALUATIONS, _EVALUATED = 1_000_000, 64 * MIB  # of all ranks, and their bytes: each is held
+_STEPS = 10_000_000  # of a rank: of each the number is held
 
 Line = dict[str, Any]
 
@@ -137,9 +140,16 @@ def _line(raw: bytes) -> Line | None:
             return None
     holds = {"eval": ("values", dict), "note": ("said", str), "end": ("status", str)}
     name, kind = holds.get(line["kind"], ("kind", str))
-    if line["kind"] == "eval" and not _is_evaluation(line):
+    fits = {"eval": _is_evaluation, "step": _is_step}.get(line["kind"])
+    if fits is not None and not fits(line):
         return None
     return line if isinstance(line.get(name), kind) else None
+
+
+def _is_step(line: Line) -> bool:
+    """Tell whether a step has no more generators, and names no longer, than may be compared."""
+    told = line.get("random")
+    return not isinstance(told, dict) or (len(told) <= _RANDOM and all(len(name) <= _NAME for name in told))
 
 
 def _is_evaluation(line: Line) -> bool:
@@ -148,6 +158,11 @@ def _is_evaluation(line: Line) -> bool:
     if not isinstance(values, dict) or len(values) > _METRICS:
         return False
     return all(len(one) <= _NAME for one in (name, *values) if isinstance(one, str))
+
+
+def plain(value: Any) -> bool:
+    """Tell what a Recorder writes, scalars and lists of them; what is nested as deep as it likes is not compared."""
+    return not any(isinstance(one, dict | list) for one in (value if isinstance(value, list) else [value]))
 
 
 @dataclass
@@ -164,6 +179,8 @@ class Run:
         ended: how each rank ended; a rank that was killed has no word.
         notes: what could not be read, what is missing.
         held: bytes of the lines in `starts`.
+        evaluations: of each rank and name, in order; of their values those that are `plain`.
+        evaluated: bytes of the lines in `evaluations`, and how many they are.
     """
 
     path: Path
@@ -176,6 +193,8 @@ class Run:
     steps: dict[int, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     held: int = 0
+    evaluations: dict[tuple[int, str], list[Line]] = field(default_factory=dict)
+    evaluated: tuple[int, int] = (0, 0)
 
     @property
     def world(self) -> int:
@@ -227,28 +246,61 @@ def _look(run: Run, rank: int, trace: Trace) -> None:
     run.steps[rank] = 0
     try:
         for line, nbytes in trace.sized():
-            kind = line["kind"]
-            run.steps[rank] += kind == "step"
-            if kind == "start" and rank not in run.starts:
-                _check_version(trace.path, line)
-                run.starts[rank] = line
-                run.held += nbytes
-                _check_held(run)
-            elif kind == "loader" and rank == min(run.traces) and len(run.loaders) < _KEPT and nbytes <= _LOADER:
-                run.loaders.append(line)
-            elif kind == "note" and len(trace.notes) < _KEPT:
-                trace.notes.append(line["said"][:_NOTE])
-            elif kind == "end":
-                run.ended[rank] = line["status"]
+            _take(run, rank, line, nbytes)
     except OSError as error:
         msg = f"{trace.path}: {(error.strerror or str(error)).lower()}. A folder that a Recorder wrote is wanted."
         raise UsageError(msg) from error
 
 
+def _take(run: Run, rank: int, line: Line, nbytes: int) -> None:
+    """Keep what one line says of the run as a whole.
+
+    Raises:
+        UsageError: of a version that is not read, or too much to hold.
+    """
+    trace, kind = run.traces[rank], line["kind"]
+    if kind == "step":
+        run.steps[rank] += 1
+        if run.steps[rank] > _STEPS:
+            raise _too_much(trace.path, f"more than {_STEPS:,} steps")
+    elif kind == "start" and rank not in run.starts:
+        _check_version(trace.path, line)
+        run.starts[rank] = line
+        run.held += nbytes
+        _check_held(run)
+    elif kind == "eval":
+        _hold(run, rank, line, nbytes)
+    elif kind == "loader" and rank == min(run.traces) and len(run.loaders) < _KEPT and nbytes <= _LOADER:
+        run.loaders.append(line)
+    elif kind == "note" and len(trace.notes) < _KEPT:
+        trace.notes.append(line["said"][:_NOTE])
+    elif kind == "end":
+        run.ended[rank] = line["status"]
+
+
+def _hold(run: Run, rank: int, line: Line, nbytes: int) -> None:
+    """Keep an evaluation.
+
+    Raises:
+        UsageError: there are too many.
+    """
+    count, held = run.evaluated
+    run.evaluated = count + 1, held + nbytes
+    if run.evaluated[0] > _EVALUATIONS or run.evaluated[1] > _EVALUATED:
+        raise _too_much(run.path, f"more than {_EVALUATIONS:,} evaluations, or more than {_EVALUATED:,} bytes of them")
+    name = line.get("name")
+    values = {metric: value for metric, value in line["values"].items() if plain(value)}
+    place = rank, name if isinstance(name, str) else "?"
+    run.evaluations.setdefault(place, []).append(line | {"values": values})
+
+
 def _check_held(run: Run) -> None:
     if run.held > _STARTS:
-        msg = f"{run.path}: the starts of its ranks have more than {_STARTS:,} bytes. A folder of one run is wanted."
-        raise UsageError(msg)
+        raise _too_much(run.path, f"more than {_STARTS:,} bytes of starts of its ranks")
+
+
+def _too_much(path: Path, what: str) -> UsageError:
+    return UsageError(f"{path}: has {what}. A folder of one run is wanted.")
 
 
 def _check_version(path: Path, start: Line) -> None:
