@@ -240,3 +240,11 @@ def test_the_largest_result_stays_below_the_limits(validator):
     assert 100 < len(log["runs"][0]["results"]) == len(small["findings"]) + len(small["suppressed"])
     check_limits(log)
     assert wrong(validator, log) == []
+
+
+def test_time_and_version_are_spelled_out_whoever_wrote_them():
+    """A run is checked when it is read; this is what holds where it is not."""
+    document = hostile_result("x")
+    evil = "\x1b]0;owned\x07\x9b31m\0"
+    document["run"] |= {"started": f"{document['run']['started']}{evil}", "version": evil}
+    assert not leaks(json.dumps(sarif(document, {}, Path.cwd()), ensure_ascii=False))
