@@ -65,8 +65,11 @@ def choose_cache(where: str | os.PathLike[str], split: str | None = None) -> Pat
     if found:
         msg = f"{wanted}: {len(found)} finished caches. Name one of them, or its split:"
         raise UsageError(ManyLines.of([msg, *(f"    {path}" for path in found)]))
+    linked = next(find_links(folder), None) if isinstance(folder, Path) else None
     if isinstance(folder, Path) and not folder.exists():
         msg = f"{wanted}: no such folder. Build a cache first: datacheck cache build"
+    elif linked is not None:
+        msg = f"{wanted}: no finished cache; {linked} is a link, which is not followed. Name what it leads to."
     else:
         others = sorted({split_of(path) for path in every})
         have = f"; there is {', '.join(others)}" if others else ""
@@ -91,7 +94,7 @@ def find_caches(
     """Yield the finished caches at and below a folder or URL, sorted; names that begin with a dot are left out.
 
     Args:
-        folder: where.
+        folder: where; it may be a link itself, and no link below it is followed: see `find_links`.
         depth: how many folders below.
         unlisted: takes what the system says of folders that it does not list: who asks for all must look.
     """
@@ -181,6 +184,25 @@ def unfinished_at(where: Path | str) -> list[str]:
     return own or [str(path) for path in find_builds(where)]
 
 
+def find_links(folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
+    """Yield the links to folders below a folder, sorted: caches behind them are not looked for."""
+    if not depth or _has(folder, layout.MANIFEST):
+        return
+    with suppress(OSError), os.scandir(folder) as entries:
+        linked = [e.name for e in entries if e.is_symlink() and not e.name.startswith(".") and _leads_to_folder(e)]
+        yield from (folder / name for name in sorted(linked))
+    for path in _folders(folder):
+        if not path.name.startswith("."):
+            yield from find_links(path, depth - 1)
+
+
+def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links in a circle
+        return False
+
+
 def find_trash(folder: Path) -> Iterator[Path]:
     """Yield what was moved aside below a folder, sorted."""
     yield from _inside(folder, layout.TRASH, _DEPTH)
@@ -209,7 +231,9 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
+    """Return the folders in a folder, sorted; links are none: a folder that others gave leads nowhere else."""
     try:
-        return sorted(p for p in folder.iterdir() if p.is_dir())
+        with os.scandir(folder) as entries:
+            return sorted(folder / entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except (FileNotFoundError, NotADirectoryError):
         return []

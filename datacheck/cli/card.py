@@ -52,6 +52,7 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
     del form  # there is one so far
     from datacheck import fsops
     from datacheck.report.croissant import card as card_of
+    from datacheck.report.words import json_said
 
     if output is not None and (output.exists() or output.is_symlink()):
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
@@ -63,7 +64,7 @@ def card(run: Path, form: str, output: Path | None, said: dict[str, str]) -> Non
         fsops.check_writable(output.parent)
     made = card_of(run, said, None if output is None else output.parent)
     if output is None:
-        sys.stdout.buffer.write(made.bytes)
+        sys.stdout.buffer.write(json_said(made.bytes))
     else:
         fsops.write_file(output, made.bytes, mode=0o666)
     for note in made.notes:

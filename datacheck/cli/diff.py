@@ -58,7 +58,9 @@ def diff(
     if form == "json":
         import orjson
 
-        click.echo(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2).decode())
+        from datacheck.report.words import json_said
+
+        click.echo(json_said(orjson.dumps(found.as_dict(), option=orjson.OPT_INDENT_2)))
     else:
         say(*_told(found))
         tell_notes(found.notes)

@@ -45,7 +45,7 @@ def info(path: Path | str, split: str | None) -> None:
 def ls(folder: Path | str) -> None:
     """List finished caches, unfinished builds and the trash below FOLDER (default: cache), or caches below a URL."""
     from datacheck.cache.bucket import find_attempts
-    from datacheck.cache.find import find_builds, find_caches, find_trash
+    from datacheck.cache.find import find_builds, find_caches, find_links, find_trash
     from datacheck.errors import StorageError, UsageError
 
     if isinstance(folder, Path) and not folder.is_dir():
@@ -58,6 +58,7 @@ def ls(folder: Path | str) -> None:
     if isinstance(folder, Path):
         others = [(path.name, f"unfinished, in {path.parent}") for path in find_builds(folder)]
         others += [(path.name, f"moved aside, in {path.parent}") for path in find_trash(folder)]
+        others += [(path.name, f"a link in {path.parent}, not followed") for path in find_links(folder)]
     else:
         attempts = [url.rpartition("/") for url in find_attempts(folder)]
         others = [(name, f"uncommitted, in {cache}") for cache, _, name in attempts]

@@ -71,7 +71,9 @@ def manifest(
     if form == "json":
         import orjson
 
-        click.echo(orjson.dumps(_said(made, output), option=orjson.OPT_INDENT_2).decode())
+        from datacheck.report.words import json_said
+
+        click.echo(json_said(orjson.dumps(_said(made, output), option=orjson.OPT_INDENT_2)))
     else:
         _print(made, output)
 

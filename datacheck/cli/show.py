@@ -105,9 +105,10 @@ def _said(report: Report) -> dict[str, Any]:
 def _bytes(report: Report, rows: ScanRun | Past, form: str) -> bytes:
     if form == "sarif":
         from datacheck.report.sarif import sarif
+        from datacheck.report.words import json_said
         from datacheck.scan.store import dump_json
 
-        return dump_json(sarif(_said(report), _places(report, rows), Path.cwd()))
+        return json_said(dump_json(sarif(_said(report), _places(report, rows), Path.cwd())))
     if form == "junit":
         from datacheck.report.junit import junit
 
@@ -117,8 +118,9 @@ def _bytes(report: Report, rows: ScanRun | Past, form: str) -> bytes:
 
         return commands(_said(report)).encode()
     from datacheck.report.json import result_bytes
+    from datacheck.report.words import json_said
 
-    return result_bytes(report.folder)
+    return json_said(result_bytes(report.folder))
 
 
 def _places(report: Report, rows: ScanRun | Past) -> dict[str, Path]:

@@ -53,7 +53,7 @@ def verify(
     split: str | None,
 ) -> None:
     """Check that finished caches are what was written; the exit code is 7 where one is not."""
-    from datacheck.cache.find import choose_cache, find_caches
+    from datacheck.cache.find import choose_cache, find_caches, find_links
     from datacheck.errors import DatacheckError, StorageError, UsageError
 
     unlisted: list[StorageError] = []
@@ -61,6 +61,8 @@ def verify(
     refused: list[DatacheckError] = [*unlisted]
     for error in unlisted:
         say(f"not checked: {error}")
+    for link in find_links(path) if folders and isinstance(path, Path) else ():
+        say(f"not checked: {link} is a link; name what it leads to")
     damaged = split is None and isinstance(path, Path) and _headless(path)
     for folder in folders or ([] if damaged else [choose_cache(path, split)]):
         try:

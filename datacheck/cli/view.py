@@ -68,8 +68,10 @@ def view(
 
 
 def _said(key: str, run: Path | None, data: Path | None, schema: str | None, roots: dict[str, Path]) -> dict[str, Any]:
+    from datacheck import folders
     from datacheck.preview.one import of_data, of_run
     from datacheck.scan import schema_for
+    from datacheck.scan.store import RUNS
 
     if data is None and (schema is not None or roots):
         msg = "--schema and --root go with --data; a scan knows its own"
@@ -78,7 +80,9 @@ def _said(key: str, run: Path | None, data: Path | None, schema: str | None, roo
         msg = "name a scan (--run) or data (--data), not both"
         raise UsageError(msg)
     if data is None:
-        return of_run(run or Path(".datacheck"), key)
+        if run is None:
+            folders.check_own(Path(RUNS), ", or name a scan: --run DIR")
+        return of_run(run or Path(RUNS), key)
     return of_data(data, key, schema_for(data, schema), roots)
 
 

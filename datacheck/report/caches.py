@@ -223,7 +223,8 @@ def _previews(
     numbers = list(dict.fromkeys([*valid, *instead]))
     if not numbers:
         return None, []
-    samples, said, damage = of_cache(cache, known.said.get("schema"), numbers)
+    drawn, said, damage = of_cache(cache, known.said.get("schema"), numbers)
+    samples = [one | {"key": cut(one["key"], _TEXT), "why": cut(one["why"], _TEXT)} for one in drawn]
     at = {number: place for place, number in enumerate(numbers)}
     rows = {"valid": [at[number] for number in valid], "instead": [at[number] for number in instead]}
     return kept_within({"samples": samples, "findings": rows, "left_out": said}, room, size_of), damage

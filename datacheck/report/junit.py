@@ -17,7 +17,7 @@ def junit(said: Mapping[str, Any]) -> bytes:
         said: ``datacheck.result/1``.
     """
     suite = ET.Element("testsuite", {"name": f"datacheck {clean(said['dataset']['name'])}".strip()})
-    suite.set("timestamp", said["run"]["started"].removesuffix("Z"))
+    suite.set("timestamp", clean(said["run"]["started"]).removesuffix("Z"))
     suite.set("time", f"{said['run']['seconds']:.3f}")
     properties = ET.SubElement(suite, "properties")
     for name, value in _properties(said).items():

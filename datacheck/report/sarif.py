@@ -46,7 +46,7 @@ def sarif(said: Mapping[str, Any], places: Mapping[str, Path], here: Path) -> di
     run = {
         "tool": {
             "driver": {
-                "name": "datacheck", "version": said["run"]["version"],
+                "name": "datacheck", "version": _text(said["run"]["version"], _NAME),
                 "rules": [_rule(code, rule) for code, rule in said["rules"].items()],
             }
         },
@@ -85,7 +85,7 @@ def _rule(code: str, said: Mapping[str, Any]) -> dict[str, Any]:
         else {"text": pages.plain(rule, pages.english(rule)), "markdown": pages.markdown(rule)}
     )
     return {
-        "id": code,
+        "id": _spelled(code),
         "name": _text(said["name"], _NAME),
         "shortDescription": {"text": what},
         "fullDescription": {"text": what},
@@ -106,14 +106,14 @@ def _invocation(said: Mapping[str, Any]) -> dict[str, Any]:
             "message": _message(
                 f"{crash['rule'] or 'reader'} crashed on {crash['at']}: {last_line(crash['traceback'])}"
             ),
-            **({"associatedRule": {"id": crash["rule"]}} if crash["rule"] else {}),
+            **({"associatedRule": {"id": _spelled(crash["rule"])}} if crash["rule"] else {}),
         }
         for crash in said["crashes"]
     ]
     return {
         "executionSuccessful": not notes,
         "exitCode": said["verdict"]["exit_code"],
-        "startTimeUtc": said["run"]["started"],
+        "startTimeUtc": _spelled(said["run"]["started"]),
         **({"toolExecutionNotifications": notes} if notes else {}),
     }
 
@@ -127,7 +127,7 @@ def _result(
     first, *others = list(_locations(finding, places, root))
     known = {"kind": "external", "status": "accepted", "justification": _text(finding.get("suppressed", ""))}
     return {
-        "ruleId": finding["rule"],
+        "ruleId": _spelled(finding["rule"]),
         "ruleIndex": codes[finding["rule"]],
         "level": _LEVELS[Severity(finding["severity"])],
         "message": _message(_told(finding)),

@@ -178,9 +178,8 @@ def _short(finding: Finding, width: int, *, message: int = 2, cause: int = 2, ke
 
 
 def _hidden(finding: Finding) -> str:
-    return ", ".join(
-        code if count == finding.failed else f"{code} ({count:,})" for code, count in sorted(finding.hides.items())
-    )
+    hidden = sorted(finding.hides.items())
+    return ", ".join(clean(code if count == finding.failed else f"{code} ({count:,})") for code, count in hidden)
 
 
 def _about(finding: Finding) -> tuple[str, tuple[str, ...], str]:
@@ -191,7 +190,7 @@ def _title(finding: Finding, width: int, kind: str) -> Text:
     """Return the first line of a finding; `kind` where another one has the same rule, fields and split."""
     where = [clean(part) for part in (", ".join(map(_field, finding.fields)), finding.split, kind)]
     left = Text.assemble(
-        (finding.severity.value, _COLOURS[finding.severity]), " ", (finding.code, "bold"), " ",
+        (finding.severity.value, _COLOURS[finding.severity]), " ", (clean(finding.code), "bold"), " ",
         (clean(finding.name), "bold"), "".join(f" · {part}" for part in where if part),
     )  # fmt: skip
     right = _extent(finding)

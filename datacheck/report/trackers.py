@@ -150,7 +150,7 @@ def _told(done: ScanRun | Built | str | Path, prefix: str, *, files: bool) -> _T
 def _of_run(folder: Path, run: ScanRun | Path, *, files: bool) -> _Told:
     try:
         told = _read(folder)
-        if files and not (folder / PAGE).is_file():
+        if files and ((folder / PAGE).is_symlink() or not (folder / PAGE).is_file()):  # a link would send another file
             write_page(run)
     except DatacheckError:
         raise

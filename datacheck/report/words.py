@@ -15,6 +15,7 @@ _ASCII = str.maketrans({
     "\u00b7": "-", "\u2026": "...", "\u00d7": "x", "\u2192": "->", "\u2212": "-", "\u00b1": "+-", "\u2265": ">=",
     "\u2264": "<=", "\u00b0": " deg", "\u2014": "-", "\u2013": "-",
 })  # fmt: skip
+_ACTS = re.compile(r"[^\n -~]")  # may act on a terminal
 
 
 def bytes_said(nbytes: float) -> str:
@@ -36,6 +37,20 @@ def clean(text: str, *, spaces: bool = False) -> str:
     if not spaces:
         text = " ".join(text.split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def json_said(data: bytes) -> bytes:
+    r"""Return JSON in which every character that a terminal would act on is escaped (``\u009b``); it says the same."""
+    return _ACTS.sub(_escaped, data.decode()).encode()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    sign = found[0]
+    if sign in "\t\r":  # as they are they stand between values only
+        return " "
+    units = sign.encode("utf-16-be", "surrogatepass")
+    escapes = (f"\\u{high:02x}{low:02x}" for high, low in zip(units[::2], units[1::2], strict=True))
+    return sign if sign.isprintable() else "".join(escapes)
 
 
 def inert(line: str) -> str:

@@ -12,10 +12,10 @@ from typing_extensions import TypedDict
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Number = Annotated[float, Field(ge=-1e300, le=1e300)]
-Counts = dict[str, Count]
 Severities = Literal["error", "warning", "info"]
 Levels = Literal["file", "sample", "group", "dataset", "pair"]
 _DEEP = 64
+_LONGEST = 1_000  # characters
 
 
 def _shallow(value: Any) -> Any:
@@ -33,6 +33,19 @@ def _inner(value: Any) -> Any:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
+def _shown(word: str) -> str:
+    if not word.isprintable() or word != " ".join(word.split()) or len(word) > _LONGEST:
+        msg = f"no word of at most {_LONGEST:,} characters that can be printed as it is"
+        raise ValueError(msg)
+    return word
+
+
+Word = Annotated[str, AfterValidator(_shown)]  # of ours, so that no output need spell it out
+Code = Word  # DC123; of an own check package.module:function, and what a plug-in calls its rule
+Time = Annotated[str, Field(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\z")]
+Version = Annotated[str, Field(pattern=r"\A[0-9A-Za-z][0-9A-Za-z.!+_-]{0,63}\z")]
+Counts = dict[str, Count]
+Hidden = dict[Code, Count]
 Plain = Annotated[Any, AfterValidator(_shallow)]
 Named = Annotated[dict[str, Any], AfterValidator(_shallow)]
 _LAX = with_config(ConfigDict(extra="allow", strict=True, allow_inf_nan=False))
@@ -46,40 +59,40 @@ class _Named(TypedDict):
 
 @_LAX
 class _Reference(TypedDict):
-    run: str
+    run: Word
     folder: str
 
 
 @_LAX
 class _Since(TypedDict):
-    run: str
-    started: str
+    run: Word
+    started: Time
     new: _Named
     gone: _Named
-    other: list[str]
+    other: list[Word]
 
 
 @_LAX
 class _Run(TypedDict):
-    id: str
-    started: str
+    id: Word
+    started: Time
     seconds: Annotated[float, Field(ge=0, le=1e12)]
-    version: str
+    version: Version
     command: str
     fail_on: Literal["error", "warning", "never"]
     kept_files: Count
     kept_samples: Count
     level: NotRequired[Literal["structure", "numeric", "deep"]]
     tokenized: NotRequired[Count]
-    rule_seconds: NotRequired[dict[str, Number]]
-    rescored: NotRequired[str]
+    rule_seconds: NotRequired[dict[Code, Number]]
+    rescored: NotRequired[Word]
     reference: NotRequired[_Reference]
     since: NotRequired[_Since]
 
 
 @_LAX
 class _Started(TypedDict):
-    started: str
+    started: Time
 
 
 @_LAX
@@ -107,7 +120,7 @@ class _Split(TypedDict):
 class _Dataset(TypedDict):
     name: str
     root: str
-    digest: str
+    digest: Word
     files: Count
     bytes: Count
     samples: _Samples
@@ -117,7 +130,7 @@ class _Dataset(TypedDict):
 @_LAX
 class _Schema(TypedDict):
     name: str
-    digest: str
+    digest: Word
 
 
 @_LAX
@@ -190,7 +203,7 @@ class _Rule(TypedDict):
     options: Named
     checked: NotRequired[Count]
     failed: NotRequired[Count]
-    skipped: NotRequired[Counts]
+    skipped: NotRequired[Hidden]
     unseen: NotRequired[list[str]]
     why: NotRequired[str]
     compared: NotRequired[_Measures]
@@ -208,7 +221,7 @@ class _Cause(TypedDict):
 @_LAX
 class _Finding(TypedDict):
     id: str
-    rule: str
+    rule: Code
     name: str
     severity: Severities
     level: Levels
@@ -224,14 +237,14 @@ class _Finding(TypedDict):
     cause: _Cause | None
     examples: list[str]
     more: Count
-    hides: Counts
+    hides: Hidden
     fix: str
     suppressed: NotRequired[str]
 
 
 @_LAX
 class _Crash(TypedDict):
-    rule: str
+    rule: Code
     at: str
     traceback: str
 
@@ -245,7 +258,7 @@ class Result(TypedDict):
     dataset: _Dataset
     schema: _Schema
     verdict: _Verdict
-    rules: dict[str, _Rule]
+    rules: dict[Code, _Rule]
     findings: list[_Finding]
     unchecked: list[str]
     crashes: list[_Crash]

@@ -94,7 +94,7 @@ class Place:
             while os.path.lexists(target) or not _renamed(staged, target, work, beside):
                 target = self.base / f"{name}-{self.slot}-{number}"
                 number += 1
-            _point(self.base / "latest", target.name, beside)
+            _point(self.base / store.LATEST, target.name, beside)
             return target
 
 
@@ -155,7 +155,7 @@ def place_of(schema: Schema, root: Path, only: str | None, roots: Mapping[str, P
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", schema.name).strip("-.") or "schema"
     if output is not None:
         _check_output(output, root)
-    return Place(Path.cwd() / ".datacheck", f"{words}-{digest_value(said)[:8]}", output)
+    return Place(Path.cwd() / store.RUNS, f"{words}-{digest_value(said)[:8]}", output)
 
 
 def _check_output(output: Path, root: Path) -> None:

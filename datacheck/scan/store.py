@@ -11,14 +11,15 @@ from typing import Any
 
 import orjson
 
-from datacheck import fsops
-from datacheck.errors import DamagedRunError, DatacheckError
+from datacheck import folders, fsops
+from datacheck.errors import DamagedRunError, DatacheckError, UsageError
 from datacheck.finding import Cause, Finding, Report, RuleVerdict, Verdict
 from datacheck.scan.bounds import bounded
 from datacheck.table import Table
 
 RESULT, SAMPLES, VALID, LISTING = "result.json", "samples.parquet", "valid.json", "listing.npz"
 SCHEMA = "schema.yaml"
+RUNS, LATEST = ".datacheck", "latest"  # the folder of all runs; in it the link that says the name of the newest
 RESULT_FAMILY = "datacheck.result/"
 RESULT_FORMAT = f"{RESULT_FAMILY}1"
 PAGE = "report.html"  # of `report/`, which writes it into the finished folder
@@ -137,11 +138,31 @@ def run_in(folder: Path) -> Path | None:
 
     Raises:
         StorageError: nobody may look into it.
+        UsageError: there is none but behind a link that no scan has made: who hands over a folder of runs would choose
+            what is read, and where a page is written.
+
+    Notes:
+        A folder that is named may be a link. One in a folder ``.datacheck`` is taken as those that scans make there.
     """
-    for place in (folder / "latest", folder):
+    elsewhere = None
+    for place in (folder / LATEST, folder):
         if _is_file(place / RESULT, folder) and _is_file(place / SAMPLES, folder):
-            return place
+            if (place == folder and place.absolute().parent.name != RUNS) or _leads_beside(place):
+                return place
+            elsewhere = elsewhere or place
+    if elsewhere is not None:
+        msg = f"{elsewhere}: is a link, but to no run beside it, as scans make them. Name the folder that it leads to."
+        raise UsageError(msg)
     return None
+
+
+def _leads_beside(place: Path) -> bool:
+    """Tell whether a path is a folder, or a link that says the name of a folder beside it."""
+    try:
+        goal = place.readlink()
+    except OSError:
+        return folders.is_real(place)
+    return str(goal) == goal.name != ".." and folders.is_real(place.parent / goal)
 
 
 def _is_file(path: Path, folder: Path) -> bool:

@@ -37,7 +37,7 @@ from datacheck.system import System
 from datacheck.testing.synth import robomimic as synth
 from tests.build.make import schema_of
 from tests.build.test_resume import KilledError, Killing, Refusing, edited
-from tests.cache.make import make_cache
+from tests.cache.make import HalfPair, make_cache
 from tests.cache.test_hostile import rewritten, sealed
 
 SPECS = {
@@ -327,6 +327,20 @@ def test_a_split_that_hdf5_cannot_name_is_refused(tmp_path, split):
     with pytest.raises(UsageError, match="HDF5 has no name"):
         export(folder, tmp_path / "to", "robomimic")
     assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize("key", ["a\0b", "\0", "a\ud800b", "caf\udce9"])
+def test_a_key_that_hdf5_cannot_hold_is_named_before_anything_is_written(tmp_path, monkeypatch, key):
+    monkeypatch.setattr(robomimic, "_AT_ONCE", 1)
+    specs = {"actions": ArraySpec("float32", (2,), "T")}
+    samples = [{"actions": np.ones((3, 2))}] * 2
+    folder = make_cache(tmp_path / "c", specs, samples, keys=["good", HalfPair(key)], valid=[True, False])
+    with pytest.raises(UsageError, match=f"HDF5 can hold no key {re.escape(repr(key))}. Choose another format"):
+        export(folder, tmp_path / "to", "robomimic", invalid=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+    assert export(folder, tmp_path / "valid", "robomimic").samples == 1  # what is left out is written nowhere
+    for form in ("npz", "webdataset"):
+        assert export(folder, tmp_path / form, form, invalid=True).samples == 2
 
 
 @pytest.mark.parametrize("name", ["x/./y", ".", "a\0b"])

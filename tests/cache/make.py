@@ -21,6 +21,16 @@ SAID = {"pipeline": "tiny"}
 KEY = digest_value(SAID)[:16]
 
 
+class HalfPair(str):
+    """A key or text with half of a surrogate pair, in the bytes that another writer gives it."""
+
+    __slots__ = ()
+
+    def encode(self, *_):
+        """Return the bytes that no strict UTF-8 has."""
+        return str.encode(self, "utf-8", "surrogatepass")
+
+
 def make_cache(
     root: Path,
     specs: Mapping[str, ArraySpec],

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import os
 
-from datacheck.cache.find import beside, unfinished_at
+import pytest
+
+from datacheck.cache.find import (
+    beside,
+    choose_cache,
+    find_builds,
+    find_caches,
+    find_headless,
+    find_links,
+    find_trash,
+    unfinished_at,
+)
+from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec
 from tests.cache.make import make_cache
 
@@ -37,3 +49,35 @@ def test_unfinished_builds_are_told_from_above_and_from_within(tmp_path):
     build.mkdir(parents=True)
     assert unfinished_at(tmp_path) == unfinished_at(tmp_path / "p/all") == unfinished_at(build) == [str(build)]
     assert unfinished_at(tmp_path / "nowhere") == []
+
+
+def test_nothing_is_found_behind_a_link_below_the_folder_that_is_named(tmp_path):
+    """Who hands a folder of caches over could lead each command to any cache of its user."""
+    outside = make_cache(tmp_path / "outside", {"x": ArraySpec("float32", ())}, [])
+    split = outside.parent
+    (split / ".building/0123456789abcdef.1").mkdir(parents=True)
+    (split / ".trash/old").mkdir(parents=True)
+    headless = split / ("f" * 16)
+    headless.mkdir()
+    (headless / "zarr.json").touch()
+    every = find_caches, find_headless, find_builds, find_trash
+    assert [len(list(find(tmp_path / "outside"))) for find in every] == [1, 1, 1, 1]
+    shared = tmp_path / "shared"
+    for place, goal in {
+        "pipeline": split.parent, "p/split": split, "p/all/key": outside, "p/all/headless": headless,
+        "p/all/.building": split / ".building", "p/all/.trash": split / ".trash",
+        "p/one/.building/b": split / ".building/0123456789abcdef.1",
+    }.items():  # fmt: skip
+        (shared / place).parent.mkdir(parents=True, exist_ok=True)
+        (shared / place).symlink_to(goal)
+    (shared / "p/file").symlink_to(outside / "zarr.json")
+    (shared / "p/loop").symlink_to("loop")
+    assert [list(find(shared)) for find in every] == [[], [], [], []]
+    links = ["pipeline", "p/split", "p/all/headless", "p/all/key"]
+    assert list(find_links(shared)) == [shared / name for name in links]
+    with pytest.raises(UsageError, match=r"no finished cache; \S+pipeline is a link, which is not followed"):
+        choose_cache(shared)
+    (tmp_path / "mine").symlink_to(tmp_path / "outside")
+    named = tmp_path / "mine" / outside.relative_to(tmp_path / "outside")
+    assert choose_cache(tmp_path / "mine") == named
+    assert choose_cache(shared / "pipeline") == shared / "pipeline/all" / outside.name

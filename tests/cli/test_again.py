@@ -52,3 +52,32 @@ def test_the_folder_of_an_earlier_result_is_replaced_and_a_link_is_refused(here,
     assert not list(place.glob(".again*"))
     code, _, err = here("rescore", run, "--output", run)
     assert (code, "latest: is a link" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "report", "rescore --output o", "baseline", "card", "view 2.npy --no-open --run",
+        "split --by key --train 0.8 --val 0.1 --test 0.1 --to o", "scan data --schema plain.yaml --reference",
+    ],
+)  # fmt: skip
+def test_no_command_reads_a_run_behind_a_link_in_a_folder_of_runs(here, place, run, words):
+    (place / "shared/.datacheck").mkdir(parents=True)
+    (place / "shared/.datacheck/latest").symlink_to(run.resolve())
+    (place / "data").rename(place / "told-outside")
+    (place / "data").mkdir()
+    np.save(place / "data/0.npy", np.zeros(4, np.float32))
+    for folder in ("shared/.datacheck", "shared/.datacheck/latest"):
+        code, out, err = here(*words.split(), folder)
+        assert (code, out) == (2, "")
+        assert "shared/.datacheck/latest: is a link, but to no run beside it" in err
+    assert not [path for path in ("o", "baseline.json", "croissant.json") if (place / path).exists()]
+
+
+def test_a_folder_of_runs_that_is_a_link_is_shown_where_it_is_named_only(here, place, run):
+    (place / "other").mkdir()
+    (place / ".datacheck").rename(place / "other/.datacheck")
+    (place / ".datacheck").symlink_to("other/.datacheck")
+    code, out, err = here("view", "2.npy", "--no-open", "--out", "page.html")
+    assert (code, out, ".datacheck: is a link" in err) == (3, "", True)
+    assert here("view", "2.npy", "--no-open", "--out", "page.html", "--run", ".datacheck")[0] == 0

@@ -15,7 +15,8 @@ from datacheck.build.export.export import export
 from datacheck.cache import layout, open_cache
 from datacheck.cache.verify import verify
 from datacheck.cli.main import run
-from datacheck.errors import CorruptionError
+from datacheck.errors import CorruptionError, UsageError
+from datacheck.sample import ArraySpec
 from datacheck.torch import CachedDataset
 from tests.cache.make import make_cache
 from tests.cache.test_hostile import OF_A_FIELD, SPECS, small
@@ -152,3 +153,32 @@ def test_a_cache_that_is_copied_with_its_links_is_damaged_not_lost(cache, tmp_pa
     shutil.rmtree(copy)
     shutil.copytree(cache, copy)
     assert verify(copy) == []
+
+
+SECRET = "told-outside"
+
+
+@pytest.mark.parametrize("words", [["ls"], ["info"], ["verify"], ["report", "-o", "page.html"], ["diff", "shared"],
+                                   ["export", "--to", "out", "--as", "webdataset"], ["gc", "--keep", "0"]])  # fmt: skip
+def test_no_command_reads_a_cache_behind_a_link_in_a_folder_of_caches(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    make_cache(tmp_path / "outside", {"x": ArraySpec("uint8", (), "x", "text")}, [{"x": SECRET}], pipeline=SECRET)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/x").symlink_to(f"../outside/{SECRET}")
+    code = run(["cache", words[0], "shared", *words[1:]])
+    told = capsys.readouterr()
+    assert code == (0 if words[0] in {"ls", "gc"} else 2)
+    assert SECRET not in told.out + told.err
+    assert not (tmp_path / "page.html").exists()
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UsageError, match="is a link, which is not followed"):
+        CachedDataset("shared")
+
+
+def test_commands_over_a_folder_name_the_links_that_they_pass_over(cache, tmp_path, capsys):
+    (tmp_path / "caches/elsewhere").symlink_to(tmp_path)
+    assert run(["cache", "verify", str(tmp_path / "caches")]) == 0
+    assert run(["cache", "ls", str(tmp_path / "caches")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if "elsewhere" in line and "link" in line]) == 2
+    assert len([line for line in lines if cache.name in line]) == 2

@@ -223,6 +223,9 @@ def test_valid_json_may_be_as_large_for_a_loader_as_for_a_scan():
 # ---------------------------------------------------------------------------------------- damaged runs
 
 
+EVIL = "\x1b]0;owned\x07\x1b[31m\x9b31m\0"
+
+
 def rewritten(path, change):
     path.chmod(0o644)
     said = json.loads(path.read_bytes())
@@ -243,6 +246,20 @@ def rewritten(path, change):
             lambda said: said["rules"]["DC101"].update(options=json.loads("[" * 70 + "]" * 70)),
             "nested deeper than 64 levels",
         ),
+        (lambda said: said["findings"][0].update(rule=f"DC221{EVIL}"), "findings.0.rule"),
+        (lambda said: said["findings"][0].update(hides={f"DC221{EVIL}": 1}), "findings.0.hides"),
+        (lambda said: said["rules"].update({EVIL: said["rules"]["DC101"]}), "rules."),
+        (lambda said: said["rules"]["DC101"].update(skipped={EVIL: 1}), "rules.DC101.skipped"),
+        (lambda said: said.update(crashes=[{"rule": EVIL, "at": "", "traceback": "x"}]), "crashes.0.rule"),
+        (lambda said: said["run"].update(id=EVIL), "run.id"),
+        (lambda said: said["run"].update(rescored=EVIL), "run.rescored"),
+        (lambda said: said["run"].update(started=said["run"]["started"] + EVIL), "run.started"),
+        (lambda said: said["run"].update(started="yesterday"), "run.started"),
+        (lambda said: said["run"].update(version=EVIL), "run.version"),
+        (lambda said: said["run"].update(version="0.1.0\n"), "run.version"),
+        (lambda said: said["run"].update(rule_seconds={EVIL: 1.0}), "run.rule_seconds"),
+        (lambda said: said["dataset"].update(digest=EVIL), "dataset.digest"),
+        (lambda said: said["schema"].update(digest="x" * 1001), "schema.digest"),
     ],
 )
 def test_a_value_of_another_type_is_told(place, change, told, capsys):
@@ -252,7 +269,18 @@ def test_a_value_of_another_type_is_told(place, change, told, capsys):
     rewritten(folder / "result.json", change)
     for command in (["report", "run"], ["card", "run"], ["rescore", "run"], ["baseline", "run"]):
         assert run(command) == 2
-        assert told in capsys.readouterr().err
+        out, err = capsys.readouterr()
+        assert told in err
+        assert not {sign for sign in out + err if not sign.isprintable()} - {"\n"}
+
+
+@pytest.mark.parametrize("code", ["DC221", "my.checks:range", "mein_paket.prüfung:größe", "ACME-7", ""])
+def test_codes_of_own_checks_and_of_plug_ins_are_codes(place, code):
+    folder = made()
+    rewritten(folder / "result.json", lambda said: said["rules"].update({code: said["rules"]["DC101"]}))
+    for version in ("0.1.0", "1.2.3.dev4+g0a1b2c3.d20261126", "2!1.0rc1"):
+        rewritten(folder / "result.json", lambda said, now=version: said["run"].update(version=now))
+        assert code in read_result(folder)["rules"]
 
 
 @pytest.mark.parametrize("name", ["result.json", "listing.npz", "samples.parquet", "schema.yaml"])

@@ -23,7 +23,7 @@ from datacheck.cache.manifest import measure_files, write_manifest
 from datacheck.report.caches import cache_page, cache_said
 from datacheck.sample import ArraySpec
 from tests.build import rebuild
-from tests.cache.make import _Writer, make_cache
+from tests.cache.make import HalfPair, _Writer, make_cache
 from tests.report.hostile import HOSTILE
 
 ROOT = "{http://www.w3.org/1999/xhtml}"
@@ -468,6 +468,18 @@ def test_keys_and_paths_that_are_no_utf_8_are_spelled(tmp_path, built):
     said, _ = parsed(folder)
     assert said["place"].endswith("/caf\\udce9")
     assert said["checked"]["problems"][0]["file"] == "more\\udce9"
+
+
+def test_keys_and_texts_with_half_of_a_surrogate_pair_are_spelled(tmp_path):
+    """Three bytes that no strict UTF-8 has; keys that come from names which are no UTF-8 look so, too."""
+    specs = {"x": ArraySpec("float32", (2,), "T"), "t": ArraySpec("uint8", (), "t", "text")}
+    samples = [{"x": np.ones((3, 2)), "t": HalfPair("text \ud800")}] * 3
+    keys = [HalfPair(key) for key in ("a\ud800", "b\ud800", "c\udc80")]
+    said, _ = parsed(make_cache(tmp_path, specs, samples, keys=keys, valid=[True, False, True]))
+    assert said["checked"]["problems"] == []
+    assert [one["key"] for one in said["previews"]["samples"]] == ["a\\ud800", "c\\udc80"]
+    (row,) = (row for group in said["unserved"]["codes"] for row in group["rows"])
+    assert (row[1], row[3]) == ("b\\ud800", "DC301")
 
 
 def large(place, samples, k, key, codes):

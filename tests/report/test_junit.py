@@ -137,3 +137,11 @@ def test_any_text_at_all_can_be_read_back(text):
 def test_characters_that_xml_does_not_have_are_spelled_out():
     (suite,) = junitparser.JUnitXml.fromstring(junit(hostile_result("a\x00\ud800\ufffe\x1b[0m]]><b>")))
     assert r"a\x00\ud800\ufffe\x1b[0m]]><b>" in next(iter(suite)).name
+
+
+def test_time_and_version_are_spelled_out_whoever_wrote_them():
+    """A run is checked when it is read; this is what holds where it is not."""
+    document = hostile_result("x")
+    evil = "\x1b]0;owned\x07\x9b31m\0"
+    document["run"] |= {"started": f"{document['run']['started']}{evil}", "version": evil}
+    assert not leaks(junit(document).decode())

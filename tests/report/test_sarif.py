@@ -265,3 +265,11 @@ def test_a_finding_is_not_held_against_all_others(monkeypatch):
     assert numbers == ["1"] * 150 + ["2"] * 150
     assert {one["ruleIndex"] for one in results} == {300 + list(said["rules"]).index(rule)}
     assert asked < 3_000
+
+
+def test_time_and_version_are_spelled_out_whoever_wrote_them():
+    """A run is checked when it is read; this is what holds where it is not."""
+    document = hostile_result("x")
+    evil = "\x1b]0;owned\x07\x9b31m\0"
+    document["run"] |= {"started": f"{document['run']['started']}{evil}", "version": evil}
+    assert not leaks(json.dumps(sarif(document, {}, Path.cwd()), ensure_ascii=False))

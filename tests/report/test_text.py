@@ -5,6 +5,7 @@ import shlex
 from dataclasses import replace
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,8 @@ from rich.text import Text
 from datacheck.finding import Cause, Finding, Level, Report, RuleVerdict, Severity, Verdict
 from datacheck.report.json import result_bytes
 from datacheck.report.text import LINES, _wrapped, printing, report_lines
-from tests.report.hostile import HOSTILE
+from datacheck.report.words import json_said
+from tests.report.hostile import HOSTILE, leaks
 
 
 def finding(code="DC201", failed=37, of=1200, severity=Severity.ERROR, **options):
@@ -305,6 +307,24 @@ def test_colours_on_a_terminal_and_none_where_they_are_not_wanted(monkeypatch):
 def test_json_is_what_lies_in_the_folder(tmp_path):
     (tmp_path / "result.json").write_bytes(b'{"a": 1}\n')
     assert json.loads(result_bytes(str(tmp_path))) == {"a": 1}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_json_that_is_printed_says_the_same_and_acts_on_nothing(name):
+    text = HOSTILE[name].encode("utf-8", "backslashreplace").decode()
+    for data in (orjson.dumps({text: [text]}), json.dumps({text: [text]}, indent="\t").replace("\n", "\r\n").encode()):
+        printed = json_said(data)
+        assert json.loads(printed) == {text: [text]}
+        assert not leaks(printed.decode())
+    plain = {"a": "caf\u00e9 \u684c"}
+    assert json_said(orjson.dumps(plain)) == orjson.dumps(plain)
+
+
+def test_codes_are_spelled_out_whoever_wrote_them():
+    """A run is checked when it is read; a plug-in calls its rules as it likes."""
+    lines = text(report(finding(code="DC201\x1b[31m", hides={"DC1\x9b": 1, "DC2\x1b": 2})))
+    assert not leaks("".join(lines))
+    assert any("DC201\\x1b[31m" in line for line in lines)
 
 
 def test_a_paragraph_is_cut_before_it_is_made_into_lines(monkeypatch):

@@ -200,6 +200,16 @@ def test_the_page_is_written_where_it_is_missing(done, mlflow, here):
     assert list(here.glob(".datacheck/*/report.html"))
 
 
+def test_a_link_in_the_place_of_the_page_sends_no_other_file(done, here):
+    page = Path(done.report.folder, "report.html")
+    (here / "secret").write_text("mine")
+    page.symlink_to(here / "secret")
+    told = trackers._told(".datacheck", "datacheck", files=True)
+    assert Path(told.files[1]).resolve() == page
+    assert not page.is_symlink()
+    assert (here / "secret").read_text() == "mine"
+
+
 @pytest.mark.parametrize("bad", ["{", "{}", "[]", "null", '{"dataset": {"root": 5}, "verdict": 0, "rules": {}}'])
 def test_a_run_that_cannot_be_read_is_told(done, mlflow, bad):
     Path(done.report.folder, "result.json").write_text(bad)

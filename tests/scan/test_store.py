@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datacheck.errors import UsageError
 from datacheck.scan import samples, store
 from datacheck.table import Measured, Table, Texts
 from tests.scan.conftest import make_table
@@ -137,3 +139,51 @@ def test_json_is_readable_and_ends_with_a_line_feed():
     assert json.loads(data) == {"a": 3, "nan": None, "list": [1]}
     assert data.endswith(b"}\n")
     assert b'\n  "a": 3' in data
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A folder of runs that somebody gave, without any, and beside it a run of the user's own."""
+    own, shared = tmp_path / "own/.datacheck/R", tmp_path / "shared/.datacheck"
+    own.mkdir(parents=True)
+    shared.mkdir(parents=True)
+    (own / store.RESULT).touch()
+    (own / store.SAMPLES).touch()
+    return own, shared
+
+
+@pytest.mark.parametrize("link", ["../../own/.datacheck/R", "{own}", "{shared}/linked", "linked", "./linked"])
+def test_the_newest_run_is_no_run_elsewhere(runs, link):
+    """Who hands over a folder of runs would choose what is read and where a page is written."""
+    own, shared = runs
+    (shared / "linked").symlink_to(own)
+    (shared / "latest").symlink_to(link.format(own=own, shared=shared))
+    for place in (shared, shared / "latest", shared / "linked"):
+        with pytest.raises(UsageError, match="is a link, but to no run beside it"):
+            store.run_in(place)
+
+
+@pytest.mark.parametrize("link", [".", "..", "../.datacheck"])
+def test_the_newest_run_is_not_the_folder_of_the_link_either(runs, link):
+    _, shared = runs
+    for folder in (shared, shared.parent):
+        (folder / store.RESULT).touch()
+        (folder / store.SAMPLES).touch()
+    (shared / "latest").symlink_to(link)
+    assert store.run_in(shared) == shared
+    with pytest.raises(UsageError, match="is a link, but to no run beside it"):
+        store.run_in(shared / "latest")
+
+
+def test_the_newest_run_is_one_beside_the_link(runs, tmp_path, monkeypatch):
+    own, shared = runs
+    (own.parent / "latest").symlink_to("R")
+    assert store.run_in(own.parent) == store.run_in(own.parent / "latest") == own.parent / "latest"
+    monkeypatch.chdir(own.parent)
+    assert store.run_in(Path()) == store.run_in(Path("latest")) == Path("latest")
+    for link, goal in {"runs": own.parent, "run": own}.items():  # what is named is the user's own
+        (tmp_path / link).symlink_to(goal)
+    assert store.run_in(tmp_path / "runs") == tmp_path / "runs/latest"
+    assert store.run_in(tmp_path / "run") == tmp_path / "run"
+    (shared / "latest").symlink_to(shared.parent)  # data may have such a link, too: no run is behind it
+    assert store.run_in(shared) is None

@@ -85,6 +85,8 @@ def export(
     if form == "robomimic":
         robomimic.check(opened)
     numbers, left_out = _chosen(opened, form, invalid=invalid)
+    if form == "robomimic":
+        robomimic.check_keys(opened, numbers)
     with _growing(to) as staging:
         names = _WRITERS[form].write(opened, samples(opened, numbers), staging)
         fsops.write_file(staging / ABOUT, canonical_json(_about(opened, form, numbers, left_out, names)), sync=False)

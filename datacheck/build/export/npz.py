@@ -28,16 +28,16 @@ def write(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, 
     """
     del cache
     for sample in samples:
-        name = _name(sample.key)
+        name, shown = _name(sample.key), sample.key[:200]
         if max(map(len, name.split("/"))) > _LONGEST:
-            msg = f"{sample.key}: too long for the name of a file ({_LONGEST} bytes, quoted). Choose another format."
+            msg = f"{shown}: too long for the name of a file ({_LONGEST} bytes, quoted). Choose another format."
             raise UsageError(msg)
         if name.count("/") > _DEEPEST:
-            msg = f"{sample.key[:200]}: more than {_DEEPEST} folders in each other. Choose another format."
+            msg = f"{shown}: more than {_DEEPEST} folders in each other. Choose another format."
             raise UsageError(msg)
         path = folder / name
         if path.exists():
-            msg = f"{sample.key}: another sample has the same file name on this file system. Choose another format."
+            msg = f"{shown}: another sample has the same file name on this file system. Choose another format."
             raise UsageError(msg)
         fsops.make_directory(path.parent, sync=False)
         fsops.write_file(path, _zipped(sample), sync=False)

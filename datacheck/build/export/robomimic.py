@@ -21,8 +21,11 @@ from datacheck.build.export.samples import Exported
 from datacheck.cache import Cache, layout
 from datacheck.errors import UsageError
 
+Array = np.ndarray[Any, Any]
+
 FILE = "demo.hdf5"
 ACTIONS = "actions"
+_AT_ONCE = 65_536  # keys
 
 
 def check(cache: Cache) -> None:
@@ -44,12 +47,30 @@ def check(cache: Cache) -> None:
         raise UsageError(msg)
 
 
-def _is_name(name: str) -> bool:
+def check_keys(cache: Cache, numbers: Array) -> None:
+    """Raise where HDF5 can hold the key of a sample in no attribute, before hours of writing.
+
+    Raises:
+        UsageError: a key holds a NUL, which would end it, or half of a surrogate pair.
+        CorruptionError: what is stored is not what was written.
+    """
+    for first in range(0, len(numbers), _AT_ONCE):
+        odd = next((key for key in cache.keys(numbers[first : first + _AT_ONCE]) if not _is_text(key)), None)
+        if odd is not None:
+            msg = f"{cache.path}: HDF5 can hold no key {odd[:200]!r}. Choose another format."
+            raise UsageError(msg)
+
+
+def _is_text(text: str) -> bool:
     try:
-        name.encode()
+        text.encode()
     except UnicodeEncodeError:
         return False
-    return "\0" not in name and not {"", "."} & set(name.split("/"))
+    return "\0" not in text
+
+
+def _is_name(name: str) -> bool:
+    return _is_text(name) and not {"", "."} & set(name.split("/"))
 
 
 def write(cache: Cache, samples: Iterable[Exported], folder: Path) -> dict[str, object]:
