@@ -292,7 +292,9 @@ def _submit(client: Any, function: Callable[..., Any], *arguments: Any, **how: A
 
 def _dashboard(client: Any) -> str:
     """Return the address of the dashboard; "" where none answers: it may be off, bound elsewhere, or lack bokeh."""
-    with contextlib.suppress(KeyError, OSError, TimeoutError, ValueError):
+    from http.client import HTTPException  # noqa: PLC0415  with the next
+
+    with contextlib.suppress(KeyError, OSError, TimeoutError, ValueError, HTTPException):
         from urllib.request import ProxyHandler, build_opener  # noqa: PLC0415  0.05 s, on a cluster only
 
         link = str(client.dashboard_link or "")

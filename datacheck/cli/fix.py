@@ -45,6 +45,7 @@ def fix(
         say(f"left as it was: {path} ({code.upper()} still fails once it is repaired, or another rule then does)")
     if len(made.left) > 20:
         say(f"... and {len(made.left) - 20:,} more left as they were")
+    for path in made.dropped[:20]:
         say(f"left out {path}: not a regular file (a device, a socket or a pipe)")
     if len(made.dropped) > 20:
         say(f"... and {len(made.dropped) - 20:,} more")

@@ -139,9 +139,10 @@ def _take_names_for_utf8() -> None:
     """Begin again in Python's UTF-8 mode where the locale has names of files in ASCII: others would be left out."""
     if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1":
         os.environ["PYTHONUTF8"] = "1"
-        if sys.stdout is not None:
+        if sys.stdout is not None and sys.stdout.encoding:
             os.environ.setdefault("PYTHONIOENCODING", sys.stdout.encoding)  # what is printed is for the terminal
-        os.execv(sys.executable, sys.orig_argv)
+        if sys.executable:
+            os.execv(sys.executable, sys.orig_argv)
 
 
 def _open_output() -> None:

@@ -75,7 +75,9 @@ def _factor(asked: Asked, finding: Finding) -> float:
     factor = asked.scale or (cause.factor if cause and cause.kind and not cause.alternatives else None)
     if factor and math.isfinite(factor):
         return factor
-    if cause is None or not cause.alternatives:
+    if cause is not None and cause.kind and cause.factor is None:
+        msg = f"{finding.id}: {cause.text}. No factor repairs that: {finding.fix}"
+    elif cause is None or not cause.alternatives:
         msg = f"{finding.id}: no known factor explains these samples, so none is applied. Say it: --scale 0.001"
     else:
         ways = ", ".join(cause.alternatives)

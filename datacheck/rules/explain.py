@@ -1,9 +1,9 @@
-"""Which change of the values explains that samples are off: all that may have happened are held against one another.
+"""This module compares the possible causes of samples that are out of range.
 
-A change is mended in thought, and what the offenders then look like is compared with the good samples, in each quantity
-that is known of them (size, bones, place ...), not only in the one whose range they left. Where there are too few good
-samples the declared ranges take their place. A cause is named only where one change fits, no other does, and there are
-enough samples to tell it from a factor that nobody knows.
+Each possible change of the values is undone on paper. The failing samples must then look like the good ones in all that
+is known of them (size, bones, distance), not only in the quantity whose range they left. Where there are too few good
+samples the declared ranges take their place. A cause is named only where one change fits, no other does, and the
+samples are alike enough to tell its factor from any other.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ _FEW = 3  # offenders below which a person should look
 _SLACK = 0.1  # of a logarithm: samples of one dataset differ that much without a reason
 _ERRORS = 2.5  # standard errors between the medians of offenders and good samples that chance explains
 _WIDER = 3.0  # mended offenders spread at most so much wider than good samples
-_SURE = 0.55  # of a logarithm: within more room than this a known factor is not told from one that nobody knows
-_WIDEST = 100.0  # largest over smallest allowed value up to which a range alone says which factor it was
+_SURE, _SURE_COMMON = 0.3, 0.5  # of a logarithm: within more room a known factor is not distinguished from any other
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +38,8 @@ class Change:
         factor: by which values are multiplied to mend them; None where no factor does.
         looks: logarithms of quantities of the mended samples, float64 (rows) by name; not finite where unknown.
         allowed: bool (rows): the mended sample is within all declared ranges.
+        certain: nothing else that is not tried here has the same effect.
+        common: it happens so often that an unknown factor near it is far less likely.
     """
 
     kind: str
@@ -46,6 +47,8 @@ class Change:
     factor: float | None
     looks: Looks
     allowed: Array
+    certain: bool = True
+    common: bool = False
 
     @property
     def mending(self) -> str:
@@ -60,13 +63,13 @@ class Usual:
     Args:
         middle: a logarithm.
         room: how far the median of the offenders may be from it.
-        sure: whether that is near enough to tell a known factor from any other.
+        blur: how far apart two factors may be that this does not distinguish; by itself the room.
         spread: among the good samples; None where ranges take their place.
     """
 
     middle: float
     room: float
-    sure: bool
+    blur: float
     spread: float | None = None
 
     def fits(self, looks: Array) -> bool:
@@ -82,7 +85,7 @@ def between(low: float | None, high: float | None) -> Usual | None:
     if not low or not high or not 0 < low < high:
         return None
     middle, width = math.log(low * high) / 2, math.log(high / low)
-    return Usual(middle, width / 4, sure=width <= math.log(_WIDEST))
+    return Usual(middle, width / 4, width / 4)
 
 
 def explain(
@@ -115,8 +118,8 @@ def explain(
     seen = _seen(looks, bad, good, groups)
     usual = seen or {name: said for name, said in ranges.items() if said is not None}
     likely = [c for c in fitting if all(said.fits(c.looks[name][bad]) for name, said in usual.items())]
-    sure = any(said.sure for said in usual.values())
-    if sure and len(likely) == 1 and (seen or len(fitting) == 1):
+    blur = min((said.blur for said in usual.values()), default=math.inf)
+    if len(likely) == 1 and _clear(likely[0], blur) and (seen or len(fitting) == 1):
         (change,) = likely
         saved = int((bad & change.allowed).sum())
         by = "" if change.factor is None else f"x{change.factor:.4g} "
@@ -126,14 +129,18 @@ def explain(
     return _undecided(likely, bad)
 
 
+def _clear(change: Change, blur: float) -> bool:
+    return change.certain and blur <= (_SURE_COMMON if change.common else _SURE)
+
+
 def _undecided(changes: Sequence[Change], bad: Array) -> Cause | None:
     if not changes:
         return None
     ways = tuple(change.mending for change in changes)
     verb = "bring" if len(ways) > 1 else "brings"
     saved = max(int((bad & change.allowed).sum()) for change in changes)
-    text = f"not clear: {' and '.join(ways)} {verb} them into range, and so may others"
-    return Cause(text, explains=saved, alternatives=ways)
+    text = f"not clear: {' and '.join(ways)} {verb} {saved:,} of {int(bad.sum()):,} into range, and so may others"
+    return Cause(text, alternatives=ways)
 
 
 def _seen(looks: Looks, bad: Array, good: Array, groups: Texts) -> dict[str, Usual]:
@@ -146,7 +153,7 @@ def _seen(looks: Looks, bad: Array, good: Array, groups: Texts) -> dict[str, Usu
             spread = _spread(fine)
             error = math.sqrt(math.pi / 2 * max(parts, 1 / len(off) + 1 / len(fine))) * spread
             room = _ERRORS * error + _SLACK
-            found[name] = Usual(float(np.median(fine)), room, room <= _SURE, spread)
+            found[name] = Usual(float(np.median(fine)), room, room, spread)
     return found
 
 

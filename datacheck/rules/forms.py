@@ -11,7 +11,20 @@ from collections.abc import Mapping
 from datacheck.table import Measured
 
 _TEXT = frozenset(
-    ["dtype", "id", "image_convention", "makeup", "missing", "refused", "split_key", "strange", "turns", "why", "worst"]
+    [
+        "dtype",
+        "id",
+        "image_convention",
+        "makeup",
+        "lacking",
+        "missing",
+        "refused",
+        "split_key",
+        "strange",
+        "turns",
+        "why",
+        "worst",
+    ]
 )
 _WHOLE = frozenset(["bad_row", "count", "dims", "ndim", "nonfinite"])  # whole numbers, whatever the field holds
 _ONE = frozenset([

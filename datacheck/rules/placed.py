@@ -1,4 +1,4 @@
-"""Where the positions of samples lie and what was subtracted from them: numbers to scale and move in thought."""
+"""Where the positions of samples lie and what was subtracted from them: numbers from which causes are found."""
 
 from __future__ import annotations
 
@@ -43,6 +43,9 @@ class Placed:
         box, away: float64 (rows), diagonal of the bounding box, distance from `origin`
         bone: float64 (rows) or None
         centre, origin: float64 (rows, 3), where they lie; what their distance is measured from
+
+    Args:
+        near: whether `origin` is the field that they are ``near``; else it is 0.
     """
 
     box: Array
@@ -50,23 +53,21 @@ class Placed:
     away: Array
     centre: Array
     origin: Array
+    near: bool
 
     @staticmethod
     def of(rows: Rows, case: Case) -> Placed:
-        """Return those of the judged field; their distance is measured from what the field is ``near``, else from 0."""
-        spec, near_by = case.spec, f"{case.spec.near}:first"
+        """Return those of the judged field."""
+        spec, bone = case.spec, rows["bone"] if "bone" in rows else None  # noqa: SIM401  rows have no get
         centre = rows["first" if spec.role == "joints" else "centroid"]
-        near_by = (
-            near_by
-            if near_by in rows and case.schema.spec(spec.near or "").role != "points"
-            else f"{spec.near}:centroid"
-        )
-        there = bool(spec.near) and near_by in rows and f":{case.name}:near" in rows
-        origin = rows[near_by] if there else np.zeros((len(rows), 3))
-        away = rows[f":{case.name}:near"] if there else rows["norm"] if "norm" in rows else norms(centre.T)
-        return Placed(rows["box"], rows["bone"] if "bone" in rows else None, away, centre, origin)  # noqa: SIM401  no get
+        points = case.schema.spec(spec.near or "").role == "points"
+        column = f"{spec.near}:{'centroid' if points else 'first'}"
+        if spec.near and column in rows and f":{case.name}:near" in rows:
+            return Placed(rows["box"], bone, rows[f":{case.name}:near"], centre, rows[column], near=True)
+        away = rows["norm"] if "norm" in rows else norms(centre.T)
+        return Placed(rows["box"], bone, away, centre, np.zeros((len(rows), 3)), near=False)
 
-    def distance(self, by: float, moved: Array | float) -> Array:
+    def distance(self, by: float = 1.0, moved: Array | None = None) -> Array:
         """Return how far the positions are from `origin` once scaled and moved.
 
         Notes:
@@ -76,10 +77,10 @@ class Placed:
         with np.errstate(all="ignore"):
             apart = np.sqrt(np.maximum(self.away**2 - norms((self.centre - self.origin).T) ** 2, 0)) / self.box
             share = np.clip(np.nanmedian(apart[np.isfinite(apart)]) if np.isfinite(apart).any() else 0.0, 0.0, 0.6)
-        offset = norms((self.centre * by + moved - self.origin).T)
+        offset = norms((self.centre * by + (0.0 if moved is None else moved) - self.origin).T)
         return np.asarray(np.sqrt(offset**2 + (share * by * self.box) ** 2))
 
-    def looks(self, by: float = 1.0, moved: Array | float = 0.0) -> dict[str, Array]:
+    def looks(self, by: float = 1.0, moved: Array | None = None) -> dict[str, Array]:
         """Return the logarithms of size, distance and bones once scaled and moved."""
         found = {"size": self.box * by, "distance": self.distance(by, moved)}
         found |= {} if self.bone is None else {"bone": self.bone * by}

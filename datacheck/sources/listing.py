@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 Found = Callable[[list[str], list[int]], None]
 
 _LEFT_OUT = frozenset({".git", ".datacheck", "__pycache__"})
-_CHUNK = re.compile(r"c|\d+(\.\d+)*")  # what chunks of Zarr are called
+_CHUNK = re.compile(r"(c|\d+)(\.\d+)*")  # what chunks of Zarr are called
 _CLUTTER = frozenset({"Thumbs.db", "desktop.ini"})
 
 

@@ -100,8 +100,8 @@ def lengths(name: str, columns: slice = slice(None), part: str = "") -> dict[str
     found = {f"{name} in {unit}": scaled(name, by, unit, "mixed", **which) for unit, by in units.items()}
     for unit, by in (("mm", 1000.0), ("cm", 100.0)):
         found[f"{name} twice from {unit}"] = scaled(name, 1 / by, f"twice-{unit}", "mixed", **which)
-    found[f"{name} /512"] = scaled(name, 1 / 512, **which)
-    found[f"{name} x7"] = scaled(name, 7.0, **which)
+    for by in (1 / 512, 5.0, 7.0, 60.0, 200.0):  # of no known unit, nor nearer than 1.4 times to one
+        found[f"{name} x{by:.3g}"] = scaled(name, by, **which)
     return found
 
 
@@ -140,7 +140,7 @@ def hand_faults() -> dict[str, Fault]:
         "mean at the origin": edited("j", lambda j: j - j.mean(axis=0), "centroid"),
         "OpenCV": edited("j", lambda j: j * flip, "camera_opencv", part="axes of j"),
         "root subtracted twice": edited("j", lambda j: j - 2 * j[0], "twice-root"),
-        "mean subtracted twice": edited("j", lambda j: j - 2 * j.mean(axis=0), "twice-root"),
+        "mean subtracted twice": edited("j", lambda j: j - 2 * j.mean(axis=0), "twice-centroid"),
         "x reversed": edited("j", lambda j: j * np.array([-1.0, 1, 1]), "reversed-x", part="axes of j"),
         "y reversed": edited("j", lambda j: j * np.array([1.0, -1, 1]), "reversed-y", part="axes of j"),
         "y and z swapped": edited("j", lambda j: j[:, [0, 2, 1]]),
@@ -200,12 +200,24 @@ def moved(times: float) -> Callable[[Values], Values]:
     return change
 
 
+def turned(values: Values) -> Values:
+    """Return palms in the axes of the object."""
+    out = values["grasp"].copy()
+    yaw = 2 * math.atan2(values["obj"][6], values["obj"][3])
+    axes = np.array([[math.cos(yaw), -math.sin(yaw), 0], [math.sin(yaw), math.cos(yaw), 0], [0, 0, 1]])
+    out[:, :3] = (out[:, :3] - values["obj"][:3]) @ axes
+    return {"grasp": out}
+
+
 def grasp_faults() -> dict[str, Fault]:
     """Return how grasps break."""
     pos, quat, joints = slice(0, 3), slice(3, 7), slice(7, 23)
     return lengths("grasp", pos, "grasp.pos") | {
-        "object subtracted": Fault(frozenset({"subtracted"}), moved(1.0), "grasp.pos"),
+        "object subtracted": Fault(frozenset({"relative"}), moved(1.0), "grasp.pos"),
         "object subtracted twice": Fault(frozenset({"subtracted-twice"}), moved(2.0), "grasp.pos"),
+        "relative, turned": Fault(frozenset({"relative"}), turned, "grasp.pos"),
+        "signs reversed": edited("grasp", set_columns(pos, np.negative), part="grasp.pos"),
+        "object reversed": edited("obj", set_columns(pos, np.negative)),
         "object added": Fault(frozenset({"added"}), moved(-1.0), "grasp.pos"),
         "quaternions xyzw": edited("grasp", set_columns(quat, lambda q: np.roll(q, -1, axis=-1)), "xyzw"),
         "joints in degrees": scaled("grasp", 180 / math.pi, "deg", columns=joints, part="grasp.joints"),
@@ -272,10 +284,10 @@ def cloud_faults() -> dict[str, Fault]:
     """Return how rooms break."""
     return lengths("p") | {
         "y up": edited("p", lambda p: p[:, [0, 2, 1]] * np.array([1.0, 1, -1]), "y"),
-        "colours in 0..1": scaled("rgb", 1 / 255, "unit", "0..1"),
+        "colours in 0..1": scaled("rgb", 1 / 255, "unit"),
         "colours divided twice": scaled("rgb", 1 / 255**2, "twice"),
-        "colours normalised": edited("rgb", lambda c: (c / 255 - 0.5) / 0.25, "normalised", "normalized", "signed"),
-        "colours of 65535": scaled("rgb", 257.0, "16bit", "0..65535"),
+        "colours normalised": edited("rgb", lambda c: (c / 255 - 0.5) / 0.25, "signed"),
+        "colours of 65535": scaled("rgb", 257.0),
     }
 
 

@@ -24,7 +24,7 @@ CLOUDS = """
 datacheck: 1
 name: clouds
 samples: {files: "*.npy"}
-fields: {points: {role: points, shape: [P, 3], unit: m, size: 0.5..5}}
+fields: {points: {role: points, shape: [P, 3], unit: m, size: 0.6..4}}
 """
 
 
@@ -138,11 +138,11 @@ fields:
   pose: {shape: [5], columns: "pos:3 rest:2"}
   pose.pos: {role: position, unit: m, distance: 0.1..3}
 """)
-    pose = np.tile([0.5, 0.25, 1.0, 7.0, 8.0], (6, 1))
+    pose = np.tile([0.5, 0.25, 1.0, 7.0, 8.0], (20, 1))
     pose[3, :3] *= 1000
     np.savez(place / "data/a.npz", pose=pose)
     fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
-    np.testing.assert_allclose(np.load(place / "copy/a.npz")["pose"], np.tile([0.5, 0.25, 1.0, 7.0, 8.0], (6, 1)))
+    np.testing.assert_allclose(np.load(place / "copy/a.npz")["pose"], np.tile([0.5, 0.25, 1.0, 7.0, 8.0], (20, 1)))
 
 
 def test_joint_angles_in_degrees_inside_hdf5_become_radians(place):
@@ -173,7 +173,8 @@ def test_planted_faults_are_gone_from_the_copy(place, system, fault, code):
     schema = load_schema("minimind_sft" if system == "minimind" else system)
     first = scanned(schema, place / "d")
     assert code in codes(first)
-    fix(first, schema, code, place / "copy")
+    unclear = system == "scannetpp"  # a few rooms of many sizes: they do not say which factor it was
+    fix(first, schema, code, place / "copy", scale=0.001 if unclear else None)
     assert code not in codes(scanned(schema, place / "copy"))
 
 
@@ -294,7 +295,7 @@ def test_what_is_not_safe_is_refused_and_nothing_is_written(place):
 def test_factors_that_fit_equally_well_must_be_chosen(place):
     for i in range(6):
         np.save(place / f"data/{i}.npy", cloud(i) * (100 if i == 1 else 1))
-    schema = parse_schema(CLOUDS)
+    schema = parse_schema(CLOUDS.replace("0.6..4", "0.5..5"))
     run = scanned(schema, place / "data")
     with pytest.raises(UsageError, match=r"these fit: x0.01 \(cm\).*Find out which"):
         fix(run, schema, "DC201", place / "copy")

@@ -1,5 +1,6 @@
 """A run comes back from its folder as it was written, whatever the names are; texts in columns are lists of texts."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ NAME = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 NUMBER = st.integers(-(2**63) + 1, 2**63 - 1)
 DIGEST = st.none() | st.just(NOT_WHOLE) | st.text("0123456789abcdef", min_size=32, max_size=32)
 ENTRY = st.builds(Entry, NAME, st.integers(0, 2**63 - 1), NUMBER, NUMBER, NUMBER, NUMBER, DIGEST)
+
+NOW = "2026-01-02T03:04:05Z"
 
 
 @given(st.lists(ENTRY, max_size=8, unique_by=lambda entry: entry.path), NAME)
@@ -45,14 +48,14 @@ def test_a_run_comes_back_from_its_files(tmp_path_factory, found, data):
     past = Past(
         Listing(Path("/data"), entries, [("a", "why")], {"more": Path("/more")}), "key",
         Slots(paths, splits, companions),
-        make_table(paths), ["u"], "then", [{"version": "1"}], [note], compared=True, unclaimed=paths[1:], whole=True,
+        make_table(paths), ["u"], NOW, [{"version": "1"}], [note], compared=True, unclaimed=paths[1:], whole=True,
         crashes=[{"measure": "m", "key": "k", "traceback": "t"}], deaths=[{"rule": "", "at": "k", "traceback": "t"}],
         pairs={"asked": {"b": np.array([1.0, np.nan]), "a": np.ones(2)}},
         only="one",
     )  # fmt: skip
     (folder / "listing.npz").write_bytes(state_bytes(past))
     (folder / "samples.parquet").write_bytes(table_bytes(past.table))
-    (folder / "result.json").write_text('{"run": {"started": "then"}, "schema": {"digest": "some"}}')
+    (folder / "result.json").write_text(json.dumps({"run": {"started": NOW}, "schema": {"digest": "some"}}))
     back = read_state(folder)
     names = ("key", "undeclared", "when", "measured", "notes", "compared", "unclaimed", "whole", "crashes", "only")
     assert [getattr(back, name) for name in names] == [getattr(past, name) for name in names]
@@ -72,7 +75,7 @@ def test_a_damaged_run_and_one_of_an_older_version_count_as_none(tmp_path, name)
         folder.mkdir()
         (folder / "listing.npz").write_bytes(state_bytes(past))
         (folder / "samples.parquet").write_bytes(table_bytes(past.table))
-        (folder / "result.json").write_text('{"run": {"started": "then"}, "schema": {"digest": "some"}}')
+        (folder / "result.json").write_text(json.dumps({"run": {"started": NOW}, "schema": {"digest": "some"}}))
     whole = (tmp_path / "1" / name).read_bytes()
     (tmp_path / "1" / name).write_bytes(whole[: len(whole) // 2])
     found = last_finished([tmp_path / "1", tmp_path / "2"])

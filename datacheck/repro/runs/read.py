@@ -31,7 +31,7 @@ _FILE = 16 * MIB
 _TRACE_BYTES = 64 << 30
 _KEPT, _NOTE, _LOADER = 1000, 4000, 1 << 16  # loaders, notes of a trace; characters of a note, bytes of a loader
 _STARTS = 256 * MIB  # of all ranks
-_EVALUATIONS, _EVALUATED = 1_000_000, 64 * MIB  # of all ranks, and their bytes: each is held
+_EVALUATIONS, _EVALUATED = 1_000_000, 256 * MIB  # of all ranks, and their bytes: each is held
 _STEPS = 10_000_000  # of a rank: of each the number is held
 
 Line = dict[str, Any]

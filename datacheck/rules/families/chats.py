@@ -26,6 +26,7 @@ Array = np.ndarray[Any, Any]
 _SHORT = 5  # characters: "null" has four
 _NAMELESS = frozenset({"none", "nan", "null"})
 _ASKING = frozenset({"user", "human", "tool"})
+_CALLS = frozenset({"tool_call", "tool_use", "function_call", "tool-call"})  # types of parts, as writers call them
 _PROMPTING = _ASKING | {"system"}
 UNKNOWN, NO_USER, LAST, NO_CALL, TOOLS = 1, 2, 4, 8, 16
 
@@ -64,12 +65,21 @@ def _calls(messages: Sequence[dict[str, Any]]) -> int:
     """Return whether a tool answers that nobody called, and whether tools are no JSON."""
     called, wrong = False, 0
     for message in messages:
-        called |= bool(message.get("tool_calls")) or "<tool_call>" in str(message.get("content"))
+        called |= _is_call(message)
         wrong |= NO_CALL if message.get("role") == "tool" and not called else 0
         for key in ("tools", "tool_calls"):
             said = message.get(key)
             wrong |= TOOLS if isinstance(said, str) and said and not _parses(said) else 0
     return wrong
+
+
+def _is_call(message: dict[str, Any]) -> bool:
+    """Tell whether a message calls a tool: in an entry of its own, in its text, or as a part of its content."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    types = {str(part.get("type")) for part in parts if isinstance(part, dict)}
+    named = bool(message.get("tool_calls") or message.get("function_call"))
+    return named or not types.isdisjoint(_CALLS) or "<tool_call>" in str(content)
 
 
 def _parses(text: str) -> bool:
@@ -80,7 +90,7 @@ def _parses(text: str) -> bool:
     return True
 
 
-@measure("speakers", version=3, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
+@measure("speakers", version=4, applies=lambda spec: spec.role == "chat", uses=("speakers", "train_on"))
 def speakers(column: Column, spec: FieldSpec) -> Columns:
     """Who speaks when: `order` (bits: 1 unknown, 2 no user before, 4 not last, 8 tool without call, 16 tools no JSON).
 

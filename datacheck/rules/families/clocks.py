@@ -94,11 +94,18 @@ def bad_timestamps(rows: Rows, case: Case) -> Iterator[Failure]:
     bad = known & ((rows["back"] > 0) | (rows["still"] > 0))
     if bad.any():
         back, still = int(rows["back"][bad].sum()), int(rows["still"][bad].sum())
+        said = [
+            f"{words} {counted(count, 'time')}"
+            for words, count in (("runs backwards", back), ("stands still", still))
+            if count
+        ]
         yield Failure(
             bad,
-            f"time runs backwards {back:,} times and stands still {still:,} times in {counted(int(bad.sum()))}.",
+            f"time {' and '.join(said)} in {counted(int(bad.sum()))}.",
             measured={"back": back, "still": still},
-            fix="Sort the rows or split the episodes where the clock was set.",
+            fix="Sort the rows or split the episodes where the clock was set."
+            if back
+            else "Write the time of each row.",
             kind="order",
             order=rows["back"] + rows["still"],
         )

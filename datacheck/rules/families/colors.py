@@ -45,9 +45,18 @@ def _scales(rows: Rows, known: Array) -> Array:
     low, high = rows["min"].min(axis=1), rows["max"].max(axis=1)
     whole = np.array([name.startswith(("uint8", "bool")) for name in rows["dtype"]], dtype=bool)
     conditions = [low < 0, high > _BYTE, high > _ONE, high > _TWICE]
-    found = np.select(conditions, ["signed", "beyond", "byte", "unit"], "twice")
+    found = np.select(conditions, ["signed", "beyond", "byte", "unit"], np.where(_graded(rows, high), "twice", "unit"))
     found = np.where(whole, "byte", found).astype(object)
     found[~known | (high == 0) & (low == 0)] = ""  # black is black on every scale
+    return found
+
+
+def _graded(rows: Rows, high: Array) -> Array:
+    """Tell which samples have values between 0 and their largest: of two values only, the smaller step is no scale."""
+    if "std" not in rows:
+        return np.zeros(len(high), bool)
+    two = rows["mean"] * (high[:, None] - rows["mean"])  # the variance of 0 and the largest value alone
+    found: Array = (rows["std"] ** 2 < 0.9 * two).any(axis=1)
     return found
 
 

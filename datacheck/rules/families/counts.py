@@ -70,8 +70,13 @@ def empty_or_tiny(rows: Rows, case: Case) -> Iterator[Failure]:
     """
     empty = unreadable(rows, lambda reason: reason.startswith("DC103"))
     if empty.any():
+        paths = sorted({_empty_path(rows.table.reasons[int(row)]) for row in rows.index[empty]} - {""})
+        where = f": {listed(paths)}" if paths else ""
         yield Failure(
-            empty, f"{those(empty, 'have')} a file of 0 bytes.", fix="Write or download them again.", kind="empty"
+            empty,
+            f"{those(empty, 'have')} a file of 0 bytes{where}.",
+            fix="Write or download them again.",
+            kind="empty",
         )
     tiny, typical, files = _tiny(rows, case)
     if tiny.any():
@@ -91,6 +96,12 @@ def empty_or_tiny(rows: Rows, case: Case) -> Iterator[Failure]:
 def _ending(name: str) -> str:
     end = name[name.rfind(".") + 1 :] if "." in name else ""
     return "" if "/" in end else end
+
+
+def _empty_path(reason: str) -> str:
+    """Return the companion that a reason names ("DC103 a.obj: the file is empty"), "" for the sample's own file."""
+    path, found, _ = reason.removeprefix("DC103 ").partition(": the file is empty")
+    return path if found else ""
 
 
 def _tiny(rows: Rows, case: Case) -> tuple[Array, float, int]:

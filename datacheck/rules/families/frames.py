@@ -80,12 +80,13 @@ def camera_frame(rows: Rows, case: Case) -> Iterator[Failure]:
     if aside.any():
         steps = _steps(inside[aside & projected], frame, behind=True)
         sure = int((aside & (wrong_side >= float(case.options["sure"]))).sum())
-        cause = _cause(rows, case, aside, good, steps, sure) if sure >= 0.9 * int(aside.sum()) else None
-        yield _other_side(aside, wrong_side, frame, steps, cause)
+        cause, step = _cause(rows, case, aside, good, steps, sure)
+        named = sure >= 0.9 * int(aside.sum())
+        yield _other_side(aside, wrong_side, frame, step or steps[0], cause if named else None)
     if turned.any():
         steps = _steps(inside[turned], frame, behind=False)
-        cause = _cause(rows, case, turned, good, steps, int(turned.sum()))
-        yield _reversed(turned, inside.max(axis=1) - own, frame, steps, cause)
+        cause, step = _cause(rows, case, turned, good, steps, int(turned.sum()))
+        yield _reversed(turned, inside.max(axis=1) - own, frame, step or steps[0], cause)
     judged, least = projected & good, float(case.options["inside"])
     if judged.any() and float(np.median(own[judged])) < least:
         yield _outside(judged, own, least)
@@ -117,25 +118,30 @@ def _diag(signs: Signs) -> str:
     return f"diag({', '.join(map(str, signs))})"
 
 
-def _cause(rows: Rows, case: Case, bad: Array, good: Array, steps: list[Signs], count: int) -> Cause:
-    """Return what was done to the data: one of the steps, or a centre that was subtracted twice.
+def _cause(
+    rows: Rows, case: Case, bad: Array, good: Array, steps: list[Signs], count: int
+) -> tuple[Cause, Signs | None]:  # fmt: skip
+    """Return what was done to the data, and the signs that mend it: one of the steps, or a centre subtracted twice.
 
     Notes:
         A frame that was forgotten and a centre subtracted twice both put things behind the camera. Once the right one
         is mended, things lie where those of good samples of the group do, and as near to another position of the sample
-        (of a hand: its translation). Where neither tells, and there is more than one way, all are named and none is
-        the cause.
+        (of a hand: its translation). Where neither decides between several ways, or none of them fits, all ways are
+        listed and none is the cause.
     """
-    frame, centre = case.spec.frame or "", {"joints": "root", "points": "centroid"}.get(case.spec.role or "", "")
-    ways = [(_kind(step, frame), _named(step, frame), _mended(rows, np.array(step))) for step in steps]
-    if centre and all(step[2] < 0 for step in steps):
-        ways.append((f"twice-{centre}", f"the {centre} was subtracted twice", _mended(rows, centre)))
-    best = _nearest(rows, case, bad, good, [places for *_, places in ways])
-    if best is None and len(ways) > 1:
-        names = tuple(words for _, words, _ in ways)
-        return Cause(f"not clear: {', or '.join(names)}", explains=count, alternatives=names)
-    kind, words, _ = ways[best or 0]
-    return Cause(words, kind, explains=count)
+    frame, centres = case.spec.frame or "", {"joints": ("root", "centroid"), "points": ("centroid",)}
+    ways: list[tuple[str, str, Signs | None, Array]] = [
+        (_kind(step, frame), _named(step, frame), step, _mended(rows, np.array(step))) for step in steps
+    ]
+    if all(step[2] < 0 for step in steps):
+        for centre in centres.get(case.spec.role or "", ()):
+            ways.append((f"twice-{centre}", f"the {centre} was subtracted twice", None, _mended(rows, centre)))
+    evidence, best = _nearest(rows, case, bad, good, [places for *_, places in ways])
+    if best is None and (evidence or len(ways) > 1):
+        names = tuple(words for _, words, _, _ in ways)
+        return Cause(f"not clear: {', or '.join(names)}", alternatives=names), None
+    kind, words, step, _ = ways[best or 0]
+    return Cause(words, kind, explains=count), step
 
 
 def _kind(step: Signs, frame: str) -> str:
@@ -158,14 +164,14 @@ def _mended(rows: Rows, way: Array | str) -> Array:
     return np.asarray(places * np.tile(way, 2))
 
 
-def _nearest(rows: Rows, case: Case, bad: Array, good: Array, ways: list[Array]) -> int | None:
-    """Return which way of mending puts offenders where the good samples say that they belong, None where none does."""
+def _nearest(rows: Rows, case: Case, bad: Array, good: Array, ways: list[Array]) -> tuple[bool, int | None]:
+    """Return whether good samples say where offenders belong, and which way of mending puts them there, None: none."""
     total, asked = np.zeros(len(ways)), 0
     for off in (*_beside_others(rows, bad, good, ways), *_beside_fields(rows, case, bad, good, ways)):
         total, asked = total + (np.minimum(off, _FAR) ** 2).sum(axis=1), asked + off.shape[1]
     best, *rest = np.argsort(total, kind="stable").tolist()
     clear = all(total[other] - total[best] >= _BETTER for other in rest)
-    return best if asked and clear and total[best] <= _NEAR**2 * asked else None
+    return asked > 0, best if asked and clear and total[best] <= _NEAR**2 * asked else None
 
 
 def _beside_others(rows: Rows, bad: Array, good: Array, ways: list[Array]) -> Iterator[Array]:
@@ -192,14 +198,15 @@ def _beside_fields(rows: Rows, case: Case, bad: Array, good: Array, ways: list[A
         middle, usual = float(np.median(apart)), max(float(np.median(np.abs(apart - np.median(apart)))), 1e-9)
         if middle + _FAR * usual < _BESIDE * float(np.median(norms(first[fine].T))):
             gap = [norms((way[mine][:, :3] - rows[column][mine]).T) for way in ways]
-            yield np.maximum(np.stack(gap) - middle, 0) / max(usual, 0.1 * middle)
+            off = np.maximum(np.stack(gap) - middle, 0) / max(usual, 0.1 * middle)
+            yield off[:, off.min(axis=0) < _FAR]  # else the other field is wrong as well, and says nothing
 
 
 def _places(rows: Rows) -> Array:
     return np.concatenate([rows["first"], rows["centroid"]], axis=1)
 
 
-def _other_side(bad: Array, wrong_side: Array, frame: str, steps: list[Signs], cause: Cause | None) -> Failure:
+def _other_side(bad: Array, wrong_side: Array, frame: str, step: Signs, cause: Cause | None) -> Failure:
     sign = "above" if _BEFORE[frame] == "behind" else "below"
     return Failure(
         bad,
@@ -208,33 +215,33 @@ def _other_side(bad: Array, wrong_side: Array, frame: str, steps: list[Signs], c
         measured={"wrong_side": float(np.median(wrong_side[bad]))},
         expected={"frame": frame},
         cause=cause,
-        fix=_advice(cause, steps),
+        fix=_advice(cause, step),
         kind=cause.kind if cause else "mixed",
         order=wrong_side,
     )
 
 
-def _advice(cause: Cause | None, steps: list[Signs]) -> str:
+def _advice(cause: Cause | None, step: Signs) -> str:
     if cause is not None and not cause.kind:
-        return f"Find out which: compare with the images. A frame is put right by {_diag(steps[0])}."
+        return f"Find out which: compare with the images. {_diag(step)} would put the most likely frame right."
     if cause is not None and cause.kind.startswith("twice-"):
         return "Subtract it once: in the files or in the loader."
-    return f"Multiply by {_diag(steps[0])}{_or_declare(cause)}."
+    return f"Multiply by {_diag(step)}{_or_declare(cause)}."
 
 
 def _or_declare(cause: Cause | None) -> str:
     return f", or declare frame: {cause.kind}" if cause is not None and cause.kind in FRAMES else ""
 
 
-def _reversed(bad: Array, gain: Array, frame: str, steps: list[Signs], cause: Cause) -> Failure:
+def _reversed(bad: Array, gain: Array, frame: str, step: Signs, cause: Cause) -> Failure:
     return Failure(
         bad,
-        f"{those(bad, 'project')} into the image only if multiplied by {_diag(steps[0])}: "
+        f"{those(bad, 'project')} into the image only if multiplied by {_diag(step)}: "
         f"{100 * float(np.median(gain[bad])):.3g} % more of their positions do (median); {frame} is declared.",
         measured={"gain": float(np.median(gain[bad]))},
         expected={"frame": frame},
         cause=cause,
-        fix=_advice(cause, steps).removesuffix(".") + "; then every image must be mirrored the same way.",
+        fix=_advice(cause, step).removesuffix(".") + "; then every image must be mirrored the same way.",
         kind=cause.kind,
         order=gain,
     )

@@ -18,6 +18,7 @@ Array = np.ndarray[Any, Any]
 
 _ORIGINS = {"opengl": "bottom_left", "opencv": "top_left"}  # what robosuite's image convention means
 _BANDS = 32
+_ONE_SCENE = 0.9  # share of a group that must look alike: else it is no camera's
 _FRAMES = 8  # of a film are looked at
 
 
@@ -117,12 +118,14 @@ def turned_image(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         The brightness from the first row to the last follows that of the group, and not that of the group reversed.
-        Groups that look the same either way are not judged. Needs ``--level deep``: pixels are read.
+        Groups that look the same either way, and those whose images are of many scenes, are not judged. Needs
+        ``--level deep``: pixels are read.
     Why it matters:
         Half of the files were turned when they were read or converted; a policy then learns both, and is right about
         half of the time.
     Measure:
-        Correlation of the mean brightness of 32 bands of rows with the median of the group, and with that reversed.
+        Correlation of the mean brightness of 32 bands of rows with the median of the group, and with that reversed. The
+        others must be ``like`` the median, nine of ten at least.
     When it is wrong:
         The camera itself turns over.
     Options:
@@ -175,9 +178,11 @@ def _upside_down(rows: Rows, known: Array, case: Case) -> tuple[Array, Array]:
         middle = np.median(profiles, axis=0)
         if _alike(middle[None], middle[::-1])[0] > unlike:
             continue  # the group itself looks the same upside down
-        mirrored[mine] = _alike(profiles, middle[::-1])
-        odd = (mirrored[mine] > like) & (_alike(profiles, middle) < unlike)
-        bad[mine] = odd & (2 * int(odd.sum()) < len(mine))
+        mirrored[mine], own = _alike(profiles, middle[::-1]), _alike(profiles, middle)
+        odd = (mirrored[mine] > like) & (own < unlike)
+        others = ~odd & (np.ptp(profiles, axis=1) > 0)
+        if np.mean(own[others] > like) >= _ONE_SCENE:  # photos of many scenes have sky and floor in every place
+            bad[mine] = odd & (2 * int(odd.sum()) < len(mine))
     return bad, mirrored
 
 

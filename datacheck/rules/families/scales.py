@@ -196,8 +196,10 @@ def _scale_of(
             continue
         metres = stored * one
         inside = (metres >= allowed[0]) & (metres <= allowed[1])
-        changes.append(Change(kind, words, one / scale, {"depth": logarithms(metres)}, inside))
-    low, high = (float(np.median(ends)) for ends in allowed)
+        changes.append(
+            Change(kind, words, one / scale, {"depth": logarithms(metres)}, inside, common=kind in {"1/1000", "1/1"})
+        )
+    low, high = (float(np.median(np.broadcast_to(ends, len(bad))[bad])) for ends in allowed)
     return explain(
         changes,
         {"depth": logarithms(stored * scale)},

@@ -10,6 +10,7 @@ import numpy as np
 
 from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, Columns, Skip, counted, listed, measure, rule, shown, those
+from datacheck.rules.explain import Change, explain, logarithms
 from datacheck.rules.measures import (
     MOST_COMPONENTS,
     components,
@@ -23,6 +24,7 @@ from datacheck.rules.measures import (
 )
 from datacheck.sample import Column
 from datacheck.schema.model import FieldSpec, Range
+from datacheck.schema.units import ANGLE, LENGTH
 from datacheck.table import Measured, Rows
 
 Array = np.ndarray[Any, Any]
@@ -72,7 +74,8 @@ def saturated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
     Why it matters:
         Values were clipped, by a sensor or by a converter: what was beyond is lost, and the policy learns the wall.
     Measure:
-        Count of values equal to the extreme of the split, per dimension, over all samples (fields of at most 64).
+        Count of values equal to the extreme of the split, per dimension, over all samples in which it changes (fields
+        of at most 64 dimensions).
     When it is wrong:
         The end is real: declare it as ``range``. A dimension with more than half of its values at its ends is a switch,
         and only told as information.
@@ -122,8 +125,9 @@ def saturated(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
 def _piled(rows: Rows, case: Case, total: int) -> dict[Severity, list[tuple[float, str]]]:
     """Return (share, negative, and words) of each end with too many values: of switches, and of other dimensions."""
     least, most = rows["min"].min(axis=0), rows["max"].max(axis=0)
-    at_low = np.where(rows["min"] == least, rows["at_low"], 0).sum(axis=0) / total
-    at_high = np.where(rows["max"] == most, rows["at_high"], 0).sum(axis=0) / total
+    moves = (rows["min"] < rows["max"]) | (rows["piled"] == 1)[:, None]  # a goal that stands still was not clipped
+    at_low = np.where(moves & (rows["min"] == least), rows["at_low"], 0).sum(axis=0) / total
+    at_high = np.where(moves & (rows["max"] == most), rows["at_high"], 0).sum(axis=0) / total
     ends = case.spec.range or Range()
     said: dict[Severity, list[tuple[float, str]]] = {Severity.WARNING: [], Severity.INFO: []}
     for i in np.flatnonzero(most > least):
@@ -152,7 +156,7 @@ def _scalars(rows: Rows, case: Case) -> Iterator[tuple[str, Array, Array]]:
 @rule(
     "DC226", "outlier-sample", Severity.INFO, Level.SAMPLE, measures=(place, numbers, form),
     needs=("DC109", "DC122", "DC201", "DC202", "DC203", "DC221", "DC222", "DC224", "DC602"),
-    applies=lambda s: leaf(s) and s.role in _STRAYS, defaults={"z": 8.0, "least": 30, "distinct": 10},
+    applies=lambda s: leaf(s) and s.role in _STRAYS, defaults={"z": 8.0, "far": 20.0, "least": 30, "distinct": 10},
 )  # fmt: skip
 def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
     """A sample is far from all others in size, place, values or length.
@@ -160,14 +164,16 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
     What:
         Size of clouds and skeletons, distance of positions, largest value of actions and joints, number of rows.
     Why it matters:
-        It may be the one that nobody meant to keep; a look costs a minute. Nothing is left out because of it.
+        It may be the one that nobody meant to keep; a look costs a minute.
     Measure:
         Robust z = (x - median) / (1.4826 MAD), of the logarithm where all values are above 0 (scatter at least 0.05),
-        within the group where groups are large enough, else over the split.
+        within the group where groups are large enough, else over the split. Of size, distance and values what is beyond
+        ``far`` is a warning, and an error where a unit explains it.
     When it is wrong:
-        Rare things are rare: this is information, never more.
+        Rare things are rare: declare what they may be, or raise ``far``.
     Options:
-        z: above which it is named (8). least: fewest samples to judge (30). distinct: fewest different values (10).
+        z: above which it is named (8). far: above which it is more than information (20). least: fewest samples to
+        judge (30). distinct: fewest different values (10).
     Bad::
 
         schema: {fields: {a: {role: action, shape: [T, 2]}}, rules: {DC226: {least: 12, distinct: 5}}}
@@ -187,19 +193,51 @@ def outlier_sample(rows: Rows, case: Case) -> Iterator[Failure]:
         Iglewicz and Hoaglin, 1993; their 3.5 would name 3.3 % of clean log-normal sizes, 8 names none.
     """
     for label, values, known in _scalars(rows, case):
-        far, z = _far(rows, values, known & np.isfinite(values), case)
-        if far.any():
-            typical = float(np.median(values[known]))
-            worst = float(values[int(np.argmax(np.where(far, np.abs(z), 0)))])
-            yield Failure(
-                far,
-                f"{those(far, 'stand')} out by {label}: up to |z| = {shown(float(np.abs(z[far]).max()))} at "
-                f"{shown(worst)}; usual is {shown(typical)}.",
-                measured={"z": float(np.abs(z[far]).max()), "median": typical},
-                kind=label,
-                fix="Look at them; declare range, size or length if such samples are wrong.",
-                order=np.abs(z),
-            )
+        judged = known & np.isfinite(values)
+        odd, z = _far(rows, values, judged, case)
+        beyond = odd & (np.abs(z) > float(case.options["far"])) & (label != "number of rows")
+        for mask, grave in ((beyond, True), (odd & ~beyond, False)):
+            if mask.any():
+                yield _standing_out(rows, case, label, values, mask, judged & ~odd, z, grave=grave)
+
+
+def _standing_out(
+    rows: Rows, case: Case, label: str, values: Array, bad: Array, good: Array, z: Array, *, grave: bool
+) -> Failure:  # fmt: skip
+    cause = _unit_of(rows, case, values, bad, good) if grave else None
+    typical = float(np.median(values[good])) if good.any() else float(np.median(values[bad]))
+    worst = float(values[int(np.argmax(np.where(bad, np.abs(z), 0)))])
+    clear = cause is not None and cause.factor is not None
+    return Failure(
+        bad,
+        f"{those(bad, 'stand')} out by {label}: up to |z| = {shown(float(np.abs(z[bad]).max()))} at "
+        f"{shown(worst)}; usual is {shown(typical)}.",
+        measured={"z": float(np.abs(z[bad]).max()), "median": typical},
+        cause=cause,
+        severity=(Severity.ERROR if clear else Severity.WARNING) if grave else None,
+        kind=f"{label}, far" if grave else label,
+        fix="Look at them; declare range, size or length if such samples are wrong.",
+        order=np.abs(z),
+    )
+
+
+def _unit_of(rows: Rows, case: Case, values: Array, bad: Array, good: Array) -> Cause | None:
+    """Return the unit in which samples that stand out may be, None where the field has none."""
+    spec = case.spec
+    units = ANGLE if spec.role == "joint_angle" or spec.unit in ANGLE else LENGTH
+    if spec.unit is None and spec.role in {"action", "value"}:
+        return None
+    own = units.get(spec.unit or "", 1.0)
+    changes = []
+    for unit, size in units.items():
+        for by, kind, words in (
+            (size / own, unit, unit),
+            (own / size, f"twice-{unit}", f"converted from {unit} twice"),
+        ):
+            looks, common = {"size": logarithms(values * by)}, unit in {"mm", "cm", "deg"}
+            if size != own:
+                changes.append(Change(kind, f"probably {words}", by, looks, values > 0, common=common))
+    return explain(changes, {"size": logarithms(values)}, {}, bad, good, rows.groups)
 
 
 def _far(rows: Rows, values: Array, known: Array, case: Case) -> tuple[Array, Array]:

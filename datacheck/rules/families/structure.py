@@ -56,8 +56,8 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
 
         schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
         samples:
-          - {n: 2, a: {normal: [4]}, b: {normal: [2]}}
-          - {a: {normal: [4]}}
+          - {a: {normal: [4]}, b: {normal: [2]}}
+          - {n: 2, a: {normal: [4]}}
 
     Fix:
         Export the samples again, or declare the field optional.
@@ -82,6 +82,72 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
                 fix=f"{other} Else: {again[0].lower()}{again[1:]}" if foreign else again,
                 kind=names,
                 extra=tuple(fields),
+            )
+
+
+def _optional(schema: Schema) -> dict[str, FieldSpec]:
+    return {name: spec for name, spec in sorted(schema.stored.items()) if spec.optional and not spec.absent}
+
+
+@measure("lacking", per="sample", uses=("fields.optional", "fields.absent"), depth="structure")
+def lacking(block: Block, schema: Schema) -> Columns:
+    """Names of the optional fields that the samples lack: `lacking`, joined by ", "."""
+    return {"lacking": [", ".join(name for name in _optional(schema) if name not in block.fields)] * len(block)}
+
+
+@rule(
+    "DC129", "partly-missing", Severity.WARNING, Level.SAMPLE, per="sample", measures=(lacking,),
+    unless=lambda schema: "" if _optional(schema) else "no field is optional", defaults={"most": 0.5},
+)  # fmt: skip
+def partly_missing(rows: Rows, case: Case) -> Iterator[Failure]:
+    """An optional field or file is there in most samples and missing in some.
+
+    What:
+        A field that is ``optional`` is in all samples of a split, or in few of them. ``rules: {DC129: error}`` makes
+        each sample that lacks it unfit.
+    Why it matters:
+        One mesh of forty is gone, the wrist camera is missing in a tenth of the demos: a loader passes over them, or
+        puts zeros there.
+    Measure:
+        Share of the samples that lack the field, or the file that it lies in.
+    When it is wrong:
+        Some samples rightly have none: lower ``most``, or switch the rule off.
+    Options:
+        most: share of the samples from which on it is no exception to lack the field (0.5).
+    Bad::
+
+        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
+        samples:
+          - {n: 9, a: {normal: [4]}, b: {normal: [2]}}
+          - {a: {normal: [4]}}
+
+    Good::
+
+        schema: {fields: {a: {role: value, shape: [4]}, b: {role: value, shape: [2], optional: true}}}
+        samples:
+          - {n: 4, a: {normal: [4]}, b: {normal: [2]}}
+          - {n: 6, a: {normal: [4]}}
+
+    Fix:
+        Restore what is missing, or leave these samples out.
+    Reference:
+        HO3D without some of its images; LIBERO demos without the wrist camera: a loader that asks for it fails late.
+    """
+    if "lacking" not in rows:
+        return
+    names = rows["lacking"]
+    for name, spec in _optional(case.schema).items():
+        gone = where_text(names, lambda text, name=name: name in text.split(", "))  # type: ignore[misc]
+        count = int(gone.sum())
+        if 0 < count < float(case.options["most"]) * len(rows):
+            where = f" ({spec.file})" if spec.file is not None else ""
+            yield Failure(
+                gone,
+                f"{those(gone, 'have')} no {name}{where}; {counted(len(rows) - count, 'other')} of the split do.",
+                measured={"lack": count, "of": len(rows)},
+                fix="Restore what is missing, or leave these samples out.",
+                kind=name,
+                extra=(name,),
             )
 
 

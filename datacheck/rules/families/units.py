@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
+_COMMON = frozenset({"mm", "cm", "m", "twice-mm", "twice-cm", "relative", "double", "never"})
 _CENTRED = 1e-3  # a centre this near to the origin, by size, says nothing about distance
 
 
@@ -33,7 +34,7 @@ class _Check:
     values: Array
     known: Array
     range: Range
-    moves: bool = False  # a distance: it changes where positions are moved
+    origin: Literal["", "near", "zero"] = ""  # of a distance: what it is measured from
 
     def outside(self) -> Array:
         low = -math.inf if self.range.low is None else self.range.low
@@ -62,16 +63,22 @@ def _checks(rows: Rows, case: Case) -> list[_Check]:
     known, box = rows.measured("box"), rows["box"]
     if spec.size is not None and skeleton is None:
         label, size = ("distance from the origin", rows["norm"]) if "norm" in rows else ("size", box)
-        found.append(_Check(label, size, known & (size > 0), spec.size, moves="norm" in rows))
+        found.append(_Check(label, size, known & (size > 0), spec.size, "zero" if "norm" in rows else ""))
     if spec.distance is not None and spec.near:
         column = f":{case.name}:near"
         if column in rows:
             found.append(
-                _Check(f"distance from {spec.near}", rows[column], rows.measured(column), spec.distance, moves=True)
+                _Check(
+                    f"distance from {spec.near}",
+                    rows[column],
+                    rows.measured(column) & np.isfinite(rows[column]),
+                    spec.distance,
+                    "near",
+                )
             )
     elif spec.distance is not None:
         away, label = (rows["norm"], "distance from the origin") if "norm" in rows else _centre(rows, spec)
-        found.append(_Check(label, away, known & ~_centred(rows, box), spec.distance, moves=True))
+        found.append(_Check(label, away, known & ~_centred(rows, box), spec.distance, "zero"))
     return found
 
 
@@ -103,36 +110,62 @@ def _changes(rows: Rows, case: Case, placed: Placed, checks: list[_Check]) -> It
     """Yield what may have been done to positions: other units, and centres that were subtracted or added."""
     spec = case.spec
 
-    def change(kind: str, words: str, by: float = 1.0, moved: Array | float = 0.0) -> Change:
-        distance = placed.distance(by, moved)
-        allowed = [~replace(c, values=distance if c.moves else c.values * by).outside() for c in checks]
-        mended = by if isinstance(moved, float) else None
-        return Change(kind, words, mended, placed.looks(by, moved), np.logical_and.reduce(allowed))
+    def change(kind: str, words: str, by: float = 1.0, moved: Array | None = None, *, certain: bool = True) -> Change:
+        allowed = [~replace(c, values=_mended(c, placed, by, moved)).outside() for c in checks]
+        factor = by if moved is None else None
+        return Change(
+            kind, words, factor, placed.looks(by, moved), np.logical_and.reduce(allowed), certain, kind in _COMMON
+        )
 
     for by, kind, words in _factors(spec.unit or ""):
         yield change(kind, words, by)
-    if spec.near and placed.origin.any():
-        yield change("subtracted", f"{spec.near} was probably subtracted from them", moved=placed.origin)
-        yield change("subtracted-twice", f"{spec.near} was probably subtracted twice", moved=2 * placed.origin)
-        yield change("added", f"{spec.near} was probably added to them", moved=-placed.origin)
-    if f":{case.name}:stored" in rows:
-        stored_at = rows[f":{case.name}:stored"]
-        yield change("double", f"{spec.centered_on} was probably subtracted twice", moved=stored_at)
-        yield change("never", f"{spec.centered_on} was probably never subtracted", moved=-stored_at)
+    if placed.near:
+        yield change("relative", f"probably relative to {spec.near}", moved=placed.origin)
+        for kind, words, times in (("subtracted-twice", "subtracted twice", 2), ("added", "added to them", -1)):
+            moved = times * placed.origin  # or signs are reversed, or a single position is scaled by 2
+            yield change(kind, f"{spec.near} was {words}", moved=moved, certain=False)
+    if f":{case.name}:stored" in rows and _same_unit(case, spec.centered_on):
+        centre = rows[f":{case.name}:stored"]
+        yield change("double", f"{spec.centered_on} was probably subtracted twice", moved=centre)
+        yield change("never", f"{spec.centered_on} was probably never subtracted", moved=-centre)
+
+
+def _mended(check: _Check, placed: Placed, by: float, moved: Array | None) -> Array:
+    """Return the values of a check once positions are scaled and moved."""
+    if not check.origin or (moved is None and (check.origin == "near") != placed.near):
+        return check.values * by
+    if (check.origin == "near") != placed.near:
+        return np.full(len(check.values), np.nan)  # measured from elsewhere: it says nothing
+    return placed.distance(by, moved)
+
+
+def _same_unit(case: Case, other: str | None) -> bool:
+    return factor(case.spec.unit or "m") == factor(case.schema.spec(other or "").unit or "m")
+
+
+_ADVICE = {
+    "relative": "Add the position that they are relative to; turn them first where they follow its axes.",
+    "double": "Subtract the stored centre once, in the files or in the loader.",
+    "never": "Subtract the stored centre once, in the files or in the loader.",
+}
 
 
 def _advice(cause: Cause | None) -> str:
     if cause is not None and cause.factor is not None:
         return f"Convert the values (x{cause.factor:.4g}), or correct unit or range."
-    if cause is not None and cause.kind:
-        return "Subtract it once, in the files or in the loader."
-    return "Convert the values, or correct unit or range."
+    return _ADVICE.get(cause.kind if cause else "", "Convert the values, or correct unit or range.")
 
 
 def _explained(rows: Rows, case: Case, checks: list[_Check], bad: Array, share: float) -> Cause | None:
+    if case.spec.near and not _same_unit(case, case.spec.near):
+        return None
     placed = Placed.of(rows, case)
     names = {"median bone": "bone", "size": "size"}
-    ranges = {names.get(c.label, "distance"): between(c.range.low, c.range.high) for c in checks}
+    ranges = {
+        names.get(c.label, "distance"): between(c.range.low, c.range.high)
+        for c in checks
+        if not c.origin or (c.origin == "near") == placed.near
+    }
     known = np.logical_or.reduce([c.known for c in checks])
     return explain(_changes(rows, case, placed, checks), placed.looks(), ranges, bad, ~bad & known, rows.groups, share)
 
@@ -255,8 +288,12 @@ def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
     bad = known & (p99 > most)
     if bad.any():
         mended = p99 * ANGLE["deg"]
-        change = Change("deg", "probably degrees", ANGLE["deg"], {"p99": logarithms(mended)}, known & (mended <= most))
-        usual = Usual(math.log(most) / 2, math.log(most) / 2, sure=True)  # from one radian to a turn
+        change = Change(
+            "deg", "probably degrees", ANGLE["deg"], {"p99": logarithms(mended)}, known & (mended <= most), common=True
+        )
+        usual = Usual(
+            math.log(most) / 2, math.log(most) / 2, 0.0
+        )  # from one radian to a turn; angles have no third unit
         cause = explain([change], {"p99": logarithms(p99)}, {"p99": usual}, bad, known & ~bad, rows.groups)
         middle = float(np.median(p99[bad]))
         yield Failure(
@@ -266,7 +303,9 @@ def angle_unit(rows: Rows, case: Case) -> Iterator[Failure]:
             measured={"stat": "p99", "median": middle, "unit": "rad"},
             expected={"range": [-most, most], "unit": "rad"},
             cause=cause,
-            fix="Convert to radians (x 0.017453), or declare unit: deg.",
+            fix="Convert to radians (x 0.017453), or declare unit: deg."
+            if cause is not None and cause.kind
+            else "Look at them: no known unit explains these angles. Raise turn where joints turn round and round.",
             kind=cause.kind if cause else "",
             order=p99,
         )
@@ -350,12 +389,11 @@ def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
     for _, values, there in every[1:]:  # a unit changes them all
         if (low & there).any() and (high & there).any():
             also = _between(np.log(values[low & there]), np.log(values[high & there]), case)
-            fitting = [factor for factor in fitting if factor in also]
+            fitting = [-abs(f) if -abs(f) in also else f for f in fitting if {f, -f} & set(also)]
     if fitting:
         few = low if low.sum() < high.sum() else high
         heaps = [f"{counted(int(m.sum()))} at {shown(float(np.median(sizes[m])), case.spec.unit)}" for m in (low, high)]
-        said, *others = (f"x{factor:g}" for factor in fitting)
-        cause = Cause(f"two units: {said} lies between them", "mixed", fitting[0], int(few.sum()), tuple(others))
+        cause = _mix_of(fitting, few)
         yield Failure(
             few,
             f"{label} falls into two heaps, {listed(heaps)}: a factor {shown(apart)}.",
@@ -366,8 +404,20 @@ def mixed_units(rows: Rows, case: Case) -> Iterator[Failure]:
         )
 
 
+def _mix_of(fitting: list[float], few: Array) -> Cause:
+    """Return the cause of two heaps: the only factor that fits; several, or one that only roughly does, are listed."""
+    if len(fitting) == 1 and fitting[0] > 0:
+        return Cause(f"two units: x{fitting[0]:g} lies between them", "mixed", fitting[0], int(few.sum()))
+    ways = tuple(f"mixed units: x{abs(factor):g}" for factor in fitting)
+    return Cause(f"not clear: {' or '.join(ways)}, or two kinds of things", alternatives=ways)
+
+
 def _between(low: Array, high: Array, case: Case) -> list[float]:
-    """Return the known factors that may lie between two heaps of logarithms, the nearest first."""
+    """Return the known factors that may lie between two heaps of logarithms, the nearest first.
+
+    Notes:
+        One that only the standard error of the medians allows is negative.
+    """
     apart = float(np.median(high) - np.median(low))
     large = low if len(low) >= len(high) else high  # the spread of the few says little
     error = math.sqrt(math.pi / 2 * (1 / len(low) + 1 / len(high))) * float(large.std())
@@ -375,7 +425,8 @@ def _between(low: Array, high: Array, case: Case) -> list[float]:
     room = max(near, min(3 * error, widest))
     factors = [case.options["turn"]] if case.spec.role in TURNING else case.options["factors"]
     off = {float(factor): abs(apart - math.log(float(factor))) for factor in factors}
-    return sorted((factor for factor in off if off[factor] <= room), key=lambda factor: off[factor])
+    fits = sorted((factor for factor in off if off[factor] <= room), key=lambda factor: off[factor])
+    return [factor if off[factor] <= near else -factor for factor in fits]
 
 
 def _widest_gap(ordered: Array, case: Case) -> float | None:

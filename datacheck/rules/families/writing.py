@@ -265,15 +265,17 @@ def special_token_leak(rows: Rows, case: Case) -> Iterator[Failure]:
 
 # ------------------------------------------------------------------------------------------- repetition
 
+_OF_LETTERS = re.compile(r"(?:[^\W\d_]|\s)+")
 _LEAST = 200  # characters: a short text repeats itself without harm
 _WORDS, _SIGNS = 10, 20  # a gram of so many words, or of so many characters where words have no spaces
 
 
-@measure("repetition", applies=_is_words, depth="deep")
+@measure("repetition", version=2, applies=_is_words, depth="deep")
 def repetition(column: Column, spec: FieldSpec) -> Columns:
     """How much of a text has been said before: `again`, the share of its grams of 10 words or 20 characters that have.
 
-    `most`: the share of its most frequent gram of a fifth of that length. Texts below 200 characters have no row.
+    `most`: the share of its most frequent gram of a fifth of that length. Texts below 200 characters have no row, and
+    of numbers (calibration, tables) both are 0.
     """
     if column.kind == "array" or column.lengths is None:
         return {}
@@ -290,6 +292,8 @@ def repetition(column: Column, spec: FieldSpec) -> Columns:
 
 def _repeated(text: str) -> tuple[float, float]:
     """Return (share of long grams that occurred before, share of the text that its commonest short gram takes)."""
+    if len(_OF_LETTERS.sub("", text)) > len(text) / 2:
+        return 0.0, 0.0
     words, size = text.split(), _WORDS
     if 12 * len(words) < len(text):  # Chinese, Japanese: nothing between the words
         parts, size = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), np.uint32), _SIGNS
@@ -301,7 +305,7 @@ def _repeated(text: str) -> tuple[float, float]:
     long = _grams(parts, size)
     short = max(2, size // 5)
     _, often = np.unique(_grams(parts, short), return_counts=True)
-    return 1 - len(np.unique(long)) / len(long), float(often.max() * short / len(parts))
+    return 1 - len(np.unique(long)) / len(long), min(1.0, float(often.max() * short / len(parts)))  # overlapping
 
 
 def _grams(parts: Array, size: int) -> Array:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from datacheck.sample import Piece
 from datacheck.testing.trials.base import Samples, Size, Trial, changed, sample, some
 
 _POSE = {
@@ -46,6 +47,40 @@ def _reorder(samples: Samples, share: float, rng: np.random.Generator) -> Sequen
 REORDERED = Trial(
     "quaternion-behind-joints", "DC125", _POSE, _grasps, _reorder,
     (Size("one object", 0.01), Size("a fifth", 0.2), Size("every object", 1.0)), cause="order",
+)  # fmt: skip
+
+_VIEWED = {
+    "fields": {
+        "state": {"role": "value", "shape": ["T", 12]},
+        "wrist": {"role": "value", "shape": ["T", 8], "optional": True},
+        "seen": {"role": "value", "shape": ["T", 4], "optional": True},
+    }
+}
+
+
+def _viewed(rng: np.random.Generator) -> Samples:
+    """Episodes with what a wrist camera saw in all of them, and what another one did in a few."""
+    found: Samples = []
+    for i in range(60):
+        steps = int(rng.integers(20, 60))
+        fields = {"state": rng.normal(size=(steps, 12)), "wrist": rng.normal(size=(steps, 8))}
+        more = {"seen": rng.normal(size=(steps, 4))} if i % 4 == 0 else {}
+        found.append(sample(f"e{i:03d}", fields | more))
+    return found
+
+
+def _unseen(samples: Samples, share: float, rng: np.random.Generator) -> Sequence[str]:
+    places = some(samples, share, rng)
+    for place in places:
+        split, piece = samples[place]
+        fields = {name: values for name, values in piece.fields.items() if name != "wrist"}
+        samples[place] = split, Piece(piece.key, fields, piece.origin, piece.group, piece.facts)
+    return [samples[place][1].key for place in places]
+
+
+UNSEEN = Trial(
+    "camera-of-some-demos", "DC129", _VIEWED, _viewed, _unseen,
+    (Size("one", 0.01), Size("a tenth", 0.1), Size("two fifths", 0.4)), cause="wrist",
 )  # fmt: skip
 
 _OPEN = {"fields": {"state": {"role": "value", "shape": ["T", "S"]}, "reward": {"role": "reward", "shape": ["T"]}}}

@@ -53,7 +53,7 @@ STRAY = Trial(
     _actions,
     _enlarge,
     (Size("x30", 30), Size("x1000", 1000)),
-    cause="largest value",
+    cause="largest value, far",
 )
 
 _STATS: dict[str, Any] = {

@@ -1,0 +1,121 @@
+"""False alarms and bad advice that people met on data of their own."""
+
+import numpy as np
+import pytest
+
+from datacheck.testing.memory import scan_pieces, schema_of
+from datacheck.testing.trials.base import sample
+
+
+def found(schema, samples):
+    """Findings by code."""
+    answer = scan_pieces(schema_of(schema), [sample(f"s{i:03d}", fields) for i, fields in enumerate(samples)])
+    return {finding.code: finding for finding in answer.findings}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"role": "assistant", "content": [{"type": "tool_call", "name": "f", "arguments": "{}"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "I look"}, {"type": "tool_use", "name": "f"}]},
+        {"role": "assistant", "content": "", "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]},
+    ],
+)
+def test_a_call_may_stand_in_the_parts_of_a_content(call):
+    """22 of 50 valid chats were thrown out: "the reply of a tool that nobody called"."""
+    chat = [
+        {"role": "user", "content": "how warm is it?"}, call, {"role": "tool", "content": "20"},
+        {"role": "assistant", "content": "20 degrees"},
+    ]  # fmt: skip
+    schema = {"fields": {"chat": {"role": "chat"}}}
+    assert "DC706" not in found(schema, [{"chat": chat}] * 3)
+    lost = [chat[0], *chat[2:]]
+    assert "a tool that nobody called" in found(schema, [{"chat": chat}, {"chat": lost}])["DC706"].message
+
+
+def test_a_clock_that_stands_still_does_not_run_backwards():
+    schema = {"fields": {"t": {"role": "timestamp", "shape": ["T"], "unit": "s"}}}
+    clocks = [np.arange(20) / 20 for _ in range(3)]
+    frozen = np.full(20, 5.0)
+    finding = found(schema, [{"t": t} for t in (*clocks, frozen)])["DC502"]
+    assert finding.message == "time stands still 19 times in 1 sample."
+    assert finding.fix == "Write the time of each row."
+    swapped = clocks[0][[0, 2, 1, *range(3, 20)]]
+    finding = found(schema, [{"t": t} for t in (*clocks, swapped)])["DC502"]
+    assert finding.message == "time runs backwards 1 time in 1 sample."
+    assert finding.fix.startswith("Sort the rows")
+
+
+def test_a_goal_that_stands_still_was_not_clipped():
+    """A goal pose is constant in each episode: the largest one fills a whole episode, and nobody clipped it."""
+    rng = np.random.default_rng(0)
+    schema = {"fields": {"a": {"role": "action", "shape": ["T", 2]}}}
+    goals = [np.column_stack([np.full(200, rng.normal()), rng.normal(size=200)]) for _ in range(10)]
+    assert "DC225" not in found(schema, [{"a": goal} for goal in goals])
+    clipped = [np.minimum(goal, [9, 1.0]) for goal in goals]
+    assert "% of dimension 1 at 1 exactly" in found(schema, [{"a": a} for a in clipped])["DC225"].message
+
+
+@pytest.mark.parametrize(
+    ("factor", "severity", "kind"), [(1000, "error", "mm"), (100, "error", "cm"), (1 / 512, "warning", None)]
+)
+def test_what_is_far_beyond_all_others_is_more_than_information(factor, severity, kind):
+    rng = np.random.default_rng(1)
+    schema = {
+        "fields": {"x": {"role": "points", "shape": ["P", 3], "unit": "m"}}, "rules": {"DC203": "off", "DC227": "off"},
+    }  # fmt: skip
+    clouds = [rng.uniform(-0.5, 0.5, (50, 3)) * rng.uniform(0.9, 1.1) for _ in range(60)]
+    clouds[7] = clouds[7] * factor
+    finding = found(schema, [{"x": cloud} for cloud in clouds])["DC226"]
+    assert (finding.severity, finding.rows.tolist()) == (severity, [7])
+    assert (finding.cause.kind if finding.cause else None) == kind
+
+
+def test_joints_in_degrees_stand_out_as_degrees():
+    rng = np.random.default_rng(2)
+    schema = {"fields": {"q": {"role": "joint_angle", "shape": ["T", 7]}}}
+    episodes = [rng.uniform(-1, 1, (50, 7)) for _ in range(60)]
+    episodes[7] = np.rad2deg(episodes[7])
+    finding = found(schema, [{"q": q} for q in episodes])["DC226"]
+    assert (finding.severity, finding.cause.kind) == ("error", "deg")
+
+
+@pytest.mark.parametrize(("lacking", "told"), [(0, False), (1, True), (5, True), (6, False), (12, False)])
+def test_an_optional_field_that_some_lack_is_a_warning(lacking, told):
+    schema = {"fields": {"a": {"role": "value", "shape": [4]}, "b": {"role": "value", "shape": [2], "optional": True}}}
+    rng = np.random.default_rng(3)
+    samples = [{"a": rng.normal(size=4), "b": rng.normal(size=2)} for _ in range(12)]
+    for place in range(lacking):
+        del samples[place]["b"]
+    findings = found(schema, samples)
+    assert ("DC129" in findings) is told
+    if told:
+        assert (findings["DC129"].severity, findings["DC129"].rows.tolist()) == ("warning", list(range(lacking)))
+        assert found(schema | {"rules": {"DC129": "error"}}, samples)["DC129"].severity == "error"
+
+
+def profile(rng, curve):
+    """A picture whose rows are about as bright as a curve says."""
+    rows = np.clip(curve + rng.normal(0, 0.03, 64), 0, 1)
+    return (255 * np.repeat(rows[:, None, None], 48, axis=1) * np.ones(3)).astype(np.uint8)
+
+
+def test_photos_of_many_scenes_are_not_upside_down():
+    """20 of 239 photos were: in most of them the sky is above, in some the floor is the brightest."""
+    rng = np.random.default_rng(4)
+    schema = {"fields": {"i": {"role": "image", "shape": ["H", "W", 3], "dtype": "uint8"}}}
+    down = np.linspace(0.9, 0.2, 64)
+    one = [profile(rng, down) for _ in range(30)] + [profile(rng, down[::-1]) for _ in range(3)]
+    assert found(schema, [{"i": image} for image in one])["DC314"].rows.tolist() == [30, 31, 32]
+    bumps = [np.interp(np.arange(64), np.linspace(0, 63, 6), rng.uniform(0, 1, 6)) for _ in range(60)]
+    photos = [profile(rng, 0.5 * down + 0.5 * bump) for bump in bumps] + [profile(rng, down[::-1]) for _ in range(4)]
+    assert "DC314" not in found(schema, [{"i": image} for image in photos])
+
+
+def test_numbers_do_not_repeat_themselves_and_no_phrase_takes_more_than_the_text():
+    schema = {"fields": {"t": {"role": "text"}}}
+    calibration = "P0: " + " ".join(["7.215377e+02 0.000000e+00 6.095593e+02 0.000000e+00"] * 12)
+    assert "DC707" not in found(schema, [{"t": calibration}] * 3)
+    loop = "again and " + "again " * 100
+    assert "takes up to 100%" in found(schema, [{"t": loop}])["DC707"].message.replace("\u2009", "")
