@@ -374,6 +374,7 @@ print(next(passing).item())
 
 
 def test_what_goes_on_with_a_pass_behind_the_end_of_its_threads_is_told():
+    """No tensor is made: a daemon thread that is in PyTorch's code when Python ends aborts the process."""
     script = """
 import atexit, threading
 
@@ -390,7 +391,7 @@ def beside():
 atexit.register(behind)
 from datacheck.torch import CachedLoader
 began = threading.Event()
-loader = CachedLoader(range(10**6), batch_sampler=[[i] for i in range(10**6)])
+loader = CachedLoader(range(10**6), batch_sampler=[[i] for i in range(10**6)], collate_fn=list)
 passing = iter(loader)
 next(passing)
 threading.Thread(target=beside, daemon=True).start()  # may wait, and says nothing
