@@ -72,6 +72,18 @@ def test_what_is_far_beyond_all_others_is_more_than_information(factor, severity
     assert (finding.cause.kind if finding.cause else None) == kind
 
 
+def test_what_moved_far_away_is_in_no_other_unit():
+    """A path that is as long as the others, a thousand times as far away: no unit did that."""
+    rng = np.random.default_rng(5)
+    schema = {"fields": {"x": {"role": "position", "shape": ["T", 3], "unit": "m"}}, "rules": {"DC203": "off"}}
+    paths = [[1.0, 0, 0] * rng.uniform(0.9, 1.1, 3) + rng.uniform(-0.2, 0.2, (50, 3)) for _ in range(60)]
+    paths[7] = paths[7] + [1000.0, 0, 0]
+    finding = found(schema, [{"x": path} for path in paths])["DC226"]
+    assert (finding.severity, finding.rows.tolist(), finding.cause) == ("warning", [7], None)
+    paths[7] = (paths[7] - [1000.0, 0, 0]) * 1000
+    assert found(schema, [{"x": path} for path in paths])["DC226"].cause.kind == "mm"
+
+
 def test_joints_in_degrees_stand_out_as_degrees():
     rng = np.random.default_rng(2)
     schema = {"fields": {"q": {"role": "joint_angle", "shape": ["T", 7]}}}

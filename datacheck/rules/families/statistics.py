@@ -228,16 +228,20 @@ def _unit_of(rows: Rows, case: Case, values: Array, bad: Array, good: Array) -> 
     if spec.unit is None and spec.role in {"action", "value"}:
         return None
     own = units.get(spec.unit or "", 1.0)
+    sizes = {"value": values} | (
+        {"size": rows["box"]} if "box" in rows else {}
+    )  # what moved away is as large as before
     changes = []
     for unit, size in units.items():
         for by, kind, words in (
             (size / own, unit, unit),
             (own / size, f"twice-{unit}", f"converted from {unit} twice"),
         ):
-            looks, common = {"size": logarithms(values * by)}, unit in {"mm", "cm", "deg"}
+            looks, common = {name: logarithms(some * by) for name, some in sizes.items()}, unit in {"mm", "cm", "deg"}
             if size != own:
                 changes.append(Change(kind, f"probably {words}", by, looks, values > 0, common=common))
-    return explain(changes, {"size": logarithms(values)}, {}, bad, good, rows.groups)
+    looks = {name: logarithms(some) for name, some in sizes.items()}
+    return explain(changes, looks, {}, bad, good, rows.groups)
 
 
 def _far(rows: Rows, values: Array, known: Array, case: Case) -> tuple[Array, Array]:
