@@ -184,7 +184,8 @@ def _mends_nothing(code: str, left: Iterable[str]) -> UsageError:
     files = sorted(left)
     more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
     return UsageError(
-        f"{files[0]}{more}: {code} still fails once repaired, or samples that were fit no longer are. Nothing is written."
+        f"{files[0]}{more}: {code} still fails once repaired, or samples that were fit no longer are. "
+        "Nothing is written."
     )
 
 
