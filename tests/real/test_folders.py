@@ -75,6 +75,8 @@ CLOUDS = [
             ("DC227", "points", ""): ["cube_blender_uv.ply", "featuretype.ply", "suzanne.ply"],
             # comments.off and whitespace.off hold the same 8 vertices: one mesh, written in two ways
             ("DC803", "", ""): ["whitespace.off"],
+            # "element vertex 5" and no element face in the headers of both; the other 18 files have faces
+            ("DC129", "faces", "faces"): ["points_ascii.ply", "points_ascii_with_lists.ply"],
         },
     ),
     Case(f"{MESHES}/points_agisoft.xyz", "xyz", 1),
@@ -180,6 +182,11 @@ ROBOTS = [
             # the same 10,000 actions and observations, relabelled with sparse rewards
             ("DC803", "", ""): ["d4rl/scripts/generation/maze2d-umaze-v1.hdf5"],
             ("DC225", "actions", "clipped"): [],  # the controller clips to -1..1, which the schema does not say
+            # d4rl's own generator writes no next_observations; h5py lists them in the other 9 files
+            ("DC129", "next_observations", "next_observations"): [
+                "d4rl/scripts/generation/maze2d-umaze-v1-sparse.hdf5",
+                "d4rl/scripts/generation/maze2d-umaze-v1.hdf5",
+            ],
         },
     ),
     Case("c_robot_demos/HumanCompatibleAI-imitation", "trajectories_npz", 1),
