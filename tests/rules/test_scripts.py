@@ -1,6 +1,7 @@
 """Letters by script, against the names that Unicode's own database gives to characters."""
 
 import unicodedata
+from functools import cache
 
 import numpy as np
 import orjson
@@ -48,9 +49,16 @@ def named(sign):
     return None
 
 
-KNOWN = {chr(code): named(chr(code)) for code in range(0x110000)}
-KNOWN = {sign: stat for sign, stat in KNOWN.items() if stat is not None}
-signs = st.sampled_from(sorted(KNOWN)) | st.sampled_from([*"abc Z9.,中文字か한국Дя\u0301😀é\n\x7f"])
+@cache
+def known():
+    """{character: its class}, made when a test needs it: a million names take longer than to collect this file."""
+    classes = ((chr(code), named(chr(code))) for code in range(0x110000))
+    return {sign: stat for sign, stat in classes if stat is not None}
+
+
+signs = st.deferred(
+    lambda: st.sampled_from(sorted(known())) | st.sampled_from([*"abc Z9.,中文字か한국Дя\u0301😀é\n\x7f"])
+)
 texts = st.lists(st.text(signs, max_size=40), min_size=1, max_size=8)
 
 
@@ -59,7 +67,7 @@ def counts(found, row):
 
 
 def expected(text):
-    held = [KNOWN[sign] for sign in text]
+    held = [known()[sign] for sign in text]
     return {stat: held.count(stat) for stat in SCRIPTS if stat in held}
 
 
@@ -75,7 +83,7 @@ def test_characters_are_counted_as_their_names_say_wherever_the_bytes_are_cut(te
 
 @pytest.mark.parametrize("start", range(0, 0x110000, 0x8000))
 def test_every_character_that_has_a_name_is_where_its_name_says(start):
-    every = [chr(code) for code in range(start, start + 0x8000) if chr(code) in KNOWN]
+    every = [chr(code) for code in range(start, start + 0x8000) if chr(code) in known()]
     if every:
         found = module.counts(Column.of(every), TEXT)
         wrong = [
