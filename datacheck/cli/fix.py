@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -32,25 +33,26 @@ def fix(
     from datacheck.rules.base import counted
     from datacheck.scan import Request, paths_of, run_scan, schema_for
 
-    chosen = schema_for(data, schema)
+    code, chosen = code.upper(), schema_for(data, schema)
     command = shlex.join(["datacheck", *sys.argv[1:]])
     with progress_bar() as progress:
-        run = run_scan(chosen, Request(data, roots, command=command, paths=paths_of(chosen, schema)), progress)
-    made = repaired(run, chosen, code.upper(), target, scale=scale, link=link, paths=paths_of(chosen, schema))
-    for path in made.changed[:20]:
-        say(f"repaired {path}")
-    if len(made.changed) > 20:
-        say(f"... and {len(made.changed) - 20:,} more")
-    for path in made.left[:20]:
-        say(f"left as it was: {path} ({code.upper()} still fails once it is repaired, or another rule then does)")
-    if len(made.left) > 20:
-        say(f"... and {len(made.left) - 20:,} more left as they were")
-    for path in made.dropped[:20]:
-        say(f"left out {path}: not a regular file (a device, a socket or a pipe)")
-    if len(made.dropped) > 20:
-        say(f"... and {len(made.dropped) - 20:,} more")
+        paths = paths_of(chosen, schema)
+        run = run_scan(chosen, Request(data, roots, command=command, paths=paths), progress)
+        made = repaired(run, chosen, code, target, scale=scale, link=link, paths=paths, progress=progress)
+    _list("repaired", made.changed)
+    _list("left as they were:", made.unclear)
+    _list("left as it was:", made.left, f" ({code} still fails once it is repaired, or another rule then does)")
+    _list("left out", made.dropped, ": not a regular file (a device, a socket or a pipe)")
     files = counted(len(made.changed), "file")
     look = shlex.join(["datacheck", "scan", str(target), *(["--schema", schema] if schema else [])])
     say(f"{target}: {files} repaired, {made.copied:,} as they were. Look: {look}")
-    if made.left:
+    if made.left or made.unclear:
         sys.exit(1)
+
+
+def _list(head: str, names: Sequence[str], why: str = "") -> None:
+    """Print the first 20, and how many more there are."""
+    for name in names[:20]:
+        say(f"{head} {name}{why}")
+    if len(names) > 20:
+        say(f"... and {len(names) - 20:,} more")

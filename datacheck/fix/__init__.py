@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from datacheck import folders, fsops
 from datacheck.budget import WHOLE, Limits
 from datacheck.errors import FormatError, MissingDependencyError, StorageError, UsageError
-from datacheck.finding import Finding
+from datacheck.finding import Finding, Progress
 from datacheck.parallel import ordered_map
 from datacheck.registry import discover, resolve
 from datacheck.runtime.beneath import File
@@ -29,7 +29,7 @@ from datacheck.wire import Json
 _MEND, _PATIENCE_S = "datacheck.fix:mend", 600.0  # a repair says nothing until it is done
 REJECTED = ".rejected"  # behind the name of a repaired file: what was left out of it
 
-__all__ = ["Asked", "Edit", "Repair", "Repaired", "fix", "repairs"]
+__all__ = ["Asked", "Edit", "Plan", "Repair", "Repaired", "fix", "repairs"]
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,34 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
+class Plan:
+    """What a repair would do.
+
+    Args:
+        edits: what is done to which file (path relative to the data folder).
+        unclear: why some of the findings are left to people, one sentence each.
+        keys: the samples that are repaired; None: all that lie in the files.
+    """
+
+    edits: Mapping[str, Edit]
+    unclear: tuple[str, ...] = ()
+    keys: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Repair:
     """What can be done about one rule's findings.
 
     Args:
         code: of the rule.
         what: what it does, for the help.
-        edits: from what was found to what is done to which file (path relative to the data folder).
+        plan: from what was found to what is done.
         renumbers: samples get other keys, as lines move up where some are taken out.
     """
 
     code: str
     what: str
-    edits: Callable[[Asked], Mapping[str, Edit]]
+    plan: Callable[[Asked], Plan]
     renumbers: bool = False
 
 
@@ -89,6 +104,7 @@ class Repaired:
         changed: files that differ from the data, by relative path.
         copied: how many are as they were.
         left: files that the repair would not have mended, and which are as they were; they count as copied.
+        unclear: why some of the findings are left to people, one sentence each.
         dropped: what in Zarr stores is a device, a socket or a pipe, and not in the copy.
     """
 
@@ -96,6 +112,7 @@ class Repaired:
     changed: tuple[str, ...] = ()
     copied: int = field(default=0)
     left: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
 
 
@@ -107,7 +124,7 @@ def repairs() -> dict[str, Repair]:
 
 def fix(
     run: ScanRun, schema: Schema, code: str, target: Path, *, scale: float | None = None, link: bool = False,
-    paths: Sequence[str] = (),
+    paths: Sequence[str] = (), progress: Progress | None = None,
 ) -> Repaired:  # fmt: skip
     """Write a copy of a scanned dataset in which one rule's findings are repaired.
 
@@ -119,6 +136,7 @@ def fix(
         scale: factor for units, in place of the one that the finding names.
         link: hard links in place of copies of the files that stay as they are (same file system only).
         paths: as of the scan: where the schema's own checks are found.
+        progress: called after each task of the scan of the copy.
 
     Raises:
         UsageError: the rule has no safe repair, found nothing, would not mend anything, or the target exists.
@@ -134,7 +152,8 @@ def fix(
         msg = f"{code} found nothing in {run.report.dataset['root']}: there is nothing to repair."
         raise UsageError(msg)
     _check_target(target, run.listing.root)
-    edits = repair.edits(Asked(run, schema, findings, scale))
+    plan = repair.plan(Asked(run, schema, findings, scale))
+    edits = plan.edits
     staged = target.absolute().with_name(f".{target.name}.{os.urandom(6).hex()}.part")
     mended = staged.with_suffix(".mended")  # of a child, which must not write where hard links to the data are
     try:
@@ -143,7 +162,7 @@ def fix(
         copied, dropped = _copy(run, staged, edits, link=link)
         _mend(run, mended, edits)
         _take(mended, staged, edits)
-        left = _unmended(run, repair, staged, edits, paths)
+        left = _unmended(run, repair, plan, Request(staged, run.listing.roots, paths=paths), progress)
         if left and len(left) == len(edits):
             raise _mends_nothing(code, left)
         copied += _copy(run, staged, {}, link=link, only=left)[0]
@@ -153,27 +172,30 @@ def fix(
     finally:
         folders.remove_tree(staged)
         folders.remove_tree(mended)
-    return Repaired(target, tuple(sorted(set(edits) - left)), copied, tuple(sorted(left)), tuple(dropped))
+    return Repaired(target, tuple(sorted(set(edits) - left)), copied, tuple(sorted(left)), plan.unclear, tuple(dropped))
 
 
-def _unmended(run: ScanRun, repair: Repair, staged: Path, edits: Mapping[str, Edit], paths: Sequence[str]) -> set[str]:
+def _unmended(run: ScanRun, repair: Repair, plan: Plan, request: Request, progress: Progress | None) -> set[str]:
     """Return the repaired files, removed from the copy, in which the rule still fails or fit samples no longer are."""
+    staged = request.data
     results = staged.with_suffix(".run")
     try:
-        request = Request(
-            staged, run.listing.roots, output=results, paths=paths, level=run.report.run.get("level", "numeric")
-        )
-        again = run_scan(run.schema, request)
+        request = replace(request, output=results, level=run.report.run.get("level", "numeric"))
+        again = run_scan(run.schema, request, progress)
     finally:
         folders.remove_tree(results)
     failing = {
-        again.table.files[row] for f in again.report.findings if f.code == repair.code for row in f.rows.tolist()
+        again.table.files[row]
+        for f in again.report.findings
+        if f.code == repair.code
+        for row in f.rows.tolist()
+        if plan.keys is None or again.table.keys[row] in plan.keys
     }
     if not repair.renumbers:
         fit = {key for key, valid in zip(run.table.keys, run.valid.tolist(), strict=True) if valid}
         rows = zip(again.table.keys, again.table.files, again.valid.tolist(), strict=True)
         failing |= {file for key, file, valid in rows if key in fit and not valid}
-    left = failing & set(edits)
+    left = failing & set(plan.edits)
     for path in left:
         for name in (path, path + REJECTED):
             (staged / name).unlink(missing_ok=True)

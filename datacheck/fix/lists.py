@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from contextlib import ExitStack
 from pathlib import Path
 
 from datacheck.errors import UsageError
-from datacheck.fix import REJECTED, Asked, Edit, Repair
+from datacheck.fix import REJECTED, Asked, Edit, Plan, Repair
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import RECORDS
 from datacheck.table import UNREADABLE
@@ -19,7 +19,7 @@ _AS = re.compile(r""" as ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"), """)  # with a t
 _BOM = b"\xef\xbb\xbf"
 
 
-def _cleaned_lists(asked: Asked) -> Mapping[str, Edit]:
+def _cleaned_lists(asked: Asked) -> Plan:
     """Drop from each list the lines that name no file, and all but the first of equal lines."""
     table = asked.run.table
     gone: dict[str, set[str]] = {}
@@ -37,7 +37,7 @@ def _cleaned_lists(asked: Asked) -> Mapping[str, Edit]:
     if records:
         msg = f"{records[0]}: only lists of lines are repaired. Let the preprocessing write it again."
         raise UsageError(msg)
-    return {path: Edit("datacheck.fix.lists:without", sorted(lines)) for path, lines in gone.items()}
+    return Plan({path: Edit("datacheck.fix.lists:without", sorted(lines)) for path, lines in gone.items()})
 
 
 def _told(text: str, known: Container[str]) -> tuple[str, str]:
@@ -62,7 +62,7 @@ def without(gone: list[str], source: File, goal: Path) -> None:
     goal.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
 
 
-def _cleaned_lines(asked: Asked) -> Mapping[str, Edit]:
+def _cleaned_lines(asked: Asked) -> Plan:
     """Keep the lines that can be read, without byte order mark; the others go into FILE.rejected beside the copy."""
     table = asked.run.table
     bad: dict[str, set[int]] = {}
@@ -78,7 +78,7 @@ def _cleaned_lines(asked: Asked) -> Mapping[str, Edit]:
     if not bad:
         msg = "DC701: no line is bad; empty ones are for your loader to skip."
         raise UsageError(msg)
-    return {path: Edit("datacheck.fix.lists:good_lines", sorted(numbers)) for path, numbers in bad.items()}
+    return Plan({path: Edit("datacheck.fix.lists:good_lines", sorted(numbers)) for path, numbers in bad.items()})
 
 
 def good_lines(bad: list[int], source: File, goal: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.finding import Finding
-from datacheck.fix import Asked, Edit, Repair
+from datacheck.fix import Asked, Edit, Plan, Repair
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import StatsSpec
 from datacheck.sources.statistics import stored_at
@@ -21,7 +21,7 @@ _FULL = 255.0
 Found = tuple[StatsSpec, dict[str, Any]]  # where they stand, what they should be
 
 
-def _recomputed(asked: Asked) -> Mapping[str, Edit]:
+def _recomputed(asked: Asked) -> Plan:
     files: dict[str, list[Found]] = {}
     for finding in asked.findings:
         stats = _stats_of(asked, finding)
@@ -32,7 +32,7 @@ def _recomputed(asked: Asked) -> Mapping[str, Edit]:
         colour = asked.run.schema.fields[finding.fields[0]].role == "color"
         files.setdefault(path, []).append((stats, _in_unit(finding.measured, stats, colour=colour)))
     said = {path: [[stats.at, values] for stats, values in found] for path, found in files.items()}
-    return {path: Edit("datacheck.fix.statistics:write", found) for path, found in said.items()}
+    return Plan({path: Edit("datacheck.fix.statistics:write", found) for path, found in said.items()})
 
 
 def _stats_of(asked: Asked, finding: Finding) -> StatsSpec:

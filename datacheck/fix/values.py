@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import shutil
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 
 from datacheck.errors import UsageError
 from datacheck.finding import Finding
-from datacheck.fix import Asked, Edit, Repair
+from datacheck.fix import Asked, Edit, Plan, Repair
 from datacheck.formats.base import open_container
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import FieldSpec, Schema
@@ -45,11 +44,21 @@ class _Spot:
     factor: float
 
 
-def _scaled(asked: Asked) -> Mapping[str, Edit]:
+def _scaled(asked: Asked) -> Plan:
+    """Return the multiplications of each file, and of which findings the factor is not clear.
+
+    Raises:
+        UsageError: that of none is clear.
+    """
     spots: dict[str, list[_Spot]] = {}
-    table = asked.run.table
+    table, unclear, keys = asked.run.table, list[str](), set[str]()
     for finding in asked.findings:
-        factor = _factor(asked, finding)
+        try:
+            factor = _factor(asked, finding)
+        except UsageError as error:
+            unclear.append(str(error))
+            continue
+        keys.update(table.keys[row] for row in finding.rows.tolist())
         for name in finding.fields[:1]:
             for row in finding.rows.tolist():
                 schema = asked.schema.for_split(table.splits[row])
@@ -59,10 +68,13 @@ def _scaled(asked: Asked) -> Mapping[str, Edit]:
         if not path.lower().endswith(_WRITTEN):
             msg = f"{path}: values are repaired in {', '.join(_WRITTEN)} only. Convert the file, or declare its unit."
             raise UsageError(msg)
-    return {
+    if len(unclear) == len(asked.findings):
+        raise UsageError("\n".join(unclear))
+    edits = {
         path: Edit("datacheck.fix.values:write", [vars(spot) for spot in dict.fromkeys(found)])
         for path, found in spots.items()
     }
+    return Plan(edits, tuple(unclear), frozenset(keys))
 
 
 def _factor(asked: Asked, finding: Finding) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from datacheck.errors import FormatError, StorageError, UsageError
-from datacheck.fix import Asked, Edit, Repair, fix, repairs
+from datacheck.fix import Asked, Edit, Plan, Repair, fix, repairs
 from datacheck.fix.values import write
 from datacheck.rules import catalogue
 from datacheck.scan import Request, run_scan
@@ -360,6 +360,35 @@ def test_values_that_no_cause_explains_are_left_to_people(place):
     assert not (place / "copy").exists()
 
 
+def test_a_finding_without_a_clear_cause_does_not_stop_the_repair_of_the_others(place):
+    """In one file: the first arm of demo 1 in degrees, the second arm of demo 2 times 1000, which is no unit."""
+    rng = np.random.default_rng(0)
+    with h5py.File(place / "data/all.hdf5", "w") as file:
+        for i in range(12):
+            for arm in ("left", "right"):
+                values = rng.uniform(-2.5, 2.5, (40, 7))
+                values *= {("left", 1): 180 / np.pi, ("right", 2): 1000}.get((arm, i), 1)
+                file[f"data/demo_{i}/{arm}"] = values
+    schema = parse_schema("""
+datacheck: 1
+name: arms
+samples: {files: "*.hdf5", each: "/data/demo_*"}
+fields:
+  left: {role: joint_angle, shape: [T, 7], unit: rad}
+  right: {role: joint_angle, shape: [T, 7], unit: rad}
+""")
+    made = fix(scanned(schema, place / "data"), schema, "DC202", place / "copy")
+    assert (made.changed, made.left) == (("all.hdf5",), ())
+    (why,) = made.unclear
+    assert "right" in why
+    assert "no known factor explains these samples" in why
+    with h5py.File(place / "data/all.hdf5") as before, h5py.File(place / "copy/all.hdf5") as after:
+        for i in range(12):
+            factor = np.pi / 180 if i == 1 else 1
+            np.testing.assert_allclose(after[f"data/demo_{i}/left"], before[f"data/demo_{i}/left"][()] * factor)
+            np.testing.assert_array_equal(after[f"data/demo_{i}/right"], before[f"data/demo_{i}/right"])
+
+
 def test_what_a_factor_does_not_mend_is_left_as_it_was(place):
     """Two files are out of range by other factors: the one that the user names mends one of them."""
     for i in range(12):
@@ -384,8 +413,8 @@ def test_a_sample_that_was_fit_is_not_spoiled(place):
     run = scanned(schema, place / "data")
     edited = {"03.npy": Edit("datacheck.fix.values:write", [{"name": "", "columns": None, "row": None, "factor": 1e3}])}
     (repair,) = (r for r in repairs().values() if r.code == "DC201")
-    right = repair.edits(Asked(run, schema, tuple(f for f in run.report.findings if f.code == "DC201")))
-    with mock.patch.dict(repairs(), DC201=Repair("DC201", "", lambda asked: {**right, **edited})):
+    right = repair.plan(Asked(run, schema, tuple(f for f in run.report.findings if f.code == "DC201")))
+    with mock.patch.dict(repairs(), DC201=Repair("DC201", "", lambda asked: Plan({**right.edits, **edited}))):
         made = fix(run, schema, "DC201", place / "copy")
     assert (made.changed, made.left) == (("01.npy",), ("03.npy",))
     np.testing.assert_array_equal(np.load(place / "copy/03.npy"), cloud(3))
