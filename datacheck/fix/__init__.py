@@ -154,6 +154,9 @@ def fix(
     _check_target(target, run.listing.root)
     plan = repair.plan(Asked(run, schema, findings, scale))
     edits = plan.edits
+    if outside := sorted(path for path in edits if path.startswith("@")):
+        msg = f"{outside[0]}: lies below a --root; only files of the data folder are repaired."
+        raise UsageError(msg)
     staged = target.absolute().with_name(f".{target.name}.{os.urandom(6).hex()}.part")
     mended = staged.with_suffix(".mended")  # of a child, which must not write where hard links to the data are
     try:
@@ -314,8 +317,11 @@ def _check_holes(source: File) -> None:
 
 
 def _copied(source: File, goal: Path) -> None:
+    """Copy a file and its times; its mode and attributes were given by somebody else, who may have set its user id."""
     _check_holes(source)
-    shutil.copy2(source, goal)
+    shutil.copyfile(source, goal)
+    status = source.stat()
+    os.utime(goal, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _link(source: File, goal: Path) -> None:

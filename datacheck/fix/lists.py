@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+from datacheck.digest import shortened
 from datacheck.errors import UsageError
 from datacheck.fix import REJECTED, Asked, Edit, Plan, Repair
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import RECORDS
+from datacheck.sources.work import PLACE
 from datacheck.table import UNREADABLE
 
 _LISTED = "DC105 listed in "
@@ -22,14 +24,15 @@ _BOM = b"\xef\xbb\xbf"
 def _cleaned_lists(asked: Asked) -> Plan:
     """Drop from each list the lines that name no file, and all but the first of equal lines."""
     table = asked.run.table
+    lists = {shortened(path, PLACE): path for path in asked.run.listing.by_path}
     gone: dict[str, set[str]] = {}
     for reason, status in zip(table.reasons, table.status.tolist(), strict=True):
         if status == UNREADABLE and reason.startswith(_LISTED):
-            path, line = _told(reason.removeprefix(_LISTED), asked.run.listing.by_path)
+            path, line = _told(reason.removeprefix(_LISTED), lists)
             gone.setdefault(path, set()).add(line)
     for note in asked.run.work.notes:
         if note.reason.startswith("stands more than once in "):
-            gone.setdefault(note.reason.removeprefix("stands more than once in "), set())
+            gone.setdefault(lists[note.reason.removeprefix("stands more than once in ")], set())
     if not gone:
         msg = "DC105: no line of a list is wrong; files that no list names are for you to add."
         raise UsageError(msg)
@@ -40,16 +43,16 @@ def _cleaned_lists(asked: Asked) -> Plan:
     return Plan({path: Edit("datacheck.fix.lists:without", sorted(lines)) for path, lines in gone.items()})
 
 
-def _told(text: str, known: Container[str]) -> tuple[str, str]:
+def _told(text: str, lists: Mapping[str, str]) -> tuple[str, str]:
     """Return the list and the line that a finding names as ``PATH as 'LINE', why``; a path may hold such words, too.
 
     Raises:
         UsageError: it names none of the files.
     """
     for found in _AS.finditer(text):
-        if text[: found.start()] in known:
+        if text[: found.start()] in lists:
             line: str = ast.literal_eval(found[1])
-            return text[: found.start()], line
+            return lists[text[: found.start()]], line
     msg = f"DC105: {text[:200]}: names no list of these data. Scan them again."
     raise UsageError(msg)
 
@@ -70,7 +73,7 @@ def _cleaned_lines(asked: Asked) -> Plan:
         for row in finding.rows.tolist():
             numbers = bad.setdefault(table.files[row], set())
             if table.status[row] == UNREADABLE:
-                numbers.add(int(table.keys[row][-12:]))
+                numbers.add(_line_of(table.keys[row], table.files[row]))
     packed = sorted(path for path in bad if not path.lower().endswith((".jsonl", ".ndjson")))
     if packed:
         msg = f"{packed[0]}: only .jsonl and .ndjson files are repaired line by line. Unpack it first."
@@ -79,6 +82,14 @@ def _cleaned_lines(asked: Asked) -> Plan:
         msg = "DC701: no line is bad; empty ones are for your loader to skip."
         raise UsageError(msg)
     return Plan({path: Edit("datacheck.fix.lists:good_lines", sorted(numbers)) for path, numbers in bad.items()})
+
+
+def _line_of(key: str, path: str) -> int:
+    number = key[-12:]
+    if not (number.isascii() and number.isdecimal()):
+        msg = f"{path}: only files whose lines are the samples (each: line) are repaired line by line."
+        raise UsageError(msg)
+    return int(number)
 
 
 def good_lines(bad: list[int], source: File, goal: Path) -> None:

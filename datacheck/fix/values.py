@@ -117,7 +117,7 @@ def write(said: list[dict[str, Any]], source: File, goal: Path) -> None:
     spots = [_Spot(**one) for one in said]
     suffix = source.suffix.lower()
     if suffix in {".h5", ".hdf5"}:
-        shutil.copy2(source, goal)
+        shutil.copyfile(source, goal)
         with closing(open_container(Roots(goal.parent, {}).file(goal.name))) as container:
             for spot in spots:  # of the copy, which nobody changes: no value lies in another file
                 container.peek(spot.name)

@@ -28,7 +28,7 @@ _MOST_EMPTY = 1_000  # of a list that are told one by one
 _MOST_FAULTS = 100_000  # lines of all lists that name no file or stand more than once: each is a row or a note
 # Bytes of a line that names no file, and of its list's path, in a note; of longer ones there are the beginning and the
 # digest. A run has 4 KiB for each sample.
-_LINE, _PLACE = 1_000, 300
+_LINE, PLACE = 1_000, 300
 _PATH = 4_096  # bytes of a path that a record names; no system opens a longer one
 _QUOTED, _WHY = 100, 200  # characters of a line, and of why it names no file
 _SPLIT = "split"
@@ -352,7 +352,7 @@ class _Lists:
         return listed
 
     def _mark(self, listed: dict[str, _Named], names: _Named, line: str, hits: list[str], count: int) -> None:
-        split, place = names.names.get(_SPLIT, ""), shortened(names.path, _PLACE)
+        split, place = names.names.get(_SPLIT, ""), shortened(names.path, PLACE)
         if count > 1 and self._faults <= _MOST_FAULTS:
             self._note(shortened(line, _LINE), f"stands more than once in {place}", split)
         if not hits:
@@ -361,7 +361,7 @@ class _Lists:
             self._note(key, f"listed in {place} as {quoted}, {why}", split, missing=True)
         for path in hits:
             if path in listed:
-                first = shortened(listed[path].path, _PLACE)
+                first = shortened(listed[path].path, PLACE)
                 self._note(path, f"listed in {first} and in {place}; the first counts", split)
             else:
                 listed[path] = names

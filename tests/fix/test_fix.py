@@ -91,6 +91,44 @@ def test_a_file_of_holes_is_not_copied(place):
     assert not (place / "copy").exists()
 
 
+def test_a_copy_has_neither_the_mode_nor_the_attributes_that_somebody_gave_the_data(place):
+    """With them a program of another user became one that runs with the rights of who repairs."""
+    for i in range(6):
+        np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i == 1 else 1))
+    (place / "data/tool.bin").write_bytes(b"#!/bin/sh\n")
+    os.utime(place / "data/tool.bin", ns=(5, 7))
+    for name in ("tool.bin", "1.npy"):
+        (place / "data" / name).chmod(0o6777)
+    schema = parse_schema(CLOUDS)
+    fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
+    (place / "plain").touch()
+    for name in ("tool.bin", "1.npy"):
+        assert (place / "copy" / name).stat().st_mode == (place / "plain").stat().st_mode
+    assert (place / "copy/tool.bin").stat().st_mtime_ns == 7
+
+
+@pytest.mark.parametrize("text", ["0\n0\n1\n", "0\n9\n1\n"], ids=["twice", "absent"])
+def test_a_list_with_a_long_path_is_repaired(place, text):
+    """Findings shorten it."""
+    folder = place / "data" / ("a" * 200) / ("s" * 200)
+    folder.mkdir(parents=True)
+    for i in range(2):
+        np.save(folder / f"{i}.npy", cloud(i))
+    (folder.with_name(f"{folder.name}.txt")).write_text(text)
+    schema = parse_schema(
+        "{datacheck: 1, name: t, samples: {files: '{a}/{split}/{id}.npy', list: '{a}/{split}.txt'}, fields: {x: {}}}"
+    )
+    made = fix(scanned(schema, place / "data"), schema, "DC105", place / "copy")
+    assert [(place / "copy" / path).read_text() for path in made.changed] == ["0\n1\n"]
+
+
+def test_only_files_whose_lines_are_samples_are_repaired_line_by_line(place):
+    (place / "data/a.jsonl").write_text('{"a": 1}\n{bad\n')
+    schema = parse_schema("{datacheck: 1, name: t, samples: {files: '*.jsonl'}, fields: {'*': {}}}")
+    with pytest.raises(UsageError, match=r"^a\.jsonl: only files whose lines are the samples"):
+        fix(scanned(schema, place / "data"), schema, "DC701", place / "copy")
+
+
 @pytest.mark.parametrize("link", [False, True])
 def test_a_pipe_in_a_store_is_left_out_and_said(place, link):
     store = place / "data/x.zarr"

@@ -466,6 +466,22 @@ def checkout(tmp_path, monkeypatch):
     return here
 
 
+def test_what_git_says_of_a_file_outside_is_not_passed_on(checkout, tmp_path):
+    (tmp_path / "outside").write_text("SECRET password=hunter2\n")
+    for ref in (checkout / ".git/refs/heads").iterdir():
+        ref.unlink()
+    (checkout / ".git/packed-refs").symlink_to(tmp_path / "outside")
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True, check=False)
+    assert "hunter2" in asked.stderr
+    assert code_module.git() == {"missing": "git fails here; git status says why"}
+
+
+def test_a_repository_without_a_commit_is_said(checkout):
+    shutil.rmtree(checkout / ".git")
+    git(checkout, "init", "-q")
+    assert code_module.git() == {"missing": "the repository has no commit"}
+
+
 def test_settings_that_change_while_git_is_asked_start_nothing(checkout, tmp_path, monkeypatch):
     (checkout / ".gitattributes").write_text("* filter=evil\n")
     git(checkout, "add", ".")

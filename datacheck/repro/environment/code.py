@@ -103,9 +103,7 @@ def git() -> dict[str, Any]:
     except subprocess.TimeoutExpired:
         return {"missing": f"git did not answer within {_SECONDS:.0f} s"}
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-        none = "not a git repository" in said
-        return {"missing": "the script lies in no git repository" if none else f"git: {said}"}
+        return {"missing": _why(error)}
     links = (entry.partition("\t") for entry in modules.split("\0") if entry.startswith("160000 "))
     return {
         "commit": commit,
@@ -113,6 +111,17 @@ def git() -> dict[str, Any]:
         "diff": changes,
         "submodules": {path: entry.split()[1] for entry, _, path in links},
     }
+
+
+def _why(error: subprocess.CalledProcessError) -> str:
+    """Return why git failed, in words of ours: its own quote lines of files that the repository may link to."""
+    said = error.stderr.decode("utf-8", "replace")
+    known = {
+        "not a git repository": "the script lies in no git repository",
+        "dubious ownership": "the repository belongs to another user, which git refuses (safe.directory)",
+        "ambiguous argument 'HEAD'": "the repository has no commit",
+    }
+    return next((ours for theirs, ours in known.items() if theirs in said), "git fails here; git status says why")
 
 
 def _apart(main: str) -> bool:
