@@ -191,6 +191,7 @@ _LIBRARY = re.compile(r"\w+")  # with which the message begins that it is not in
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 # Blocks come and go at the same size: giving their memory back each time cost a fifth of a build (glibc only).
 _ALLOCATION = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), str(256 << 20))
+_START = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}  # who looks for them reads what is said of each package
 
 
 class Child:
@@ -217,7 +218,7 @@ class Child:
             self.close()  # the pipes of a dead child
             check_machine()
             program, memory = self._program, self._limits.memory_b
-            environment = _ALLOCATION | os.environ | dict.fromkeys(_THREADS, "1") | dict(program.environment)
+            environment = _ALLOCATION | _START | os.environ | dict.fromkeys(_THREADS, "1") | dict(program.environment)
             environment.pop("PYTHONPATH", None)
             said = [str(self._shared), str(memory if program.limited else 0), str(os.getpid()), ""]
             if program.sandbox is not None and wanted():

@@ -105,11 +105,9 @@ class Tokenizer:
         self._template = said.get("chat_template") or template
         self._slow = ""
         self.special = {n: t["content"] if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))}
-        try:
+        self._path = path
+        with _library(f"{path}: not a tokenizer"):
             self._encoder = tokenizers.Tokenizer.from_str(raw)
-        except Exception as error:
-            msg = f"{path}: not a tokenizer: {error}"
-            raise UsageError(msg) from error
         self._encoder.no_truncation()
         self._encoder.no_padding()
         told = json.dumps([self._template, self.special], sort_keys=True)
@@ -132,8 +130,12 @@ class Tokenizer:
         Args:
             texts: whole texts, or markers.
             around: with what the tokenizer itself puts around a whole text (some put a bos token in front).
+
+        Raises:
+            UsageError: the tokenizer is damaged.
         """
-        found = self._encoder.encode_batch(list(texts), add_special_tokens=around)
+        with _library(f"{self._path}: the tokenizer fails"):
+            found = self._encoder.encode_batch(list(texts), add_special_tokens=around)
         return [np.array(one.ids, dtype=np.int64) for one in found]
 
     def placed(self, text: str) -> tuple[Array, Array]:
@@ -142,14 +144,23 @@ class Tokenizer:
         Returns:
             ids: int64 (tokens).
             places: int64 (tokens, 2) [first character, last + 1].
+
+        Raises:
+            UsageError: the tokenizer is damaged.
         """
-        found = self._encoder.encode(text, add_special_tokens=False)
+        with _library(f"{self._path}: the tokenizer fails"):
+            found = self._encoder.encode(text, add_special_tokens=False)
         return np.array(found.ids, dtype=np.int64), np.array(found.offsets, dtype=np.int64).reshape(-1, 2)
 
     def decode(self, ids: Array) -> str:
-        """Return the text of ids; those that the tokenizer does not know are left out."""
+        """Return the text of ids; those that the tokenizer does not know are left out.
+
+        Raises:
+            UsageError: the tokenizer is damaged.
+        """
         known = ids[(ids >= 0) & (ids < self.size)]
-        text: str = self._encoder.decode(known.tolist(), skip_special_tokens=False)
+        with _library(f"{self._path}: the tokenizer fails"):
+            text: str = self._encoder.decode(known.tolist(), skip_special_tokens=False)
         return text
 
     @cached_property
@@ -207,6 +218,22 @@ class Tokenizer:
         except Exception as error:  # templates raise whatever they like; training would end here
             raise ValueError(str(error)[:200] or type(error).__name__) from error
         return text
+
+
+@contextmanager
+def _library(what: str) -> Iterator[None]:
+    """Turn whatever the library raises on a damaged tokenizer into a `UsageError` that starts with `what`.
+
+    Notes:
+        It is written in Rust: its ``PanicException`` derives from BaseException only.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as error:
+        msg = f"{what}: {' '.join(str(error).split())[:300] or type(error).__name__}"
+        raise UsageError(msg) from error
 
 
 @contextmanager

@@ -1,140 +1,35 @@
-"""Find the broken samples of a dataset: `scan`."""
+"""Find the broken samples of a dataset: `scan`.
+
+Each name is imported when it is first used: the processes that measure need nothing of what begins and ends a scan.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from datacheck.errors import UsageError
-from datacheck.finding import Progress
-from datacheck.judging.select import complaints
-from datacheck.rules import rules_for
-from datacheck.scan.runner import FailOn, Request, ScanRun, listed, run_scan
-from datacheck.schema.complaints import Complaint
-from datacheck.schema.model import Schema
-from datacheck.sources import matches
-from datacheck.sources.listing import Listing
+if TYPE_CHECKING:
+    from datacheck.finding import Progress
+    from datacheck.scan.runner import FailOn, Request, ScanRun, run_scan
+    from datacheck.scan.start import fitting, paths_of, scan, scan_loader, schema_for
 
-__all__ = ["FailOn", "Progress", "Request", "ScanRun", "fitting", "run_scan", "scan", "scan_loader", "schema_for"]
-
-
-def scan(
-    data: str | Path, schema: Schema | str | Path | None = None, *, roots: Mapping[str, str | Path] | None = None,
-    progress: Progress | None = None, **options: Any,
-) -> ScanRun:  # fmt: skip
-    """Scan a dataset; what ``datacheck scan`` does, without printing.
-
-    Args:
-        data: folder, file or Zarr folder.
-        schema: a schema, the name of a built-in one, or a file; None: the built-in one that fits.
-        roots: extra folders by name.
-        progress: called after each task.
-        options: see `Request`.
-
-    Raises:
-        UsageError: the data are missing or empty, no schema or several fit, an option or a waiver is wrong.
-        StorageError: the results cannot be written, or the Dask cluster refuses.
-    """
-    folders = {name: Path(folder) for name, folder in (roots or {}).items()}
-    chosen = schema if isinstance(schema, Schema) else schema_for(Path(data), schema)
-    paths = options.pop("paths", None) or paths_of(chosen, None if isinstance(schema, Schema) else schema)
-    return run_scan(chosen, Request(Path(data), folders, paths=paths, **options), progress)
+__all__ = [
+    "FailOn",
+    "Progress",
+    "Request",
+    "ScanRun",
+    "fitting",
+    "paths_of",
+    "run_scan",
+    "scan",
+    "scan_loader",
+    "schema_for",
+]
 
 
-def scan_loader(
-    factory: str, schema: Schema | str | Path | None = None, data: str | Path | None = None, *,
-    files_schema: Schema | str | Path | None = None, roots: Mapping[str, str | Path] | None = None,
-    split: str = "", compare: int | None = None, progress: Progress | None = None, **options: Any,
-) -> ScanRun:  # fmt: skip
-    """Scan what a loader returns; what ``datacheck scan --loader`` does, without printing.
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from datacheck.scan import start  # noqa: PLC0415  see above
 
-    Args:
-        factory: ``module:function``; called without arguments it returns a map-style dataset.
-        schema: what its samples promise; None: only what is wrong in any dataset is judged.
-        data: the files that it reads, which are then scanned too and held against what it makes of them.
-        files_schema: what these promise; None: `schema` where its file patterns fit, else the built-in one that fits.
-        roots: extra folders of the files by name.
-        split: the split that it serves, "" where there is one only.
-        compare: how many samples are read a second time; None: 2,000.
-        progress: called now and then.
-        options: see `Request`.
-
-    Raises:
-        UsageError: the loader cannot be built, an option or a waiver is wrong.
-        StorageError: the results cannot be written.
-    """
-    from datacheck.scan.audit import COMPARED, Audit, run_audit  # noqa: PLC0415  a scan of files needs no PyTorch side
-
-    chosen = schema if isinstance(schema, Schema) else schema_for(Path(), schema or "files")
-    paths = options.pop("paths", None) or paths_of(chosen, None if isinstance(schema, Schema) else schema)
-    files = None if data is None else _schema_of_files(Path(data), chosen, files_schema)
-    folders = {name: Path(folder) for name, folder in (roots or {}).items()}
-    request = Request(Path(factory if data is None else data), folders, paths=paths, **options)
-    return run_audit(chosen, Audit(factory, files, split, COMPARED if compare is None else compare), request, progress)
-
-
-def _schema_of_files(data: Path, schema: Schema, named: Schema | str | Path | None) -> Schema:
-    """Return the schema of the files that a loader reads: the one named, else its own where that fits, or a built-in.
-
-    Notes:
-        A schema whose only patterns are wildcards describes what the loader returns, and no files.
-    """
-    if named is not None:
-        return named if isinstance(named, Schema) else schema_for(data, named)
-    listing = listed(data)
-    if any(set(pattern) - {"*", "/"} for pattern in schema.samples.files) and matches(schema, listing):
-        return schema
-    try:
-        return schema_for(data, None)
-    except UsageError:  # none fits, or several
-        return schema_for(data, "files")
-
-
-def paths_of(schema: Schema, named: str | Path | None) -> list[str]:
-    """Return where a schema's own checks are looked for besides all installed modules; [] where it names none.
-
-    Args:
-        schema: what was loaded.
-        named: the file that it was loaded from: its folder; None for a schema that was made in Python: the working
-            folder.
-    """
-    if not schema.checks:
-        return []
-    if named is None:
-        return [str(Path.cwd())]
-    return [str(Path(named).resolve().parent)] if Path(named).is_file() else []
-
-
-def schema_for(data: Path, name: str | Path | None) -> Schema:
-    """Return the schema of that name or file; for None the built-in one whose file patterns fit the data.
-
-    Raises:
-        UsageError: there is no such schema; the data are missing or empty, or none or several fit.
-    """
-    from datacheck.schema.load import load_schema  # noqa: PLC0415  YAML is not needed with a Schema
-
-    return fitting(data)[0] if name is None else load_schema(name, _rule_complaints)
-
-
-def fitting(data: Path) -> tuple[Schema, int, int]:
-    """Return the built-in schema whose file patterns fit the data, how many files they fit, and how many there are.
-
-    Raises:
-        UsageError: the data are missing or empty, or none or several fit.
-    """
-    from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
-
-    listing = listed(data)
-    schema = choose_schema(lambda schema: matches(schema, listing), lambda: _advice(data, listing))
-    return schema, matches(schema, listing), len(listing.entries)
-
-
-def _advice(data: Path, listing: Listing) -> list[str]:
-    from datacheck.scan.misfit import advice  # noqa: PLC0415  it reads all built-in schemas
-
-    return advice(data, listing)
-
-
-def _rule_complaints(schema: Schema) -> list[Complaint]:
-    return list(complaints(schema, rules_for(schema)))
+        return getattr(start, name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

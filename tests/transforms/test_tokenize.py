@@ -192,3 +192,28 @@ def test_messages_of_takes_both_spellings():
     assert messages_of({"conversations": [{"a": 1}, 3]}) == [{"a": 1}]
     assert messages_of({"messages": [{"a": 1}]}) == messages_of([{"a": 1}]) == [{"a": 1}]
     assert messages_of("text") == messages_of(None) == []
+
+
+MERGED = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
+PLAIN = {"version": "1.0", "added_tokens": [], "model": MERGED}
+UNKNOWN = [{"SpecialToken": {"id": "X", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": {**MERGED, "continuing_subword_prefix": "aaaaaa"}}, "tok: not a tokenizer: range end index"),
+        ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "tok: the tokenizer fails: chunk size"),
+        (
+            {"post_processor": {"type": "TemplateProcessing", "single": UNKNOWN, "pair": [], "special_tokens": {}}},
+            "tok: ",
+        ),
+    ],
+    ids=["prefix", "length", "special token"],
+)
+def test_a_tokenizer_at_which_the_library_panics_is_named(tmp_path, change, said):
+    """Its exception derives from BaseException only, and ended builds with a traceback."""
+    (tmp_path / "tok").mkdir()
+    (tmp_path / "tok/tokenizer.json").write_text(json.dumps(PLAIN | change))
+    with pytest.raises(UsageError, match=said):
+        Tokenizer(tmp_path / "tok").encode(["ab"])
