@@ -83,6 +83,38 @@ def tokenizer_places(path: str) -> tuple[str, ...]:
     return (path, *(os.path.realpath(file) for file in files if os.path.islink(file)))  # noqa: PTH114
 
 
+def tokenizer_digest(path: str | Path) -> str:
+    """Return the digest of all that decides what a tokenizer makes of a text.
+
+    Raises:
+        UsageError: there is none, or its files cannot be read.
+
+    Notes:
+        The library is not asked: a vocabulary takes it up to a hundred times the memory of its file.
+    """
+    raw, template, special = _read(str(path))
+    return digest_bytes(f"{raw}\0{json.dumps([template, special], sort_keys=True)}".encode())
+
+
+def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
+    """Return the text of a tokenizer's file, its chat template, and its special tokens by name.
+
+    Raises:
+        UsageError: there is none, or its files cannot be read.
+    """
+    try:
+        raw, config, template = (None if one is None else one.decode() for one in tokenizer_files(path))
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path}: cannot be read: {error}"
+        raise UsageError(msg) from error
+    if raw is None:
+        msg = f"{path}: no tokenizer there; it is a folder with {_FILE}, or that file"
+        raise UsageError(msg)
+    said = _json(path, config or "{}")
+    special = {n: t["content"] if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))}
+    return raw, said.get("chat_template") or template, special
+
+
 class Tokenizer:
     """A tokenizer: the folder with tokenizer.json, or that file; tokenizer_config.json and a template lie beside it.
 
@@ -93,25 +125,12 @@ class Tokenizer:
 
     def __init__(self, path: str | Path) -> None:
         tokenizers = require("tokenizers", "text")
-        try:
-            raw, config, template = (None if one is None else one.decode() for one in tokenizer_files(str(path)))
-        except (OSError, UnicodeDecodeError) as error:
-            msg = f"{path}: cannot be read: {error}"
-            raise UsageError(msg) from error
-        if raw is None:
-            msg = f"{path}: no tokenizer there; it is a folder with {_FILE}, or that file"
-            raise UsageError(msg)
-        said = _json(str(path), config or "{}")
-        self._template = said.get("chat_template") or template
-        self._slow = ""
-        self.special = {n: t["content"] if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))}
-        self._path = path
+        raw, self._template, self.special = _read(str(path))
+        self._path, self._slow = path, ""
         with _library(f"{path}: not a tokenizer"):
             self._encoder = tokenizers.Tokenizer.from_str(raw)
         self._encoder.no_truncation()
         self._encoder.no_padding()
-        told = json.dumps([self._template, self.special], sort_keys=True)
-        self.digest = digest_bytes(f"{raw}\0{told}".encode())
 
     @property
     def size(self) -> int:

@@ -63,13 +63,13 @@ class Bench:
             try:
                 if measure.per == "sample":
                     given = block if measure.depth == "structure" else seen
-                    columns |= _named("", function(given, schema), every)
+                    _add(columns, _named("", function(given, schema), every))
                     continue
                 if measure.name not in plan:  # asked once for all blocks that look the same
                     plan[measure.name] = [i for i, (_, c, spec) in enumerate(fields) if _applies(measure, c, spec)]
                 for place in plan[measure.name]:
                     name, column, spec = fields[place]
-                    columns |= _named(name, function(column, spec), every)
+                    _add(columns, _named(name, function(column, spec), every))
             except MemoryError:
                 raise
             except Exception:  # noqa: BLE001  a crash verdict for the rules that need it; the others go on
@@ -155,6 +155,18 @@ def _named(name: str, columns: Mapping[str, Any], every: Array) -> dict[str, Mea
         if column.values.ndim == 1 or column.values.shape[1]:
             named[f"{name}:{stat}"] = column
     return named
+
+
+def _add(columns: dict[str, Measured], more: dict[str, Measured]) -> None:
+    """Add columns of one measurement to those of others.
+
+    Raises:
+        ValueError: two measurements give one name to what they measure.
+    """
+    if not columns.keys().isdisjoint(more):
+        msg = f"{sorted(columns.keys() & more.keys())}: another measurement has columns of these names"
+        raise ValueError(msg)
+    columns |= more
 
 
 def _checked(stat: str, values: Any, every: Array) -> Measured:

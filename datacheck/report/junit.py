@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from datacheck.report.outcomes import Outcome, outcomes
 from datacheck.report.words import clean
+
+_COLONS = re.compile("^([ \t]*)::", re.MULTILINE)  # with which a command of GitHub Actions begins; so does ##[
 
 
 def junit(said: Mapping[str, Any]) -> bytes:
@@ -35,6 +38,7 @@ def junit(said: Mapping[str, Any]) -> bytes:
             suites.set(name, str(count))
     ET.indent(suites)
     text: str = ET.tostring(suites, encoding="unicode")
+    text = _COLONS.sub(r"\1&#58;:", text).replace("##[", "&#35;#[")
     return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n".encode()
 
 

@@ -40,8 +40,12 @@ def clean(text: str, *, spaces: bool = False) -> str:
 
 
 def json_said(data: bytes) -> bytes:
-    r"""Return JSON in which every character that a terminal would act on is escaped (``\u009b``); it says the same."""
-    return _ACTS.sub(_escaped, data.decode()).encode()
+    r"""Return JSON in which every character that a terminal would act on is escaped (``\u009b``); it says the same.
+
+    Notes:
+        ``##[`` is, too: it begins a command of GitHub Actions wherever it stands, and is part of strings only.
+    """
+    return _ACTS.sub(_escaped, data.decode()).replace("##[", r"\u0023#[").encode()
 
 
 def _escaped(found: re.Match[str]) -> str:

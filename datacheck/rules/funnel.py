@@ -149,7 +149,9 @@ def funnel(block: Block, schema: Schema) -> Columns:
     found = {role: block.fields.get(name) for role, name in names.items()}
     ids, labels_, points = found["instance"], found["class"], found["points"]
     steps = loader_steps(schema)
-    if ids is None or ids.lengths is None or not is_numeric(ids) or len(steps) > 60:
+    if ids is None or ids.lengths is None or len(steps) > 60:
+        return {}
+    if not all(column is None or is_numeric(column) for column in (ids, labels_, points)):
         return {}
     counts = np.zeros((len(block), 2 + len(steps)), np.int64)
     largest = np.full(len(block), np.nan)
@@ -161,19 +163,23 @@ def funnel(block: Block, schema: Schema) -> Columns:
     for i in range(len(block)):
         mine = ids[i].reshape(-1)
         classes = None if labels_ is None else labels_[i].reshape(-1)
-        xyz = None if points is None else points[i][..., :3].reshape(-1, 3)
+        places = None if points is None else points[i]
+        if places is not None and (places.ndim < 2 or places.shape[-1] < 3):
+            fits[i] = False
+            continue
+        xyz = None if places is None else places[..., :3].reshape(-1, 3)
         fits[i] = all(other is None or len(other) == len(mine) for other in (classes, xyz))
         if not fits[i]:
             continue
         captions = annotated(told, i) if told is not None else frozenset()
         scene = _Scene(*numbered_points(ids, labels_, i, spec, class_spec), classes, xyz, captions)
         counts[i, 1] = len(scene.ids)
-        for place, (name, value) in enumerate(steps):
-            met = scene.step(name, value, steps[place + 1 :])
+        for number, (name, value) in enumerate(steps):
+            met = scene.step(name, value, steps[number + 1 :])
             if met is not None:
                 largest[i] = met.max(initial=-np.inf)
                 sizes[i] = np.bincount(np.searchsorted(edges, met, side="right"), minlength=len(edges) + 1)
-            counts[i, 2 + place] = np.count_nonzero(scene.sizes())
+            counts[i, 2 + number] = np.count_nonzero(scene.sizes())
         vanish[i] = scene.vanish
     counts[fits, 0] = stored_instances(ids, spec)[fits]
     return {

@@ -318,7 +318,9 @@ def column_of(block: Block, schema: Schema, name: str) -> Column | None:
     if part is None:
         return block.fields.get(name)
     column = block.fields.get(part[0])
-    if column is None or not is_numeric(column) or (column.values.ndim > 1 and column.values.shape[-1] < part[1][1]):
+    if column is None or not is_numeric(column) or (column.lengths is None and column.values.ndim == 1):
+        return None  # scalars have no parts
+    if column.values.ndim > 1 and column.values.shape[-1] < part[1][1]:
         return None  # too narrow for the part
     return column.slice_items(*part[1])
 

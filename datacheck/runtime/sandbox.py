@@ -103,7 +103,7 @@ def enter(sandbox: Sandbox) -> None:
         _restrict_files(libc, version, sandbox)
     _drop_capabilities(libc)
     if _has_seccomp():
-        _filter_calls(libc, read_only=not sandbox.write)
+        _filter_calls(libc, writes=bool(sandbox.write))
 
 
 def lower_limit(kind: int, limit: int) -> None:
@@ -222,6 +222,12 @@ _NEVER: dict[str, tuple[int | None, int]] = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447),  # memory that no limit counts
     "sched_setparam": (142, 118), "sched_setscheduler": (144, 119), "sched_setattr": (314, 274),
     "adjtimex": (159, 171), "clock_adjtime": (305, 266), "vhangup": (153, 58), "quotactl_fd": (443, 443),
+    # of any file of this user, also outside of the folders below which Landlock allows something
+    "chmod": (90, -1), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
+    "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "utime": (132, -1), "utimes": (235, -1),
+    "futimesat": (261, -1), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
+    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+    "getxattr": (191, 8), "lgetxattr": (192, 9), "listxattr": (194, 11), "llistxattr": (195, 12),
 }  # fmt: skip
 # Those whose first argument names a process: 0, this one, is allowed.
 _OWN: dict[str, tuple[int, int]] = {
@@ -237,12 +243,7 @@ _COMMANDS = (
 # All that an open file may be asked: is it a terminal, of which size, how much can be read; to block, to be inherited.
 # Others change the flags of files that are open for reading.
 _IOCTL, _ASKED = (16, 29), (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
-_NO_CHANGE: dict[str, tuple[int | None, int]] = {
-    "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
-    "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "utime": (132, -1), "utimes": (235, -1),
-    "futimesat": (261, -1), "utimensat": (280, 88), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
-    "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
-}  # fmt: skip
+_FCHMOD, _READABLE = (91, 52), 0o444  # who writes a file may end by making it read-only
 _CLONE, _CLONE3 = (56, 220), (435, 435)
 _SIGNAL = (62, 129), (234, 131)  # kill, tgkill
 _SECCOMP = (317, 277)
@@ -258,9 +259,9 @@ def _has_seccomp() -> bool:
     return bool(_libc().syscall(_SECCOMP[column], 2, 0, kept) == 0)  # asks whether an action is known
 
 
-def _filter_calls(libc: ctypes.CDLL, *, read_only: bool) -> None:
+def _filter_calls(libc: ctypes.CDLL, *, writes: bool) -> None:
     column, architecture = _ARCHITECTURES[platform.machine()]
-    program = b"".join(_program(column, architecture, read_only=read_only))
+    program = b"".join(_program(column, architecture, writes=writes))
     code = ctypes.create_string_buffer(program, len(program))
     pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
     for flags in (_ALL_THREADS | _SPARE_SPECULATION, _ALL_THREADS):  # kernels before 4.17 know only the latter
@@ -269,15 +270,15 @@ def _filter_calls(libc: ctypes.CDLL, *, read_only: bool) -> None:
     _fail()
 
 
-def _program(column: int, architecture: int, *, read_only: bool) -> Iterable[bytes]:
+def _program(column: int, architecture: int, *, writes: bool) -> Iterable[bytes]:
     """Yield a filter of system calls: a refused one fails with EPERM.
 
     Notes:
         ``clone3`` hides its flags in memory, so it fails as unknown and the C library takes ``clone``, which may start
         threads and no processes. A signal may go to this process only, and only its own limits and priority may change.
     """
-    refused = [*_NEVER.values(), *(_NO_CHANGE.values() if read_only else ())]
-    numbers = sorted(call[column] for call in refused if call[column] not in {None, -1})
+    calls = [call[column] for call in _NEVER.values()]
+    numbers = sorted(call for call in calls if call is not None and call >= 0)
     no = _REFUSE | errno.EPERM
     yield _op(_LOAD, 4)
     yield _op(_EQUAL, architecture, 1, 0)
@@ -295,6 +296,11 @@ def _program(column: int, architecture: int, *, read_only: bool) -> Iterable[byt
     yield _op(_ANY_BIT, _CLONE_THREAD, 1, 0)
     yield _op(_RETURN, no)
     yield _op(_RETURN, _ALLOW)
+    yield _op(_EQUAL, _FCHMOD[column], 0, 4)
+    yield _op(_LOAD, 24)  # the lower half of the second argument, in which all of a mode lies
+    yield _op(_ANY_BIT, 0xFFFFFFFF & ~(_READABLE if writes else 0), 0, 1)
+    yield _op(_RETURN, no)
+    yield _op(_RETURN, _ALLOW if writes else no)
     for call, process in [*((call, os.getpid()) for call in _SIGNAL), *((call, 0) for call in _OWN.values())]:
         yield _op(_EQUAL, call[column], 0, 4)
         yield _op(_LOAD, 16)
@@ -315,7 +321,7 @@ def _program(column: int, architecture: int, *, read_only: bool) -> Iterable[byt
         yield _op(_RETURN, _ALLOW)
     yield _op(_RETURN, _REFUSE | errno.ENOTTY)
     for number in numbers:
-        yield _op(_EQUAL, number or 0, 0, 1)
+        yield _op(_EQUAL, number, 0, 1)
         yield _op(_RETURN, no)
     yield _op(_RETURN, _ALLOW)
 

@@ -176,6 +176,10 @@ def samples_of(rows: Array, column: Column) -> Array:
     return mask
 
 
+# What NumPy and Python raise on values of another shape, kind or size.
+_ODD = (ArithmeticError, AttributeError, IndexError, TypeError, ValueError)
+
+
 def each(block: Block, names: Iterable[str], function: Callable[[int], Mapping[str, Array]]) -> Result:
     """Replace the array fields `names`, sample by sample.
 
@@ -183,7 +187,11 @@ def each(block: Block, names: Iterable[str], function: Callable[[int], Mapping[s
         block: where the samples lie.
         names: the fields that `function` gives; all its arrays of one field agree in dtype and item shape.
         function: sample index to new arrays; may raise `InvalidSample`.
+
+    Notes:
+        A sample on which the function fails is refused: one of another shape or kind would end the build of all.
     """
+    names = list(names)
     made: list[int] = []
     values: list[Mapping[str, Array]] = []
     refused: list[Refusal] = []
@@ -193,6 +201,9 @@ def each(block: Block, names: Iterable[str], function: Callable[[int], Mapping[s
             made.append(i)
         except InvalidSample as error:
             refused.append((key, str(error)))
+        except _ODD as error:
+            what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            refused.append((key, f"{', '.join(names)}: a step of the pipeline fails on it ({what})"))
     if not made:
         return [], refused
     columns = {name: Column.of([v[name] for v in values]) for name in names}

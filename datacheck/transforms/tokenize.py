@@ -12,7 +12,7 @@ from pydantic import Field
 
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec, Block, Column
-from datacheck.tokens import Tokenizer, messages_of, spans, tokenizer_places
+from datacheck.tokens import Tokenizer, messages_of, spans, tokenizer_digest, tokenizer_places
 from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, each
 
 IGNORED = -100  # the label that a loss leaves out
@@ -75,7 +75,8 @@ class Tokenize(Transform):
     def identity(self) -> dict[str, Any]:
         """Return the options with the digest of the tokenizer in the place of its path."""
         options = {k: v for k, v in self.options().items() if k != "tokenizer"}
-        return {"use": self.name, "version": self.version, "options": options, "tokenizer": self._encoder.digest}
+        digest = tokenizer_digest(self.tokenizer)
+        return {"use": self.name, "version": self.version, "options": options, "tokenizer": digest}
 
     def derive(self, specs: Specs) -> dict[str, ArraySpec]:
         """Return the specs with ids and labels in the place of the text."""

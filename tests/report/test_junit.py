@@ -129,6 +129,15 @@ def test_no_text_of_the_data_is_markup_or_breaks_the_file(name):
     read(hostile_result(HOSTILE[name]))
 
 
+@pytest.mark.parametrize("evil", ["::error::owned", "  ::add-mask::a", "x\n\t::stop-commands::y", "##[error]owned"])
+def test_no_line_is_a_command_to_github_and_the_text_is_the_same(evil):
+    text = junit(hostile_result(evil)).decode()
+    assert not any(line.lstrip().startswith("::") for line in text.splitlines())
+    assert "##[" not in text
+    values = [node.text or "" for node in ET.fromstring(text).iter()]
+    assert any(evil.split("\n")[-1].strip() in value for value in values)
+
+
 @given(st.text(st.characters(exclude_categories=[])))
 def test_any_text_at_all_can_be_read_back(text):
     assert len(read(hostile_result(text))[1]) == 6

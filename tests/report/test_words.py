@@ -1,9 +1,11 @@
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from datacheck.report.words import bytes_said, clean, plain
+from datacheck.report.words import bytes_said, clean, json_said, plain
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,10 @@ def test_what_an_output_cannot_show_is_spelled():
     assert plain(line, "UTF8") is line
     assert plain(line, "ascii").plain == r"3 x 5 -> \u6570 - [bold]x[/bold]"
     assert plain(line, "latin-1").plain == r"3 x 5 -> \u6570 - [bold]x[/bold]"
+
+
+def test_json_says_the_same_and_holds_no_command_of_github():
+    said = {"##[error]a": ["##[add-mask]b", "#", "[#"]}
+    printed = json_said(json.dumps(said, indent=2).encode())
+    assert b"##[" not in printed
+    assert json.loads(printed) == said

@@ -242,3 +242,23 @@ def test_large_unsigned_ids_are_not_negative(dtype):
     found = labels.function(Column(ids, np.array([5])), FieldSpec(role="instance", shape=("P",)))
     assert found["negative"].tolist() == [0]
     assert found["top"].tolist() == [float(np.iinfo(dtype).max)]
+
+
+@pytest.mark.parametrize("points", [np.array(1.0), np.zeros(3), np.zeros((100, 2))])
+def test_points_of_another_shape_are_left_to_the_rule_about_shapes(points):
+    """The measurement failed on them, and no sample was judged."""
+    good, odd = (scene(GRID, np.full(100, 3), np.zeros(100), key=key) for key in "ab")
+    odd.fields["xyz"] = points
+    schema = schema_of(FIELDS + "loader: {voxel: 0.5}")
+    assert "DC122" in codes(judged(schema, measured(schema, [("", good), ("", odd)])))
+
+
+def test_a_label_below_0_is_told_where_statistics_are_declared():
+    """Two measurements gave one name to what they measured."""
+    schema = schema_of("fields: {semantic: {role: class, shape: [P, 2], stats: {mean: [0, 0], std: [1, 1]}}}")
+    rng = np.random.default_rng(0)
+    pieces = [
+        Piece(str(i), {"semantic": rng.integers(0, 3, (50, 2)).astype(np.int64)}, Origin(str(i))) for i in range(4)
+    ]
+    pieces[2].fields["semantic"][3] = -1
+    assert "DC405" in codes(judged(schema, measured(schema, [("", piece) for piece in pieces])))

@@ -38,6 +38,8 @@ def attempts(task, beat):
         "remove a file outside": lambda: (outside / "doomed").unlink(),
         "change the mode of a file outside": lambda: (outside / "secret").chmod(0o600),
         "change the times of a file outside": lambda: os.utime(outside / "secret", (1, 1)),
+        "read an attribute of a file outside": lambda: os.listxattr(outside / "secret"),
+        "change the mode of a file of the data": lambda: mode(inside / "file"),
         "write beside the data": lambda: (inside / "made").write_bytes(b"x"),
         "cut a file of the data": lambda: os.truncate(inside / "file", 1),
         "leave a link beside the data": lambda: os.symlink(outside, inside / "link"),
@@ -168,7 +170,7 @@ def test_a_child_without_one_can_do_all_of_it(place, monkeypatch):
     monkeypatch.setenv("DATACHECK_SANDBOX", "off")
     done, death = run(place, Sandbox((place["inside"],)))
     assert death is None
-    assert len(done) == 41
+    assert len(done) == 43
     assert (Path(place["outside"]) / "made").exists()
     assert not (Path(place["outside"]) / "doomed").exists()
 
@@ -196,20 +198,38 @@ def test_a_child_in_a_sandbox_reads_the_data_starts_threads_and_imports_what_is_
     assert (done, death) == (["thread", "12345678", ["file", "out"]], None)
 
 
+def mode(path):
+    with path.open("rb") as file:
+        os.fchmod(file.fileno(), 0o444)
+
+
 def writing(task, beat):
     beat(0)
     inside, outside = Path(task["inside"]), Path(task["outside"])
     (inside / "new").mkdir()
     (inside / "new/a").write_bytes(b"x")
     (inside / "new/a").rename(inside / "b")
-    (inside / "b").chmod(0o444)
-    return [worked(lambda: (outside / "made").write_bytes(b"x")), worked(lambda: socket.socket().close())]
+    with (inside / "b").open("r+b") as file:
+        os.fchmod(file.fileno(), 0o444)
+        refused = {
+            "write a file outside": lambda: (outside / "made").write_bytes(b"x"),
+            "make a socket": lambda: socket.socket().close(),
+            "change the mode of a file outside": lambda: (outside / "secret").chmod(0o777),
+            "change the times of a file outside": lambda: os.utime(outside / "secret", (1, 1)),
+            "change the owner of a file outside": lambda: os.chown(outside / "secret", os.getuid(), os.getgid()),
+            "change an attribute of a file outside": lambda: os.setxattr(outside / "secret", "user.a", b"x"),
+            "read an attribute of a file outside": lambda: os.listxattr(outside / "secret"),
+            "let a file be a program": lambda: os.fchmod(file.fileno(), 0o555),
+            "let it run as its owner": lambda: os.fchmod(file.fileno(), 0o4444),
+        }
+        return [name for name, attempt in refused.items() if worked(attempt)]
 
 
 @needs_all
 def test_a_child_that_writes_does_so_in_its_folders_only(place):
-    assert run(place, Sandbox((), (place["inside"],)), "tests.runtime.test_sandbox:writing") == ([False, False], None)
+    assert run(place, Sandbox((), (place["inside"],)), "tests.runtime.test_sandbox:writing") == ([], None)
     assert (Path(place["inside"]) / "b").read_bytes() == b"x"
+    assert (Path(place["inside"]) / "b").stat().st_mode & 0o7777 == 0o444
 
 
 def limiting(task, beat):

@@ -111,6 +111,32 @@ def test_a_sample_s_result_does_not_depend_on_its_block(entry, cut):
     assert results([range(6)]) == results([range(cut), range(cut, 6)])
 
 
+ODD = [np.array(1, np.float32), np.zeros(5, np.float32), np.zeros((5, 2), np.float32), np.zeros((0, 0), np.float32)]
+
+
+@pytest.mark.parametrize("value", [*ODD, "abc"], ids=["scalar", "vector", "two columns", "empty", "text"])
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"center": {"field": "points", "at": "centroid"}},
+        {"center": {"field": "points", "at": "root"}},
+        {"voxel": {"points": "points", "edge": 0.1}},
+        {"sample_points": {"points": "points", "n": 16}},
+    ],
+    ids=["centroid", "root", "voxel", "sample_points"],
+)
+def test_a_sample_of_another_shape_is_left_to_the_shard_or_refused(entry, value):
+    """It ended the build of all samples."""
+    specs = {"points": ArraySpec("float32", (3,), "P")}
+    steps, _ = bind([step(entry)], specs)
+    blocks = stack([Piece("a", {"points": cloud(20)["xyz"]}, Origin("a")), Piece("b", {"points": value}, Origin("b"))])
+    results = [run(steps, block) for block in blocks]
+    made = {key for found, _ in results for block in found for key in block.keys}
+    refused = {key for _, some in results for key, _ in some}
+    assert "a" in made
+    assert made | refused == {"a", "b"}
+
+
 @pytest.mark.parametrize("entry", ENTRIES, ids=str)
 def test_the_input_is_not_changed(entry):
     sample = arrays(cloud(40))

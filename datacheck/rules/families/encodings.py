@@ -59,7 +59,7 @@ def _highest(ids: Array, ignored: tuple[int, ...]) -> int:
 
 def _largest(ids: Array) -> int:
     top = ids.max() if len(ids) else -1
-    return min(int(top), _HIGHEST) if np.isfinite(top) else -1
+    return max(-1, min(int(top), _HIGHEST)) if np.isfinite(top) else -1
 
 
 def _compared(told: Array, classes: Array, ids: Array) -> tuple[Array, Array]:

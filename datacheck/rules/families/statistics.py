@@ -275,9 +275,9 @@ def _robust(values: Array, case: Case) -> Array:
 # ---------------------------------------------------------------------------------------------- normalisers
 
 
-@measure("moments", applies=lambda s: leaf(s) and s.stats is not None)
+@measure("moments", version=2, applies=lambda s: leaf(s) and s.stats is not None)
 def moments(column: Column, spec: FieldSpec) -> Columns:
-    """Mean and variance per column of the last axis, in float64: `n` rows, `average`, `variance`, `least`, `most`.
+    """Mean and variance per column of the last axis, in float64: `n` rows, `average`, `variance`, `lower`, `upper`.
 
     No row for samples without values, or with more than 64 columns.
     """
@@ -299,7 +299,7 @@ def moments(column: Column, spec: FieldSpec) -> Columns:
     mean = reduced(np.add, table, count) / size
     spread = reduced(np.add, (table - np.repeat(mean, count, axis=1)) ** 2, count) / size
     low, high = reduced(np.minimum, table, count), reduced(np.maximum, table, count)
-    columns = {"average": mean.T, "variance": spread.T, "least": low.T, "most": high.T}
+    columns = {"average": mean.T, "variance": spread.T, "lower": low.T, "upper": high.T}
     return {"n": Measured(count, known)} | {name: Measured(value, known) for name, value in columns.items()}
 
 
@@ -386,7 +386,7 @@ def _pooled(rows: Rows, known: Array) -> dict[str, Array]:
     average, variance = rows["average"][known], rows["variance"][known]
     mean = (n * average).sum(axis=0) / n.sum()
     std = np.sqrt((n * (variance + (average - mean) ** 2)).sum(axis=0) / n.sum())
-    return {"mean": mean, "std": std, "min": rows["least"][known].min(axis=0), "max": rows["most"][known].max(axis=0)}
+    return {"mean": mean, "std": std, "min": rows["lower"][known].min(axis=0), "max": rows["upper"][known].max(axis=0)}
 
 
 def _scaled(stored: dict[str, Array], by: float) -> dict[str, Array]:
