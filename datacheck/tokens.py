@@ -35,9 +35,30 @@ _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 _WITHIN = "/./"
 
 
-def within(data: str, path: str) -> str:
-    """Return the path of a tokenizer that lies in the data: each use of it opens its files below the data folder."""
-    return f"{data}{_WITHIN}{path}"
+def located(data: Path, path: str) -> str:
+    """Return where a tokenizer lies, as `tokenizer_files` takes it.
+
+    Args:
+        data: the data folder; each use of a tokenizer in it opens its files below that folder.
+        path: of the tokenizer, relative to `data`.
+
+    Notes:
+        Who names it may name any folder (``/models/x``, ``../x``). A link is the data's where it lies in them: one that
+        leads out becomes a name that no file has.
+    """
+    place, root = data / path, os.path.realpath(data)
+    place = Path(os.path.realpath(place.parent), place.name)
+    if place.name in {"", ".."} or not _below(str(place), root):
+        return str(place.resolve())
+    folder = place if place.is_dir() else place.parent
+    files = [place, *(folder / name for name in FILES)]
+    if all(_below(os.path.realpath(file), root) for file in files):
+        return f"{root}{_WITHIN}{os.path.relpath(place, root)}"
+    return f"{place} (a link out of the data folder)"
+
+
+def _below(path: str, root: str) -> bool:
+    return f"{path}/".startswith(f"{root.rstrip('/')}/")
 
 
 def _place(path: str) -> Place:

@@ -89,7 +89,7 @@ def prepare(job: Job) -> tuple[Plan, list[Transform], dict[str, Any]]:
     schema = job.schema.for_split(job.split)
     before = resolve(schema, job.seen, samples.valid & samples.readable)
     absent = {name for name, spec in schema.stored.items() if name not in before and (spec.absent or spec.optional)}
-    steps, after = transforms.bind(job.steps, before, absent)
+    steps, after = transforms.bind([step.below(job.root) for step in job.steps], before, absent)
     if not after:
         msg = f"split {split}: no field is left to store. Look at the transforms and at fields: in the schema"
         raise UsageError(msg)

@@ -23,6 +23,7 @@ from datacheck.runtime.sparse import check_holes
 from datacheck.scan import Request, ScanRun, run_scan
 from datacheck.schema.model import Schema
 from datacheck.shapes import answers
+from datacheck.sources.entries import root_of
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.wire import Json
 
@@ -154,7 +155,7 @@ def fix(
     _check_target(target, run.listing.root)
     plan = repair.plan(Asked(run, schema, findings, scale))
     edits = plan.edits
-    if outside := sorted(path for path in edits if path.startswith("@")):
+    if outside := sorted(path for path in edits if root_of(run.listing.roots, path)[0]):
         msg = f"{outside[0]}: lies below a --root; only files of the data folder are repaired."
         raise UsageError(msg)
     staged = target.absolute().with_name(f".{target.name}.{os.urandom(6).hex()}.part")
@@ -238,8 +239,10 @@ def _copy(
     roots, copied, dropped = Roots(run.listing.root, run.listing.roots), 0, list[str]()
     roots.expected.update((entry.path, entry[1:5]) for entry in run.listing.entries)
     for entry in run.listing.entries:
-        if entry.path.startswith("@") or entry.path in edits or (only is not None and entry.path not in only):
+        if root_of(run.listing.roots, entry.path)[0]:
             continue  # below an extra root: those are not copied
+        if entry.path in edits or (only is not None and entry.path not in only):
+            continue
         source, goal = roots.file(entry.path), staged / entry.path
         if goal.exists():
             continue  # it lies in a Zarr store, which was copied whole

@@ -5,7 +5,6 @@ The language is described for people in ``schemas/README.md``; every key there i
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -284,22 +283,6 @@ def _name(value: str) -> str:
     return value
 
 
-def _within(data: Path, path: str) -> str:
-    """Return where a tokenizer lies; one in the data that is a link out of them becomes a name that no file has.
-
-    Notes:
-        The schema is the user's and may name any folder (``/models/x``, ``../x``); a link is the data's.
-    """
-    place, root = data / path, os.path.realpath(data)
-    if Path(path).is_absolute() or ".." in Path(path).parts:
-        return str(place.resolve())
-    folder = place if place.is_dir() else place.parent
-    files = [place, *(folder / name for name in tokens.FILES)]
-    if all(f"{os.path.realpath(file)}/".startswith(f"{root.rstrip('/')}/") for file in files):
-        return tokens.within(root, path)
-    return f"{place} (a link out of the data folder)"
-
-
 def _replaced(text: str, heads: Mapping[str, str]) -> str:
     head = next((head for head in heads if text.startswith(head)), "")
     return heads[head] + text.removeprefix(head) if head else text
@@ -375,7 +358,7 @@ class Schema(_Model):
         moved = self._with_files(here) if here else self
         if data is None or moved.tokenizer is None or moved.tokenizer.path is None:
             return moved
-        tokenizer = moved.tokenizer.model_copy(update={"path": _within(data, moved.tokenizer.path)})
+        tokenizer = moved.tokenizer.model_copy(update={"path": tokens.located(data, moved.tokenizer.path)})
         return moved.model_copy(update={"tokenizer": tokenizer})
 
     def _with_files(self, here: Mapping[str, str]) -> Schema:

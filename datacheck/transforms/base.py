@@ -79,6 +79,11 @@ class Transform(BaseModel, ABC):
         del base
         return self
 
+    def below(self, data: Path) -> Transform:
+        """Return the step with what it reads of the data folder opened below that, so that no link there leads out."""
+        del data
+        return self
+
     @abstractmethod
     def derive(self, specs: Specs) -> dict[str, ArraySpec]:
         """Return what the fields are behind this step.

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from datacheck.errors import UsageError
 from datacheck.sample import ArraySpec, Block, Column
-from datacheck.tokens import Tokenizer, messages_of, spans, tokenizer_digest, tokenizer_places
+from datacheck.tokens import Tokenizer, located, messages_of, spans, tokenizer_digest, tokenizer_places
 from datacheck.transforms.base import Array, InvalidSample, Result, Specs, Transform, each
 
 IGNORED = -100  # the label that a loss leaves out
@@ -71,6 +71,10 @@ class Tokenize(Transform):
     def placed(self, base: Path) -> Tokenize:
         """Return the step with the tokenizer's absolute path."""
         return self.model_copy(update={"tokenizer": str((base / self.tokenizer).resolve())})
+
+    def below(self, data: Path) -> Tokenize:
+        """Return the step with its tokenizer opened below the data folder, where it lies there."""
+        return self.model_copy(update={"tokenizer": located(data, self.tokenizer)})
 
     def identity(self) -> dict[str, Any]:
         """Return the options with the digest of the tokenizer in the place of its path."""

@@ -122,6 +122,17 @@ def test_a_list_with_a_long_path_is_repaired(place, text):
     assert [(place / "copy" / path).read_text() for path in made.changed] == ["0\n1\n"]
 
 
+def test_a_name_with_an_at_sign_is_copied_like_any_other(place):
+    for i in range(6):
+        np.save(place / f"data/{i}.npy", cloud(i) * (1000 if i == 1 else 1))
+    (place / "data/@d").mkdir()
+    for name in ("@x.npy", "@d/y.npy"):
+        np.save(place / "data" / name, cloud(7))
+    schema = parse_schema(CLOUDS.replace('"*.npy"', '"**/*.npy"'))
+    fix(scanned(schema, place / "data"), schema, "DC201", place / "copy")
+    assert tree(place / "copy").keys() == tree(place / "data").keys()
+
+
 def test_only_files_whose_lines_are_samples_are_repaired_line_by_line(place):
     (place / "data/a.jsonl").write_text('{"a": 1}\n{bad\n')
     schema = parse_schema("{datacheck: 1, name: t, samples: {files: '*.jsonl'}, fields: {'*': {}}}")

@@ -7,7 +7,7 @@ from datacheck.rules.families.motion import MARGINS, beyond, pace, wraps
 from datacheck.rules.robots import ROBOTS
 from datacheck.sample import Column, Origin, Piece
 from datacheck.schema.model import FieldSpec
-from tests.rules.harness import PANDA, judged, measured, schema_of
+from tests.rules.harness import PANDA, codes, judged, measured, schema_of
 
 
 def findings(schema, *fields, groups=()):
@@ -138,6 +138,12 @@ def test_a_wrap_is_no_speed_and_one_row_no_step():
 
 
 # ------------------------------------------------------------------------------------------ DC607
+
+
+def test_angles_without_columns_are_left_to_the_rule_about_shapes():
+    schema = schema_of("fields: {q: {role: joint_angle, shape: [T, 7], unit: rad}}")
+    pieces = [("", Piece("a", {"q": np.zeros((9, 0))}, Origin("a")))]
+    assert set(codes(judged(schema, measured(schema, pieces)))) == {"DC122"}
 
 
 def test_wraps_are_counted_by_angle_and_by_vector():

@@ -18,7 +18,8 @@ from datacheck.sample import Origin, Piece
 from datacheck.scan import Request, run_scan
 from datacheck.schema.load import parse_schema
 from datacheck.testing.synth.minimind import TEMPLATE, write_tokenizer
-from datacheck.tokens import Tokenizer
+from datacheck.tokens import Tokenizer, located
+from datacheck.transforms.tokenize import Tokenize
 from tests.rules.harness import judged, measured, schema_of
 
 START, END = [1, 7, 8], [2, 9]
@@ -149,6 +150,30 @@ def test_a_file_of_a_tokenizer_in_the_data_that_becomes_a_link_is_not_followed(d
     (data / "beside").write_bytes(outside.read_bytes())
     source.symlink_to("../beside")  # inside of the data it is followed
     Tokenizer(placed.tokenizer.path)
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"])
+@pytest.mark.parametrize("path", ["model", "../DATA/model", "PARENT/DATA/model"])
+def test_a_link_in_the_data_is_not_followed_however_the_tokenizer_is_named(data, name, path, tmp_path_factory):
+    path = path.replace("DATA", data.name).replace("PARENT", str(data.parent))
+    Tokenizer(located(data, path))  # the control
+    outside, source = tmp_path_factory.mktemp("outside") / name, data / "model" / name
+    outside.write_bytes(source.read_bytes() if source.exists() else b"SECRET")
+    source.unlink(missing_ok=True)
+    source.symlink_to(outside)
+    with pytest.raises(UsageError):
+        Tokenizer(located(data, path))
+    step = Tokenize(field="c", tokenizer=path).placed(data).below(data)
+    with pytest.raises(UsageError):
+        step.identity()
+
+
+def test_a_folder_beside_the_data_may_be_of_links(folder, tmp_path):
+    """It is the user who names it."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "hub").symlink_to(folder)
+    Tokenizer(located(tmp_path / "data", "../hub"))
+    Tokenizer(located(tmp_path / "data", str(tmp_path / "hub")))
 
 
 @pytest.mark.parametrize("name", ["chat_template.jinja", "tokenizer_config.json", "tokenizer.json"])

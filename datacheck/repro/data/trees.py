@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,12 +76,12 @@ def tree_diff(first: Mapping[str, Content], second: Mapping[str, Content]) -> Tr
 
 def _swaps(first: Mapping[str, Content], second: Mapping[str, Content], apart: list[str]) -> list[tuple[str, str]]:
     """Return pairs of names each of which now has what the other had."""
-    waiting: dict[tuple[Content, Content], list[str]] = defaultdict(list)
+    waiting: dict[tuple[Content, Content], deque[str]] = defaultdict(deque)
     found = []
     for name in apart:
         before, now = first[name], second[name]
         if partners := waiting[now, before]:
-            found.append((partners.pop(0), name))
+            found.append((partners.popleft(), name))
         else:
             waiting[before, now].append(name)
     return sorted(found)

@@ -303,6 +303,9 @@ def angle_wrap(rows: Rows, case: Case) -> Iterator[Failure]:
 
 
 def _both_sides(rows: Rows, known: Array, most: float) -> Iterator[Failure]:
+    known = known & rows.measured("at_plus", "at_minus")  # not of arrays without columns
+    if not known.any():
+        return
     total = int((rows["moves"][known] + 1).sum())
     plus, minus = (rows[name][known].sum(axis=0) / total for name in ("at_plus", "at_minus"))
     both = np.minimum(plus, minus)
