@@ -112,8 +112,7 @@ def _repaired(job: Job, target: Path, workers: int, scheduler: str | None, progr
         return Repaired(target, [])
     plan, steps, inputs = prepare(job)
     with staging.claimed(target.parent, target.name) as stage:
-        kept = stage.kept(plan)
-        kept |= salvage(target, manifest.files, intact, plan, stage)
+        kept = salvage(target, manifest.files, intact, plan, stage, stage.kept(plan))
         folder, done = complete(job, plan, steps, inputs, stage, kept, None, workers, scheduler, progress)
         _agree(folder, target, done.manifest, manifest, intact)
         moved = publish.replace(folder, target, done.manifest, damaged)

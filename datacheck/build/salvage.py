@@ -35,8 +35,10 @@ Files = Mapping[str, tuple[int, str]]
 _LOST = (DatacheckError, OSError, ValueError, LookupError, TypeError)
 
 
-def salvage(cache: Path, files: Files, intact: Collection[str], plan: Plan, stage: Staging) -> dict[int, Record]:
-    """Link the shards of a damaged cache that are whole into an unfinished build; return their records.
+def salvage(
+    cache: Path, files: Files, intact: Collection[str], plan: Plan, stage: Staging, kept: Mapping[int, Record]
+) -> dict[int, Record]:
+    """Link the shards of a damaged cache that are whole into an unfinished build; return the records of finished ones.
 
     Args:
         cache: its folder; nothing in it changes.
@@ -44,6 +46,7 @@ def salvage(cache: Path, files: Files, intact: Collection[str], plan: Plan, stag
         intact: those that are what it says.
         plan: the plan of the cache; the build has made the folders that shards go into.
         stage: the unfinished build; what lies there of a shard that is whole is replaced.
+        kept: records of the shards that are finished there already.
 
     Notes:
         A shard is taken where the files of all its fields are whole and every table still knows all its samples. Each
@@ -51,8 +54,8 @@ def salvage(cache: Path, files: Files, intact: Collection[str], plan: Plan, stag
     """
     found = _Found(cache, files, frozenset(intact), plan)
     with ThreadPoolExecutor(min(8, usable_cpus())) as threads:
-        records = threads.map(lambda g: found.take(stage, g), range(plan.shards))
-        return {one.g: one for one in records if one is not None}
+        records = dict(zip(found.whole(), threads.map(lambda g: found.take(stage, g), found.whole()), strict=True))
+    return {g: one for g, one in {**kept, **records}.items() if one is not None}
 
 
 class _Found:
@@ -67,8 +70,18 @@ class _Found:
         self._present = {name: self._of_samples(layout.present_path(name), "bool") for name in optional}
         self._origins, self._ends = self._texts("origin", layout.ORIGIN_DIM)
 
+    def whole(self) -> list[int]:
+        """Return the shards of which every file is whole and every table still knows all samples."""
+        return [g for g in range(self._plan.shards) if self._sound[self._plan.shard(g)].all() and self._is_intact(g)]
+
+    def _is_intact(self, g: int) -> bool:
+        return all(self._file(name, g) in self._intact for name in self._plan.specs)
+
+    def _file(self, name: str, g: int) -> str:
+        return f"{layout.field_path(name)}/{self._grid(name).shard_file(g)}"
+
     def take(self, stage: Staging, g: int) -> Record | None:
-        """Link the files of shard `g` and write its record; None where something of it is lost."""
+        """Link the files of shard `g` and write its record; None where something of it is lost meanwhile."""
         found = self._found(stage, g)
         if found is None or not record.fits(found, self._plan):
             stage.drop_linked(self._plan, [g])
@@ -77,15 +90,10 @@ class _Found:
         return found
 
     def _found(self, stage: Staging, g: int) -> Record | None:
-        if not self._sound[self._plan.shard(g)].all():
-            return None
         files, chunks, sizes = {}, {}, {}
         for name in self._plan.specs:
-            file = f"{layout.field_path(name)}/{self._grid(name).shard_file(g)}"
-            if file not in self._intact:
-                return None
             try:
-                files[name], chunks[name], sizes[name] = self._linked(stage, name, file, g)
+                files[name], chunks[name], sizes[name] = self._linked(stage, name, self._file(name, g), g)
             except OutOfSpaceError:
                 raise
             except (CorruptionError, StorageError, OSError):  # damaged or gone since it was looked at
