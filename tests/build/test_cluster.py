@@ -217,15 +217,25 @@ def test_when_all_workers_are_gone_it_says_so(place, monkeypatch):
 # ---------------------------------------------------------------------------------------------- workers unlike this
 
 
+BESIDE = """
+import sys
+folder = sys.path.pop(next(i for i, path in enumerate(sys.path) if __file__.startswith(path)))
+del sys.modules["numpy"]
+import numpy
+sys.path.insert(0, folder)
+"""
+
+
 def site(place, text):
-    """A folder whose module is run when Python starts."""
+    """A folder whose module is run when Python starts, or in place of NumPy: children start without PYTHONPATH."""
     (place / "site").mkdir()
-    (place / "site/sitecustomize.py").write_text(text)
+    name, head = ("numpy", BESIDE) if "numpy" in text else ("sitecustomize", "")
+    (place / f"site/{name}.py").write_text(head + text)
     return os.pathsep.join([str(place / "site"), *filter(None, sys.path)])
 
 
 UNLIKE = {
-    "NumPy": ("import numpy; numpy.__version__ = '1.26.4'", "has NumPy 1.26.4 instead of "),
+    "NumPy": ("import numpy; numpy.__version__ = '2.99.0'", "has NumPy 2.99.0 instead of "),
     "rounding": (
         "import numpy as np\nsqrt = np.sqrt\n"
         "np.sqrt = lambda x: np.nextafter(sqrt(x), np.inf).astype(x.dtype) if np.size(x) > 99 else sqrt(x)",
