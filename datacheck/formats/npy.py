@@ -154,9 +154,15 @@ class _Large(Container):
         check_bytes(math.prod(header.shape) * dtype.itemsize, _SOLE)
         return _values(self._path.read_bytes(), name)[name]
 
+    def sliced(self, name: str) -> int | None:
+        if name != _SOLE:
+            raise KeyError(name)
+        header, dtype = self._header, self._header.dtype
+        return header.shape[0] if header.shape and dtype == plain_type(dtype) and not header.fortran else None
+
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         header, dtype = self._header, self._header.dtype
-        if name != _SOLE or dtype != plain_type(dtype) or header.fortran or not header.shape:
+        if self.sliced(name) is None:
             return super().read_rows(name, start, stop)
         count = max(0, min(stop, header.shape[0]) - start)
         row = math.prod(header.shape[1:])

@@ -17,13 +17,19 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, check_expansion, foreign, plain
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import Place, stamp_of
 from datacheck.sample import Array, Container
 
 _MARK = b"PAR1"
 _FOOTER_BYTES = 64 << 20
 _ENTRIES = 1_000_000  # of one list in the footer
 _BATCH = 1 << 16  # rows
+
+
+# First rows of columns of lists, None where the lists differ in length. One process reads several parts of a file, and
+# each would read all of such a column to know.
+_STEPS: dict[tuple[Any, ...], Array | None] = {}
+_MOST_STEPS = 256
 
 
 @cache
@@ -39,6 +45,8 @@ class _Parquet(Container):
 
     def __init__(self, path: Place) -> None:
         self._nbytes = _check_ends(path)
+        status = path.stat()
+        self._stamp = (status.st_dev, *stamp_of(status))
         self._pa, pq = _libraries()
         with foreign("damaged Parquet file"):
             self._file = pq.ParquetFile(
@@ -59,7 +67,6 @@ class _Parquet(Container):
                 msg = f"{self._meta.num_rows:,} rows are declared, but no column"
                 raise FormatError(msg)
         self._stops = np.cumsum([0, *groups])
-        self._steps: dict[str, Array | None] = {}  # of columns of lists that were peeked at
 
     def close(self) -> None:
         with foreign("cannot close the file"):
@@ -70,6 +77,13 @@ class _Parquet(Container):
 
     def read(self, name: str) -> Any:
         return self.read_rows(name, 0, self._meta.num_rows)
+
+    def sliced(self, name: str) -> int | None:
+        kind = self._types[name]
+        kind = kind.value_type if self._pa.types.is_dictionary(kind) else kind
+        if _leaf(self._pa, kind) is None or (_is_list(self._pa, kind) and self.peek(name)[1] == "json"):
+            return None  # of lists of different lengths a part may have lists of one length, and be another value
+        return int(self._meta.num_rows)
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         kind = self._types[name]
@@ -120,9 +134,17 @@ class _Parquet(Container):
         kind = self._types[name]
         if _is_number(self._pa, kind):
             return (self._meta.num_rows,), _dtype(self._pa, kind).str
-        if name not in self._steps:
-            self._steps[name] = self._step(name)
-        step = self._steps[name]
+        leaf, sizes = kind, []
+        while self._pa.types.is_fixed_size_list(leaf):
+            sizes.append(leaf.list_size)
+            leaf = leaf.value_type
+        if _is_number(self._pa, leaf):
+            return (self._meta.num_rows, *sizes), _dtype(self._pa, leaf).str
+        if (*self._stamp, name) not in _STEPS:
+            if len(_STEPS) >= _MOST_STEPS:
+                _STEPS.clear()
+            _STEPS[*self._stamp, name] = self._step(name)
+        step = _STEPS[*self._stamp, name]
         return ((), "json") if step is None else ((self._meta.num_rows, *step.shape[1:]), step.dtype.str)
 
     def _step(self, name: str) -> Array | None:
@@ -132,6 +154,7 @@ class _Parquet(Container):
             How long its lists are says only the column itself: it is read, but not kept.
         """
         first = self.read_rows(name, 0, 1)
+        first = first.copy() if isinstance(first, np.ndarray) else first  # not a view of the whole row group
         if not isinstance(first, np.ndarray):
             return None
         groups = list(range(self._meta.num_row_groups))
@@ -203,7 +226,8 @@ def _values(pa: Any, rows: Any, first: int) -> Any:
     if not _is_list(pa, rows.type):
         return rows.to_pylist()
     lengths = rows.value_lengths().to_numpy(zero_copy_only=False)
-    inner = _values(pa, rows.flatten(), 0)
+    before = first * int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else 0
+    inner = _values(pa, rows.flatten(), before)
     if isinstance(inner, np.ndarray) and (not len(lengths) or int(lengths.min()) == int(lengths.max())):
         size = int(lengths[0]) if len(lengths) else 0
         return inner.reshape(len(lengths), size, *inner.shape[1:])

@@ -49,6 +49,7 @@ class Item:
         keys: read only these samples, in this order (a build); None reads all (a scan).
         nbytes: size of the file, for planning.
         part: read only these bytes [start, stop); the third number is that of the line they begin with.
+        rows: read only these samples [start, stop) of rows; a stop of -1: the first ones, see `Source.cuts`.
     """
 
     path: str
@@ -57,17 +58,24 @@ class Item:
     keys: tuple[str, ...] | None = None
     nbytes: int = 0
     part: tuple[int, int, int] | None = None
+    rows: tuple[int, int] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is not one of several parts of its file."""
+        return self.part is None and self.rows is None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the item as JSON values."""
         keys = None if self.keys is None else list(self.keys)
         said = {"path": self.path, "split": self.split, "names": self.names, "keys": keys, "nbytes": self.nbytes}
-        return said if self.part is None else said | {"part": list(self.part)}
+        parts = {"part": self.part, "rows": self.rows}
+        return said | {name: list(part) for name, part in parts.items() if part is not None}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Item:
         """Return the item of `as_dict`."""
-        lists = {name: tuple(data[name]) for name in ("keys", "part") if data.get(name) is not None}
+        lists = {name: tuple(data[name]) for name in ("keys", "part", "rows") if data.get(name) is not None}
         return Item(**(data | lists))
 
 
@@ -115,6 +123,8 @@ class Source(ABC):
     Attributes:
         partly: listing paths of files whose values were not all read, for that reason.
         passed: names of what the schema asks for with ``"*"`` and is of a kind that is not read.
+        cuts: of files of which a first part was read, by path and split: how many samples each has, and how many make
+            a part.
 
     Raises:
         SchemaError: the schema's patterns do not fit together.
@@ -130,6 +140,7 @@ class Source(ABC):
         self.roots = dict(roots)
         self.partly: set[str] = set()
         self.passed: set[str] = set()
+        self.cuts: dict[tuple[str, str], tuple[int, int]] = {}
         self._fields = fields
         self._level = level
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
@@ -234,6 +245,11 @@ class Source(ABC):
         del item
         return None
 
+    def cut_when_read(self, item: Item) -> bool:
+        """Tell whether a first part of the file (``rows=(0, -1)``) is to be read, which tells how to cut the others."""
+        del item
+        return False
+
     def files(self, item: Item) -> list[str]:
         """Return every file that reading the item may open: the main one, then its companions, as listing paths.
 
@@ -276,13 +292,18 @@ class Source(ABC):
         return self._opener.file(path)
 
     @contextmanager
-    def opened(self, item: Item, hint: Hint | None = None) -> Iterator[Container]:
+    def opened(self, item: Item, hint: Hint | None = None, *, whole: bool = True) -> Iterator[Container]:
         """Open an item's file, and see that it is the listed one and stays the same meanwhile.
+
+        Args:
+            item: it says which.
+            hint: what the schema expects.
+            whole: a file of ordinary size may be read at once.
 
         Raises:
             FormatError: it cannot be opened, or it changed.
         """
-        found = self._opener.takes(item.path, item.nbytes)
+        found = self._opener.takes(item.path, item.nbytes) if whole else None
         if found is not None:
             with self._opener.parsed(found, item.path, item.nbytes, hint) as container:
                 yield container

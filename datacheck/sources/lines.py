@@ -121,8 +121,8 @@ def _some(path: File, run: list[int], lines: _Lines) -> Iterator[Part]:
         yield lines.unread(number, FormatError(msg))
 
 
-class _Spans(Sequence[tuple[int, int]]):
-    """The lines [n, n + 1) of each sample, which hardly anybody asks for."""
+class Spans(Sequence[tuple[int, int]]):
+    """The lines or rows [n, n + 1) of each sample, which hardly anybody asks for."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._numbers = numbers
@@ -133,11 +133,11 @@ class _Spans(Sequence[tuple[int, int]]):
     @overload
     def __getitem__(self, place: int) -> tuple[int, int]: ...
     @overload
-    def __getitem__(self, place: slice) -> _Spans: ...
-    def __getitem__(self, place: int | slice) -> tuple[int, int] | _Spans:
+    def __getitem__(self, place: slice) -> Spans: ...
+    def __getitem__(self, place: int | slice) -> tuple[int, int] | Spans:
         """Return the lines of one sample, or those of a range of samples."""
         if isinstance(place, slice):
-            return _Spans(self._numbers[place])
+            return Spans(self._numbers[place])
         return self._numbers[place], self._numbers[place] + 1
 
 
@@ -225,7 +225,7 @@ class _Lines:
     def _block(self, numbers: Sequence[int], columns: dict[str, Column]) -> Block:
         columns |= {name: Column.of([value] * len(numbers)) for name, value in self._companions.items()}
         keys = Numbered.of(self._item.path, numbers)
-        block = self._source.block(self._item, keys, _Spans(numbers), dict(sorted(columns.items())), self._absent)
+        block = self._source.block(self._item, keys, Spans(numbers), dict(sorted(columns.items())), self._absent)
         if numbers[0] == 0 and jsonl.marked(self._source.file(self._item.path)):
             block.facts["bom"] = Column(np.arange(len(numbers)) == 0)
         return block
