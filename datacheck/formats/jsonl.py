@@ -33,6 +33,7 @@ _RECORDS = 5_000_000  # lines of one value
 _PIECE_BYTES = 2 << 20  # smaller ones stay in a core's own cache, but each costs what a block of rows costs
 _PART_BYTES = 64 << 20
 _PART_LINES = 1 << 18  # of short lines a part has less bytes: rows take memory, too
+_MARK_BYTES = 1 << 20  # between two lines of which is kept where they begin
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
 _TIGHT = 64  # bytes of text in one
 _CODE = "DC701"
@@ -167,8 +168,12 @@ def records(path: Place) -> list[Any]:
     return found
 
 
-def parts(path: Place) -> Iterator[tuple[Span, str]]:
+def parts(path: Place, marks: list[tuple[int, int]] | None = None) -> Iterator[tuple[Span, str]]:
     """Yield the parts of a file that is `splittable`, about 64 MiB of whole lines each, and the file's digest.
+
+    Args:
+        path: the file.
+        marks: to which (byte, line number) of a line is added for each MiB.
 
     Yields:
         A span, and "" beside all but the last one; beside that the xxh3_128 of all bytes (as `digest_file`).
@@ -184,7 +189,7 @@ def parts(path: Place) -> Iterator[tuple[Span, str]]:
     """
     hasher, buffer = xxhash.xxh3_128(), bytearray(_COUNTED_BYTES)
     ready: Span | None = None
-    start = line = offset = count = 0
+    start = line = offset = count = marked = 0
     with path.open("rb", buffering=0) as file:
         check_holes(file.fileno())
         while size := file.readinto(buffer):
@@ -196,6 +201,9 @@ def parts(path: Place) -> Iterator[tuple[Span, str]]:
             count += int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
             offset += size
             cut = buffer.rfind(b"\n", 0, size) + 1
+            if marks is not None and cut and offset - size + cut - marked >= _MARK_BYTES:
+                marked = offset - size + cut
+                marks.append((marked, line + count))
             if cut and (offset - start >= _PART_BYTES or count >= _PART_LINES):
                 ready = Span(start, offset - size + cut, line)
                 start, line, count = ready.stop, line + count, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from itertools import groupby
 from os import stat_result
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from datacheck.digest import shortened
 from datacheck.errors import FormatError, MissingDependencyError, TooManySamplesError
@@ -31,6 +34,8 @@ from datacheck.sources.roots import Roots
 from datacheck.sources.values import weigh
 from datacheck.table import Note
 
+Array = np.ndarray[Any, Any]
+
 BLOCK_BYTES = 64 << 20
 SCAN_BYTES = 4 << 20  # a scan goes over a block again and again: it should stay in the cache of a core
 COLUMN_BYTES = 6 << 20  # of large tables no cache holds one: so many bytes of each column that blocks cost little
@@ -48,7 +53,8 @@ class Item:
         names: what the placeholders of the file pattern stand for ({"seq": "ABF10", "frame": "0000"}).
         keys: read only these samples, in this order (a build); None reads all (a scan).
         nbytes: size of the file, for planning.
-        part: read only these bytes [start, stop); the third number is that of the line they begin with.
+        part: read only these bytes [start, stop), to the file's end where the stop is -1; the third number is that of
+            the line they begin with. Of an item with keys these lie in the part.
         rows: read only these samples [start, stop) of rows; a stop of -1: the first ones, see `Source.cuts`.
     """
 
@@ -123,6 +129,7 @@ class Source(ABC):
     Attributes:
         partly: listing paths of files whose values were not all read, for that reason.
         passed: names of what the schema asks for with ``"*"`` and is of a kind that is not read.
+        marks: of files that `cut` has cut, by path: bytes at which some of its lines begin, and their numbers.
         cuts: of files of which a first part was read, by path and split: how many samples each has, and how many make
             a part.
 
@@ -140,6 +147,7 @@ class Source(ABC):
         self.roots = dict(roots)
         self.partly: set[str] = set()
         self.passed: set[str] = set()
+        self.marks: dict[str, list[tuple[int, int]]] = {}
         self.cuts: dict[tuple[str, str], tuple[int, int]] = {}
         self._fields = fields
         self._level = level
@@ -244,6 +252,23 @@ class Source(ABC):
         """
         del item
         return None
+
+    def marks_of(self, item: Item, known: Mapping[str, Array]) -> Array | None:
+        """Return where lines of a large file begin (`Listing.marks`), None of a file whose lines are not cut.
+
+        Args:
+            item: the file.
+            known: as a scan has found it; other files are read for it.
+        """
+        if item.path in known:
+            return known[item.path]
+        try:
+            if (cut := self.cut(item)) is None:
+                return None
+            deque(cut, maxlen=0)
+        except (OSError, FormatError):  # whoever reads its lines says why
+            return None
+        return np.array(self.marks[item.path], np.int64).reshape(-1, 2)
 
     def cut_when_read(self, item: Item) -> bool:
         """Tell whether a first part of the file (``rows=(0, -1)``) is to be read, which tells how to cut the others."""

@@ -88,7 +88,7 @@ class LineSource(Source):
                 wanted, strange = numbers_of(item)
                 yield from strange
                 for run in runs(wanted):
-                    yield from _some(path, run, lines)
+                    yield from _some(path, run, lines, jsonl.Span(*item.part) if item.part else None)
 
     def _count(self, item: Item, path: File) -> None:
         """Count the lines of a file that is packed tightly before the first is parsed.
@@ -106,12 +106,13 @@ class LineSource(Source):
         """Return the parts of a large file of plain lines: about 64 MB each, or 262,144 lines."""
         if item.keys is not None or item.nbytes < _CUT_BYTES or not jsonl.splittable(item.path):
             return None
-        return jsonl.parts(self.file(item.path))
+        marks = self.marks[item.path] = list[tuple[int, int]]()
+        return jsonl.parts(self.file(item.path), marks)
 
 
-def _some(path: File, run: list[int], lines: _Lines) -> Iterator[Part]:
+def _some(path: File, run: list[int], lines: _Lines, span: jsonl.Span | None) -> Iterator[Part]:
     missing = dict.fromkeys(run)
-    for first, values in jsonl.batches(path, wanted=run):
+    for first, values in jsonl.batches(path, span, wanted=run):
         found = [n for n in range(first, first + len(values)) if n in missing and values[n - first] is not jsonl.BLANK]
         for number in found:
             del missing[number]

@@ -1,0 +1,134 @@
+"""Building a cache of one large file reads each part of it once, however many shards it comes to."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+
+from datacheck.build import builder
+from datacheck.build.writer import write_shards
+from datacheck.cache import layout, open_cache
+from datacheck.formats import jsonl
+from datacheck.parallel import Outcome
+from datacheck.pipeline import build, job_of
+from datacheck.pipelinefile import of_schema
+from datacheck.scan import Request, measuring, run_scan
+from datacheck.scan.worker import measure_items
+from datacheck.sources import lines
+from tests.build.make import schema_of
+
+COUNT = 1500
+LINES = schema_of({"text": {"role": "text"}}, files="*.jsonl", samples={"each": "line"})
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch, tmp_path):
+    """Work in this process, and cut kilobytes as if they were gigabytes."""
+
+    def in_turn(function, tasks, **_):
+        run = {"measure_items": measure_items, "write_shards": write_shards}[function.partition(":")[2]]
+        yield from (Outcome(task, [run(task, lambda place: None)]) for task in tasks if task is not None)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(measuring, "ordered_map", in_turn)
+    monkeypatch.setattr(builder, "ordered_map", in_turn)
+    monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 14)
+    for module, name, value in (
+        (lines, "_CUT_BYTES", 1000), (jsonl, "_PART_BYTES", 50_000), (jsonl, "_COUNTED_BYTES", 512),
+        (jsonl, "_MARK_BYTES", 700), (jsonl, "_PIECE_BYTES", 2048),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, value)
+
+
+class Counted(io.BytesIO):
+    """A file that counts what is read of it."""
+
+    total = 0
+
+    def read(self, size=-1):
+        data = super().read(size)
+        Counted.total += len(data)
+        return data
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    monkeypatch.setattr(Counted, "total", 0)
+    monkeypatch.setattr(jsonl, "_opened", lambda path: Counted(path.read_bytes()))
+    return Counted
+
+
+def write(folder, name="a.jsonl", last=True):
+    """Write lines of which some are blank or broken."""
+    folder.mkdir(exist_ok=True)
+    odd = {5: "", 400: "{", 777: '{"text": 5}', 1200: "x" * 5000}
+    texts = [json.dumps({"text": f"{i} " + "word " * (i % 50)}) for i in range(COUNT)]
+    said = "\n".join(odd.get(i, line) for i, line in enumerate(texts)) + "\n" * last
+    (folder / name).write_text(said)
+    os.utime(folder / name, ns=(10**9, 10**9))
+    return (folder / name).stat().st_size
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_lines_are_read_once(tmp_path, counted, last):
+    size = write(tmp_path / "data", last=last)
+    run = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))
+    assert len(run.listing.marks["a.jsonl"]) > 100
+    counted.total = 0
+    (built,) = build(LINES, tmp_path / "data", tmp_path / "out", run=run)
+    assert built.shards > 10
+    assert counted.total <= 1.1 * size
+    cache = open_cache(built.path)
+    made = np.flatnonzero(cache.made)
+    for key, text in zip(cache.keys(made), cache.texts("text", made), strict=True):
+        assert text == f"{int(key[-12:])} " + "word " * (int(key[-12:]) % 50)
+    assert int(cache.made.sum()) == COUNT - 4 == built.samples - 3  # a blank line is no sample
+
+
+def test_a_scan_that_opens_nothing_knows_where_lines_begin(tmp_path, counted):
+    size = write(tmp_path / "data")
+    one = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))
+    write(tmp_path / "data", "b.jsonl")
+    run = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))  # of an earlier scan in part
+    again = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))  # and as a whole
+    for found in (run, again):
+        np.testing.assert_array_equal(found.listing.marks["a.jsonl"], one.listing.marks["a.jsonl"])
+        assert len(found.listing.marks) == 2
+    counted.total = 0
+    build(LINES, tmp_path / "data", tmp_path / "out", run=again)
+    assert counted.total <= 1.1 * 2 * size
+
+
+def test_marks_begin_lines(tmp_path):
+    write(tmp_path / "data")
+    run = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))
+    data = (tmp_path / "data/a.jsonl").read_bytes()
+    for place, line in run.listing.marks["a.jsonl"].tolist():
+        assert data[place - 1 : place] == b"\n"
+        assert data[:place].count(b"\n") == line
+
+
+@pytest.mark.parametrize("change", ["none known", "an earlier version"])
+def test_without_marks_the_same_cache_is_made(tmp_path, change):
+    write(tmp_path / "data")
+    run = run_scan(LINES, Request(tmp_path / "data", output=tmp_path / "run"))
+    (built,) = build(LINES, tmp_path / "data", tmp_path / "out", run=run)
+    marks = dict(run.listing.marks)
+    run.listing.marks.clear()
+    assert {path: some.tolist() for path, some in job_of(of_schema(LINES), run, "").marks.items()} == {
+        path: some.tolist() for path, some in marks.items()
+    }
+    if change == "an earlier version":
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(lines, "_CUT_BYTES", 1 << 30)
+            assert not job_of(of_schema(LINES), run, "").marks
+            (other,) = build(LINES, tmp_path / "data", tmp_path / "other", run=run)
+    else:
+        (other,) = build(LINES, tmp_path / "data", tmp_path / "other", run=run)
+    files = [sorted(p for p in b.path.rglob("*") if p.is_file() and p.name != "build.json") for b in (built, other)]
+    assert [p.relative_to(built.path) for p in files[0]] == [p.relative_to(other.path) for p in files[1]]
+    assert all(one.read_bytes() == two.read_bytes() for one, two in zip(*files, strict=True))
