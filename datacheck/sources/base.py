@@ -21,7 +21,7 @@ from datacheck.errors import FormatError, MissingDependencyError, TooManySamples
 from datacheck.formats.base import Hint, open_container
 from datacheck.formats.limits import SAMPLES_FREE, check_samples
 from datacheck.numbered import storable
-from datacheck.runtime.beneath import File
+from datacheck.runtime.beneath import File, stamp_of
 from datacheck.runtime.sparse import check_holes
 from datacheck.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
 from datacheck.schema.model import Schema
@@ -323,7 +323,7 @@ class Source(ABC):
         Args:
             item: it says which.
             hint: what the schema expects.
-            whole: a file of ordinary size may be read at once.
+            whole: a file of ordinary size may be read at once; else it stays open for whoever reads its next part.
 
         Raises:
             FormatError: it cannot be opened, or it changed.
@@ -334,7 +334,10 @@ class Source(ABC):
                 yield container
             return
         path = self.file(item.path)
-        with unchanged(path, item.nbytes), open_container(path, hint) as container:
+        with (
+            unchanged(path, item.nbytes),
+            open_container(path, hint) if whole else _HELD.opened(path, hint) as container,
+        ):
             if self.way(item.split)[0].everything:
                 self.passed.update(storable(list(container.passed)))
             yield container
@@ -401,6 +404,52 @@ class Source(ABC):
             groups=[facts.group(about)] * len(keys),
             facts=facts.columns(about, keys, fields) | {n: Column.of([v] * len(keys)) for n, v in extra.items()},
         )
+
+
+class _Held:
+    """The large file that this process has read in part: whoever reads its next part goes on with it.
+
+    Notes:
+        What is packed, or in one row group, cannot be entered in the middle. The parts of a file are often read by
+        several tasks of one process.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[object, ...] = ()
+        self._container: Container | None = None
+
+    @contextmanager
+    def opened(self, path: File, hint: Hint | None) -> Iterator[Container]:
+        """Open a file, or go on with it where it is the one that is open.
+
+        Raises:
+            FormatError: it cannot be opened.
+        """
+        status = path.stat()
+        known = path.name, status.st_dev, *stamp_of(status), hint
+        container = self._taken(known) or open_container(path, hint)
+        try:
+            yield container
+        except BaseException:
+            container.close()
+            raise
+        self._close()
+        self._known, self._container = known, container
+
+    def _taken(self, known: tuple[object, ...]) -> Container | None:
+        """Take the open file out, that nobody shares it; close another one."""
+        if known != self._known:
+            self._close()
+        found, self._container = self._container, None
+        return found
+
+    def _close(self) -> None:
+        if self._container is not None:
+            self._container.close()
+        self._container = None
+
+
+_HELD = _Held()
 
 
 def file_templates(schema: Schema) -> list[Template]:

@@ -5,23 +5,30 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+from pathlib import Path
 
+import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from datacheck.build import builder
 from datacheck.build.writer import write_shards
 from datacheck.cache import layout, open_cache
-from datacheck.formats import jsonl
+from datacheck.formats import jsonl, npy
 from datacheck.parallel import Outcome
 from datacheck.pipeline import build, job_of
 from datacheck.pipelinefile import of_schema
 from datacheck.scan import Request, measuring, run_scan
 from datacheck.scan.worker import measure_items
-from datacheck.sources import lines
+from datacheck.sources import lines, opening, strips
 from tests.build.make import schema_of
 
 COUNT = 1500
+ROWS = 8000
+ROW = {"joints": {"role": "joints", "shape": [21, 3], "dtype": "float32"}}
 LINES = schema_of({"text": {"role": "text"}}, files="*.jsonl", samples={"each": "line"})
 
 
@@ -31,7 +38,12 @@ def small(monkeypatch, tmp_path):
 
     def in_turn(function, tasks, **_):
         run = {"measure_items": measure_items, "write_shards": write_shards}[function.partition(":")[2]]
-        yield from (Outcome(task, [run(task, lambda place: None)]) for task in tasks if task is not None)
+        for task in tasks:
+            if task is not None:
+                before = rchar()
+                answer = run(task, lambda place: None)
+                Counted.calls += rchar() - before
+                yield Outcome(task, [answer])
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(measuring, "ordered_map", in_turn)
@@ -44,10 +56,15 @@ def small(monkeypatch, tmp_path):
         monkeypatch.setattr(module, name, value)
 
 
-class Counted(io.BytesIO):
-    """A file that counts what is read of it."""
+def rchar():
+    """Return how many bytes this process has read, of any file."""
+    return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])
 
-    total = 0
+
+class Counted(io.BytesIO):
+    """A file that counts what is read of it; and what the tasks have read in all."""
+
+    total = calls = 0
 
     def read(self, size=-1):
         data = super().read(size)
@@ -132,3 +149,40 @@ def test_without_marks_the_same_cache_is_made(tmp_path, change):
     files = [sorted(p for p in b.path.rglob("*") if p.is_file() and p.name != "build.json") for b in (built, other)]
     assert [p.relative_to(built.path) for p in files[0]] == [p.relative_to(other.path) for p in files[1]]
     assert all(one.read_bytes() == two.read_bytes() for one, two in zip(*files, strict=True))
+
+
+def write_rows(path):
+    """Write rows of which a library reads many at once: packed members, chunks, one row group."""
+    rows = np.random.default_rng(0).random((ROWS, 21, 3), np.float32)
+    path.parent.mkdir()
+    if path.suffix == ".npy":
+        np.save(path, rows)
+    elif path.suffix == ".npz":
+        np.savez_compressed(path, joints=rows)
+    elif path.suffix == ".hdf5":
+        with h5py.File(path, "w") as file:
+            file.create_dataset("joints", data=rows, chunks=(8, 21, 3))
+    else:
+        inner = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), 3)
+        column = pa.FixedSizeListArray.from_arrays(inner, 21)
+        pq.write_table(pa.table({"joints": column}), path, use_dictionary=False, row_group_size=ROWS)
+    os.utime(path, ns=(10**9, 10**9))
+    return rows
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.hdf5", "a.parquet"])
+def test_rows_are_read_once(tmp_path, monkeypatch, name):
+    rows = write_rows(tmp_path / "data" / name)
+    size = (tmp_path / "data" / name).stat().st_size
+    schema = schema_of(ROW, files=f"*{name[1:]}", samples={"each": "row"})
+    monkeypatch.setattr(layout, "SHARD_BYTES", 1 << 15)
+    monkeypatch.setattr(opening, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(npy, "_FIRST_READ", 1000)
+    monkeypatch.setattr(strips, "LEAST_BYTES", 1000)
+    run = run_scan(schema, Request(tmp_path / "data", output=tmp_path / "run"))
+    monkeypatch.setattr(Counted, "calls", 0)
+    (built,) = build(schema, tmp_path / "data", tmp_path / "out", run=run)
+    assert built.shards > 30
+    assert size < Counted.calls <= 1.1 * size
+    cache = open_cache(built.path)
+    np.testing.assert_array_equal(cache.gather("joints", np.arange(ROWS)), rows)

@@ -25,7 +25,7 @@ from tests.scan.test_worker import task_for
 SCHEMA = """
 datacheck: 1
 name: rows
-samples: {files: ["*.npy", "*.hdf5", "*.parquet"], each: row}
+samples: {files: ["*.npy", "*.npz", "*.hdf5", "*.parquet"], each: row}
 fields: {joints: {shape: [6], dtype: float32}, "*": {}}
 """
 COUNT = 150
@@ -77,6 +77,8 @@ def joints(count=COUNT):
 def write(path, values):
     if path.suffix == ".npy":
         np.save(path, values)
+    elif path.suffix == ".npz":
+        np.savez_compressed(path, joints=values, origin=np.zeros(3), weight=np.arange(len(values)), said=["x"] * 3)
     elif path.suffix == ".hdf5":
         with h5py.File(path, "w") as file:
             file.create_dataset("joints", data=values, chunks=(7, 6), compression="gzip")
@@ -102,7 +104,9 @@ def scan(folder, output, **more):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("names", [["a.npy"], ["a.hdf5"], ["a.parquet"], ["a.npy", "b.npy", "c.parquet", "d.npy"]])
+@pytest.mark.parametrize(
+    "names", [["a.npy"], ["a.npz"], ["a.hdf5"], ["a.parquet"], ["a.npy", "b.npy", "c.parquet", "d.npy"]]
+)
 def test_parts_say_what_the_whole_says(in_tmp, here, cut, names, workers):
     (in_tmp / "data").mkdir()
     for name in names:
