@@ -12,7 +12,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
@@ -24,7 +24,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, check_bytes, foreign
 from datacheck.formats.parsed import parse_json
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import Place, stamp_of
 from datacheck.runtime.sparse import check_holes
 from datacheck.sample import Container
 
@@ -115,7 +115,8 @@ def batches(
     if elements is not None:
         yield 0, elements
         return
-    for piece in pieces(path, span):
+    on = bool(wanted) and path.name.lower().endswith(".gz")
+    for piece in _READ_ON.pieces(path, wanted[0]) if on and wanted else pieces(path, span):
         if wanted is None:
             yield piece.number, piece.values()
             continue
@@ -144,6 +145,43 @@ def pieces(path: Place, span: Span | None = None) -> Iterator[Piece]:
             piece = Piece(number, offset, data, line_count(data))
             yield piece
             number += piece.count
+
+
+class _ReadOn:
+    """A packed file that was read up to some line: it cannot be entered in the middle, but read on.
+
+    Notes:
+        The shards of a build ask for the lines of a file one after another, often in several tasks of one process.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[object, ...] = ()
+        self._left: tuple[Piece, Iterator[Piece]] | None = None  # the last piece, and those behind it
+
+    def pieces(self, path: Place, number: int) -> Iterator[Piece]:
+        """Yield pieces as `pieces` does; none that ends before a line has to be among them.
+
+        Raises:
+            FormatError: a damaged gzip file.
+        """
+        status = path.stat()
+        known = path.name, status.st_dev, *stamp_of(status)
+        left, self._left = self._left if known == self._known else None, None
+        if left is not None and left[0].number <= number:
+            piece, behind = left
+            found: Iterator[Piece] = chain([piece], behind)
+        else:
+            behind = pieces(path)
+            found = behind
+        for piece in found:
+            try:
+                yield piece
+            except GeneratorExit:  # there is enough
+                self._known, self._left = known, (piece, behind)
+                raise
+
+
+_READ_ON = _ReadOn()
 
 
 def records(path: Place) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -186,3 +187,23 @@ def test_rows_are_read_once(tmp_path, monkeypatch, name):
     assert size < Counted.calls <= 1.1 * size
     cache = open_cache(built.path)
     np.testing.assert_array_equal(cache.gather("joints", np.arange(ROWS)), rows)
+
+
+def test_packed_lines_are_unpacked_once(tmp_path, monkeypatch):
+    write(tmp_path / "data")
+    path = tmp_path / "data/a.jsonl"
+    rng = np.random.default_rng(0)
+    lines_of = [json.dumps({"text": f"{i} {rng.bytes(100).hex()}"}) for i in range(COUNT)]
+    path.unlink()
+    path.with_name("a.jsonl.gz").write_bytes(gzip.compress("\n".join(lines_of).encode()))
+    schema = schema_of({"text": {"role": "text"}}, files="*.jsonl.gz", samples={"each": "line"})
+    run = run_scan(schema, Request(tmp_path / "data", output=tmp_path / "run"))
+    opened = []
+    inner = jsonl._opened
+    monkeypatch.setattr(jsonl, "_opened", lambda path: opened.append(path.name) or inner(path))
+    monkeypatch.setattr(jsonl, "marked", lambda path: False)
+    (built,) = build(schema, tmp_path / "data", tmp_path / "out", run=run)
+    assert built.shards > 10
+    assert opened == ["a.jsonl.gz"]
+    cache = open_cache(built.path)
+    assert cache.texts("text", np.arange(COUNT)) == [json.loads(line)["text"] for line in lines_of]
