@@ -12,7 +12,7 @@ mapped   pages of the file that were mapped into memory, which no system call te
 times    read and mapped, divided by the size of the file
 worker   the most memory that one worker held, coordinator the same; resident pages of mapped files are part of it
 
-`--rows` adds scans of .npy, .npz, Parquet and HDF5 files of so many rows of 72 bytes.
+Rows have 1,024 bytes. `--rows` adds .npy, .npz, Parquet and HDF5 files of so many rows of 72 bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from processes import children, family, peak
 _COMMAND = "import sys; from datacheck.cli.main import main; sys.exit(main())"
 _TRACED = ["strace", "-ff", "-y", "-s", "0", "--seccomp-bpf", "-e", "trace=read,pread64,readv,preadv", "-o"]
 _POLL_S = 0.02
-_WIDTH = 18  # float32 numbers of a row
+_WIDTH, _NARROW = 256, 18  # float32 numbers of a row, and of one of many
 _RESTS_S = 2.5  # a file that was written just now is read again by the next scan
 _PACKED = 3  # times smaller is a packed file of these texts, about
 
@@ -58,8 +58,9 @@ class Read:
 # ------------------------------------------------------------------------------------------------------ files
 
 
-def jsonl(path: Path, nbytes: int) -> None:
+def jsonl(path: Path, nbytes: int, width: int = 0) -> None:
     """Write about so many bytes of texts of 0.5 to 1.5 kB."""
+    del width
     rng = np.random.default_rng(0)
     words = ["".join(chr(c) for c in rng.integers(97, 123, n)) for n in rng.integers(2, 10, 5000)]
     with gzip.open(path, "wb", compresslevel=1) if path.suffix == ".gz" else path.open("wb") as file:
@@ -70,50 +71,50 @@ def jsonl(path: Path, nbytes: int) -> None:
             number += 1
 
 
-def packed(path: Path, nbytes: int) -> None:
+def packed(path: Path, nbytes: int, width: int) -> None:
     """Write JSON lines that take about so many bytes when they are packed."""
-    jsonl(path, nbytes * _PACKED)
+    jsonl(path, nbytes * _PACKED, width)
 
 
-def _rows(nbytes: int) -> np.ndarray:
+def _rows(nbytes: int, width: int) -> np.ndarray:
     rng = np.random.default_rng(0)
-    return rng.random((max(4, nbytes // (4 * _WIDTH)), _WIDTH), np.float32)
+    return rng.random((max(4, nbytes // (4 * width)), width), np.float32)
 
 
-def npy(path: Path, nbytes: int) -> None:
-    """Write rows of float32 [18]."""
-    np.save(path, _rows(nbytes))
+def npy(path: Path, nbytes: int, width: int) -> None:
+    """Write rows of float32."""
+    np.save(path, _rows(nbytes, width))
 
 
-def npz(path: Path, nbytes: int) -> None:
+def npz(path: Path, nbytes: int, width: int) -> None:
     """Write the same, packed: random numbers do not become much smaller."""
-    np.savez_compressed(path, array=_rows(nbytes))
+    np.savez_compressed(path, array=_rows(nbytes, width))
 
 
-def parquet(path: Path, nbytes: int) -> None:
+def parquet(path: Path, nbytes: int, width: int) -> None:
     """Write the same as a column of lists, in row groups as Arrow makes them."""
-    rows = _rows(nbytes)
+    rows = _rows(nbytes, width)
     flat = pa.array(rows.reshape(-1))
-    column = pa.FixedSizeListArray.from_arrays(flat, _WIDTH)
+    column = pa.FixedSizeListArray.from_arrays(flat, width)
     pq.write_table(pa.table({"array": column}), path, use_dictionary=False)
 
 
-def hdf5(path: Path, nbytes: int) -> None:
+def hdf5(path: Path, nbytes: int, width: int) -> None:
     """Write the same in chunks, as h5py makes them."""
     with h5py.File(path, "w") as file:
         file.create_dataset("array", data=_rows(nbytes), chunks=True)
 
 
-FORMATS: dict[str, Callable[[Path, int], None]] = {
+FORMATS: dict[str, Callable[[Path, int, int], None]] = {
     "jsonl": jsonl, "jsonl.gz": packed, "npy": npy, "npz": npz, "parquet": parquet, "hdf5": hdf5,
 }  # fmt: skip
 ROWS = ("npy", "npz", "parquet", "hdf5")
 
 
-def schema(folder: Path, name: str) -> Path:
+def schema(folder: Path, name: str, width: int) -> Path:
     """Write the schema of a format."""
     lines = name.startswith("jsonl")
-    field = {"text": {"dtype": "text"}} if lines else {"array": {"shape": [_WIDTH], "dtype": "float32"}}
+    field = {"text": {"dtype": "text"}} if lines else {"array": {"shape": [width], "dtype": "float32"}}
     said = {
         "datacheck": 1, "name": "one", "samples": {"files": f"*.{name}", "each": "line" if lines else "row"},
         "fields": field,
@@ -178,7 +179,7 @@ def _maps(pid: int, file: Path) -> list[tuple[str, int]]:
     return found
 
 
-def built(name: str, nbytes: int, workers: int, folder: Path) -> tuple[Read, Read, int]:
+def built(name: str, nbytes: int, workers: int, folder: Path, width: int = _WIDTH) -> tuple[Read, Read, int]:
     """Scan and build one file; return what each of the two read, and the size of the file."""
     data = folder / "data"
     shutil.rmtree(data, ignore_errors=True)
@@ -186,9 +187,17 @@ def built(name: str, nbytes: int, workers: int, folder: Path) -> tuple[Read, Rea
         shutil.rmtree(folder / rest, ignore_errors=True)
     data.mkdir()
     file = data / f"one.{name}"
-    FORMATS[name](file, nbytes)
+    FORMATS[name](file, nbytes, width)
     time.sleep(_RESTS_S)
-    asked = [str(schema(folder, name)), "--data", str(data), "--out", str(folder / "out"), "--workers", str(workers)]
+    asked = [
+        str(schema(folder, name, width)),
+        "--data",
+        str(data),
+        "--out",
+        str(folder / "out"),
+        "--workers",
+        str(workers),
+    ]
     scan = watched(["scan", str(data), "--schema", asked[0], "--workers", str(workers)], folder, file)
     build = watched(["cache", "build", *asked], folder, file)
     return scan, build, file.stat().st_size
@@ -216,7 +225,7 @@ def main() -> int:
                         row(f"{name}, {workers} worker{'s' * (workers > 1)}, {what}", one, nbytes)
         for name in ROWS if asked.rows else ():
             for count in asked.rows:
-                *found, nbytes = built(name, count * 4 * _WIDTH, 1, folder)
+                *found, nbytes = built(name, count * 4 * _NARROW, 1, folder, _NARROW)
                 row(f"{name}, {count:,} rows, scan", found[0], nbytes)
                 row(f"{name}, {count:,} rows, build", found[1], nbytes)
     return 0
