@@ -102,7 +102,7 @@ def parquet(path: Path, nbytes: int, width: int) -> None:
 def hdf5(path: Path, nbytes: int, width: int) -> None:
     """Write the same in chunks, as h5py makes them."""
     with h5py.File(path, "w") as file:
-        file.create_dataset("array", data=_rows(nbytes), chunks=True)
+        file.create_dataset("array", data=_rows(nbytes, width), chunks=True)
 
 
 FORMATS: dict[str, Callable[[Path, int, int], None]] = {
