@@ -147,7 +147,7 @@ def _on_worker(function: str, task: dict[str, Json], limits: Limits, program: Pr
 
 def ordered_map(
     function: str,
-    tasks: Iterable[dict[str, Json]],
+    tasks: Iterable[dict[str, Json] | None],
     *,
     workers: int = 1,
     scheduler: str | None = None,
@@ -160,7 +160,8 @@ def ordered_map(
 
     Args:
         function: see `run_task`; a name, so that a task is JSON all through.
-        tasks: JSON arguments, each with ``items``; taken one by one as work goes on.
+        tasks: JSON arguments, each with ``items``; taken one by one as work goes on. None stands for the wish to see
+            the next outcome first: what comes then depends on it.
         workers: how many children of this process work at once.
         scheduler: address of a running Dask scheduler; the children of its workers are used instead.
         limits: for each item.
@@ -190,7 +191,9 @@ def ordered_map(
         yield from _on_children(function, tasks, children)
 
 
-def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequence[Child]) -> Iterator[Outcome]:
+def _on_children(
+    function: str, tasks: Iterable[dict[str, Json] | None], children: Sequence[Child]
+) -> Iterator[Outcome]:
     """Run tasks on children of this process, each served by one thread; one child needs none.
 
     Notes:
@@ -198,7 +201,7 @@ def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequ
     """
     offenders = Offenders(len(children))
     if len(children) == 1:
-        yield from (run_task(children[0], function, task, offenders) for task in tasks)
+        yield from (run_task(children[0], function, task, offenders) for task in tasks if task is not None)
         return
     idle: SimpleQueue[Child] = SimpleQueue()
     for child in children:
@@ -217,15 +220,16 @@ def _on_children(function: str, tasks: Iterable[dict[str, Json]], children: Sequ
         for child in children:
             leaving.callback(child.end)  # before that: no thread waits for one then
         for task in tasks:  # the next may be long in coming
-            waiting.append(threads.submit(run, task))
-            if waiting[0].done() or len(waiting) == 2 * len(children):  # no more, or children wait for the caller
+            waiting.extend([] if task is None else [threads.submit(run, task)])
+            # no more than that, or children wait for the caller
+            if task is None or waiting[0].done() or len(waiting) == 2 * len(children):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
 def _on_dask(
-    run: partial[Outcome], tasks: Iterator[dict[str, Json]], scheduler: str, told: Callable[[str], None]
+    run: partial[Outcome], tasks: Iterator[dict[str, Json] | None], scheduler: str, told: Callable[[str], None]
 ) -> Iterator[Outcome]:
     import distributed  # noqa: PLC0415  0.5 s that only a run on a cluster should pay
 
@@ -240,6 +244,8 @@ def _on_dask(
         while True:
             ahead = max(_WAITING, 2 * sum((_threads(client) or {}).values()))  # workers come and go
             for number, task in islice(todo, max(0, ahead - len(waiting))):
+                if task is None:
+                    break
                 # as one callable: Dask looks for futures in all that it is given as arguments, value by value
                 key = f"datacheck-{run.keywords['run']}-{number:08d}"
                 waiting.append(_submit(client, partial(run, task), key=key))

@@ -256,6 +256,7 @@ def job_of(
         steps=pipeline.steps, samples=samples, seen=known, files=files,
         sources={path: _entry(run, path, hashed or {}) for path in paths}, paths=pipeline.paths, codec=pipeline.codec,
         hashed=[path for path in paths if not listing.by_path[path].digest],
+        marks={item.path: marks for item in items if (marks := source.marks_of(item, listing.marks)) is not None},
     )  # fmt: skip
 
 

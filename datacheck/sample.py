@@ -83,6 +83,15 @@ class Container(ABC):
         """Return rows [start, stop) of one array; formats that can leave the rest unread do so."""
         return self.read(name)[start:stop]
 
+    def sliced(self, name: str) -> int | None:
+        """Return how many rows a value has of which `read_rows` leaves the others unread; None where it reads all.
+
+        Raises:
+            KeyError: no such name.
+        """
+        del name
+        return None
+
     def attrs(self, name: str = "") -> dict[str, Any]:
         """Return the attributes of a group or array: numbers, text, small arrays."""
         del name

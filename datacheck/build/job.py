@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from datacheck import numerics
 from datacheck.build import record
@@ -24,6 +26,8 @@ from datacheck.schema.model import Schema
 from datacheck.sources.entries import Entry
 from datacheck.sources.roots import sandbox_of
 from datacheck.transforms.base import Transform
+
+Array = np.ndarray[Any, Any]
 
 LIMITS = Limits(item_s=600.0)  # for a whole shard
 
@@ -45,6 +49,7 @@ class Job:
         paths: folders in which the functions of a user are found.
         codec: what the chunks of the fields go through.
         hashed: the sources that no scan has a digest of.
+        marks: by path where lines of large files begin, see `Listing.marks`.
     """
 
     pipeline: str
@@ -60,6 +65,7 @@ class Job:
     paths: Sequence[str] = ()
     codec: Codec = PLAIN
     hashed: Sequence[str] = ()
+    marks: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def limits(self) -> Limits:
@@ -136,8 +142,18 @@ def _order(job: Job, plan: Plan, g: int, old: Earlier | None) -> dict[str, Any]:
     reads = []
     for item, some in wanted.items():
         files = [[entry.path, *entry[1:5], entry.digest or ""] for entry in _entries(job, item)]
-        reads.append({"item": job.samples.items[item].as_dict() | {"keys": some}, "files": files})
+        read = job.samples.items[item].as_dict() | {"keys": some}
+        marks = job.marks.get(job.samples.items[item].path)
+        reads.append({"item": read if marks is None else read | {"part": _between(marks, some)}, "files": files})
     return {"g": g, "keys": keys, "reads": reads, "copies": old.copies(g) if old is not None else None}
+
+
+def _between(marks: Array, keys: Sequence[str]) -> list[int]:
+    """Return the part of a file of lines (`Item.part`) that holds some lines, given by ascending keys."""
+    first, last = (int(key.rpartition(":")[2]) for key in (keys[0], keys[-1]))
+    before, behind = np.searchsorted(marks[:, 1], [first, last], side="right").tolist()
+    start, line = marks[before - 1].tolist() if before else (0, 0)
+    return [start, int(marks[behind, 0]) if behind < len(marks) else -1, line]
 
 
 def _entries(job: Job, item: int) -> list[Entry]:

@@ -262,6 +262,10 @@ class _Hdf5(Container):
             raise _NoValueError(msg)
         return dtype
 
+    def sliced(self, name: str) -> int | None:
+        _, item, dtype, way = self._dataset(name.strip("/"))
+        return int(item.shape[0]) if not way and dtype.kind in "biuf" and item.shape else None
+
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         path, item, dtype, way = self._dataset(name.strip("/"))
         with foreign(name):

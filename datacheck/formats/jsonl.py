@@ -12,7 +12,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
@@ -24,7 +24,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import TEXT_BYTES, check_bytes, foreign
 from datacheck.formats.parsed import parse_json
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import Place, stamp_of
 from datacheck.runtime.sparse import check_holes
 from datacheck.sample import Container
 
@@ -33,6 +33,7 @@ _RECORDS = 5_000_000  # lines of one value
 _PIECE_BYTES = 2 << 20  # smaller ones stay in a core's own cache, but each costs what a block of rows costs
 _PART_BYTES = 64 << 20
 _PART_LINES = 1 << 18  # of short lines a part has less bytes: rows take memory, too
+_MARK_BYTES = 1 << 20  # between two lines of which is kept where they begin
 _COUNTED_BYTES = 256 << 10  # stays in the cache between reading, counting and digesting
 _TIGHT = 64  # bytes of text in one
 _CODE = "DC701"
@@ -114,7 +115,8 @@ def batches(
     if elements is not None:
         yield 0, elements
         return
-    for piece in pieces(path, span):
+    on = bool(wanted) and path.name.lower().endswith(".gz")
+    for piece in _READ_ON.pieces(path, wanted[0]) if on and wanted else pieces(path, span):
         if wanted is None:
             yield piece.number, piece.values()
             continue
@@ -145,6 +147,43 @@ def pieces(path: Place, span: Span | None = None) -> Iterator[Piece]:
             number += piece.count
 
 
+class _ReadOn:
+    """A packed file that was read up to some line: it cannot be entered in the middle, but read on.
+
+    Notes:
+        The shards of a build ask for the lines of a file one after another, often in several tasks of one process.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[object, ...] = ()
+        self._left: tuple[Piece, Iterator[Piece]] | None = None  # the last piece, and those behind it
+
+    def pieces(self, path: Place, number: int) -> Iterator[Piece]:
+        """Yield pieces as `pieces` does; none that ends before a line has to be among them.
+
+        Raises:
+            FormatError: a damaged gzip file.
+        """
+        status = path.stat()
+        known = path.name, status.st_dev, *stamp_of(status)
+        left, self._left = self._left if known == self._known else None, None
+        if left is not None and left[0].number <= number:
+            piece, behind = left
+            found: Iterator[Piece] = chain([piece], behind)
+        else:
+            behind = pieces(path)
+            found = behind
+        for piece in found:
+            try:
+                yield piece
+            except GeneratorExit:  # there is enough
+                self._known, self._left = known, (piece, behind)
+                raise
+
+
+_READ_ON = _ReadOn()
+
+
 def records(path: Place) -> list[Any]:
     """Return the values of all lines at once.
 
@@ -167,8 +206,12 @@ def records(path: Place) -> list[Any]:
     return found
 
 
-def parts(path: Place) -> Iterator[tuple[Span, str]]:
+def parts(path: Place, marks: list[tuple[int, int]] | None = None) -> Iterator[tuple[Span, str]]:
     """Yield the parts of a file that is `splittable`, about 64 MiB of whole lines each, and the file's digest.
+
+    Args:
+        path: the file.
+        marks: to which (byte, line number) of a line is added for each MiB.
 
     Yields:
         A span, and "" beside all but the last one; beside that the xxh3_128 of all bytes (as `digest_file`).
@@ -184,7 +227,7 @@ def parts(path: Place) -> Iterator[tuple[Span, str]]:
     """
     hasher, buffer = xxhash.xxh3_128(), bytearray(_COUNTED_BYTES)
     ready: Span | None = None
-    start = line = offset = count = 0
+    start = line = offset = count = marked = 0
     with path.open("rb", buffering=0) as file:
         check_holes(file.fileno())
         while size := file.readinto(buffer):
@@ -196,6 +239,9 @@ def parts(path: Place) -> Iterator[tuple[Span, str]]:
             count += int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n")))
             offset += size
             cut = buffer.rfind(b"\n", 0, size) + 1
+            if marks is not None and cut and offset - size + cut - marked >= _MARK_BYTES:
+                marked = offset - size + cut
+                marks.append((marked, line + count))
             if cut and (offset - start >= _PART_BYTES or count >= _PART_LINES):
                 ready = Span(start, offset - size + cut, line)
                 start, line, count = ready.stop, line + count, 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import math
+import os
 import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -272,7 +273,9 @@ def stored(path: Place, dtype: np.dtype[Any], shape: tuple[int, ...], start: int
     with foreign("the file cannot be read"):
         if count * dtype.itemsize < _MAP_BYTES:
             return np.fromfile(path, dtype=dtype, count=count, offset=start).reshape(shape)
-        return np.memmap(path, dtype=dtype, mode="r", offset=start, shape=(count,)).view(np.ndarray).reshape(shape)
+        # a name: np.memmap takes every PathLike for a pathlib.Path
+        mapped = np.memmap(os.fspath(path), dtype=dtype, mode="r", offset=start, shape=(count,))
+        return mapped.view(np.ndarray).reshape(shape)
 
 
 def text(data: bytes, what: str = "text") -> str:

@@ -37,6 +37,7 @@ _HEADER_BYTES = 10_000  # NumPy's own limit
 _FIRST_READ = 1 << 16  # most of 83,000 pose files end here
 _PART = re.compile(r"[<>|=]?[?biufcSUVOMm]\d*(\[[\w/]+\])?")
 _RATIO, _FLOOR_BYTES = 200, 64 << 20  # of a zip member: how far it may expand, and how large it may always be
+_SKIPPED = 1 << 20  # bytes of a member that are unpacked at once
 _SOLE = "array"  # the name of what an .npy file holds
 
 
@@ -154,9 +155,15 @@ class _Large(Container):
         check_bytes(math.prod(header.shape) * dtype.itemsize, _SOLE)
         return _values(self._path.read_bytes(), name)[name]
 
+    def sliced(self, name: str) -> int | None:
+        if name != _SOLE:
+            raise KeyError(name)
+        header, dtype = self._header, self._header.dtype
+        return header.shape[0] if header.shape and dtype == plain_type(dtype) and not header.fortran else None
+
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         header, dtype = self._header, self._header.dtype
-        if name != _SOLE or dtype != plain_type(dtype) or header.fortran or not header.shape:
+        if self.sliced(name) is None:
             return super().read_rows(name, start, stop)
         count = max(0, min(stop, header.shape[0]) - start)
         row = math.prod(header.shape[1:])
@@ -206,6 +213,8 @@ class _Npz(Many):
         self._members = {_member_name(info): info for info in archive.infolist()}
         self.least = len(self._members)
         self._last: tuple[str, Values] | None = None  # the names of a structured member come one after another
+        self._headers: dict[str, _Header] = {}
+        self._streams: dict[str, tuple[IO[bytes], int]] = {}  # by member one that was read up to a row
         if len(self._members) != len(archive.infolist()):
             msg = "two members of the archive have one name"
             raise FormatError(msg)
@@ -223,8 +232,10 @@ class _Npz(Many):
             return [member]  # broken: reading it says why
 
     def _header(self, member: str) -> _Header:
-        with self._stream(member) as stream, foreign(member):
-            return _header(stream.read(_HEADER_BYTES + 16))
+        if member not in self._headers:
+            with self._stream(member) as stream, foreign(member):
+                self._headers[member] = _header(stream.read(_HEADER_BYTES + 16))
+        return self._headers[member]
 
     def _stream(self, member: str) -> IO[bytes]:
         info = self._members[member]
@@ -269,7 +280,46 @@ class _Npz(Many):
         header = self._header(owner)
         return _peeked(header) if header.dtype.kind in "biufcMm" else self._values_of(owner).peek(name)
 
+    def sliced(self, name: str) -> int | None:
+        owner = self._owner(name)
+        header = self._header(owner)
+        try:
+            _check_size(header, self._members[owner].file_size)
+            plain = header.dtype == plain_type(header.dtype) and not header.fortran and owner == name
+        except FormatError:
+            return None  # whoever reads all of it says why
+        return header.shape[0] if plain and header.shape else None
+
+    def read_rows(self, name: str, start: int, stop: int) -> Any:
+        """Return rows of a member; what is packed cannot be entered in the middle: it is read on, or from its start."""
+        if self.sliced(name) is None:
+            return super().read_rows(name, start, stop)
+        header = self._header(name)
+        total, width = header.shape[0], math.prod(header.shape[1:]) * header.dtype.itemsize
+        start, stop = max(0, start), max(start, min(stop, total))
+        stream, at = self._streams.pop(name, (None, 0))
+        with foreign(name):
+            if stream is None or at > start:
+                stream, at = self._stream(name), 0
+                stream.read(header.start)
+            for place in range(at * width, start * width, _SKIPPED):
+                stream.read(min(_SKIPPED, start * width - place))
+            rows = np.empty((stop - start, *header.shape[1:]), header.dtype)
+            view = rows.reshape(-1).view(np.uint8).data
+            got = 0
+            while got < len(view) and (more := stream.readinto(view[got : got + _SKIPPED])):  # type: ignore[attr-defined]
+                got += more
+            if got < len(view) or (stop == total and stream.read(1)):  # zipfile checks the CRC when it meets the end
+                size = self._members[name].file_size
+                msg = f"{name}: {size:,} bytes are declared, but not as many unpacked"
+                raise FormatError(msg)
+        if stop < total:
+            self._streams[name] = stream, stop
+        return rows
+
     def close(self) -> None:
+        for stream, _ in self._streams.values():
+            stream.close()
         self._archive.close()
 
 

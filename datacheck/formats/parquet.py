@@ -8,8 +8,9 @@ made up for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,21 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import DEPTH, FLOOR_BYTES, check_bytes, check_expansion, foreign, plain
-from datacheck.runtime.beneath import Place
+from datacheck.runtime.beneath import Place, stamp_of
 from datacheck.sample import Array, Container
 
 _MARK = b"PAR1"
 _FOOTER_BYTES = 64 << 20
 _ENTRIES = 1_000_000  # of one list in the footer
 _BATCH = 1 << 16  # rows
+_BATCH_BYTES = 16 << 20  # as they are stored: fewer rows where they are large
+_LARGE_BYTES, _BUFFER_BYTES = 16 << 20, 1 << 20  # of larger files no column of a row group is held as it is stored
+
+
+# First rows of columns of lists, None where the lists differ in length. One process reads several parts of a file, and
+# each would read all of such a column to know.
+_STEPS: dict[tuple[Any, ...], Array | None] = {}
+_MOST_STEPS = 256
 
 
 @cache
@@ -39,11 +48,14 @@ class _Parquet(Container):
 
     def __init__(self, path: Place) -> None:
         self._nbytes = _check_ends(path)
+        status = path.stat()
+        self._stamp = (status.st_dev, *stamp_of(status))
         self._pa, pq = _libraries()
         with foreign("damaged Parquet file"):
             self._file = pq.ParquetFile(
                 path, pre_buffer=False, thrift_string_size_limit=_FOOTER_BYTES, thrift_container_size_limit=_ENTRIES,
                 schema_depth_limit=DEPTH, page_checksum_verification=True, arrow_extensions_enabled=False,
+                buffer_size=_BUFFER_BYTES if self._nbytes > _LARGE_BYTES else 0,
             )  # fmt: skip
             self._types = {field.name: field.type for field in self._file.schema_arrow}
             if len(self._types) != len(self._file.schema_arrow):
@@ -59,7 +71,8 @@ class _Parquet(Container):
                 msg = f"{self._meta.num_rows:,} rows are declared, but no column"
                 raise FormatError(msg)
         self._stops = np.cumsum([0, *groups])
-        self._steps: dict[str, Array | None] = {}  # of columns of lists that were peeked at
+        self._batch = min(_BATCH, max(1, _BATCH_BYTES * self._meta.num_rows // self._nbytes))
+        self._streams: dict[str, _Stream] = {}  # by column how far it was read
 
     def close(self) -> None:
         with foreign("cannot close the file"):
@@ -70,6 +83,13 @@ class _Parquet(Container):
 
     def read(self, name: str) -> Any:
         return self.read_rows(name, 0, self._meta.num_rows)
+
+    def sliced(self, name: str) -> int | None:
+        kind = self._types[name]
+        kind = kind.value_type if self._pa.types.is_dictionary(kind) else kind
+        if _leaf(self._pa, kind) is None or (_is_list(self._pa, kind) and self.peek(name)[1] == "json"):
+            return None  # of lists of different lengths a part may have lists of one length, and be another value
+        return int(self._meta.num_rows)
 
     def read_rows(self, name: str, start: int, stop: int) -> Any:
         kind = self._types[name]
@@ -83,14 +103,19 @@ class _Parquet(Container):
             return self.read_rows(name, 0, 1)[:0] if self._meta.num_rows else self._empty(kind, leaf)
         with foreign(name):
             first = int(self._stops[groups[0]])
-            rows = self._pa.chunked_array(list(self._batches(name, groups, stop - first)), kind)
-            if len(rows) < stop - first:
-                msg = f"{stop - first:,} rows are declared, {len(rows):,} are there"
+            stream = self._streams.pop(name, None)
+            if stream is None or not stream.leads_to(start, first):
+                stream = _Stream(self._batches(name, range(groups[0], len(self._stops) - 1)), first)
+            parts = stream.rows(start, stop)
+            if stream.stop < stop:
+                msg = f"{stop - first:,} rows are declared, {stream.stop - first:,} are there"
                 raise FormatError(msg)
-            return _values(self._pa, rows.slice(start - first, stop - start).combine_chunks(), start)
+            if stop < self._meta.num_rows:  # whoever reads on need not read its row group from the beginning
+                self._streams[name] = stream
+            return _values(self._pa, self._pa.chunked_array(parts, kind).combine_chunks(), start)
 
-    def _batches(self, name: str, groups: list[int], most: int) -> Iterator[Any]:
-        """Yield a column of some row groups, piece by piece, at least `most` rows of it.
+    def _batches(self, name: str, groups: Iterable[int]) -> Iterator[Any]:
+        """Yield a column of some row groups, piece by piece; a row group is not touched before its rows are wanted.
 
         Raises:
             FormatError: it is far larger than its bytes.
@@ -98,14 +123,13 @@ class _Parquet(Container):
         Notes:
             What the footer says of a column is not asked for: a wrong word there makes Arrow end the process.
         """
-        seen = size = 0
-        for batch in self._file.iter_batches(_BATCH, row_groups=groups, columns=[name], use_threads=False):
+        size = 0
+        how: dict[str, Any] = {"batch_size": self._batch, "columns": [name], "use_threads": False}
+        for batch in chain.from_iterable(self._file.iter_batches(row_groups=[group], **how) for group in groups):
             column = batch.column(0)
             yield column
-            seen, size = seen + len(column), size + column.nbytes
+            size += column.nbytes
             check_expansion(size, self._nbytes, name)
-            if seen >= most:
-                return
 
     def _empty(self, kind: Any, leaf: Any) -> Any:
         if not _is_number(self._pa, leaf):
@@ -120,9 +144,17 @@ class _Parquet(Container):
         kind = self._types[name]
         if _is_number(self._pa, kind):
             return (self._meta.num_rows,), _dtype(self._pa, kind).str
-        if name not in self._steps:
-            self._steps[name] = self._step(name)
-        step = self._steps[name]
+        leaf, sizes = kind, []
+        while self._pa.types.is_fixed_size_list(leaf):
+            sizes.append(leaf.list_size)
+            leaf = leaf.value_type
+        if _is_number(self._pa, leaf):
+            return (self._meta.num_rows, *sizes), _dtype(self._pa, leaf).str
+        if (*self._stamp, name) not in _STEPS:
+            if len(_STEPS) >= _MOST_STEPS:
+                _STEPS.clear()
+            _STEPS[*self._stamp, name] = self._step(name)
+        step = _STEPS[*self._stamp, name]
         return ((), "json") if step is None else ((self._meta.num_rows, *step.shape[1:]), step.dtype.str)
 
     def _step(self, name: str) -> Array | None:
@@ -132,12 +164,46 @@ class _Parquet(Container):
             How long its lists are says only the column itself: it is read, but not kept.
         """
         first = self.read_rows(name, 0, 1)
+        first = first.copy() if isinstance(first, np.ndarray) else first  # not a view of the whole row group
         if not isinstance(first, np.ndarray):
             return None
-        groups = list(range(self._meta.num_row_groups))
+        groups = range(self._meta.num_row_groups)
         with foreign(name):
-            even = all(_is_even(self._pa, rows, first.shape[1:]) for rows in self._batches(name, groups, 1 << 62))
+            even = all(_is_even(self._pa, rows, first.shape[1:]) for rows in self._batches(name, groups))
         return first if even else None
+
+
+class _Stream:
+    """A column that is read on from where the last call ended.
+
+    Args:
+        batches: the column from a row on.
+        first: that row.
+
+    Attributes:
+        stop: behind the last row that was read.
+    """
+
+    def __init__(self, batches: Iterator[Any], first: int) -> None:
+        self._batches, self.stop = batches, first
+        self._last: Any = None  # what was read last
+
+    def leads_to(self, start: int, group: int) -> bool:
+        """Tell whether to read on: the rows were not met before, and no row group that begins at `group` is nearer."""
+        begin = self.stop - (0 if self._last is None else len(self._last))
+        return begin <= start and (start < self.stop or group <= self.stop)
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """Return rows [start, stop) in pieces, fewer where the column ends before."""
+        found: list[Any] = []
+        while True:
+            if self._last is not None and self.stop > start:
+                begin = self.stop - len(self._last)
+                offset = max(0, start - begin)
+                found.append(self._last.slice(offset, max(0, min(stop, self.stop) - begin - offset)))
+            if self.stop >= stop or (batch := next(self._batches, None)) is None:
+                return found
+            self._last, self.stop = batch, self.stop + len(batch)
 
 
 def _check_ends(path: Place) -> int:
@@ -203,7 +269,8 @@ def _values(pa: Any, rows: Any, first: int) -> Any:
     if not _is_list(pa, rows.type):
         return rows.to_pylist()
     lengths = rows.value_lengths().to_numpy(zero_copy_only=False)
-    inner = _values(pa, rows.flatten(), 0)
+    before = first * int(lengths[0]) if len(lengths) and bool((lengths == lengths[0]).all()) else 0
+    inner = _values(pa, rows.flatten(), before)
     if isinstance(inner, np.ndarray) and (not len(lengths) or int(lengths.min()) == int(lengths.max())):
         size = int(lengths[0]) if len(lengths) else 0
         return inner.reshape(len(lengths), size, *inner.shape[1:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ class _File:
         digest: of the whole file.
         done: how many parts came back.
         payloads: what came back (see `worker.measure_items`).
+        of_rows: its first part tells what the others are.
     """
 
     seen: Entry | None
@@ -37,6 +39,7 @@ class _File:
     digest: str = ""
     done: int = 0
     payloads: list[Payload] = field(default_factory=list)
+    of_rows: bool = False
 
 
 class Cuts:
@@ -50,15 +53,31 @@ class Cuts:
     def __init__(self, source: Source, root: Path, roots: Mapping[str, Path]) -> None:
         self._source, self._root, self._roots = source, root, roots
         self._files: dict[Slot, _File] = {}
+        self._told: deque[Item] = deque()  # parts of files of rows, as their first parts have told
 
-    def items(self, items: Iterable[Item]) -> Iterator[Item]:
-        """Yield the items, the parts of a large file in its place, in order; a part as soon as it is cut."""
+    def items(self, items: Iterable[Item]) -> Iterator[Item | None]:
+        """Yield the items, the parts of a large file of lines in its place, in order; a part as soon as it is cut.
+
+        Notes:
+            Of a large file of rows the first part comes in its place. Only whoever reads it knows how many there are:
+            the others come as soon as `whole` was told, and None where no item is left but for these.
+        """
         for item in items:
             cut = self._source.cut(item)
             if cut is None:
-                yield item
+                yield self._begun(item) if self._source.cut_when_read(item) else item
             else:
                 yield from self._parts(item, cut)
+            while self._told:
+                yield self._told.popleft()
+        while any(file.of_rows and not file.parts for file in self._files.values()):
+            yield None  # the first part of a file is under way
+            while self._told:
+                yield self._told.popleft()
+
+    def _begun(self, item: Item) -> Item:
+        self._files[item.path, item.split] = _File(stat_entry(self._root, item.path, self._roots), of_rows=True)
+        return replace(item, rows=(0, -1))
 
     def _parts(self, item: Item, cut: Iterator[tuple[tuple[int, int, int], str]]) -> Iterator[Item]:
         file = _File(stat_entry(self._root, item.path, self._roots))
@@ -77,12 +96,17 @@ class Cuts:
 
     def whole(self, item: Item, payloads: Sequence[Payload]) -> Iterator[list[Payload]]:
         """Yield what came of whole files: of an item that is one at once, of a part with the last of its parts."""
-        if item.part is None:
+        if item.whole:
             yield from ([payload] for payload in payloads)
             return
         file = self._files[item.path, item.split]
         file.payloads += payloads
         file.done += 1
+        if not file.parts and file.of_rows:
+            total, step = next((payload["cut"] for payload in payloads if "cut" in payload), (0, 0))
+            starts = range(step, total, step) if step else ()
+            file.parts = 1 + len(starts)
+            self._told += [replace(item, rows=(start, min(start + step, total))) for start in starts]
         if file.done == file.parts:
             del self._files[item.path, item.split]
             yield _together(item.path, item.split, file)
@@ -106,16 +130,32 @@ def _together(path: str, split: str, file: _File) -> list[Payload]:
         return [said | {"table": unread_rows(unread, path, split).as_wire()}]
     if all(payload["items"] for payload in file.payloads):
         said["items"] = file.payloads[0]["items"]
-    entries = {entry[0]: entry for payload in file.payloads for entry in payload["entries"]}
-    if path in entries:
-        entries[path] = list(Entry(*entries[path])._replace(digest=file.digest))
-    tables = [payload["table"] for payload in file.payloads if len(payload["table"]["status"])]
-    dead = [i for i, table in enumerate(tables) if table["texts"]["keys"][0] == [path]]  # one row says it
-    tables = [table for i, table in enumerate(tables) if i not in dead[1:]]
+    said["entries"] = _entries(path, file)
+    tables = _tables(path, file)
     if not tables:
         tables = [unread_rows([Unread(path, "DC101", "holds no line")], path, split).as_wire()]
-    said["entries"] = list(entries.values())
     return [said | {"table": tables[0]}, *({name: [] for name in _LISTS} | {"table": table} for table in tables[1:])]
+
+
+def _entries(path: str, file: _File) -> list[Any]:
+    """Return the entries of a file and its companions; its digest has who cut it, or who read its first part."""
+    entries = {entry[0]: entry for payload in reversed(file.payloads) for entry in payload["entries"]}
+    if path in entries and not file.of_rows:
+        entries[path] = list(Entry(*entries[path])._replace(digest=file.digest))
+    return list(entries.values())
+
+
+def _tables(path: str, file: _File) -> list[Any]:
+    """Return the rows of a file's parts; of those that cannot be read one row says it.
+
+    Notes:
+        A broken line leaves the others whole. An array that cannot be read in one place cannot be read.
+    """
+    tables = [payload["table"] for payload in file.payloads if len(payload["table"]["status"])]
+    dead = [table for table in tables if table["texts"]["keys"][0] == [path]]
+    if dead and file.of_rows:
+        return dead[:1]
+    return [table for table in tables if not any(table is other for other in dead[1:])]
 
 
 def _same(payload: Payload, path: str, seen: Entry | None) -> bool:

@@ -79,7 +79,8 @@ def anew(
     used = _used(work.items, kept, listing)
     # Digests of files in use only: the listing's own must not depend on earlier scans.
     fresh.entries.digests = np.where(used, fresh.entries.digests, b"").astype("S32")
-    listing = replace(listing, entries=fresh.entries)
+    marks = {path: np.array(some, np.int64).reshape(-1, 2) for path, some in source.marks.items()}
+    listing = replace(listing, entries=fresh.entries, marks=dict(kept.listing.marks) | marks)
     table = concatenate([*kept.tables, *fresh.tables, *_missing(work)])
     whole = bool(
         kept.done.all() and (listing.entries.digests[used] != b"").all() and not (table.status == SKIPPED).any()

@@ -114,6 +114,9 @@ def keep(
     for past in pasts:
         digests = carried(listing, past.listing)
         known = digests != b""
+        places = {path: listing.entries.find(path) for path in past.listing.marks}
+        marks = {path: past.listing.marks[path] for path, place in places.items() if place >= 0 and known[place]}
+        kept.listing = replace(kept.listing, marks=marks | dict(kept.listing.marks))
         kept.listing = kept.listing.with_digests(np.where(known, digests, kept.listing.entries.digests))
         if past.key != key:
             continue

@@ -129,7 +129,8 @@ def measure(
     tell()
     workers = _workers(job.workers, total, len(items), _tasks(items))
     plain = is_plain(job.schema)
-    tasks = (_task(job, group) | {"plain": plain} for group in batches(cuts.items(items)))
+    groups = batches(cuts.items(items))
+    tasks = (None if group is None else _task(job, group) | {"plain": plain} for group in groups)
     limits = replace(job.limits, own_code=bool(job.schema.checks))
     outcomes = ordered_map(
         _MEASURE, tasks, workers=workers, scheduler=job.scheduler, limits=limits, sandbox=job.sandbox, told=tell
@@ -142,8 +143,9 @@ def measure(
                 read = [Item.from_dict(said) for said in outcome.task["items"]]
                 whole = list(cuts.whole(read[0], list(_parts(job, source, outcome))))
                 samples += sum(_take(done, parts, listing, journal, items) for parts in whole)
-                files += len(read) if read[0].part is None else len(whole)
-                nbytes += sum(map(_weight, read))
+                files += len(read) if read[0].whole else len(whole)
+                nbytes += sum(item.nbytes for item in read if item.whole or (item.rows is not None and whole))
+                nbytes += sum(item.part[1] - item.part[0] for item in read if item.part is not None)
                 tell()
         for parts in cuts.rest():
             samples += _take(done, parts, listing, journal, items)
@@ -171,25 +173,21 @@ def _in_sight(job: Job, outcome: Outcome, listing: Listing) -> None:
                 raise StorageError(msg)
 
 
-def _weight(item: Item) -> int:
-    return item.nbytes if item.part is None else item.part[1] - item.part[0]
-
-
 def _tasks(items: Sequence[Item]) -> int:
     """Return how many tasks the items may come to at most."""
     return sum(1 + item.nbytes // TASK_BYTES for item in items)
 
 
-def batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Cut items, in order, into groups of about 64 MB, at most 512 of them; a part of a file is alone."""
+def batches(items: Iterable[Item | None]) -> Iterator[list[Item] | None]:
+    """Cut items, in order, into groups of about 64 MB, at most 512 of them; a part of a file is alone, as is None."""
     group: list[Item] = []
     size = 0
     for item in items:
-        if item.part is not None:
+        if item is None or not item.whole:
             if group:
                 yield group
                 group, size = [], 0
-            yield [item]
+            yield None if item is None else [item]
             continue
         if group and (size + item.nbytes > TASK_BYTES or len(group) == TASK_ITEMS):
             yield group

@@ -148,6 +148,9 @@ def state_bytes(past: Past) -> memoryview:
         "files": np.array([known[file] for place in several for file in items.companions[place]], np.int32),
         "unclaimed": np.array([known[path] for path in past.unclaimed], np.int32),
     }
+    marks = {path: some for path, some in sorted(listing.marks.items()) if len(some) and path in known}
+    arrays["marked"] = np.array([known[path] for path in marks], np.int32)
+    arrays |= {f"marks/{number}": some for number, some in enumerate(marks.values())}
     for asked, found in past.pairs.items():
         arrays |= {f"pairs/{asked}/{number}": found[name] for number, name in enumerate(sorted(found))}
     file = io.BytesIO()
@@ -174,7 +177,7 @@ def read_state(folder: Path) -> Past:
         entries = _entries(arrays)
         listing = Listing(
             Path(head["root"]), entries, [(path, reason) for path, reason in head["skipped"]],
-            {name: Path(path) for name, path in head["roots"].items()},
+            {name: Path(path) for name, path in head["roots"].items()}, marks=_marks(arrays, entries),
         )  # fmt: skip
         unclaimed = _places(arrays, "unclaimed", len(entries))
         pairs = {
@@ -209,6 +212,22 @@ def _entries(arrays: Arrays) -> Entries:
         msg = f"{LISTING} is damaged: a digest is none"
         raise ValueError(msg)
     return Entries(paths, numbers, digests)
+
+
+def _marks(arrays: Arrays, entries: Entries) -> dict[str, Array]:
+    """Return where lines of large files begin; an earlier version did not write it.
+
+    Raises:
+        ValueError: they cannot be lines of these files.
+    """
+    found = {}
+    for number, place in enumerate(_places(arrays, "marked", len(entries)).tolist() if "marked" in arrays else ()):
+        marks = found[entries.paths[place]] = arrays[f"marks/{number}"]
+        sound = marks.dtype == np.int64 and marks.ndim == 2 and marks.shape[1] == 2 and len(marks)
+        if not sound or marks.min() <= 0 or (np.diff(marks, axis=0) <= 0).any() or marks[-1, 0] > entries.sizes[place]:
+            msg = f"{LISTING} is damaged: no lines begin at the bytes that it says"
+            raise ValueError(msg)
+    return found
 
 
 def _places(arrays: Arrays, name: str, most: int) -> Array:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, UsageError
+from datacheck.formats.limits import SAMPLES
 from datacheck.judging.bench import NOT_READ, Bench
 from datacheck.numbered import storable, storable_keys
 from datacheck.pulse import Pulse
@@ -33,6 +34,7 @@ from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts
 Array = np.ndarray[Any, Any]
 
 _UNDECLARED_KEPT = 50
+_MOST_PARTS = 1 << 16  # of a file
 _DIGEST = re.compile("[0-9a-f]{32}")
 
 
@@ -63,15 +65,21 @@ def _digest_or_none(value: Any) -> bool:
 def _of_task(answer: Mapping[str, Any], task: Mapping[str, Any]) -> bool:
     items = {(item["path"], item["split"]) for item in task["items"]}
     read = [(path, split) for path, split, _ in answer["items"]]
-    whole = {(item["path"], item["split"]) for item in task["items"] if item.get("part") is None}
+    whole = {(item["path"], item["split"]) for item in task["items"] if Item.from_dict(item).whole}
     table = Table.from_wire(answer["table"])
     return (
         items.issuperset(read)
+        and _can_be_cut(*answer["cut"])
         and _rows_of(items, whole, table)
         and all(crash["measure"] in task["measures"] for crash in answer["crashes"])
         and (not task.get("plain") or in_form(table.columns))
         and "deaths" not in answer  # which the coordinator adds
     )
+
+
+def _can_be_cut(total: int, step: int) -> bool:
+    """Tell whether a file may have so many samples, in parts of so many."""
+    return total <= SAMPLES and total <= step * _MOST_PARTS
 
 
 def _rows_of(items: set[tuple[str, str]], whole: set[tuple[str, str]], table: Table) -> bool:
@@ -90,6 +98,7 @@ def _rows_of(items: set[tuple[str, str]], whole: set[tuple[str, str]], table: Ta
         "table": dict, "items": [(text, text, [_path])],
         "entries": [(text, natural, *[int64] * 4, _digest_or_none)],
         "crashes": [{"measure": str, "key": text, "traceback": text}], "undeclared": [text], "host": text,
+        "cut": (natural, natural),
     },
     _of_task, raises=(UsageError, MissingDependencyError),
 )  # fmt: skip
@@ -103,7 +112,8 @@ def measure_items(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str
 
     Returns:
         table (`Table.as_wire`), items (path, split, files that reading opens), entries (`Entry` of each file, with its
-        digest), crashes (measure, key, traceback), undeclared (fields that the schema does not list), host.
+        digest), crashes (measure, key, traceback), undeclared (fields that the schema does not list), host,
+        cut (of a first part: how many samples the file has, and how many make a part; else 0, 0).
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # once: formats silence their libraries at every value otherwise
@@ -149,7 +159,8 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     spoiled.update(item.path for item in todo if _resized(item, before.get(item.path)))
     table = _honest(table, schema, list(zip(todo, files, strict=True)), spoiled)
     entries = [entry for file, entry in sorted(before.items()) if entry is not None and file not in spoiled]
-    parts = {item.path for item in todo if item.part is not None}  # whoever cut the file has its digest
+    # whoever cut the file has its digest, or whoever read its first part
+    parts = {item.path for item in todo if not item.whole and (item.path, item.split) not in source.cuts}
     return {
         "table": table.as_wire(),
         "items": [[i.path, i.split, f] for i, f in zip(todo, files, strict=True) if i.path not in bench.failed],
@@ -157,6 +168,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         "crashes": list(bench.crashes.values()),
         "undeclared": sorted(bench.undeclared | {name + NOT_READ for name in source.passed})[:_UNDECLARED_KEPT],
         "host": socket.gethostname(),
+        "cut": list(next(iter(source.cuts.values()), (0, 0))),
     }
 
 
@@ -217,7 +229,7 @@ def _honest(table: Table, schema: Schema, items: Sequence[tuple[Item, Sequence[s
         slot = (item.path, item.split)
         if spoiled and (file := next((f for f in files if f in spoiled), "")):
             changed[slot] = file
-        elif slot not in have and item.part is None:
+        elif slot not in have and item.whole:
             extra.append(unread_rows([_no_sample(schema, item)], *slot))
     if not changed:
         return concatenate([table, *extra]) if extra else table

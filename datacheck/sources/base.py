@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,12 +14,14 @@ from os import stat_result
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from datacheck.digest import shortened
 from datacheck.errors import FormatError, MissingDependencyError, TooManySamplesError
 from datacheck.formats.base import Hint, open_container
 from datacheck.formats.limits import SAMPLES_FREE, check_samples
 from datacheck.numbered import storable
-from datacheck.runtime.beneath import File
+from datacheck.runtime.beneath import File, stamp_of
 from datacheck.runtime.sparse import check_holes
 from datacheck.sample import Block, Column, Container, Depth, Origins, Peeked, Piece, stack
 from datacheck.schema.model import Schema
@@ -30,6 +33,8 @@ from datacheck.sources.opening import Opener
 from datacheck.sources.roots import Roots
 from datacheck.sources.values import weigh
 from datacheck.table import Note
+
+Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 64 << 20
 SCAN_BYTES = 4 << 20  # a scan goes over a block again and again: it should stay in the cache of a core
@@ -48,7 +53,9 @@ class Item:
         names: what the placeholders of the file pattern stand for ({"seq": "ABF10", "frame": "0000"}).
         keys: read only these samples, in this order (a build); None reads all (a scan).
         nbytes: size of the file, for planning.
-        part: read only these bytes [start, stop); the third number is that of the line they begin with.
+        part: read only these bytes [start, stop), to the file's end where the stop is -1; the third number is that of
+            the line they begin with. Of an item with keys these lie in the part.
+        rows: read only these samples [start, stop) of rows; a stop of -1: the first ones, see `Source.cuts`.
     """
 
     path: str
@@ -57,17 +64,24 @@ class Item:
     keys: tuple[str, ...] | None = None
     nbytes: int = 0
     part: tuple[int, int, int] | None = None
+    rows: tuple[int, int] | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is not one of several parts of its file."""
+        return self.part is None and self.rows is None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the item as JSON values."""
         keys = None if self.keys is None else list(self.keys)
         said = {"path": self.path, "split": self.split, "names": self.names, "keys": keys, "nbytes": self.nbytes}
-        return said if self.part is None else said | {"part": list(self.part)}
+        parts = {"part": self.part, "rows": self.rows}
+        return said | {name: list(part) for name, part in parts.items() if part is not None}
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Item:
         """Return the item of `as_dict`."""
-        lists = {name: tuple(data[name]) for name in ("keys", "part") if data.get(name) is not None}
+        lists = {name: tuple(data[name]) for name in ("keys", "part", "rows") if data.get(name) is not None}
         return Item(**(data | lists))
 
 
@@ -115,6 +129,9 @@ class Source(ABC):
     Attributes:
         partly: listing paths of files whose values were not all read, for that reason.
         passed: names of what the schema asks for with ``"*"`` and is of a kind that is not read.
+        marks: of files that `cut` has cut, by path: bytes at which some of its lines begin, and their numbers.
+        cuts: of files of which a first part was read, by path and split: how many samples each has, and how many make
+            a part.
 
     Raises:
         SchemaError: the schema's patterns do not fit together.
@@ -130,6 +147,8 @@ class Source(ABC):
         self.roots = dict(roots)
         self.partly: set[str] = set()
         self.passed: set[str] = set()
+        self.marks: dict[str, list[tuple[int, int]]] = {}
+        self.cuts: dict[tuple[str, str], tuple[int, int]] = {}
         self._fields = fields
         self._level = level
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
@@ -234,6 +253,28 @@ class Source(ABC):
         del item
         return None
 
+    def marks_of(self, item: Item, known: Mapping[str, Array]) -> Array | None:
+        """Return where lines of a large file begin (`Listing.marks`), None of a file whose lines are not cut.
+
+        Args:
+            item: the file.
+            known: as a scan has found it; other files are read for it.
+        """
+        if item.path in known:
+            return known[item.path]
+        try:
+            if (cut := self.cut(item)) is None:
+                return None
+            deque(cut, maxlen=0)
+        except (OSError, FormatError):  # whoever reads its lines says why
+            return None
+        return np.array(self.marks[item.path], np.int64).reshape(-1, 2)
+
+    def cut_when_read(self, item: Item) -> bool:
+        """Tell whether a first part of the file (``rows=(0, -1)``) is to be read, which tells how to cut the others."""
+        del item
+        return False
+
     def files(self, item: Item) -> list[str]:
         """Return every file that reading the item may open: the main one, then its companions, as listing paths.
 
@@ -276,19 +317,27 @@ class Source(ABC):
         return self._opener.file(path)
 
     @contextmanager
-    def opened(self, item: Item, hint: Hint | None = None) -> Iterator[Container]:
+    def opened(self, item: Item, hint: Hint | None = None, *, whole: bool = True) -> Iterator[Container]:
         """Open an item's file, and see that it is the listed one and stays the same meanwhile.
+
+        Args:
+            item: it says which.
+            hint: what the schema expects.
+            whole: a file of ordinary size may be read at once; else it stays open for whoever reads its next part.
 
         Raises:
             FormatError: it cannot be opened, or it changed.
         """
-        found = self._opener.takes(item.path, item.nbytes)
+        found = self._opener.takes(item.path, item.nbytes) if whole else None
         if found is not None:
             with self._opener.parsed(found, item.path, item.nbytes, hint) as container:
                 yield container
             return
         path = self.file(item.path)
-        with unchanged(path, item.nbytes), open_container(path, hint) as container:
+        with (
+            unchanged(path, item.nbytes),
+            open_container(path, hint) if whole else _HELD.opened(path, hint) as container,
+        ):
             if self.way(item.split)[0].everything:
                 self.passed.update(storable(list(container.passed)))
             yield container
@@ -355,6 +404,52 @@ class Source(ABC):
             groups=[facts.group(about)] * len(keys),
             facts=facts.columns(about, keys, fields) | {n: Column.of([v] * len(keys)) for n, v in extra.items()},
         )
+
+
+class _Held:
+    """The large file that this process has read in part: whoever reads its next part goes on with it.
+
+    Notes:
+        What is packed, or in one row group, cannot be entered in the middle. The parts of a file are often read by
+        several tasks of one process.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[object, ...] = ()
+        self._container: Container | None = None
+
+    @contextmanager
+    def opened(self, path: File, hint: Hint | None) -> Iterator[Container]:
+        """Open a file, or go on with it where it is the one that is open.
+
+        Raises:
+            FormatError: it cannot be opened.
+        """
+        status = path.stat()
+        known = path.name, status.st_dev, *stamp_of(status), hint
+        container = self._taken(known) or open_container(path, hint)
+        try:
+            yield container
+        except BaseException:
+            container.close()
+            raise
+        self._close()
+        self._known, self._container = known, container
+
+    def _taken(self, known: tuple[object, ...]) -> Container | None:
+        """Take the open file out, that nobody shares it; close another one."""
+        if known != self._known:
+            self._close()
+        found, self._container = self._container, None
+        return found
+
+    def _close(self) -> None:
+        if self._container is not None:
+            self._container.close()
+        self._container = None
+
+
+_HELD = _Held()
 
 
 def file_templates(schema: Schema) -> list[Template]:

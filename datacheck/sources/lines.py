@@ -88,7 +88,7 @@ class LineSource(Source):
                 wanted, strange = numbers_of(item)
                 yield from strange
                 for run in runs(wanted):
-                    yield from _some(path, run, lines)
+                    yield from _some(path, run, lines, jsonl.Span(*item.part) if item.part else None)
 
     def _count(self, item: Item, path: File) -> None:
         """Count the lines of a file that is packed tightly before the first is parsed.
@@ -106,12 +106,13 @@ class LineSource(Source):
         """Return the parts of a large file of plain lines: about 64 MB each, or 262,144 lines."""
         if item.keys is not None or item.nbytes < _CUT_BYTES or not jsonl.splittable(item.path):
             return None
-        return jsonl.parts(self.file(item.path))
+        marks = self.marks[item.path] = list[tuple[int, int]]()
+        return jsonl.parts(self.file(item.path), marks)
 
 
-def _some(path: File, run: list[int], lines: _Lines) -> Iterator[Part]:
+def _some(path: File, run: list[int], lines: _Lines, span: jsonl.Span | None) -> Iterator[Part]:
     missing = dict.fromkeys(run)
-    for first, values in jsonl.batches(path, wanted=run):
+    for first, values in jsonl.batches(path, span, wanted=run):
         found = [n for n in range(first, first + len(values)) if n in missing and values[n - first] is not jsonl.BLANK]
         for number in found:
             del missing[number]
@@ -121,8 +122,8 @@ def _some(path: File, run: list[int], lines: _Lines) -> Iterator[Part]:
         yield lines.unread(number, FormatError(msg))
 
 
-class _Spans(Sequence[tuple[int, int]]):
-    """The lines [n, n + 1) of each sample, which hardly anybody asks for."""
+class Spans(Sequence[tuple[int, int]]):
+    """The lines or rows [n, n + 1) of each sample, which hardly anybody asks for."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._numbers = numbers
@@ -133,11 +134,11 @@ class _Spans(Sequence[tuple[int, int]]):
     @overload
     def __getitem__(self, place: int) -> tuple[int, int]: ...
     @overload
-    def __getitem__(self, place: slice) -> _Spans: ...
-    def __getitem__(self, place: int | slice) -> tuple[int, int] | _Spans:
+    def __getitem__(self, place: slice) -> Spans: ...
+    def __getitem__(self, place: int | slice) -> tuple[int, int] | Spans:
         """Return the lines of one sample, or those of a range of samples."""
         if isinstance(place, slice):
-            return _Spans(self._numbers[place])
+            return Spans(self._numbers[place])
         return self._numbers[place], self._numbers[place] + 1
 
 
@@ -225,7 +226,7 @@ class _Lines:
     def _block(self, numbers: Sequence[int], columns: dict[str, Column]) -> Block:
         columns |= {name: Column.of([value] * len(numbers)) for name, value in self._companions.items()}
         keys = Numbered.of(self._item.path, numbers)
-        block = self._source.block(self._item, keys, _Spans(numbers), dict(sorted(columns.items())), self._absent)
+        block = self._source.block(self._item, keys, Spans(numbers), dict(sorted(columns.items())), self._absent)
         if numbers[0] == 0 and jsonl.marked(self._source.file(self._item.path)):
             block.facts["bom"] = Column(np.arange(len(numbers)) == 0)
         return block

@@ -48,6 +48,8 @@ class Listing:
         refused: those of `skipped` that the system did not let be listed: nobody knows what they are.
         told: int64 (files): which of the files that the walk told of, in that order, each entry is; of a listing that
             no walk made it is empty.
+        marks: by path of a large file of lines int64 (lines, 2): bytes at which some of its lines begin, and their
+            numbers; whoever looks for a line need not count from the first.
     """
 
     root: Path
@@ -56,6 +58,7 @@ class Listing:
     roots: Mapping[str, Path] = field(default_factory=dict)
     refused: list[tuple[str, str]] = field(default_factory=list)
     told: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    marks: Mapping[str, Array] = field(default_factory=dict)
 
     @cached_property
     def by_path(self) -> Mapping[str, Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,14 @@ import numpy as np
 from datacheck.errors import FormatError
 from datacheck.sample import Column, Container
 from datacheck.sources.base import Item
-from datacheck.sources.strips import Array, Span, Strips, StripSource, per_sample
+from datacheck.sources.lines import Spans
+from datacheck.sources.strips import LEAST_BYTES, Array, Span, Strips, StripSource, per_sample
 
 
 class RowSource(StripSource):
     """Samples that are entries of the first axis of every field."""
 
-    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, list[Span]]:
+    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, Sequence[Span]]:
         """Return one span per row, counted from 0.
 
         Raises:
@@ -34,7 +36,13 @@ class RowSource(StripSource):
             raise FormatError(msg)
         self.check_count(item, total)
         strips.keep(total, f"{first} has {total}")
-        return np.arange(total), [(row, row + 1) for row in range(total)]
+        return np.arange(total), Spans(range(total))
+
+    def cut_when_read(self, item: Item) -> bool:
+        """Return whether the file is large; one with companions or columns, which are read whole, is not cut."""
+        fields, _ = self.way(item.split)
+        alone = not fields.companions and not fields.columns
+        return item.keys is None and item.nbytes >= LEAST_BYTES and alone
 
     def column(self, value: Any, lengths: Array) -> Column:
         """Return the column of samples that are one row each."""

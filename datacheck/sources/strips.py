@@ -17,12 +17,15 @@ from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import BLOCK_BYTES, BLOCK_SAMPLES, Item, Part, Source, Unread
 from datacheck.sources.fields import FieldMap, Shelf, Values
 from datacheck.sources.lines import numbered, numbers_of
-from datacheck.sources.values import plain, read_value, weigh
+from datacheck.sources.values import read_value, weigh
 
 Array = np.ndarray[Any, Any]
 Span = tuple[int, int]
 
 _WHOLE_BYTES = 256 << 20  # larger arrays are read piece by piece
+PART_BYTES, PART_ROWS = BLOCK_BYTES, 1 << 18  # of a part of a file of rows: the rows of a scan take memory, too
+LEAST_BYTES = 16 << 20  # smaller files are read whole
+_SOME = 1 << 10  # rows that tell how large all are
 
 
 class Strips:
@@ -32,13 +35,19 @@ class Strips:
         container: the opened file; it stays open while the strips are used.
         fields: where the fields lie.
         companions: fields of companion files, cut in the same way.
+        piecewise: read of each value no other rows than those that are cut, where the format can.
+
+    Attributes:
+        stop: behind the last row that will be cut; no piece goes further.
 
     Raises:
         FormatError: a value is damaged, or a declared one has no first axis to cut.
     """
 
-    def __init__(self, container: Container, fields: FieldMap, companions: Values) -> None:
-        self._container = container
+    def __init__(self, container: Container, fields: FieldMap, companions: Values, *, piecewise: bool = False) -> None:
+        self._container, self._piecewise = container, piecewise
+        self._pieces: dict[str, tuple[int, Any]] = {}  # by field the first row of what was read last, and its rows
+        self.stop = 1 << 62
         self._look = fields.look
         self.values: dict[str, Any] = dict(companions)
         self.deferred: dict[str, tuple[FieldSpec, str]] = {}  # large arrays: read when they are cut
@@ -54,12 +63,27 @@ class Strips:
             self.lengths[field] = _rows(value, field) if field in self.declared or _long(value) else -1
         self.weights = {field: self._weight(field) for field in self.lengths}
 
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of one row of all fields."""
+        return sum(self.weights[field] for field in self.lengths)
+
+    @property
+    def whole(self) -> bool:
+        """Whether values are in memory whose rows will be cut."""
+        return not all(f in self.deferred or isinstance(self.values[f], Peeked) for f in self.lengths)
+
     def _add(self, field: str, spec: FieldSpec, name: str) -> None:
+        look = self._look(field)
         try:
             shape, dtype = self._container.peek(name)
+            rows = self._container.sliced(name) if self._piecewise else None
         except KeyError:
             return
-        look = self._look(field)
+        if rows and (look is None or dtype in {"text", "json"} or not look(Peeked(tuple(shape), np.dtype(dtype)))):
+            self.deferred[field] = (spec, name)
+            self.lengths[field] = rows
+            return
         sliced = type(self._container).read_rows is not Container.read_rows
         large = len(shape) and int(np.prod(shape, dtype=np.float64)) * np.dtype(dtype).itemsize > _WHOLE_BYTES
         if sliced and large and (look is None or not look(Peeked(tuple(shape), np.dtype(dtype)))):
@@ -76,6 +100,9 @@ class Strips:
         if field in self.values:
             return weigh(self.values[field]) / rows
         shape, dtype = self._container.peek(self.deferred[field][1])
+        if not shape:  # texts
+            rows = min(rows, _SOME)
+            return weigh(self._read(field, 0, rows)) / rows
         return float(np.prod(shape[1:], dtype=np.float64)) * np.dtype(dtype).itemsize
 
     def leave_out(self, name: str) -> None:
@@ -101,8 +128,7 @@ class Strips:
         """Return the rows of several spans one behind the other: an array, or a list."""
         merged = list(_merged(spans))
         if field in self.deferred:
-            spec, name = self.deferred[field]
-            parts = [plain(self._container.read_rows(name, a, b), spec) for a, b in merged]
+            parts = [self._piece(field, a, b) for a, b in merged]
         else:
             parts = [self.values[field][a:b] for a, b in merged]
         if len(parts) == 1:
@@ -113,9 +139,28 @@ class Strips:
             return [row for part in parts for row in part]
         return np.concatenate(parts)
 
+    def _piece(self, field: str, start: int, stop: int) -> Any:
+        """Return rows of a value that lies in the file.
+
+        Notes:
+            Much is read at once: libraries read the chunk or the page that a row lies in, for each call anew.
+        """
+        if not self._piecewise:
+            return self._read(field, start, stop)
+        first, rows = self._pieces.get(field, (0, ()))
+        if not first <= start <= stop <= first + len(rows):
+            ahead = start + int(PART_BYTES // max(1.0, self.row_bytes))
+            first, rows = start, self._read(field, start, max(stop, min(ahead, self.stop, self.lengths[field])))
+            self._pieces[field] = first, rows
+        return rows[start - first : stop - first]
+
+    def _read(self, field: str, start: int, stop: int) -> Any:
+        spec, name = self.deferred[field]
+        return read_value(self._container, name, spec, field, rows=(start, stop))
+
     def chunks(self, spans: Sequence[Span]) -> Iterator[Sequence[int]]:
         """Yield runs of positions in `spans` that make one block each."""
-        per_row = sum(self.weights[field] for field in self.lengths)
+        per_row = self.row_bytes
         start, size = 0, 0.0
         for place, (a, b) in enumerate(spans):
             weight = (b - a) * per_row
@@ -160,7 +205,7 @@ class StripSource(Source):
     """Samples that lie behind one another in the arrays of a file; keys end in the 12 digits of a sample's number."""
 
     @abstractmethod
-    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, list[Span]]:
+    def spans(self, item: Item, container: Container, strips: Strips) -> tuple[Array, Sequence[Span]]:
         """Return the samples' numbers, ascending, and their [start, stop); settle in `strips` which fields are cut.
 
         Raises:
@@ -178,13 +223,16 @@ class StripSource(Source):
             FormatError: the file or a companion cannot be read, or its fields do not fit together.
         """
         fields, _ = self.way(item.split)
-        with self.opened(item, fields.hint) as container:
+        piecewise = item.rows is not None or (item.keys is not None and self._in_pieces(item))
+        with self.opened(item, fields.hint, whole=not piecewise) as container:
             companions: Values = {}
             facts = self.with_companions(companions, item, item.names, shelf)
-            strips = Strips(container, fields, companions)
+            strips = Strips(container, fields, companions, piecewise=piecewise)
             self.left_out(item.path, strips.values)
             numbers, spans = self.spans(item, container, strips)
             places: Sequence[int] = range(len(spans))
+            if item.rows is not None:
+                places = range(*self._part(item, strips, len(spans)))
             if item.keys is None and not spans:
                 msg = "holds no sample"
                 raise FormatError(msg)
@@ -196,9 +244,27 @@ class StripSource(Source):
                 lost = [numbered(item.path, n) for n in np.asarray(wanted)[~there].tolist()]
                 yield from strange
                 yield from (Unread(key, "DC101", f"{item.path} holds {len(spans)} samples only") for key in lost)
+            strips.stop = max((spans[place][1] for place in places), default=0)
             for chunk in strips.chunks([spans[place] for place in places]):
                 for picked in strips.alike([places[n] for n in chunk], spans):
                     yield self._block(item, strips, numbers[picked].tolist(), [spans[n] for n in picked], facts)
+
+    def _in_pieces(self, item: Item) -> bool:
+        """Return whether to read of a file only what is asked for; one that is read at once is digested, too."""
+        return item.nbytes >= LEAST_BYTES and self._opener.takes(item.path, item.nbytes) is None
+
+    def _part(self, item: Item, strips: Strips, total: int) -> tuple[int, int]:
+        """Return which samples [start, stop) a part of a file is; of the first one say how the others are cut."""
+        assert item.rows is not None
+        start, stop = item.rows
+        if stop >= 0:
+            return start, min(stop, total)
+        step = max(1, total)
+        if not strips.whole:
+            step = max(1, min(PART_ROWS, int(PART_BYTES // max(1.0, strips.row_bytes))))
+            step -= step % BLOCK_SAMPLES if step > BLOCK_SAMPLES else 0  # blocks as they are without parts
+        self.cuts[item.path, item.split] = total, step
+        return 0, min(step, total)
 
     def _block(
         self, item: Item, strips: Strips, numbers: Sequence[int], spans: list[Span], extra: dict[str, str]

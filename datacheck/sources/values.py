@@ -106,18 +106,22 @@ def like_pixels(seen: Peeked) -> bool:
     return seen.dtype == np.uint8 and seen.ndim >= 3
 
 
-def read_value(container: Container, name: str, spec: FieldSpec, field: str, look: Look | None = None) -> Any:
+def read_value(
+    container: Container, name: str, spec: FieldSpec, field: str, look: Look | None = None,
+    rows: tuple[int, int] | None = None,
+) -> Any:  # fmt: skip
     """Return one plain value, None where there is none; damage is told with the field's name.
 
     Args:
         container, name: where it is.
         spec, field: what it is to be.
         look: where its header is enough it is `Peeked`; None reads it.
+        rows: read these [start, stop) only.
     """
     try:
         if look is not None and (seen := _peeked(container, name)) is not None and look(seen):
             return seen
-        value = plain(container.read(name), spec)
+        value = plain(container.read(name) if rows is None else container.read_rows(name, *rows), spec)
     except KeyError:
         return None
     except OSError as error:

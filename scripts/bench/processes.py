@@ -47,13 +47,18 @@ def datacheck(arguments: Sequence[str], folder: Path) -> tuple[int, str, Cost]:
 def family(pid: int) -> Iterator[int]:
     """Yield a process and all that it started."""
     yield pid
-    children: list[str] = []
+    for child in children(pid):
+        yield from family(child)
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started."""
+    found: list[str] = []
     with contextlib.suppress(OSError):  # it has just ended
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                children += (thread / "children").read_text().split()
-    for child in children:
-        yield from family(int(child))
+                found += (thread / "children").read_text().split()
+    return list(map(int, found))
 
 
 def peak(pid: int) -> int:

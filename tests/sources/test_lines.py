@@ -129,8 +129,8 @@ def test_reading_the_first_lines_does_not_read_the_rest(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "{i}"}}\n' for i in range(100)))
     batches, seen = jsonl.batches, []
 
-    def counted(path, **asked):
-        for first, values in batches(path, **asked):
+    def counted(path, span, **asked):
+        for first, values in batches(path, span, **asked):
             seen.extend(range(first, first + len(values)))
             yield first, values
 
