@@ -11,6 +11,7 @@ import numpy as np
 
 from datacheck.finding import Progress
 from datacheck.scan import history
+from datacheck.scan.coverage import looked_into
 from datacheck.scan.measuring import Job, measure
 from datacheck.scan.places import Journal
 from datacheck.scan.state import Past, Slots
@@ -84,10 +85,11 @@ def anew(
     whole = bool(
         kept.done.all() and (listing.entries.digests[used] != b"").all() and not (table.status == SKIPPED).any()
     )
+    notes = [*work.notes, *history.changes(listing, last, work.items), *looked_into(listing, work.unclaimed)]
     state = Past(
         only=only, listing=listing, key=key, items=_slots(work.items, kept), table=table,
         undeclared=sorted(kept.undeclared | fresh.undeclared), measured=measured,
-        notes=[*work.notes, *history.changes(listing, last, work.items)], compared=last is not None,
+        notes=notes, compared=last is not None,
         unclaimed=work.unclaimed, whole=whole, crashes=list(fresh.crashes.values()), deaths=fresh.deaths,
     )  # fmt: skip
     return Gathered(state, *before)
