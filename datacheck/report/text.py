@@ -151,9 +151,11 @@ def _read(said: Mapping[str, Any] | None) -> str:
     if said is None or not said["bytes"]:
         return ""
     opened = _part(said["opened"], said["bytes"])
+    told = f"{opened} of the bytes read"
     if said["partly"]:
-        return f"; {opened} of the bytes opened, {_part(said['partly'], said['bytes'])} only in part"
-    return f"; {opened} of the bytes read"
+        told = f"{opened} of the bytes opened, {_part(said['partly'], said['bytes'])} only in part"
+    fields = f", {said['fields_read']} of {said['fields']} fields" if said["fields_read"] < said["fields"] else ""
+    return f"; {told}{fields}"
 
 
 def _part(nbytes: int, of: int) -> str:

@@ -95,7 +95,7 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
         data = Path(said["dataset"]["root"])
         silenced = [*silenced, *([] if trusted else not_run(declared, f"datacheck rescore {request.run}"))]
-        seen = coverage(past, schema)
+        seen = coverage(past, schema, level)
         facts = Facts(declared, data, past, began, len(past.items), len(past.table), level, silenced, seen)
         report = report_of(facts, request.command, request.fail_on, judged)
         report = replace(report, run=report.run | {"rescored": said["run"]["id"]} | named_reference(request.reference))
@@ -179,7 +179,7 @@ def _judged(request: Rescore, past: Past, schema: Schema, level: Depth, *, trust
     second = _NoSecondRead()
     choices = [of_files(history.comparable(choice, compared=past.compared)) for choice in choices]
     choices = allowed(choices, unread=request.allow_unread)
-    notes = noted(past.notes, coverage(past, schema))
+    notes = noted(past.notes, coverage(past, schema, level))
     remembering = Remembering(second, past.pairs)
     judged = judge(past.table, schema, choices, notes, past.crashes, reference, remembering)
     store.check_crashes(judged.crashes, past.crashes, request.run)

@@ -17,10 +17,13 @@ from datacheck.errors import FormatError
 from datacheck.finding import Verdict
 from datacheck.formats.base import format_of
 from datacheck.formats.foreign import FOREIGN, HEAD_BYTES, Foreign, foreign_of, is_beside
+from datacheck.judging.bench import NOT_READ
 from datacheck.judging.select import Choice, options_of
 from datacheck.rules import catalogue
+from datacheck.sample import Depth
 from datacheck.scan.state import Past
 from datacheck.schema.model import Schema
+from datacheck.schema.pixels import pixels
 from datacheck.sources.entries import NOT_WHOLE, coded
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots
@@ -59,6 +62,8 @@ class Coverage:
         opened: of those that samples were read from.
         partly: of those that were opened, the ones of which not all values were read: pixels, at most levels.
         left: of those that were not opened, the ones that the schema says nobody reads (`not_read` of DC113).
+        fields: how many were met, listed or not.
+        fields_read: those of which the values were read, not only the header.
         kinds: the files that were not opened and that the schema does not speak of, those with most bytes first.
     """
 
@@ -66,12 +71,15 @@ class Coverage:
     opened: int
     partly: int = 0
     left: int = 0
+    fields: int = 0
+    fields_read: int = 0
     kinds: Sequence[Kind] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what ``result.json`` says of it."""
         return {
             "bytes": self.nbytes, "opened": self.opened, "partly": self.partly, "left": self.left,
+            "fields": self.fields, "fields_read": self.fields_read,
             "unread": [
                 {"format": kind.name, "files": kind.files, "bytes": kind.nbytes, "first": kind.first}
                 for kind in self.kinds
@@ -90,12 +98,13 @@ class Coverage:
         ]  # fmt: skip
 
 
-def coverage(past: Past, schema: Schema) -> Coverage:
+def coverage(past: Past, schema: Schema, level: Depth) -> Coverage:
     """Return what a scan has looked at.
 
     Args:
         past: its files and rows.
         schema: the schema in force.
+        level: how deep it read.
     """
     entries = past.listing.entries
     sizes = entries.sizes
@@ -113,7 +122,18 @@ def coverage(past: Past, schema: Schema) -> Coverage:
     passed = _bytes(past.listing, left)
     opened = max(0, nbytes - passed - sum(kind.nbytes for kind in kinds))
     partly = min(opened, int(sizes[own & (entries.digests == coded(NOT_WHOLE))].sum()))
-    return Coverage(nbytes, opened, partly, passed, kinds)
+    met, read = _fields(past, schema, level)
+    return Coverage(nbytes, opened, partly, passed, met, read, kinds)
+
+
+def _fields(past: Past, schema: Schema, level: Depth) -> tuple[int, int]:
+    """Return how many fields were met, and of how many the values were read."""
+    met = {name.removesuffix(":ndim") for name in past.table.columns if name.endswith(":ndim")} - {""}
+    met = {name for name in met if schema.part_of(name) is None}
+    headers = {"deep": set(), "numeric": met & pixels(schema), "structure": met}[level]
+    others = set(past.undeclared) - met  # of these rows hold what was measured of all of them together
+    passed = {name for name in others if name.endswith(NOT_READ)}
+    return len(met) + len(others), len(met) + len(others) - len(headers) - len(passed)
 
 
 def noted(notes: Sequence[Note], found: Coverage) -> list[Note]:

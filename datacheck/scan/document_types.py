@@ -131,6 +131,8 @@ class _Read(TypedDict):
     opened: Count
     partly: Count
     left: Count
+    fields: Count
+    fields_read: Count
     unread: list[_Unread]
 
 

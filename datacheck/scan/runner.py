@@ -159,7 +159,7 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
         second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
         choices = [of_files(history.comparable(choice, compared=state.compared)) for choice in choices]
         choices = allowed(choices, unread=request.allow_unread)
-        seen = coverage(state, schema)
+        seen = coverage(state, schema, request.level)
         judged = judge(table, schema, choices, noted(state.notes, seen), state.crashes, reference, second)
         if gathered.kept_samples:
             store.check_crashes(judged.crashes, state.crashes, state.folder)

@@ -139,7 +139,7 @@ def _skipped_samples(table: Table) -> Iterable[str]:
 
 def _undeclared(names: Sequence[str]) -> str:
     shown = ", ".join(name or "''" for name in names[:8]) + ("" if len(names) <= 8 else f" … {len(names) - 8} more")
-    return f"{_count(len(names), 'field')} that the schema does not list, only looked at for NaN and the like: {shown}"
+    return f"{_count(len(names), 'field')} that the schema does not list, judged by what needs no promise only: {shown}"
 
 
 def _unopened(paths: Sequence[str], found: Coverage | None) -> Iterable[str]:

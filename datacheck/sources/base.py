@@ -115,6 +115,7 @@ class Source(ABC):
     Attributes:
         partly: listing paths of files whose values were not all read, for that reason.
         passed: names of what the schema asks for with ``"*"`` and is of a kind that is not read.
+        unlisted: also give the numbers of a sample that the schema does not list, as fields under their own names.
 
     Raises:
         SchemaError: the schema's patterns do not fit together.
@@ -130,6 +131,7 @@ class Source(ABC):
         self.roots = dict(roots)
         self.partly: set[str] = set()
         self.passed: set[str] = set()
+        self.unlisted = False
         self._fields = fields
         self._level = level
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
@@ -315,6 +317,16 @@ class Source(ABC):
         if count > SAMPLES_FREE:
             others = [locate(self.root, self.roots, path) for path in self.files(item)[1:]]
             check_samples(count, item.nbytes + sum(path.stat().st_size for path in others))
+
+    def others(
+        self, item: Item, container: Container, values: Values, prefix: str = "", names: Sequence[str] | None = None
+    ) -> Values:
+        """Return the numbers of a sample that the schema does not list, where they are asked for."""
+        if not self.unlisted:
+            return {}
+        found, passed = self.way(item.split)[0].unlisted(container, values, prefix, names)
+        self.passed.update(passed)
+        return found
 
     def left_out(self, path: str, values: Values) -> None:
         """Note a file some of whose values were only peeked at."""

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,13 @@ from datacheck.judging.judge import judge
 from datacheck.judging.select import choose_rules
 from datacheck.rules import catalogue
 from datacheck.scan.coverage import allowed, coverage, foreign_lines, looked_into, noted
+from datacheck.scan.gather import within
 from datacheck.scan.state import Past, Slots
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources.entries import Entries, Entry
 from datacheck.sources.listing import Listing
-from datacheck.table import CHECKED, SKIPPED, Table
+from datacheck.table import CHECKED, SKIPPED, Measured, Table
 
 PLAIN = Schema.model_validate({"datacheck": 1, "name": "plain", "samples": {"files": "*.npy"}})
 
@@ -36,14 +38,14 @@ def past(root=Path(), *, status=CHECKED, digests=None, **files):
 def unread(state, schema=PLAIN, *, allow=False):
     """Return the findings of the rule about unread data."""
     choices = allowed(choose_rules(schema, catalogue()), unread=allow)
-    judged = judge(state.table, schema, choices, noted(state.notes, coverage(state, schema)))
+    judged = judge(state.table, schema, choices, noted(state.notes, coverage(state, schema, "numeric")))
     assert judged.crashes == []
     assert judged.valid.all() or (state.table.status == SKIPPED).any()  # what was read may still be trained on
     return [finding for finding in judged.findings if finding.code == "DC113"]
 
 
 def test_bytes_count_by_whether_a_sample_was_read_from_their_file():
-    found = coverage(past(**{"+a.npy": 300, "b.mcap": 600, "c.dat": 100, "README.md": 5000}), PLAIN)
+    found = coverage(past(**{"+a.npy": 300, "b.mcap": 600, "c.dat": 100, "README.md": 5000}), PLAIN, "numeric")
     assert (found.nbytes, found.opened, found.partly, found.left) == (1000, 300, 0, 0)
     assert [(kind.name, kind.files, kind.nbytes, kind.first) for kind in found.kinds] == [
         ("MCAP", 1, 600, "b.mcap"), (".dat", 1, 100, "c.dat"),
@@ -69,7 +71,7 @@ def test_half_of_the_bytes_are_most_of_them():
 def test_whoever_allows_it_is_not_told_again():
     state = past(**{"+a.npy": 1, "b.mcap": 999})
     assert unread(state, allow=True) == []
-    assert coverage(state, PLAIN).opened == 1  # the share is what it is
+    assert coverage(state, PLAIN, "numeric").opened == 1  # the share is what it is
 
 
 def test_files_that_the_schema_says_nobody_reads_are_no_fault_and_not_read_either():
@@ -77,23 +79,23 @@ def test_files_that_the_schema_says_nobody_reads_are_no_fault_and_not_read_eithe
     state = past(**{"+a.npy": 100, "train/rgb/0.jpg": 900})
     assert len(unread(state)) == 1
     assert unread(state, schema) == []
-    found = coverage(state, schema)
+    found = coverage(state, schema, "numeric")
     assert (found.nbytes, found.opened, found.left, found.kinds) == (1000, 100, 900, [])
 
 
 def test_files_of_an_absent_library_are_not_read():
     state = past(status=SKIPPED, **{"+a.parquet": 900, "README.md": 1})
-    assert coverage(state, PLAIN).opened == 0
+    assert coverage(state, PLAIN, "numeric").opened == 0
     assert len(unread(state)) == 1
 
 
 def test_a_file_of_which_pixels_were_left_out_is_opened_in_part():
-    found = coverage(past(digests={"a.png": ""}, **{"+a.png": 900, "+b.npy": 100}), PLAIN)
+    found = coverage(past(digests={"a.png": ""}, **{"+a.png": 900, "+b.npy": 100}), PLAIN, "numeric")
     assert (found.opened, found.partly) == (1000, 900)
 
 
 def test_extra_folders_do_not_count():
-    found = coverage(past(**{"+a.npy": 300, "@objects/x.obj": 900}), PLAIN)
+    found = coverage(past(**{"+a.npy": 300, "@objects/x.obj": 900}), PLAIN, "numeric")
     assert (found.nbytes, found.opened) == (300, 300)
 
 
@@ -108,8 +110,8 @@ def test_extra_folders_do_not_count():
 )
 def test_built_in_schemas_name_what_they_do_not_read(name, files):
     schema = load_schema(name)
-    assert coverage(past(**{"+x": 1}, **dict.fromkeys(files, 1000)), schema).kinds == []
-    (kind,) = coverage(past(**{"+x": 1, "train/other.mcap": 1000}), schema).kinds
+    assert coverage(past(**{"+x": 1}, **dict.fromkeys(files, 1000)), schema, "numeric").kinds == []
+    (kind,) = coverage(past(**{"+x": 1, "train/other.mcap": 1000}), schema, "numeric").kinds
     assert kind.name == "MCAP"
 
 
@@ -120,7 +122,7 @@ def test_first_bytes_name_a_file_whose_name_says_nothing(tmp_path):
     notes = looked_into(state.listing, state.unclaimed)
     assert [(note.key, note.reason) for note in notes] == [(".dat", "MCAP")]
     known = Past(state.listing, "", state.items, state.table, unclaimed=state.unclaimed, notes=notes)
-    assert [kind.name for kind in coverage(known, PLAIN).kinds] == ["MCAP", ".xyzzy"]
+    assert [kind.name for kind in coverage(known, PLAIN, "numeric").kinds] == ["MCAP", ".xyzzy"]
 
 
 def test_an_error_names_the_formats_with_most_bytes():
@@ -128,3 +130,29 @@ def test_an_error_names_the_formats_with_most_bytes():
     assert [line.partition(":")[0] for line in foreign_lines(state.listing)] == [
         "no format reads MCAP (c.mcap)", "no format reads Arrow (b.arrow)",
     ]  # fmt: skip
+
+
+def with_columns(*names):
+    state = past(**{"+a.npy": 10})
+    columns = {name: Measured(np.ones(1), np.ones(1, bool)) for name in names}
+    return replace(state, table=replace(state.table, columns=columns))
+
+
+def test_fields_count_as_read_where_their_values_were():
+    fields = {"x": {"columns": "a:3 b"}, "x.a": {}, "image": {"role": "image"}}
+    schema = Schema.model_validate(PLAIN.as_dict() | {"fields": fields})
+    state = with_columns("x:ndim", "x.a:ndim", "image:ndim", "y:ndim", ":nbytes")
+    state = replace(state, undeclared=["y", "large (not read)"])
+    counted = {level: coverage(state, schema, level) for level in ("structure", "numeric", "deep")}
+    assert {level: (one.fields, one.fields_read) for level, one in counted.items()} == {
+        "structure": (4, 0), "numeric": (4, 2), "deep": (4, 3),
+    }  # fmt: skip
+
+
+def test_rows_are_kept_of_64_fields_that_no_schema_lists():
+    schema = Schema.model_validate(PLAIN.as_dict() | {"fields": {"x": {}}})
+    names = [f"f{number:03d}" for number in range(70)]
+    tables = [with_columns("x:max", *(f"{n}:{stat}" for n in half for stat in ("max", "ndim"))).table
+              for half in (names[::2], names[1::2])]  # fmt: skip
+    kept = {name for table in within(schema, tables) for name in table.columns}
+    assert kept == {"x:max", *(f"{n}:{stat}" for n in names[:64] for stat in ("max", "ndim"))}
