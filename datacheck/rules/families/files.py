@@ -18,6 +18,7 @@ from datacheck.table import Rows
 Array = np.ndarray[Any, Any]
 
 _OTHERS = ("DC102", "DC103", "DC105", "DC110", "DC701")  # rules of their own that judge unreadable rows
+_LOST = "names videos that are not there"
 _LEAST = 8  # numbers that are 0 together by no accident: a force at rest or a single position are fewer
 _NOT_DATA = frozenset({
     "flag", "mask", "segment", "class", "instance", "reward", "id", "faces", "timestamp", "tokens", "labels",
@@ -139,7 +140,7 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     What:
         Each line of ``samples: {list: ...}`` has its file (error), no entry of a YAML or JSON list is empty (error);
         each matching file is in one list, once (warning). Each file that the ``index.json`` of MDS shards or the meta
-        folder of a LeRobot dataset names is there (error).
+        folder of a LeRobot dataset names is there, videos too (error).
     Why it matters:
         Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
     Measure:
@@ -184,13 +185,14 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
         if not note.missing:
             reasons.setdefault(note.reason, []).append(note.key)
     for reason, keys in sorted(reasons.items()):
+        lost = reason.startswith(_LOST)
         yield Failure(
             np.zeros(len(rows), bool),
             f"{counted(len(keys), 'name')} ({listed(sorted(keys))}): {reason}.",
             measured={"names": len(keys), "first": sorted(keys)[:10]},
-            severity=Severity.WARNING,
+            severity=None if lost else Severity.WARNING,
             kind=re.split(r"[:,]| in ", reason)[0],  # without the path that follows
-            fix="Correct the list, or move what it does not name out of the folder.",
+            fix="Restore the videos." if lost else "Correct the list, or move what it does not name out of the folder.",
         )
 
 
