@@ -99,3 +99,13 @@ def test_they_are_measured_and_no_part_of_the_sample(demos):
 )
 def test_who_asks_for_them(fields, rules, reads):
     assert schema(DEMOS, fields, rules=rules).reads_unlisted is reads
+
+
+def test_flat_arrays_that_are_cut_into_episodes_give_them_too(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((6, 2)), y=np.arange(6.0), ends=np.array([2, 6]), other=np.zeros(5))
+    spec = schema({"files": "*.npz", "each": "ends:ends"}, {"x": {"shape": ["T", 2]}})
+    source = open_source(spec, tmp_path, level="numeric")
+    source.unlisted = True
+    (block,) = source.read(Item("a.npz", nbytes=(tmp_path / "a.npz").stat().st_size))
+    assert sorted(block.fields) == ["x", "y"]  # neither the ends nor what has another length
+    assert block.fields["y"].lengths.tolist() == [2, 4]
