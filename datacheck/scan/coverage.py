@@ -44,6 +44,7 @@ class Kind:
         way: how to have them read.
         files, nbytes: how many, and their bytes.
         first: path of the first one.
+        chosen: datacheck reads them, and the schema's patterns leave them out: that is a choice.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Kind:
     files: int
     nbytes: int
     first: str
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,14 @@ class Coverage:
 
     def notes(self) -> list[Note]:
         """Return what the rule about unread data judges: a note for each kind."""
-        counted = self.nbytes - self.left
+        counted = self.nbytes - self.left - sum(kind.nbytes for kind in self.kinds if kind.chosen)
         return [
             Note(
                 UNREAD, kind.first, kind.name,
                 about={"files": kind.files, "bytes": kind.nbytes, "of": counted, "way": kind.way},
             )
             for kind in self.kinds
+            if not kind.chosen
         ]  # fmt: skip
 
 
@@ -163,20 +166,20 @@ def _kinds(listing: Listing, files: Iterable[tuple[str, tuple[str, str]]]) -> li
     grouped: dict[tuple[str, str], list[str]] = {}
     for path, kind in files:
         grouped.setdefault(kind, []).append(path)
-    found = [Kind(name, way, len(paths), _bytes(listing, paths), min(paths)) for (name, way), paths in grouped.items()]
+    found = [
+        Kind(name, way, len(paths), _bytes(listing, paths), min(paths), not way and format_of(paths[0]) is not None)
+        for (name, way), paths in grouped.items()
+    ]
     return sorted(found, key=lambda kind: (-kind.nbytes, kind.name))
 
 
 def _named(path: str, told: Mapping[str, str]) -> tuple[str, str]:
     """Return what a file is called that no sample uses, and how to have it read."""
-    suffix = PurePosixPath(path).suffix
-    found = foreign_of(path)
+    found = None if format_of(path) is not None else foreign_of(path)
     if found is None and format_of(path) is None:
-        name = told.get(suffix)
+        name = told.get(PurePosixPath(path).suffix)
         found = next((one for one in FOREIGN if one.name == name), None)
-    if found is not None:
-        return found.name, found.way
-    return _name(path), ""
+    return (_name(path), "") if found is None else (found.name, found.way)
 
 
 def _name(path: str) -> str:
@@ -209,7 +212,7 @@ def foreign_lines(listing: Listing) -> list[str]:
     held: Counter[Foreign] = Counter()
     firsts: dict[Foreign, str] = {}
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
-        if (found := foreign_of(path)) is not None:
+        if format_of(path) is None and (found := foreign_of(path)) is not None:
             held[found] += nbytes
             firsts.setdefault(found, path)
     return [f"no format reads {found.name} ({firsts[found]}): {found.way}" for found, _ in held.most_common(_TOLD)]

@@ -76,7 +76,7 @@ def test_whoever_allows_it_is_not_told_again():
 
 def test_files_that_the_schema_says_nobody_reads_are_no_fault_and_not_read_either():
     schema = PLAIN.model_validate(PLAIN.as_dict() | {"rules": {"DC113": {"not_read": ["*/rgb/*"]}}})
-    state = past(**{"+a.npy": 100, "train/rgb/0.jpg": 900})
+    state = past(**{"+a.npy": 100, "train/rgb/0.exr": 900})
     assert len(unread(state)) == 1
     assert unread(state, schema) == []
     found = coverage(state, schema, "numeric")
@@ -104,15 +104,23 @@ def test_extra_folders_do_not_count():
     [
         ("ho3d", ["train/ABF10/rgb/0000.jpg", "evaluation/SM1/depth/0000.png", "train/ABF10/seg/0000.png"]),
         ("lerobot", ["videos/chunk-000/observation.image/episode_000000.mp4", "pusht/videos/x/file-000.mp4"]),
-        ("scannet_raw", ["scene0000_00/scene0000_00.sens", "scene0000_00/scene0000_00_vh_clean.ply"]),
+        ("scannet_raw", ["scene0000_00/scene0000_00.sens", "scene0000_00/scene0000_00_2d-label.zip"]),
         ("minimind_sft", ["pretrain_hq.jsonl", "dpo.jsonl"]),
     ],
 )
 def test_built_in_schemas_name_what_they_do_not_read(name, files):
     schema = load_schema(name)
-    assert coverage(past(**{"+x": 1}, **dict.fromkeys(files, 1000)), schema, "numeric").kinds == []
-    (kind,) = coverage(past(**{"+x": 1, "train/other.mcap": 1000}), schema, "numeric").kinds
-    assert kind.name == "MCAP"
+    assert unread(past(**{"+x": 1}, **dict.fromkeys(files, 1000)), schema) == []
+    assert len(unread(past(**{"+x": 1, "train/other.mcap": 1000}), schema)) == 1
+
+
+def test_files_that_could_be_read_and_that_the_patterns_leave_out_are_a_choice_and_not_read():
+    state = past(**{"+a.npy": 300, "other/b.npy": 9000, "run.mcap": 200})
+    assert unread(state) == []  # 300 of the 500 bytes that nobody chose to leave out
+    found = coverage(state, PLAIN, "numeric")
+    assert (found.nbytes, found.opened) == (9500, 300)
+    assert [(kind.name, kind.chosen) for kind in found.kinds] == [(".npy", True), ("MCAP", False)]
+    assert len(unread(past(**{"+a.npy": 100, "other/b.npy": 9000, "run.mcap": 200}))) == 1
 
 
 def test_first_bytes_name_a_file_whose_name_says_nothing(tmp_path):

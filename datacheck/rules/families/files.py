@@ -404,12 +404,13 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         At least half of the bytes below DATA are in files that samples were read from. Readmes, licences, code,
-        checksums and logs do not count, nor do files that the schema names in ``not_read``.
+        checksums and logs do not count, nor do files of a format that is read here and that the schema's patterns leave
+        out (the verdict counts them as not read), nor what the schema names in ``not_read``.
     Why it matters:
         A verdict speaks of what was read. In the folder of a ROS bag or of an Arrow dataset that is a configuration of
         some kB, and "nothing found" says nothing of the data.
     Measure:
-        Sizes of the files that no sample uses, and of those whose library is not installed, by format. A picture or
+        Sizes of the files that no format reads, and of those whose library is not installed, by format. A picture or
         video counts as opened where the level of the scan reads its header.
     When it is wrong:
         The other files are not what is trained on: ``--allow-unread``, or name them in ``not_read``.
