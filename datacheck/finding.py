@@ -161,10 +161,11 @@ class Report:
 
     Args:
         run: id, started, seconds, version, command, fail_on (error, warning, never), kept_files, kept_samples,
-            rule_seconds {code: judging it took 1 ms or more}, rescored and reference {run, folder} where there is one,
+            rule_seconds {code: judging it took 1 ms or more}, allow_unread where it was given, rescored and
+            reference {run, folder} where there is one,
             and since {run, started, new, gone, other} where the same data were scanned before.
         dataset: name, root, digest, files, bytes, samples {listed, checked, unreadable, skipped}, splits
-            {name: {samples, valid}}.
+            {name: {samples, valid}}, and of files read: what was looked at, as `Coverage` says it.
         schema: name, digest.
         verdicts: every rule, also those that passed.
         findings: worst first.

@@ -18,6 +18,7 @@ from datacheck.cli.scan import (
     output_option,
     reference_option,
     run_argument,
+    unread_option,
 )
 
 _HELP = """Judge a finished RUN again, with other thresholds, without touching the data.
@@ -54,6 +55,7 @@ def report(ctx: click.Context, /, run: Path, form: str, badge: Path | None) -> N
 @fail_on_option
 @reference_option
 @baseline_option
+@unread_option
 @click.pass_context
 def rescore(
     ctx: click.Context, /, run: Path, schema: str | None, form: str, badge: Path | None, **options: Any

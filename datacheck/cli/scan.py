@@ -120,6 +120,12 @@ baseline_option = click.option(
     metavar="FILE",
     help="Known findings (datacheck baseline RUN) that are not told again; new samples always are.",
 )
+unread_option = click.option(
+    "--allow-unread",
+    is_flag=True,
+    default=False,
+    help="Let most bytes lie in files that are not opened; else that is an error (DC113).",
+)
 
 
 @click.command("scan", help=_HELP)
@@ -159,6 +165,7 @@ baseline_option = click.option(
     help="How deep to read: headers only, all values but pixels, everything.",
 )
 @baseline_option
+@unread_option
 @click.option("--rehash", is_flag=True, default=False, help="Read every file, also those that look unchanged.")
 @click.option(
     "--previews/--no-previews",

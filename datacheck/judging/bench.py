@@ -18,6 +18,7 @@ from datacheck.table import WIDEST, Measured
 
 Array = np.ndarray[Any, Any]
 
+_UNLISTED = FieldSpec()
 _NUMERIC = "biuf"
 _KEPT = "biufOUM"  # what samples.parquet can hold
 NOT_READ = " (not read)"  # behind the name of an undeclared field of which only shape and dtype are known
@@ -77,6 +78,20 @@ class Bench:
         columns |= self._undeclared(block, schema)
         return columns
 
+    def parted(self, block: Block) -> tuple[Block, Block]:
+        """Return a block without the fields that the schema does not list, and these alone."""
+        schema = self._schema_of(block.split)
+        others = {name: column for name, column in block.fields.items() if name not in schema.fields}
+        if not others:
+            return block, replace(block, fields={})
+        listed = {name: column for name, column in block.fields.items() if name not in others}
+        return replace(block, fields=listed), replace(block, fields=others)
+
+    @np.errstate(all="ignore")
+    def measure_others(self, block: Block) -> dict[str, Measured]:
+        """Return the columns of fields that the schema does not list, which are all that the block holds."""
+        return self._undeclared(block, self._schema_of(block.split))
+
     def _crashed(self, measure: Measure, block: Block) -> None:
         self.failed.update(origin.file for origin in block.origins)
         crash = {"measure": measure.name, "key": block.keys[0], "traceback": traceback.format_exc()}
@@ -92,6 +107,8 @@ class Bench:
         columns: dict[str, Measured] = {}
         every = np.broadcast_to(np.True_, len(block))
         for measure, function in self._measures:
+            if measure.unlisted and schema.reads_unlisted:
+                columns |= self._unlisted(block, measure, function, rest, every)
             if not measure.undeclared or measure.per == "sample" or spec.absent:
                 continue
             try:
@@ -105,6 +122,20 @@ class Bench:
                 raise
             except Exception:  # noqa: BLE001  as above
                 self._crashed(measure, block)
+        return columns
+
+    def _unlisted(
+        self, block: Block, measure: Measure, function: Callable[..., Columns], rest: Mapping[str, Column], every: Array
+    ) -> dict[str, Measured]:
+        columns: dict[str, Measured] = {}
+        try:
+            for name, column in rest.items():
+                if _is_numeric(column) and not column.peeked:
+                    columns |= _named(name, function(column, _UNLISTED), every)
+        except MemoryError:
+            raise
+        except Exception:  # noqa: BLE001  as above
+            self._crashed(measure, block)
         return columns
 
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from datacheck.finding import Cause, Finding, Report, Severity, Verdict
 from datacheck.report.words import bytes_said, clean, folder_said, plain
 from datacheck.report.wrapping import spans
+from datacheck.scan.coverage import UNREAD
 from datacheck.scan.store import PAGE
 
 LINES = 60
@@ -129,7 +130,9 @@ def _kept(report: Report) -> str:
 def _answer(report: Report) -> Text:
     listed = report.dataset["samples"]["listed"]
     unfit = listed - report.valid
-    if not unfit:
+    if not unfit and any(finding.code == UNREAD for finding in report.findings):
+        fit = "most of the data was not read"
+    elif not unfit:
         fit = (
             f"all {_count(listed, 'sample')} are fit for training" if listed != 1 else "the sample is fit for training"
         )
@@ -138,7 +141,27 @@ def _answer(report: Report) -> Text:
         fit += " fit for training"
     else:
         fit = f"{unfit:,} of {_count(listed, 'sample')} {'is' if unfit == 1 else 'are'} not fit for training"
-    return Text.assemble(_verdict(report), "  ", (fit, "bold"), f": {_tally(report)}")
+    return Text.assemble(
+        _verdict(report), "  ", (fit, "bold"), f": {_tally(report)}{_read(report.dataset.get('read'))}"
+    )
+
+
+def _read(said: Mapping[str, Any] | None) -> str:
+    """Return how much of the data was looked at."""
+    if said is None or not said["bytes"]:
+        return ""
+    opened = _part(said["opened"], said["bytes"])
+    told = f"{opened} of the bytes read"
+    if said["partly"]:
+        told = f"{opened} of the bytes opened, {_part(said['partly'], said['bytes'])} only in part"
+    fields = f", {said['fields_read']} of {said['fields']} fields" if said["fields_read"] < said["fields"] else ""
+    return f"; {told}{fields}"
+
+
+def _part(nbytes: int, of: int) -> str:
+    """Return a share in percent; what is less than all is never told as 100 %, what is more than nothing as 0 %."""
+    share = nbytes / of * 100
+    return f"{share:.0f} %" if share in {0, 100} else "< 1 %" if share < 1 else f"{min(99, share):.0f} %"
 
 
 def _verdict(report: Report) -> tuple[str, str]:

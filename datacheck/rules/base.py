@@ -42,6 +42,8 @@ class Measure:
         undeclared: also run for fields that the schema does not list (``"*"``); the columns are then added up over
             those fields under the name ``*``, and the text column ``worst`` names the field with the largest `worst`.
         worst: the column that decides which undeclared field is named.
+        unlisted: also run for each field of numbers that the schema does not list, under the field's own name, unless
+            the schema speaks of all of them (``"*"``).
         depth: the shallowest scan in which it runs: "structure" needs shapes and dtypes only, "numeric" values, "deep"
             pixels, or more time than a daily scan should take.
     """
@@ -55,6 +57,7 @@ class Measure:
     outside: Callable[[Schema], Any] = lambda schema: None
     undeclared: bool = False
     worst: str = ""
+    unlisted: bool = False
     depth: Depth = "numeric"
 
     def settings(self, schema: Schema, *, outside: bool = True) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import numpy as np
 
 from datacheck.rules.base import Columns, measure
 from datacheck.sample import Block, Column
-from datacheck.schema.model import FieldSpec, Range, Schema
-from datacheck.table import Measured, Rows
+from datacheck.schema.model import ANY, FieldSpec, Range, Schema
+from datacheck.table import Measured, Rows, Table
 
 Array = np.ndarray[Any, Any]
 
@@ -174,7 +174,7 @@ def components(column: Column, spec: FieldSpec) -> tuple[Array, Array | None, Ar
     return column.planes, lengths, fits
 
 
-@measure("form", applies=lambda spec: True, depth="structure")
+@measure("form", applies=lambda spec: True, unlisted=True, depth="structure")
 def form(column: Column, spec: FieldSpec) -> Columns:
     """Shape and dtype of each sample: `dims` (axes), `ndim`, `dtype`."""
     del spec
@@ -234,7 +234,7 @@ def finite(column: Column, spec: FieldSpec) -> Columns:
     return columns
 
 
-@measure("numbers", version=2, uses=("shape",))
+@measure("numbers", version=2, uses=("shape",), unlisted=True)
 def numbers(column: Column, spec: FieldSpec) -> Columns:
     """Smallest and largest value per component (of the whole sample where there are more than 64): `min`, `max`."""
     if not is_numeric(column):
@@ -250,6 +250,13 @@ def numbers(column: Column, spec: FieldSpec) -> Columns:
         "min": Measured(low.T.astype(np.float64), filled),
         "max": Measured(high.T.astype(np.float64), filled),
     }
+
+
+def unlisted_fields(table: Table, schema: Schema) -> list[str]:
+    """Return the fields of numbers that were measured and that the schema does not list, sorted."""
+    known = {ANY, *schema.fields, *(name for fields in schema.when.values() for name in fields)}
+    names = {column.removesuffix(":max") for column in table.columns if column.endswith(":max")}
+    return sorted(name for name in names - known if f"{name}:ndim" in table.columns)
 
 
 def positions(column: Column) -> tuple[Array, Array | None] | None:

@@ -22,6 +22,7 @@ from datacheck.scan import history, places, store
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import make
 from datacheck.scan.baseline import read as read_baseline
+from datacheck.scan.coverage import allowed, coverage, noted
 from datacheck.scan.documents import read_schema
 from datacheck.scan.finished import read_run
 from datacheck.scan.pairs import Remembering
@@ -50,6 +51,7 @@ class Rescore:
         reference: folder of a finished run to compare with.
         baseline: file of known findings, which are not told again.
         paths: folders in which the checks of a schema that the caller names are found.
+        allow_unread: as of a scan; what the scan was asked counts, too.
     """
 
     run: Path
@@ -59,6 +61,7 @@ class Rescore:
     reference: Path | None = None
     baseline: Path | None = None
     paths: Sequence[str] = ()
+    allow_unread: bool = False
 
 
 def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
@@ -80,6 +83,7 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
     """
     began = time.time()
     past, said, own = _finished(request.run)
+    request = replace(request, allow_unread=request.allow_unread or said["run"].get("allow_unread", False))
     declared, trusted = (own, False) if schema is None else (schema, True)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     schema = _in_place(declared, past)
@@ -91,9 +95,12 @@ def rescore(request: Rescore, schema: Schema | None = None) -> ScanRun:
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, past.table)
         data = Path(said["dataset"]["root"])
         silenced = [*silenced, *([] if trusted else not_run(declared, f"datacheck rescore {request.run}"))]
-        facts = Facts(declared, data, past, began, len(past.items), len(past.table), level, silenced)
+        seen = coverage(past, schema, level)
+        facts = Facts(declared, data, past, began, len(past.items), len(past.table), level, silenced, seen)
         report = report_of(facts, request.command, request.fail_on, judged)
         report = replace(report, run=report.run | {"rescored": said["run"]["id"]} | named_reference(request.reference))
+        if request.allow_unread:
+            report = replace(report, run=report.run | {"allow_unread": True})
         folder = publish(report, declared, judged, past, past.pairs, place, journal)
     report = replace(report, folder=str(folder))
     return ScanRun(report, past.table, past.listing, judged.valid, judged.codes, schema)
@@ -171,8 +178,10 @@ def _judged(request: Rescore, past: Past, schema: Schema, level: Depth, *, trust
     _check(request.run, past, missing)
     second = _NoSecondRead()
     choices = [of_files(history.comparable(choice, compared=past.compared)) for choice in choices]
+    choices = allowed(choices, unread=request.allow_unread)
+    notes = noted(past.notes, coverage(past, schema, level))
     remembering = Remembering(second, past.pairs)
-    judged = judge(past.table, schema, choices, past.notes, past.crashes, reference, remembering)
+    judged = judge(past.table, schema, choices, notes, past.crashes, reference, remembering)
     store.check_crashes(judged.crashes, past.crashes, request.run)
     _check(request.run, past, [f"rule {code} compares samples in pairs" for code in sorted(second.asked)])
     return judged

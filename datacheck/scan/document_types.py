@@ -85,6 +85,7 @@ class _Run(TypedDict):
     level: NotRequired[Literal["structure", "numeric", "deep"]]
     tokenized: NotRequired[Count]
     rule_seconds: NotRequired[dict[Code, Number]]
+    allow_unread: NotRequired[bool]
     rescored: NotRequired[Word]
     reference: NotRequired[_Reference]
     since: NotRequired[_Since]
@@ -117,6 +118,25 @@ class _Split(TypedDict):
 
 
 @_LAX
+class _Unread(TypedDict):
+    format: str
+    files: Count
+    bytes: Count
+    first: str
+
+
+@_LAX
+class _Read(TypedDict):
+    bytes: Count
+    opened: Count
+    partly: Count
+    left: Count
+    fields: Count
+    fields_read: Count
+    unread: list[_Unread]
+
+
+@_LAX
 class _Dataset(TypedDict):
     name: str
     root: str
@@ -125,6 +145,7 @@ class _Dataset(TypedDict):
     bytes: Count
     samples: _Samples
     splits: dict[str, _Split]
+    read: NotRequired[_Read]
 
 
 @_LAX

@@ -25,7 +25,7 @@ from datacheck.table import SKIPPED, Note, Table
 Array = np.ndarray[Any, Any]
 
 CHANGED = "DC108"
-_TABLE_VERSION = 2
+_TABLE_VERSION = 3
 _READING = ("at", "file", "columns", "shape", "dtype", "absent")  # what of a declaration decides how files are read
 
 
@@ -50,6 +50,8 @@ def measured(schema: Schema, measures: Sequence[Measure], level: Depth = "deep",
     every = variants(schema)
     alike = level != "structure" and all(v.stored and ANY not in v.fields and not pixels(v) for v in every)
     files = {key: said.get(key) for key in ("samples", "columns", "attrs", "splits")}
+    if schema.reads_unlisted:
+        files["fields that the schema does not list"] = True
     parts: list[Any] = [versions, files | {"when": sorted(schema.when), "level": "" if alike else level}]
     for variant in every:
         fields = {

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from datacheck.formats.base import format_of
+from datacheck.scan.coverage import foreign_lines
 from datacheck.schema.load import FILES, builtin, load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
@@ -39,6 +40,7 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
         mine = {wanted.name: wanted} if known.get(wanted.name) == wanted else {}
         lines = [f"schema {name} fits {count:,} of them: --schema {name}" for name, count in here.items()]
         lines += [*_elsewhere(data, listing, mine), *_other_names(listing, mine)]
+    lines += foreign_lines(listing)
     drafts = f"datacheck init {_typed(data)} drafts a schema from what is in them"
     return [f"    {line}" for line in [*lines, drafts] if line.isprintable()]
 

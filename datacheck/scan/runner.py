@@ -25,6 +25,7 @@ from datacheck.sample import Depth
 from datacheck.scan import history, places, store
 from datacheck.scan.baseline import apply as apply_baseline
 from datacheck.scan.baseline import read as read_baseline
+from datacheck.scan.coverage import allowed, coverage, foreign_lines, noted
 from datacheck.scan.gather import Gathered, anew, as_before
 from datacheck.scan.measuring import Job
 from datacheck.scan.pairs import Remembering, Rereader
@@ -87,6 +88,7 @@ class Request:
         baseline: file of known findings, which are not told again.
         paths: folders in which the schema's own checks are found (that of the schema's file, the working folder).
         level: how deep to read: "structure" headers only, "numeric" all values but pixels, "deep" everything.
+        allow_unread: most of the bytes may be in files that are not opened (DC113 is off).
     """
 
     data: Path
@@ -102,6 +104,7 @@ class Request:
     baseline: Path | None = None
     paths: Sequence[str] = ()
     level: Depth = "numeric"
+    allow_unread: bool = False
 
 
 def run_scan(schema: Schema, request: Request, progress: Progress | None = None) -> ScanRun:
@@ -155,16 +158,21 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
         run = partial(ScanRun, table=table, listing=state.listing, schema=schema)
         second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
         choices = [of_files(history.comparable(choice, compared=state.compared)) for choice in choices]
-        judged = judge(table, schema, choices, state.notes, state.crashes, reference, second)
+        choices = allowed(choices, unread=request.allow_unread)
+        seen = coverage(state, schema, request.level)
+        judged = judge(table, schema, choices, noted(state.notes, seen), state.crashes, reference, second)
         if gathered.kept_samples:
             store.check_crashes(judged.crashes, state.crashes, state.folder)
         judged, silenced = (judged, []) if baseline is None else apply_baseline(baseline, judged, table)
         facts = Facts(
-            declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, request.level, silenced
-        )
+            declared, request.data, state, began, gathered.kept_files, gathered.kept_samples, request.level, silenced,
+            seen,
+        )  # fmt: skip
         report = report_of(facts, request.command, request.fail_on, judged)
         boxed = "off (own checks)" if job.sandbox is None else sandbox.described()
         report = replace(report, run=report.run | {"sandbox": boxed} | named_reference(request.reference))
+        if request.allow_unread:
+            report = replace(report, run=report.run | {"allow_unread": True})
         report = replace(report, run=report.run | since(report, gathered.last))
         folder = publish(report, declared, judged, state, second.answers, place, journal)
     return run(replace(report, folder=str(folder)), valid=judged.valid, codes=judged.codes)
@@ -218,7 +226,8 @@ def _misfit(schema: Schema, listing: Listing, data: Path) -> str:
     first = first if first.isprintable() else repr(first)  # lines of advice follow: a name may not pass for one
     said = f"{data}: {none} schema {schema.name} (samples.files: {patterns}); the first is {first}."
     if schema.name == "files":
-        return f"{said} No format reads them; known are {', '.join(sorted(formats()))}."
+        lines = [f"{said} No format reads them; known are {', '.join(sorted(formats()))}."]
+        return ManyLines.of([*lines, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())])
     from datacheck.scan.misfit import advice  # noqa: PLC0415  it reads all built-in schemas
 
     return ManyLines.of(

@@ -16,6 +16,7 @@ from datacheck.finding import Report, Verdict
 from datacheck.judging.bench import NOT_READ
 from datacheck.judging.judge import Judged
 from datacheck.sample import Depth
+from datacheck.scan.coverage import Coverage
 from datacheck.scan.state import Past
 from datacheck.schema.model import ANY, Schema
 from datacheck.schema.pixels import pixels
@@ -38,6 +39,7 @@ class Facts:
         kept_files, kept_samples: how many come from an earlier scan.
         level: how deep the scan read.
         silenced: what a baseline hides, and which of its entries match nothing any more.
+        coverage: what of the files was looked at; None for a scan of a loader.
     """
 
     schema: Schema
@@ -48,6 +50,7 @@ class Facts:
     kept_samples: int
     level: Depth = "numeric"
     silenced: Sequence[str] = ()
+    coverage: Coverage | None = None
 
 
 def report_of(facts: Facts, command: str, fail_on: str, judged: Judged) -> Report:
@@ -85,6 +88,8 @@ def report_of(facts: Facts, command: str, fail_on: str, judged: Judged) -> Repor
         "samples": counts,
         "splits": {name: count for name, count in splits.items() if name},
     }
+    if facts.coverage is not None:
+        dataset["read"] = facts.coverage.as_dict()
     schema = {"name": facts.schema.name, "digest": facts.schema.digest}
     crashes = [*judged.crashes, *facts.state.deaths]
     return Report(
@@ -120,8 +125,7 @@ def _unchecked(facts: Facts, judged: Judged) -> Iterable[str]:
     undeclared = [n for n in state.undeclared if ANY not in facts.schema.fields or n.endswith(NOT_READ)]
     if undeclared:
         yield _undeclared(undeclared)
-    if state.unclaimed:
-        yield _unclaimed(state.unclaimed)
+    yield from _unopened(state.unclaimed, facts.coverage)
     if listing.skipped:
         named = "; ".join(f"{path}: {reason}" for path, reason in listing.skipped[:_NAMED])
         yield f"{_count(len(listing.skipped), 'name')} left out ({named}{_more(len(listing.skipped))})"
@@ -135,14 +139,18 @@ def _skipped_samples(table: Table) -> Iterable[str]:
 
 def _undeclared(names: Sequence[str]) -> str:
     shown = ", ".join(name or "''" for name in names[:8]) + ("" if len(names) <= 8 else f" … {len(names) - 8} more")
-    return f"{_count(len(names), 'field')} that the schema does not list, only looked at for NaN and the like: {shown}"
+    return f"{_count(len(names), 'field')} that the schema does not list, judged by what needs no promise only: {shown}"
 
 
-def _unclaimed(paths: Sequence[str]) -> str:
-    kinds = Counter(PurePosixPath(path).suffix or "no suffix" for path in paths)
-    shown = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))[:6])
-    kind = "file" if len(paths) == 1 else "files"
-    return f"{len(paths):,} {kind} that no sample uses ({shown}{' …' if len(kinds) > 6 else ''}), such as {paths[0]}"
+def _unopened(paths: Sequence[str], found: Coverage | None) -> Iterable[str]:
+    if paths:
+        kinds = Counter(PurePosixPath(path).suffix or "no suffix" for path in paths)
+        shown = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))[:6])
+        more = " …" if len(kinds) > 6 else ""
+        yield f"{_count(len(paths), 'file')} that no sample uses ({shown}{more}), such as {paths[0]}"
+    for kind in [] if found is None else found.kinds[:_NAMED]:
+        if kind.way:
+            yield f"{kind.name} ({_count(kind.files, 'file')}, such as {kind.first}) was not read: {kind.way}"
 
 
 def _count(number: int, what: str) -> str:

@@ -124,6 +124,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     schema = Schema.model_validate(task["schema"])
     root, roots = Path(task["root"]), {name: Path(path) for name, path in task["roots"].items()}
     source = open_source(schema, root, roots, level=task["level"])
+    source.unlisted = schema.reads_unlisted and task["level"] != "structure"
     find_in(task.get("paths", ()))
     known = known_measures(schema)
     bench = Bench(schema, [known[name] for name in task["measures"]])
@@ -152,7 +153,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
             if got.alone:
                 tables = [table for table in tables if Texts.of(table.files).words != [got.key]]
         else:
-            tables.append(checked_rows(got, bench.measure(got)))
+            tables.append(_rows(bench, got) if source.unlisted else checked_rows(got, bench.measure(got)))
     tables += [unread_rows(found, todo[number].path, todo[number].split) for number, found in unread.items()]
     table = concatenate(tables)
     spoiled = {file for file, entry in before.items() if _stamp(stat_entry(root, file, roots)) != _stamp(entry)}
@@ -170,6 +171,12 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
         "host": socket.gethostname(),
         "cut": list(next(iter(source.cuts.values()), (0, 0))),
     }
+
+
+def _rows(bench: Bench, block: Block) -> Table:
+    """Return the rows of a block; fields that the schema does not list are measured, and no part of its samples."""
+    listed, others = bench.parted(block)
+    return checked_rows(listed, bench.measure(listed) | bench.measure_others(others))
 
 
 # ------------------------------------------------------------------------------------------- files

@@ -51,6 +51,7 @@ from datacheck.schema.values import (
 
 __all__ = ["ANY", "FieldSpec", "Range", "Schema", "parse_columns"]
 
+UNLISTED = "DC130"  # the rule about fields that a schema does not list; they are read where it is not switched off
 RECORDS = (".yaml", ".yml", ".json")  # lists of samples whose entries may be mappings
 ANY = "*"  # the field name that stands for every field a schema does not list
 
@@ -384,6 +385,12 @@ class Schema(_Model):
     def needed_attrs(self) -> list[str]:
         """Names of the attributes that every sample must have; those that count what a file holds may be missing."""
         return sorted(n for n, what in self.attrs.items() if what != SAMPLES and not str(what).startswith(SUM))
+
+    @property
+    def reads_unlisted(self) -> bool:
+        """Whether a scan reads fields of numbers that the schema does not list, beside those that it does."""
+        rule = self.rules.get(UNLISTED)
+        return bool(self.stored) and ANY not in self.fields and (rule is None or rule.severity != "off")
 
     @property
     def stored(self) -> dict[str, FieldSpec]:

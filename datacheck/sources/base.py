@@ -132,6 +132,7 @@ class Source(ABC):
         marks: of files that `cut` has cut, by path: bytes at which some of its lines begin, and their numbers.
         cuts: of files of which a first part was read, by path and split: how many samples each has, and how many make
             a part.
+        unlisted: also give the numbers of a sample that the schema does not list, as fields under their own names.
 
     Raises:
         SchemaError: the schema's patterns do not fit together.
@@ -149,6 +150,7 @@ class Source(ABC):
         self.passed: set[str] = set()
         self.marks: dict[str, list[tuple[int, int]]] = {}
         self.cuts: dict[tuple[str, str], tuple[int, int]] = {}
+        self.unlisted = False
         self._fields = fields
         self._level = level
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
@@ -364,6 +366,16 @@ class Source(ABC):
         if count > SAMPLES_FREE:
             others = [locate(self.root, self.roots, path) for path in self.files(item)[1:]]
             check_samples(count, item.nbytes + sum(path.stat().st_size for path in others))
+
+    def others(
+        self, item: Item, container: Container, values: Values, prefix: str = "", names: Sequence[str] | None = None
+    ) -> Values:
+        """Return the numbers of a sample that the schema does not list, where they are asked for."""
+        if not self.unlisted:
+            return {}
+        found, passed = self.way(item.split)[0].unlisted(container, values, prefix, names)
+        self.passed.update(passed)
+        return found
 
     def left_out(self, path: str, values: Values) -> None:
         """Note a file some of whose values were only peeked at."""

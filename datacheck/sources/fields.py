@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from datacheck.errors import FormatError, SchemaError, UsageError
+from datacheck.errors import FormatError, MissingDependencyError, SchemaError, UsageError
 from datacheck.formats.base import Hint
 from datacheck.formats.limits import Many, check_fields, check_longest, check_names
 from datacheck.numbered import storable_names
@@ -27,7 +28,10 @@ from datacheck.sources.values import Look, always, dig, kind_of, like_pixels, pa
 Values = dict[str, Any]
 
 _JSON = FieldSpec(dtype="json")
+_ANYTHING = FieldSpec()
 _CELLS = 20_000_000  # of records by names
+# Of fields that the schema does not list so many of a sample are read, and so many bytes however small its own are.
+_UNLISTED, _SMALL, _LONGEST = 64, 1 << 20, 200
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,44 @@ class FieldMap:
             for name, at in inside.items():
                 if name not in taken and self._asked(name):
                     yield name, self.schema.spec(name), prefix + at
+
+    def unlisted(
+        self, container: Container, values: Values, prefix: str = "", names: Sequence[str] | None = None
+    ) -> tuple[Values, list[str]]:
+        """Return arrays of numbers that lie beside the sample's own fields, and names of those that are not read.
+
+        Args:
+            container, prefix, names: as for `found`.
+            values: the sample's own fields: others are read as long as they have no more bytes, or are small.
+
+        Notes:
+            Nobody has promised anything of them: one that cannot be read is no fault of the sample.
+        """
+        if self.columns:
+            return {}, []
+        try:
+            every = _names(container, prefix) if names is None else names
+        except FormatError:
+            return {}, []
+        taken = {*self.schema.fields, *(place.at.removeprefix("/") for place in self.own)}
+        inside = [name for name in every if (short := name.removeprefix(prefix)) not in taken and _is_plain_name(short)]
+        if len(inside) > _UNLISTED or (self._sole is not None and len(every) == 1):
+            return {}, [name.removeprefix(prefix) for name in inside] if len(every) > 1 else []
+        room = max(_SMALL, sum(value.nbytes for value in values.values() if isinstance(value, np.ndarray)))
+        found: Values = {}
+        passed: list[str] = []
+        for name in sorted(inside):
+            try:
+                value = read_value(container, name, _ANYTHING, "", partial(_is_large, room))
+            except (FormatError, MissingDependencyError):
+                continue
+            short = name.removeprefix(prefix)
+            if isinstance(value, np.ndarray) and value.dtype.kind in "iuf" and value.size and value.nbytes <= room:
+                room -= value.nbytes
+                found[short] = value
+            elif isinstance(value, Peeked | np.ndarray) and value.dtype.kind in "iuf":
+                passed.append(short)
+        return found, passed
 
     def read(self, container: Container, prefix: str = "", names: Sequence[str] | None = None) -> Values:
         """Return the sample's own fields; what is missing or None is left out.
@@ -307,6 +349,16 @@ def check_roots(schema: Schema, roots: Mapping[str, Path]) -> None:
         if root and root not in roots and not schema.fields[name].optional:
             msg = f"{schema.name}, fields.{name}: its files lie in a folder of their own. Name it: --root {root}=DIR"
             raise UsageError(msg)
+
+
+def _is_large(room: int, seen: Peeked) -> bool:
+    """Tell of a field that nobody has listed that its header is enough: no numbers, pixels, or too many bytes."""
+    nbytes = prod(seen.shape) * seen.dtype.itemsize
+    return seen.dtype.kind not in "iuf" or like_pixels(seen) or not 0 < nbytes <= room
+
+
+def _is_plain_name(name: str) -> bool:
+    return bool(name) and name != ANY and len(name) <= _LONGEST and name.isprintable()
 
 
 class Shelf:

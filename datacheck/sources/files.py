@@ -30,10 +30,11 @@ class FileSource(Source):
             self.left_out(item.path, values)
             attrs = container.attrs() if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
+            others = self.others(item, container, values)
         about = About(item.path, item.path, "", item.names, item.nbytes)
         try:
             absent = self.with_companions(values, item, item.names, shelf)
         except FormatError as error:
             return Unread(item.path, error.code, str(error), facts.group(about))
         known, group = self.facts(item, about, values, attrs)
-        return Piece(item.path, fields.drop_unasked(values), Origin(item.path), group, known | absent)
+        return Piece(item.path, others | fields.drop_unasked(values), Origin(item.path), group, known | absent)

@@ -53,7 +53,7 @@ class GroupSource(Source):
         with self.opened(item, fields.hint) as container:
             found, attributes = self._groups(container), Attributes(container)
             self.check_count(item, len(found))
-            names = container.names() if fields.everything else None
+            names = container.names() if fields.everything or self.unlisted else None
             if item.keys is None and not found:
                 raise FormatError(self._nothing())
             start = f"{item.path}:/"
@@ -112,9 +112,10 @@ class GroupSource(Source):
             attrs = attributes.of(at) if fields.reads_attributes or facts.oriented else {}
             fields.add_noted(values, attrs)
             told, label = self.facts(item, about, values, attrs)
+            others = self.others(item, attributes.container, values, f"{at}/", _below(names, at))
         except FormatError as error:
             return Unread(key, error.code, str(error), facts.group(about))
-        return Piece(key, fields.drop_unasked(values), Origin(item.path, f"/{group}"), label, told | absent)
+        return Piece(key, others | fields.drop_unasked(values), Origin(item.path, f"/{group}"), label, told | absent)
 
 
 class KeySource(GroupSource):

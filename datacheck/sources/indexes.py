@@ -18,7 +18,7 @@ from datacheck.schema.model import EpisodeSpec, Schema
 from datacheck.schema.patterns import Template
 from datacheck.shapes import answers, text
 from datacheck.sources.base import Work, file_templates
-from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate
+from datacheck.sources.lerobot import INFO, folder_of, meta_files, read_meta, read_rate, read_videos
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots, sandbox_of
 from datacheck.sources.work import plan_work
@@ -28,6 +28,7 @@ _INDEXES = {"key": INDEX, "episode": INFO}  # by `samples.each`
 _CODE, _PACKED = "DC105", "DC101"
 _GONE = (_CODE, "it is gone")
 _LIMITS = Limits(item_s=60)
+LOST_VIDEOS = "names videos that are not there"  # DC105 knows it by these words
 
 
 def with_rate(schema: Schema, listing: Listing) -> Schema:
@@ -157,8 +158,20 @@ def _of_lerobot(path: str, base: File) -> dict[str, Any]:
         read_rate(base)
     except FormatError as error:
         faults.append(str(error).removeprefix(f"{INFO}, "))
+    faults += _lost_videos(base)
     files = [([folder + name], _said(numbers)) for name, numbers in read_meta(base).files.items()]
     return {"path": path, "read": [folder + name for name in meta_files(base)], "files": files, "faults": faults}
+
+
+def _lost_videos(base: File) -> list[str]:
+    """Return a sentence about the videos that a meta folder names and that are gone, if any are."""
+    try:
+        named = read_videos(base)
+    except FormatError:  # it tells no places of videos, or in another way: nobody knows which there should be
+        return []
+    inside = [path for path in named if {"", ".", ".."}.isdisjoint(path.split("/")) and "\0" not in path]
+    gone = [path for path in inside if not (base / path).is_file()]
+    return [f"{LOST_VIDEOS}: {len(gone):,} of {len(inside):,}, such as {gone[0]}"] if gone else []
 
 
 def _said(numbers: Sequence[int]) -> str:

@@ -31,6 +31,7 @@ _NEW = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 _PLACE = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")
 _NUMBERS = re.compile(r"u?int\d+|float\d+|bool")  # other features are texts, pictures and videos
 _INFO_BYTES = 4 << 20
+_VIDEOS = 100_000  # whose paths are looked for
 
 
 class Meta(NamedTuple):
@@ -88,7 +89,7 @@ def read_meta(base: File) -> Meta:
     if not isinstance(features, Mapping):
         msg = f"{INFO}: found no features"
         raise FormatError(msg)
-    new = str(info.get("codebase_version")).startswith("v3")  # a converted dataset may keep its old files beside
+    new = _is_new(info)
     if (base / _LINES).is_file() and not (new and tables):
         rows = _of_lines(base / _LINES)
         template = str(info.get("data_path") or _OLD)
@@ -108,6 +109,38 @@ def read_meta(base: File) -> Meta:
         names = {key.rpartition("/")[2]: value for key, value in row.items()}
         files.setdefault(_filled(template, names | {"episode_chunk": row[EPISODE] // chunk}), []).append(row[EPISODE])
     return Meta(dict(_features(features)), lengths, files, _tasks(base, new=new))
+
+
+def read_videos(base: File) -> list[str]:
+    """Return the paths of the videos that the meta folder of the dataset in `base` names, sorted; no more than 100,000.
+
+    Raises:
+        FormatError: the meta folder is not there, or damaged.
+    """
+    info, tables = _info(base), _tables(base)
+    template, features = info.get("video_path"), info.get("features")
+    if not isinstance(template, str) or not isinstance(features, Mapping):
+        return []
+    names = [name for name, said in features.items() if isinstance(said, Mapping) and said.get("dtype") == "video"]
+    chunk = _whole(info.get("chunks_size", 1000), f"{INFO}, chunks_size") or 1000
+    old = (base / _LINES).is_file() and not (_is_new(info) and tables)
+    found: set[str] = set()
+    for name in names:
+        if old:
+            rows = [{"episode_chunk": row[EPISODE] // chunk, **row} for row in _of_lines(base / _LINES)]
+        else:
+            where = {f"videos/{name}/{key}": key for key in ("chunk_index", "file_index")}
+            rows = [
+                {where.get(key, key): value for key, value in row.items()}
+                for path in tables
+                for row in _of_table(path, (EPISODE, *where))
+            ]
+        found.update(_filled(template, {**row, "video_key": name}) for row in rows[: _VIDEOS - len(found)])
+    return sorted(found)
+
+
+def _is_new(info: Mapping[str, Any]) -> bool:
+    return str(info.get("codebase_version")).startswith("v3")  # a converted dataset may keep its old files beside
 
 
 def _info(base: File) -> dict[str, Any]:
@@ -159,9 +192,9 @@ def _lines(path: File, where: str) -> list[Mapping[str, Any]]:
     return [record if isinstance(record, Mapping) else {} for record in records] if isinstance(records, list) else []
 
 
-def _of_table(path: File) -> list[dict[str, int]]:
+def _of_table(path: File, names: Sequence[str] = (EPISODE, _LENGTH, *_WHERE)) -> list[dict[str, int]]:
     where = f"{_TABLES}/{path.parent.name}/{path.name}"
-    values = _values(path, where, (EPISODE, _LENGTH, *_WHERE))
+    values = _values(path, where, names)
     columns = {key: value.tolist() for key, value in values.items() if isinstance(value, np.ndarray)}
     if len(columns) < len(values):
         msg = f"{where}: {', '.join(sorted(set(values) - set(columns)))} is no column of numbers"
@@ -232,7 +265,7 @@ def _whole(value: Any, where: str) -> int:
     return number
 
 
-def _filled(template: str, names: Mapping[str, int]) -> str:
+def _filled(template: str, names: Mapping[str, int | str]) -> str:
     """Return a path for these numbers; what else a template asks for stays as it is, and no file has such a name."""
 
     def shown(found: re.Match[str]) -> str:

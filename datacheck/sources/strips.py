@@ -94,6 +94,13 @@ class Strips:
             if value is not None:
                 self.values[field] = value
 
+    def add(self, others: Values) -> None:
+        """Take arrays that the schema does not list; those of another length are left out by `keep`."""
+        for field, value in others.items():
+            self.values[field] = value
+            self.lengths[field] = len(value) if value.ndim else -1
+            self.weights[field] = self._weight(field)
+
     def _weight(self, field: str) -> float:
         """Return bytes per row."""
         rows = max(1, self.lengths[field])
@@ -229,6 +236,7 @@ class StripSource(Source):
             facts = self.with_companions(companions, item, item.names, shelf)
             strips = Strips(container, fields, companions, piecewise=piecewise)
             self.left_out(item.path, strips.values)
+            strips.add(self.others(item, container, strips.values))
             numbers, spans = self.spans(item, container, strips)
             places: Sequence[int] = range(len(spans))
             if item.rows is not None:

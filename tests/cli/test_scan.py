@@ -25,9 +25,23 @@ def test_a_clean_folder_is_exit_0_and_says_so_on_one_screen(here, place):
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert len(lines) <= 60
-    assert lines[3] == "OK  all 10 samples are fit for training: nothing found"
+    assert lines[3] == "OK  all 10 samples are fit for training: nothing found; 100 % of the bytes read"
     assert lines[-1] == "OK  nothing found · exit 0"
     assert "\x1b" not in out
+
+
+def test_a_folder_of_which_most_was_not_read_is_no_green_one(here, place):
+    (place / "data/run.mcap").write_bytes(b"\x89MCAP0\r\n" + bytes(100_000))
+    code, out, _ = here("scan", "data", "--schema", "plain.yaml")
+    assert code == 1
+    assert out.splitlines()[3] == "FAIL  most of the data was not read: 1 error, 0 warnings; 1 % of the bytes read"
+    assert "error DC113 unread-data" in out
+    assert here("rescore", ".datacheck/latest")[0] == 1
+    code, out, _ = here("scan", "data", "--schema", "plain.yaml", "--allow-unread")
+    assert code == 0
+    assert out.splitlines()[3] == "OK  all 10 samples are fit for training: nothing found; 1 % of the bytes read"
+    assert here("rescore", ".datacheck/latest")[0] == 0
+    assert here("report", ".datacheck/latest")[0] == 0
 
 
 def test_a_broken_sample_is_exit_1_and_named(here, place):

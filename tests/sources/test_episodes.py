@@ -18,6 +18,8 @@ from datacheck.scan import scan
 from datacheck.schema.load import load_schema, parse_schema
 from datacheck.schema.model import EpisodeSpec, FieldSpec
 from datacheck.sources import Item, list_files, open_source, plan_work, with_indexes, with_rate
+from datacheck.sources.indexes import _lost_videos
+from datacheck.sources.roots import Roots
 from tests.sources.schemas import every, facts, schema
 
 LENGTHS = [5, 3, 7, 4]
@@ -369,3 +371,60 @@ def test_episodes_that_lerobot_wrote_have_the_values_that_it_was_given(version):
         assert sample["frame_index"].tolist() == t.tolist()
     assert [found[e].get("task") for e in range(3)] == ["lift the cup", "caf\u00e9", None]
     assert found[2]["tasks"] == ["lift the cup", "caf\u00e9"]
+
+
+def with_videos(folder, version, names=("front", "wrist")):
+    """Let a dataset name two cameras, and give it their videos; return the paths."""
+    template = {"v2": V2_VIDEO, "v3": V3_VIDEO}[version]
+    numbers = {name: said for name, said in FEATURES.items() if said["dtype"] != "video"}
+    features = numbers | {name: {"dtype": "video", "shape": [4, 4, 3]} for name in names}
+    info_of(folder, features=features, video_path=template)
+    if version == "v3":
+        path = folder / "meta/episodes/chunk-000/file-000.parquet"
+        table = pq.read_table(path)
+        for name in names:
+            table = table.append_column(f"videos/{name}/chunk_index", pa.array([0] * 4))
+            table = table.append_column(f"videos/{name}/file_index", pa.array([0, 0, 1, 1]))
+        pq.write_table(table, path)
+        paths = [f"videos/{name}/chunk-000/file-{file:03d}.mp4" for name in names for file in range(2)]
+    else:
+        paths = [f"videos/chunk-000/{name}/episode_{episode:06d}.mp4" for name in names for episode in range(4)]
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(bytes(10))
+    return paths
+
+
+V2_VIDEO = "videos/chunk-{episode_chunk:03d}/{video_key}/episode_{episode_index:06d}.mp4"
+V3_VIDEO = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+
+
+@pytest.mark.parametrize(("make", "version"), [(v2, "v2"), (v3, "v3")])
+def test_videos_that_the_meta_folder_names_and_that_are_gone_are_an_error(tmp_path, make, version):
+    folder = make(tmp_path / "data")
+    paths = with_videos(folder, version)
+    base = Roots(folder, {}).file("")
+    assert _lost_videos(base) == []
+    (folder / paths[-1]).unlink()
+    (said,) = _lost_videos(base)
+    assert said == f"names videos that are not there: 1 of {len(paths)}, such as {paths[-1]}"
+
+
+def test_a_scan_of_a_dataset_without_its_videos_is_an_error(tmp_path):
+    folder = v3(tmp_path / "data")
+    for path in with_videos(folder, "v3"):
+        (folder / path).unlink()
+    run = scan(folder)
+    (finding,) = run.report.findings
+    assert (finding.code, finding.severity, finding.fix) == ("DC105", "error", "Restore the videos.")
+    assert "4 of 4, such as videos/front/chunk-000/file-000.mp4" in finding.message
+    assert run.report.exit_code == 1
+    assert run.valid.all()
+
+
+def test_a_dataset_that_tells_no_places_of_videos_misses_none(tmp_path):
+    folder = v3(tmp_path / "data")
+    info_of(folder, features=FEATURES | {"front": {"dtype": "video", "shape": [4, 4, 3]}})
+    assert _lost_videos(Roots(folder, {}).file("")) == []
+    info_of(folder, video_path=V3_VIDEO)  # its table of episodes has no columns for it
+    assert _lost_videos(Roots(folder, {}).file("")) == []

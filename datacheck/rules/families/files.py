@@ -18,6 +18,7 @@ from datacheck.table import Rows
 Array = np.ndarray[Any, Any]
 
 _OTHERS = ("DC102", "DC103", "DC105", "DC110", "DC701")  # rules of their own that judge unreadable rows
+_LOST = "names videos that are not there"
 _LEAST = 8  # numbers that are 0 together by no accident: a force at rest or a single position are fewer
 _NOT_DATA = frozenset({
     "flag", "mask", "segment", "class", "instance", "reward", "id", "faces", "timestamp", "tokens", "labels",
@@ -139,7 +140,7 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
     What:
         Each line of ``samples: {list: ...}`` has its file (error), no entry of a YAML or JSON list is empty (error);
         each matching file is in one list, once (warning). Each file that the ``index.json`` of MDS shards or the meta
-        folder of a LeRobot dataset names is there (error).
+        folder of a LeRobot dataset names is there, videos too (error).
     Why it matters:
         Loaders pass over a missing file without a word, so an epoch is shorter than the list says.
     Measure:
@@ -184,13 +185,14 @@ def list_mismatch(rows: Rows, case: Case) -> Iterator[Failure]:
         if not note.missing:
             reasons.setdefault(note.reason, []).append(note.key)
     for reason, keys in sorted(reasons.items()):
+        lost = reason.startswith(_LOST)
         yield Failure(
             np.zeros(len(rows), bool),
             f"{counted(len(keys), 'name')} ({listed(sorted(keys))}): {reason}.",
             measured={"names": len(keys), "first": sorted(keys)[:10]},
-            severity=Severity.WARNING,
+            severity=None if lost else Severity.WARNING,
             kind=re.split(r"[:,]| in ", reason)[0],  # without the path that follows
-            fix="Correct the list, or move what it does not name out of the folder.",
+            fix="Restore the videos." if lost else "Correct the list, or move what it does not name out of the folder.",
         )
 
 
@@ -388,3 +390,75 @@ def placeholder_sample(rows: Rows, case: Case) -> Iterator[Failure]:
             cause=Cause("written by a loader after an exception; training would learn from zeros", "placeholder"),
             fix="Repair the sources and build again; they are left out of valid.json.",
         )
+
+
+_NAMED = 3  # kinds of unread files that a message names
+
+
+@rule(
+    "DC113", "unread-data", Severity.ERROR, Level.DATASET, per="sample", sees="all", span="all",
+    defaults={"share": 0.5, "not_read": ()},
+)  # fmt: skip
+def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
+    """Most bytes of the folder are in files that were not opened.
+
+    What:
+        At least half of the bytes below DATA are in files that samples were read from. Readmes, licences, code,
+        checksums and logs do not count, nor do files of a format that is read here and that the schema's patterns leave
+        out (the verdict counts them as not read), nor what the schema names in ``not_read``.
+    Why it matters:
+        A verdict speaks of what was read. In the folder of a ROS bag or of an Arrow dataset that is a configuration of
+        some kB, and "nothing found" says nothing of the data.
+    Measure:
+        Sizes of the files that no format reads, and of those whose library is not installed, by format. A picture or
+        video counts as opened where the level of the scan reads its header.
+    When it is wrong:
+        The other files are not what is trained on: ``--allow-unread``, or name them in ``not_read``.
+    Options:
+        share: least share of the bytes (0.5). not_read: patterns of paths (``"*/rgb/*"``, ``*`` also stands for
+        ``/``) that this dataset has and nobody needs to read (none).
+    Bad::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 2, x: {normal: [4]}}
+        listing:
+          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 900, of: 1000, way: ""}}
+
+    Good::
+
+        schema: {fields: {x: {role: value, shape: [4]}}}
+        samples:
+          - {n: 2, x: {normal: [4]}}
+        listing:
+          - {code: DC113, key: run_0.mcap, reason: MCAP, about: {files: 1, bytes: 100, of: 1000, way: ""}}
+
+    Fix:
+        Convert the files, scan what a loader of your own makes of them (``--loader``), or choose the schema whose
+        samples they are.
+    Reference:
+        37 folders of strangers: 5 ended with "all samples are fit" and their data unopened.
+    """
+    kinds = sorted(case.notes, key=lambda note: (-int(note.about["bytes"]), note.reason))
+    unread = sum(int(note.about["bytes"]) for note in kinds)
+    every = max((int(note.about["of"]) for note in kinds), default=0)
+    if not every or every - unread >= case.options["share"] * every:
+        return
+    told = [
+        f"{note.reason} ({counted(int(note.about['files']), 'file')}, {_percent(note.about['bytes'] / every)}, such as "
+        f"{note.key})"
+        for note in kinds
+    ]
+    ways = [f"{note.reason}: {note.about['way']}" for note in kinds[:_NAMED] if note.about["way"]]
+    yield Failure(
+        np.zeros(len(rows), bool),
+        f"{_percent(unread / every)} of the bytes are in files that were not opened: {listed(told, _NAMED)}.",
+        measured={"unread": unread, "bytes": every},
+        expected={"share": case.options["share"]},
+        fix=f"{'. '.join([*ways, 'Where nobody trains on them'])}: --allow-unread, or not_read of DC113 in the schema.",
+    )
+
+
+def _percent(share: float) -> str:
+    """Return a share that is less than all as such: 99.96 % are not 100 %."""
+    return "all" if share == 1 else f"{min(99.9, share * 100):.3g} %"

@@ -1,0 +1,101 @@
+"""Formats that lie in datasets and that datacheck does not read: what they are called, and how their data get in."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Foreign(NamedTuple):
+    """A format without a reader.
+
+    Args:
+        name: what people call it.
+        suffixes: lower-case endings of its files.
+        way: how its data are looked at all the same; a phrase.
+        magic: first bytes, for files of other names.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    way: str
+    magic: tuple[bytes, ...] = ()
+
+
+_LOADER = "scan what your loader returns (--loader MODULE:FUNCTION)"
+_UNPACK = "unpack it"
+_MESH = "convert it to PLY or OBJ"
+_ROS = f"read its messages with the rosbags library, and {_LOADER}"
+
+FOREIGN = (
+    Foreign(
+        "Arrow", (".arrow", ".feather"),
+        f"write it as Parquet (Dataset.to_parquet of the datasets library), or {_LOADER}", (b"ARROW1",),
+    ),
+    Foreign("MCAP", (".mcap",), f"read its messages with the mcap library, and {_LOADER}", (b"\x89MCAP0\r\n",)),
+    Foreign("ROS 1 bag", (".bag",), _ROS, (b"#ROSBAG V",)),
+    Foreign("SQLite (ROS 2 bags)", (".db3", ".sqlite", ".sqlite3"), _ROS, (b"SQLite format 3\0",)),
+    Foreign(
+        "TFRecord", (".tfrecord", ".tfrecords", ".tfrecord.gz"),
+        f"read it with the tensorflow_datasets library, and {_LOADER}",
+    ),
+    Foreign("LMDB", (".mdb", ".lmdb"), f"read it with the lmdb library, and {_LOADER}"),
+    Foreign("PyTorch", (".pt", ".pth", ".ckpt"), f"save the tensors as .npz, or {_LOADER}"),
+    Foreign("safetensors", (".safetensors",), f"save the tensors as .npz, or {_LOADER}"),
+    Foreign("MATLAB", (".mat",), f"save its arrays as .npz, or {_LOADER}", (b"MATLAB 5.0 MAT-file",)),
+    Foreign("USD", (".usd", ".usda", ".usdc", ".usdz"), _MESH, (b"PXR-USDC", b"#usda ")),
+    Foreign("glTF", (".glb", ".gltf"), _MESH, (b"glTF",)),
+    Foreign("STL", (".stl",), _MESH),
+    Foreign("FBX, COLLADA or Blender", (".fbx", ".dae", ".blend"), _MESH, (b"Kaydara FBX", b"BLENDER")),
+    Foreign("OpenEXR", (".exr",), f"save the pixels as .npy or .png, or {_LOADER}", (b"v/1\x01",)),
+    Foreign("PFM or optical flow", (".pfm", ".flo"), f"save the values as .npy, or {_LOADER}"),
+    Foreign("NIfTI", (".nii", ".nii.gz"), f"save the volume as .npy, or {_LOADER}"),
+    Foreign("DICOM", (".dcm",), f"save the pixels as .npy, or {_LOADER}"),
+    Foreign("video", (".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".ts"), _LOADER, (b"\x1aE\xdf\xa3",)),
+    Foreign("ZED recording", (".svo", ".svo2"), f"export it with the ZED SDK, or {_LOADER}"),
+    Foreign("ScanNet .sens", (".sens",), "export it with SensReader of ScanNet"),
+    Foreign("Rerun", (".rrd",), _LOADER, (b"RRF2",)),
+    Foreign("audio", (".wav", ".flac", ".mp3", ".ogg"), _LOADER, (b"RIFF", b"fLaC", b"OggS")),
+    Foreign("MessagePack", (".msgpack",), _LOADER),
+    Foreign("Avro or ORC", (".avro", ".orc"), "write it as Parquet", (b"Obj\x01", b"ORC")),
+    Foreign("FFCV", (".beton",), _LOADER),
+    Foreign("MXNet RecordIO", (".rec",), _LOADER),
+    Foreign("Gaussian splats", (".splat", ".ksplat", ".spz"), "export them as PLY"),
+    Foreign("E57", (".e57",), "convert it to LAS or PLY", (b"ASTM-E57",)),
+    Foreign(
+        "archive",
+        (".zip", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar", ".gz", ".bz2", ".xz", ".zst"),
+        _UNPACK, (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!", b"(\xb5/\xfd"),
+    ),
+)  # fmt: skip
+HEAD_BYTES = 32  # enough for each `Foreign.magic`
+
+_BY_SUFFIX = {suffix: one for one in reversed(FOREIGN) for suffix in one.suffixes}
+_SHARD = re.compile(r"-\d+-of-\d+$")  # x.tfrecord-00000-of-00008
+# What lies beside data and is none: no number of it is ever trained on.
+_BESIDE = re.compile(
+    r"(readme|licen[cs]e|notice|copying|citation|changelog|authors|contributing|makefile|dockerfile|version|requirements)"
+    r"([._-].*)?|.*\.(md|rst|bib|pdf|html?|css|js|py|pyc|ipynb|sh|bat|toml|cfg|ini|lock|log|md5|sha\d+|sha\d+sum|sum|done|"
+    r"gitignore|gitattributes)"
+)
+
+
+def foreign_of(path: str, head: bytes = b"") -> Foreign | None:
+    """Return the format that a file seems to be of, None where the table has none like it.
+
+    Args:
+        path: its name.
+        head: its first bytes, where they are known.
+    """
+    name = _SHARD.sub("", path.rpartition("/")[2].lower())
+    dot = name.find(".")
+    while dot >= 0:  # the longest ending first
+        if name[dot:] in _BY_SUFFIX:
+            return _BY_SUFFIX[name[dot:]]
+        dot = name.find(".", dot + 1)
+    return next((one for one in FOREIGN if head.startswith(one.magic)), None) if head else None
+
+
+def is_beside(path: str) -> bool:
+    """Tell whether a file is about data rather than data: a readme, a licence, code, a checksum, a log."""
+    return _BESIDE.fullmatch(path.rpartition("/")[2].lower()) is not None

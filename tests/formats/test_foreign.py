@@ -1,0 +1,46 @@
+import pytest
+
+from datacheck.formats.base import format_of
+from datacheck.formats.foreign import FOREIGN, foreign_of, is_beside
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("train/data-00000-of-00001.arrow", "Arrow"),
+        ("run_0.mcap", "MCAP"),
+        ("run.bag", "ROS 1 bag"),
+        ("run_0.db3", "SQLite (ROS 2 bags)"),
+        ("bridge-train.tfrecord-00012-of-01024", "TFRecord"),
+        ("data.mdb", "LMDB"),
+        ("mesh/A.STL", "STL"),
+        ("train.tar.gz", "archive"),
+        ("scene.nii.gz", "NIfTI"),
+    ],
+)
+def test_a_format_without_a_reader_is_known_by_its_name(path, name):
+    found = foreign_of(path)
+    assert found is not None
+    assert found.name == name
+    assert found.way
+
+
+def test_a_file_of_another_name_is_known_by_its_first_bytes():
+    assert foreign_of("recording", b"\x89MCAP0\r\n\x01").name == "MCAP"
+    assert foreign_of("recording.dat", b"SQLite format 3\0").name == "SQLite (ROS 2 bags)"
+    assert foreign_of("recording.dat", b"\0\0\0\0") is None
+    assert foreign_of("recording.dat") is None
+
+
+def test_no_format_that_has_a_reader_is_in_the_table():
+    assert [suffix for one in FOREIGN for suffix in one.suffixes if format_of(f"x{suffix}")] == []
+
+
+@pytest.mark.parametrize("path", ["README.md", "a/LICENSE", "licence.txt", "convert.py", "SHA256SUMS.sha256", "x.log"])
+def test_what_lies_beside_data_is_no_data(path):
+    assert is_beside(path)
+
+
+@pytest.mark.parametrize("path", ["data.txt", "readings.csv", "license/0001.npy", "noticed.npy", "run.mcap", "x.json"])
+def test_data_are_not_taken_for_what_lies_beside_them(path):
+    assert not is_beside(path)

@@ -1,0 +1,166 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from datacheck.finding import Severity
+from datacheck.judging.judge import judge
+from datacheck.judging.select import choose_rules
+from datacheck.rules import catalogue
+from datacheck.scan.coverage import allowed, coverage, foreign_lines, looked_into, noted
+from datacheck.scan.gather import within
+from datacheck.scan.state import Past, Slots
+from datacheck.schema.load import load_schema
+from datacheck.schema.model import Schema
+from datacheck.sources.entries import Entries, Entry
+from datacheck.sources.listing import Listing
+from datacheck.table import CHECKED, SKIPPED, Measured, Table
+
+PLAIN = Schema.model_validate({"datacheck": 1, "name": "plain", "samples": {"files": "*.npy"}})
+
+
+def past(root=Path(), *, status=CHECKED, digests=None, **files):
+    """Return a scan of files of so many bytes; those that are named with a "+" in front gave a sample each."""
+    sizes = {path.lstrip("+"): nbytes for path, nbytes in files.items()}
+    used = sorted(path[1:] for path in files if path[0] == "+")
+    digests = digests or {}
+    entries = Entries.of([Entry(path, n, 0, 0, 0, 0, digests.get(path, "0" * 32)) for path, n in sorted(sizes.items())])
+    count = len(used)
+    table = Table(
+        used, used, [""] * count, [""] * count, [""] * count, np.full(count, status, np.int8),
+        ["DC101 no library"] * count if status == SKIPPED else [""] * count, np.zeros(count, np.int64),
+    )  # fmt: skip
+    unclaimed = sorted(path for path in sizes.keys() - set(used) if path[0] != "@")
+    return Past(Listing(root, entries), "", Slots(used, [""] * count, {}), table, unclaimed=unclaimed)
+
+
+def unread(state, schema=PLAIN, *, allow=False):
+    """Return the findings of the rule about unread data."""
+    choices = allowed(choose_rules(schema, catalogue()), unread=allow)
+    judged = judge(state.table, schema, choices, noted(state.notes, coverage(state, schema, "numeric")))
+    assert judged.crashes == []
+    assert judged.valid.all() or (state.table.status == SKIPPED).any()  # what was read may still be trained on
+    return [finding for finding in judged.findings if finding.code == "DC113"]
+
+
+def test_bytes_count_by_whether_a_sample_was_read_from_their_file():
+    found = coverage(past(**{"+a.npy": 300, "b.mcap": 600, "c.dat": 100, "README.md": 5000}), PLAIN, "numeric")
+    assert (found.nbytes, found.opened, found.partly, found.left) == (1000, 300, 0, 0)
+    assert [(kind.name, kind.files, kind.nbytes, kind.first) for kind in found.kinds] == [
+        ("MCAP", 1, 600, "b.mcap"), (".dat", 1, 100, "c.dat"),
+    ]  # fmt: skip
+
+
+def test_a_folder_of_which_most_bytes_were_not_read_is_an_error_that_names_the_format_and_the_way_in():
+    (finding,) = unread(past(**{"+config.npy": 300, "run.mcap": 600, "x.bag": 100}))
+    assert finding.severity is Severity.ERROR
+    assert finding.message == (
+        "70 % of the bytes are in files that were not opened: MCAP (1 file, 60 %, such as run.mcap), "
+        "ROS 1 bag (1 file, 10 %, such as x.bag)."
+    )
+    assert "--loader" in finding.fix
+    assert "--allow-unread" in finding.fix
+
+
+def test_half_of_the_bytes_are_most_of_them():
+    assert unread(past(**{"+a.npy": 500, "b.mcap": 500})) == []
+    assert len(unread(past(**{"+a.npy": 499, "b.mcap": 501}))) == 1
+
+
+def test_whoever_allows_it_is_not_told_again():
+    state = past(**{"+a.npy": 1, "b.mcap": 999})
+    assert unread(state, allow=True) == []
+    assert coverage(state, PLAIN, "numeric").opened == 1  # the share is what it is
+
+
+def test_files_that_the_schema_says_nobody_reads_are_no_fault_and_not_read_either():
+    schema = PLAIN.model_validate(PLAIN.as_dict() | {"rules": {"DC113": {"not_read": ["*/rgb/*"]}}})
+    state = past(**{"+a.npy": 100, "train/rgb/0.exr": 900})
+    assert len(unread(state)) == 1
+    assert unread(state, schema) == []
+    found = coverage(state, schema, "numeric")
+    assert (found.nbytes, found.opened, found.left, found.kinds) == (1000, 100, 900, [])
+
+
+def test_files_of_an_absent_library_are_not_read():
+    state = past(status=SKIPPED, **{"+a.parquet": 900, "README.md": 1})
+    assert coverage(state, PLAIN, "numeric").opened == 0
+    assert len(unread(state)) == 1
+
+
+def test_a_file_of_which_pixels_were_left_out_is_opened_in_part():
+    found = coverage(past(digests={"a.png": ""}, **{"+a.png": 900, "+b.npy": 100}), PLAIN, "numeric")
+    assert (found.opened, found.partly) == (1000, 900)
+
+
+def test_extra_folders_do_not_count():
+    found = coverage(past(**{"+a.npy": 300, "@objects/x.obj": 900}), PLAIN, "numeric")
+    assert (found.nbytes, found.opened) == (300, 300)
+
+
+@pytest.mark.parametrize(
+    ("name", "files"),
+    [
+        ("ho3d", ["train/ABF10/rgb/0000.jpg", "evaluation/SM1/depth/0000.png", "train/ABF10/seg/0000.png"]),
+        ("lerobot", ["videos/chunk-000/observation.image/episode_000000.mp4", "pusht/videos/x/file-000.mp4"]),
+        ("scannet_raw", ["scene0000_00/scene0000_00.sens", "scene0000_00/scene0000_00_2d-label.zip"]),
+        ("minimind_sft", ["pretrain_hq.jsonl", "dpo.jsonl"]),
+    ],
+)
+def test_built_in_schemas_name_what_they_do_not_read(name, files):
+    schema = load_schema(name)
+    assert unread(past(**{"+x": 1}, **dict.fromkeys(files, 1000)), schema) == []
+    assert len(unread(past(**{"+x": 1, "train/other.mcap": 1000}), schema)) == 1
+
+
+def test_files_that_could_be_read_and_that_the_patterns_leave_out_are_a_choice_and_not_read():
+    state = past(**{"+a.npy": 300, "other/b.npy": 9000, "run.mcap": 200})
+    assert unread(state) == []  # 300 of the 500 bytes that nobody chose to leave out
+    found = coverage(state, PLAIN, "numeric")
+    assert (found.nbytes, found.opened) == (9500, 300)
+    assert [(kind.name, kind.chosen) for kind in found.kinds] == [(".npy", True), ("MCAP", False)]
+    assert len(unread(past(**{"+a.npy": 100, "other/b.npy": 9000, "run.mcap": 200}))) == 1
+
+
+def test_first_bytes_name_a_file_whose_name_says_nothing(tmp_path):
+    (tmp_path / "recording.dat").write_bytes(b"\x89MCAP0\r\n" + bytes(992))
+    (tmp_path / "noise.xyzzy").write_bytes(bytes(10))
+    state = past(tmp_path, **{"+a.npy": 10, "recording.dat": 1000, "noise.xyzzy": 10})
+    notes = looked_into(state.listing, state.unclaimed)
+    assert [(note.key, note.reason) for note in notes] == [(".dat", "MCAP")]
+    known = Past(state.listing, "", state.items, state.table, unclaimed=state.unclaimed, notes=notes)
+    assert [kind.name for kind in coverage(known, PLAIN, "numeric").kinds] == ["MCAP", ".xyzzy"]
+
+
+def test_an_error_names_the_formats_with_most_bytes():
+    state = past(**{"a.zip": 1, "b.arrow": 5, "c.mcap": 9})
+    assert [line.partition(":")[0] for line in foreign_lines(state.listing)] == [
+        "no format reads MCAP (c.mcap)", "no format reads Arrow (b.arrow)",
+    ]  # fmt: skip
+
+
+def with_columns(*names):
+    state = past(**{"+a.npy": 10})
+    columns = {name: Measured(np.ones(1), np.ones(1, bool)) for name in names}
+    return replace(state, table=replace(state.table, columns=columns))
+
+
+def test_fields_count_as_read_where_their_values_were():
+    fields = {"x": {"columns": "a:3 b"}, "x.a": {}, "image": {"role": "image"}}
+    schema = Schema.model_validate(PLAIN.as_dict() | {"fields": fields})
+    state = with_columns("x:ndim", "x.a:ndim", "image:ndim", "y:ndim", ":nbytes")
+    state = replace(state, undeclared=["y", "large (not read)"])
+    counted = {level: coverage(state, schema, level) for level in ("structure", "numeric", "deep")}
+    assert {level: (one.fields, one.fields_read) for level, one in counted.items()} == {
+        "structure": (4, 0), "numeric": (4, 2), "deep": (4, 3),
+    }  # fmt: skip
+
+
+def test_rows_are_kept_of_64_fields_that_no_schema_lists():
+    schema = Schema.model_validate(PLAIN.as_dict() | {"fields": {"x": {}}})
+    names = [f"f{number:03d}" for number in range(70)]
+    tables = [with_columns("x:max", *(f"{n}:{stat}" for n in half for stat in ("max", "ndim"))).table
+              for half in (names[::2], names[1::2])]  # fmt: skip
+    kept = {name for table in within(schema, tables) for name in table.columns}
+    assert kept == {"x:max", *(f"{n}:{stat}" for n in names[:64] for stat in ("max", "ndim"))}

@@ -1,0 +1,111 @@
+"""Numbers beside the fields that a schema lists: what is read of them, and what it is to the listed ones."""
+
+import h5py
+import numpy as np
+import pytest
+
+from datacheck.judging.bench import Bench
+from datacheck.rules.measures import finite, form, numbers, unlisted_fields
+from datacheck.sources import Item, open_source
+from datacheck.table import Table
+from tests.sources.schemas import schema
+
+DEMOS = {"files": "*.hdf5", "each": "/data/demo_*"}
+LISTED = {"actions": {"shape": ["T", 2]}, "obs/picture": {"role": "image", "optional": True}}
+
+
+@pytest.fixture
+def demos(tmp_path):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for demo in range(2):
+            group = file.create_group(f"data/demo_{demo}")
+            group["actions"] = np.zeros((5, 2))
+            group["obs/eef_pos"] = np.full((5, 3), float(demo))
+            group["obs/picture"] = np.zeros((5, 4, 4, 3), np.uint8)
+            group["obs/wrist"] = np.zeros((5, 4, 4, 3), np.uint8)
+            group["obs/large"] = np.zeros((5, 1 << 16))
+            group["language"] = "lift"
+            group["ready"] = np.ones(5, bool)
+        file["elsewhere"] = np.zeros(3)
+    return tmp_path
+
+
+def blocks(folder, spec, *, unlisted=True, level="numeric"):
+    source = open_source(spec, folder, level=level)
+    source.unlisted = unlisted
+    path = folder / "a.hdf5"
+    return source, list(source.read(Item(path.name, nbytes=path.stat().st_size)))
+
+
+def test_numbers_beside_the_listed_fields_are_read_and_pixels_texts_flags_and_large_ones_are_not(demos):
+    source, (block,) = blocks(demos, schema(DEMOS, LISTED))
+    assert sorted(block.fields) == ["actions", "obs/eef_pos", "obs/picture"]
+    assert block.fields["obs/eef_pos"].values[:, 0].tolist() == [0.0] * 5 + [1.0] * 5
+    assert source.passed == {"obs/large", "obs/wrist"}  # the report names them as not read
+
+
+def test_a_build_and_whoever_asks_for_listed_fields_only_get_no_others(demos):
+    _, (block,) = blocks(demos, schema(DEMOS, LISTED), unlisted=False)
+    assert sorted(block.fields) == ["actions", "obs/picture"]
+
+
+def test_a_sample_that_holds_too_many_others_is_as_good_as_before(demos):
+    with h5py.File(demos / "a.hdf5", "a") as file:
+        for number in range(65):
+            file[f"data/demo_0/more/{number}"] = np.zeros(3)
+    _, found = blocks(demos, schema(DEMOS, LISTED))
+    assert [sorted(block.fields) for block in found] == [
+        ["actions", "obs/picture"], ["actions", "obs/eef_pos", "obs/picture"],
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_read_beside_the_listed_fields_is_no_fault_of_the_sample(demos):
+    with h5py.File(demos / "a.hdf5", "a") as file:
+        file["data/demo_0/records"] = np.zeros(3, [("a", "f4"), ("b", "i8")])
+    _, found = blocks(demos, schema(DEMOS, LISTED))
+    assert [key for block in found for key in block.keys] == ["a.hdf5:/data/demo_0", "a.hdf5:/data/demo_1"]
+
+
+def test_a_file_that_is_a_sample_gives_them_too(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros(4), y=np.ones((3, 3)))
+    source = open_source(schema({"files": "*.npz"}, {"x": {}}), tmp_path, level="numeric")
+    source.unlisted = True
+    (block,) = source.read(Item("a.npz", nbytes=(tmp_path / "a.npz").stat().st_size))
+    assert sorted(block.fields) == ["x", "y"]
+
+
+def test_they_are_measured_and_no_part_of_the_sample(demos):
+    spec = schema(DEMOS, LISTED)
+    _, (block,) = blocks(demos, spec)
+    bench = Bench(spec, [finite, form, numbers])
+    listed, others = bench.parted(block)
+    assert (sorted(listed.fields), sorted(others.fields)) == (["actions", "obs/picture"], ["obs/eef_pos"])
+    columns = bench.measure(listed) | bench.measure_others(others)
+    assert columns["obs/eef_pos:max"].values.tolist() == [[0, 0, 0], [1, 1, 1]]
+    assert columns["*:nonfinite"].values.tolist() == [0, 0]
+    assert unlisted_fields(Table(columns=columns), spec) == ["obs/eef_pos"]
+    assert bench.undeclared == {"obs/eef_pos"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "rules", "reads"),
+    [
+        ({"x": {}}, {}, True),
+        ({"x": {}, "*": {}}, {}, False),  # the schema speaks of them
+        ({}, {}, False),  # every value is read anyway
+        ({"x": {}}, {"DC130": "off"}, False),
+        ({"x": {}}, {"DC130": "info"}, True),
+    ],
+)
+def test_who_asks_for_them(fields, rules, reads):
+    assert schema(DEMOS, fields, rules=rules).reads_unlisted is reads
+
+
+def test_flat_arrays_that_are_cut_into_episodes_give_them_too(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((6, 2)), y=np.arange(6.0), ends=np.array([2, 6]), other=np.zeros(5))
+    spec = schema({"files": "*.npz", "each": "ends:ends"}, {"x": {"shape": ["T", 2]}})
+    source = open_source(spec, tmp_path, level="numeric")
+    source.unlisted = True
+    (block,) = source.read(Item("a.npz", nbytes=(tmp_path / "a.npz").stat().st_size))
+    assert sorted(block.fields) == ["x", "y"]  # neither the ends nor what has another length
+    assert block.fields["y"].lengths.tolist() == [2, 4]
