@@ -15,10 +15,11 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.formats.base import format_of
 from datacheck.parallel import Limits, ordered_map
-from datacheck.rules.base import counted
+from datacheck.rules.base import counted, listed
 from datacheck.scan.axes import name_axes
 from datacheck.scan.guess import Guess, guess, inner_samples, says_role
 from datacheck.scan.look import Seen
+from datacheck.scan.misfit import by_ending, unreadable
 from datacheck.scan.pattern import patterns
 from datacheck.scan.together import Part, together
 from datacheck.schema.dump import dump_schema
@@ -31,6 +32,7 @@ from datacheck.sources.roots import sandbox_of
 MOST = 200  # samples looked at
 _FILES = 40  # files looked into
 _NEARLY_ALL = 0.9
+_PASSED = 6  # names of values that are not read, in one line
 _BESIDE = frozenset({".jpg", ".jpeg", ".png", ".yaml", ".yml", ".json", ".txt"})  # rather beside data than the data
 _MARK = "# inferred"
 _GROUPS, _LOOK = "datacheck.scan.look:inner_groups", "datacheck.scan.look:look"
@@ -54,11 +56,29 @@ class Draft:
 
 
 class Look(NamedTuple):
-    """What a few samples hold: fields by name, how many were looked at, why some could not be."""
+    """What a few samples hold.
+
+    Args:
+        fields: by name.
+        samples: how many were looked at.
+        unread: why others could not be, of a few of them.
+        failed: how many could not be.
+        passed: names of values of a kind that is not read.
+    """
 
     fields: dict[str, Seen]
     samples: int
     unread: list[str]
+    failed: int
+    passed: list[str]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was not read, a sentence each."""
+        notes = [f"could not be read: {reason}" for reason in self.unread]
+        more, looked = self.failed - len(self.unread), self.samples + self.failed
+        notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (more > 0)
+        return notes + [f"of a kind that is not read: {listed(self.passed, _PASSED)}"] * bool(self.passed)
 
 
 def draft(data: Path) -> Draft:
@@ -74,8 +94,7 @@ def draft(data: Path) -> Draft:
     if known is not None:
         return known
     if not readable:
-        msg = f"{data}: no format reads any of its {len(listing.entries):,} files. Name a folder of data."
-        raise UsageError(msg)
+        raise UsageError(unreadable(data, listing))
     parts = together(readable)
     several = _of_parts(data, parts, listing) if parts else None
     if several is not None:
@@ -94,25 +113,28 @@ def draft(data: Path) -> Draft:
         said["samples"] |= {"each": inner}
         why += f", each {'row' if inner == 'row' else 'element'} of which looks like a sample"
         look = _look(_open(said), listing)
-    fields, samples, unread = look
+    fields, samples = look.fields, look.samples
     if not fields:
-        why = f"could be read. {'; '.join(unread)}" if unread else "holds a field: they are empty."
+        why = f"could be read. {'; '.join(look.unread)}" if look.unread else "holds a field: they are empty."
         msg = f"{root}: none of {counted(min(len(paths), _FILES), 'file')} {why}"
         raise UsageError(msg)
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
     files = f"{_name(data)} {pattern}"
     guesses = {name: guess(name, seen, axes, samples, files) for name, seen in sorted(fields.items())}
-    return _written(said, guesses, samples, [*_others(readable, set(paths)), *_unread(unread)], why)
+    return _written(said, guesses, samples, [*_others(listing, set(paths)), *look.notes], why)
 
 
-def _others(readable: Sequence[str], paths: Container[str]) -> list[str]:
-    """Say which files a draft does not describe."""
-    others = Counter(PurePosixPath(path).suffix for path in readable if path not in paths)
-    return [f"not described: {counted(count, f'{suffix} file'.strip())}" for suffix, count in others.most_common(4)]
-
-
-def _unread(reasons: Sequence[str]) -> list[str]:
-    return [f"could not be read: {reason}" for reason in reasons]
+def _others(listing: Listing, described: Container[str]) -> list[str]:
+    """Say which files a draft does not describe, and which of them no format reads."""
+    others = [path for path in listing.entries.paths if path not in described]
+    known = [path for path in others if format_of(path) is not None]
+    unknown = [path for path in others if format_of(path) is None]
+    notes = [f"not described: {by_ending(known)}"] * bool(known)
+    notes += [f"no format reads: {by_ending(unknown)}"] * bool(unknown)
+    for path, reason in listing.skipped[:1]:
+        more = f" ({len(listing.skipped) - 1:,} more are left out)" if len(listing.skipped) > 1 else ""
+        notes.append(f"left out: {path}: {reason}{more}")
+    return notes
 
 
 def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
@@ -145,10 +167,10 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
         part, place = places[name]
         found = guess(name, seen, axes, looks[part].samples, f"{_name(data)} {part.pattern}")
         guesses[name] = replace(found, spec=place | found.spec)
-    left = _others(list(listing.entries.paths), {path for part in kept for path in part.paths})
-    unread = [reason for part in parts for reason in looks[part].unread]
+    left = _others(listing, {path for part in kept for path in part.paths})
+    unread = [note for part in parts for note in looks[part].notes]
     most, why = max(looks[part].samples for part in kept), f"{len(main.paths):,} samples of {len(kept)} files each"
-    return _written(head | {"samples": {"files": main.pattern}}, guesses, most, [*left, *_unread(unread)], why)
+    return _written(head | {"samples": {"files": main.pattern}}, guesses, most, [*left, *unread], why)
 
 
 def _differ(parts: Sequence[Part], looks: Mapping[Part, Look]) -> bool:
@@ -200,11 +222,12 @@ def _builtin(listing: Listing, readable: set[str]) -> Draft | None:
     left = len(readable.intersection(plan_work(schema, listing).unclaimed))
     if left > (1 - _NEARLY_ALL) * len(readable) or not _holds(schema, listing):
         return None
-    text = (
+    notes = _others(listing, set(listing.entries.paths).difference(plan_work(schema, listing).unclaimed))
+    text = "".join(f"# {_inert(note)}\n" for note in notes) + (
         f"datacheck: 1\nname: my_{name}\nextends: {name}    {_MARK}: it claims {len(readable) - left:,} of "
         f"{len(readable):,} files; datacheck scan DATA --schema {name} works as it is\n"
     )
-    return Draft(text, len(schema.fields), 0, ())
+    return Draft(text, len(schema.fields), 0, tuple(notes))
 
 
 def _holds(schema: Schema, listing: Listing) -> bool:
@@ -263,17 +286,20 @@ def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
         "items": [item.as_dict() for item in chosen], "most": MOST,
     }  # fmt: skip
     fields: dict[str, Seen] = {}
-    samples, unread = 0, list[str]()
+    samples, failed, unread, passed = 0, 0, list[str](), set[str]()
     for outcome in ordered_map(_LOOK, [task], sandbox=sandbox_of(listing.root, {})):
         unread += [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
+        failed += len(outcome.deaths)
         for payload in outcome.payloads:
             samples += payload["samples"]
             unread += payload["unread"]
+            failed += payload["failed"]
+            passed.update(payload["passed"])
             found = {name: Seen(**seen) for name, seen in payload["fields"].items() if name not in fields}
             for seen in found.values():
                 seen.thinned |= len(chosen) < (files or len(items))
             fields |= found
-    return Look(fields, samples, unread[:3])
+    return Look(fields, samples, unread[:3], failed, sorted(passed))
 
 
 # ------------------------------------------------------------------------------------------------- text

@@ -30,6 +30,7 @@ _DISTINCT = 64  # different whole numbers worth keeping
 _BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom sorted by chance
 _LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
 _KEYS = 12
+_NAMES = 50  # of values that are not read
 _ROWS = 1000  # of a table, of which most differ or not
 _EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file may hold one only
 
@@ -152,7 +153,7 @@ _SEEN = {
 
 
 @answers(
-    {"fields": {text: _SEEN}, "samples": natural, "unread": [text]},
+    {"fields": {text: _SEEN}, "samples": natural, "unread": [text], "failed": natural, "passed": [text]},
     lambda answer, _: all(seen.keys() == _SEEN.keys() for seen in answer["fields"].values()),
     raises=(UsageError, MissingDependencyError),
 )
@@ -164,18 +165,20 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
-        fields (`Seen` by name), samples, unread (up to 3 reasons).
+        fields (`Seen` by name), samples, unread (up to 3 reasons), failed (how many were not read), passed (names of
+        values of a kind that is not read).
     """
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
     seen: dict[str, Seen] = {}
-    samples, unread = 0, list[str]()
+    samples, failed, unread = 0, 0, list[str]()
     thinned = False
     for number, data in enumerate(task["items"]):
         rest = len(task["items"]) - number
         few = _Few(
             max(1, (task["most"] - samples) // rest), _BYTES // len(task["items"])
         )  # files hold different fields
-        unread += _read(source, Item.from_dict(data), few, seen, partial(beat, number))
+        reasons, lost = _read(source, Item.from_dict(data), few, seen, partial(beat, number))
+        unread, failed = [*unread, *reasons][:3], failed + lost
         for block in few.blocks():
             samples += len(block)
             for name, column in block.fields.items():
@@ -184,18 +187,21 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     for one in seen.values():
         one.thinned = thinned
     found = {name: asdict(one) for name, one in seen.items() if one.samples}
-    return {"fields": found, "samples": samples, "unread": storable(unread[:3])}
+    passed = storable(sorted(source.passed)[:_NAMES])
+    return {"fields": found, "samples": samples, "unread": storable(unread[:3]), "failed": failed, "passed": passed}
 
 
-def _read(source: Source, item: Item, few: _Few, seen: dict[str, Seen], beat: Callable[[], None]) -> list[str]:
-    """Take a few samples of a file; return why others could not be read, up to three reasons."""
-    unread: list[str] = []
+def _read(
+    source: Source, item: Item, few: _Few, seen: dict[str, Seen], beat: Callable[[], None]
+) -> tuple[list[str], int]:
+    """Take a few samples of a file; return why others could not be read, up to three reasons, and how many."""
+    unread, failed = list[str](), 0
     beat()
     try:
         for got in source.read(item):
             beat()
             if isinstance(got, Unread):
-                unread = [*unread, f"{got.key}: {got.reason}"][:3]
+                unread, failed = [*unread, f"{got.key}: {got.reason}"][:3], failed + 1
                 continue
             for name, column in got.fields.items():
                 _climb(seen.setdefault(name, Seen()), column)
@@ -203,8 +209,8 @@ def _read(source: Source, item: Item, few: _Few, seen: dict[str, Seen], beat: Ca
             if few.full:
                 break
     except FormatError as error:
-        unread.append(f"{item.path}: {error}")
-    return unread
+        unread, failed = [*unread, f"{item.path}: {error}"], failed + 1
+    return unread, failed
 
 
 class _Few:

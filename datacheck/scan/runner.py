@@ -219,11 +219,10 @@ def _misfit(schema: Schema, listing: Listing, data: Path) -> str:
     said = f"{data}: {none} schema {schema.name} (samples.files: {patterns}); the first is {first}."
     if schema.name == "files":
         return f"{said} No format reads them; known are {', '.join(sorted(formats()))}."
-    from datacheck.scan.misfit import advice  # noqa: PLC0415  it reads all built-in schemas
+    from datacheck.scan.misfit import advice, unreadable  # noqa: PLC0415  it reads all built-in schemas
 
-    return ManyLines.of(
-        [f"{said} Choose another schema; --schema files takes any folder", *advice(data, listing, schema)]
-    )
+    other = "" if unreadable(data, listing) else " Choose another schema; --schema files takes any folder"
+    return ManyLines.of([f"{said}{other}", *advice(data, listing, schema)])
 
 
 def publish(

@@ -2,12 +2,17 @@
 
 import json
 import math
+import shlex
 
 import h5py
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from datacheck.cli.init import init
 from datacheck.errors import UsageError
 from datacheck.scan import Request, run_scan
 from datacheck.scan.axes import name_axes
@@ -408,3 +413,35 @@ def test_elements_of_json_lists_are_samples(tmp_path, monkeypatch):
     for i in range(7):  # a list of each sample: its steps, its objects
         (tmp_path / f"d/more_{i}.json").write_bytes(orjson.dumps([{"x": i}, {"x": 2}]))
     assert parse_schema(draft(tmp_path / "d").text).samples.each is None
+
+
+def test_a_draft_counts_what_it_could_not_read_and_does_not_describe(tmp_path):
+    (tmp_path / "d").mkdir()
+    for i in range(12):
+        np.save(tmp_path / f"d/{i:02}.npy", np.arange(6.0).reshape(2, 3))
+        if i < 5:
+            (tmp_path / f"d/{i:02}.npy").write_bytes(b"not an array")
+    for ending in ("ply", "off", "obj", "las", "pcd", "json", "csv"):
+        (tmp_path / f"d/one.{ending}").write_bytes(b"{}")
+    (tmp_path / "d/out.npy").symlink_to("/proc/self/status")
+    notes = draft(tmp_path / "d").notes
+    assert sum(note.startswith("could not be read: 0") for note in notes) == 3
+    assert "could not be read: 2 more of 12 that were looked at" in notes
+    (others,) = [note for note in notes if note.startswith("not described: ")]
+    assert others.endswith(", 1 file of other kinds")  # six of seven kinds are named
+    assert sum(note.startswith("left out: out.npy") for note in notes) == 1
+
+
+def test_values_of_a_kind_that_is_not_read_are_named(tmp_path):
+    (tmp_path / "d").mkdir()
+    pq.write_table(pa.table({"x": [0.5, 1.0], "picture": [{"bytes": b"a"}, {"bytes": b"b"}]}), tmp_path / "d/a.parquet")
+    assert draft(tmp_path / "d").notes == ("of a kind that is not read: picture",)
+
+
+def test_the_command_that_follows_a_draft_can_be_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    clouds(tmp_path / "my data")
+    done = CliRunner().invoke(init, ["my data", "-o", "a b.yaml"])
+    assert done.exit_code == 0, done.output
+    command = done.stderr.rpartition("then: ")[2]
+    assert shlex.split(command) == ["datacheck", "scan", "my data", "--schema", "a b.yaml"]
