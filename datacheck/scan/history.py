@@ -25,7 +25,7 @@ from datacheck.table import SKIPPED, Note, Table
 Array = np.ndarray[Any, Any]
 
 CHANGED = "DC108"
-_TABLE_VERSION = 2
+_TABLE_VERSION = 3
 _READING = ("at", "file", "columns", "shape", "dtype", "absent")  # what of a declaration decides how files are read
 
 

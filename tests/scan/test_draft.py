@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import shlex
 
 import h5py
@@ -436,6 +437,20 @@ def test_values_of_a_kind_that_is_not_read_are_named(tmp_path):
     (tmp_path / "d").mkdir()
     pq.write_table(pa.table({"x": [0.5, 1.0], "picture": [{"bytes": b"a"}, {"bytes": b"b"}]}), tmp_path / "d/a.parquet")
     assert draft(tmp_path / "d").notes == ("of a kind that is not read: picture",)
+
+
+def test_a_nan_in_one_demo_of_a_pickled_list_costs_that_demo(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    demos = [{"obs": np.random.default_rng(d).normal(size=(20 + d, 4)), "task": "pick"} for d in range(25)]
+    demos[7]["obs"][3, 1] = np.nan
+    (tmp_path / "d/demos.pkl").write_bytes(pickle.dumps(demos))
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert schema.samples.each == "/*"
+    run = run_scan(schema, Request(tmp_path / "d"))
+    (found,) = run.report.findings
+    assert (found.code, tuple(found.fields), tuple(found.examples)) == ("DC221", ("obs",), ("demos.pkl:/07",))
+    assert (int(run.valid.sum()), len(run.valid)) == (24, 25)
 
 
 def test_the_command_that_follows_a_draft_can_be_typed(tmp_path, monkeypatch):
