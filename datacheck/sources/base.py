@@ -13,6 +13,8 @@ from os import stat_result
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from datacheck.digest import shortened
 from datacheck.errors import FormatError, MissingDependencyError, TooManySamplesError
 from datacheck.formats.base import Hint, open_container
@@ -130,6 +132,7 @@ class Source(ABC):
         self.roots = dict(roots)
         self.partly: set[str] = set()
         self.passed: set[str] = set()
+        self._unread: dict[str, dict[str, Any]] = {}  # of the file that was opened last
         self._fields = fields
         self._level = level
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
@@ -285,13 +288,22 @@ class Source(ABC):
         found = self._opener.takes(item.path, item.nbytes)
         if found is not None:
             with self._opener.parsed(found, item.path, item.nbytes, hint) as container:
+                self._pass(item, container)
                 yield container
             return
         path = self.file(item.path)
         with unchanged(path, item.nbytes), open_container(path, hint) as container:
+            self._pass(item, container)
+            yield container
+
+    def _pass(self, item: Item, container: Container) -> None:
+        """Note what a file holds and no field is made of."""
+        self._unread = {}
+        if container.passed:
+            told = {"unread": np.array(len(container.passed))}
+            self._unread[item.path] = told | ({"opaque": np.array(1)} if container.opaque else {})
             if self.way(item.split)[0].everything:
                 self.passed.update(storable(list(container.passed)))
-            yield container
 
     def with_companions(self, values: Values, item: Item, names: Mapping[str, str], shelf: Shelf) -> dict[str, str]:
         """Add companion fields to `values`; return the facts about missing ones."""
@@ -326,7 +338,7 @@ class Source(ABC):
     ) -> tuple[dict[str, Any], str]:
         """Return (facts, group) of one sample."""
         facts = self.way(item.split)[1]
-        return facts.of(about, values, attrs or {}), facts.group(about)
+        return facts.of(about, values, attrs or {}) | self._unread.get(item.path, {}), facts.group(about)
 
     def block(
         self,
@@ -353,7 +365,8 @@ class Source(ABC):
             origins=Origins(item.path, spans),
             split=item.split,
             groups=[facts.group(about)] * len(keys),
-            facts=facts.columns(about, keys, fields) | {n: Column.of([v] * len(keys)) for n, v in extra.items()},
+            facts=facts.columns(about, keys, fields)
+            | {n: Column.of([v] * len(keys)) for n, v in (extra | self._unread.get(item.path, {})).items()},
         )
 
 
