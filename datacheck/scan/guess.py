@@ -24,6 +24,8 @@ _FAR = 20  # times, from the smallest to the largest cloud
 _CLASSES = 10_000  # labels beyond that are tokens
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
+UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
+_UNTYPED = "unknown: no float32 coordinates; labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which"
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,10 @@ def guess(name: str, seen: Seen, axes: Mapping[str, Axis], samples: int, files: 
         files: what folder and files are called, which says more than the name of their one array.
     """
     said = files if name == ONE_ARRAY else name.rpartition("/")[2]
-    found = _guess(said.lower(), seen, axes.get(name))
+    if name == UNTYPED and files.lower().endswith(".bin"):
+        found = Guess({"shape": ["N"], "dtype": "uint8"}, (_UNTYPED,))
+    else:
+        found = _guess(said.lower(), seen, axes.get(name))
     if seen.samples >= samples:
         return found
     why = f"in {seen.samples:,} of {samples:,} samples"

@@ -18,6 +18,7 @@ from datacheck.sources.listing import Listing, target
 _PATHS = 5_000  # of a folder, by which it is judged
 _LEVELS = 3  # folders looked at above, and below
 _ANYWHERE = "**/"
+_NO_HEADER = ".bin"  # names of such files say nothing of what they hold
 _KINDS = 6  # of files, named in one line
 _OWN_CODE = "scan what your own code reads from them: datacheck scan --loader MODULE:FUNCTION"
 
@@ -133,7 +134,9 @@ def _other_names(listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[st
     alike = [
         name
         for name, schema in schemas.items()
-        if ending and all(t.text.startswith(_ANYWHERE) and t.tail.endswith(ending) for t in file_templates(schema))
+        if ending
+        and ending != _NO_HEADER
+        and all(t.text.startswith(_ANYWHERE) and t.tail.endswith(ending) for t in file_templates(schema))
     ]
     if alike:
         name, which = (alike[0], "") if len(alike) == 1 else ("NAME", f" (NAME is {' or '.join(alike)})")

@@ -47,6 +47,17 @@ def test_a_torn_hand_does_not_make_joints_points(tmp_path):
     assert (schema.fields["array"].role, list(schema.fields["array"].shape)) == ("joints", [21, 3])
 
 
+def test_bytes_of_a_file_without_a_header_are_of_an_unknown_type(tmp_path):
+    """As float32 they were a cloud of coordinates about 1e-42."""
+    (tmp_path / "d").mkdir()
+    for i in range(3):
+        np.random.default_rng(i).integers(0, 20, 4000).astype(np.uint8).tofile(tmp_path / f"d/{i}.bin")
+    text = draft(tmp_path / "d").text
+    (spec,) = parse_schema(text).fields.values()
+    assert (spec.role, spec.dtype, spec.shape) == (None, "uint8", ("N",))
+    assert "labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which" in text
+
+
 def test_whole_numbers_and_clouds_are_no_hands(tmp_path):
     triangles = {f"{n}.npy": np.random.default_rng(n).integers(0, 9, (21, 3)) for n in range(8)}
     assert drafted(folder(tmp_path / "a", triangles))[1].fields["array"].role is None

@@ -74,6 +74,11 @@ def test_every_schema_that_is_offered_for_other_names_can_be_extended_so(tmp_pat
         assert matches(parse_schema(line.replace("NAME", name)), listed(tmp_path)) == 1
 
 
+def test_files_without_a_header_are_not_said_to_be_of_a_layout(tmp_path):
+    touched(tmp_path, "tokens/a.bin", "tokens/b.bin")
+    assert "kitti, samples:" not in said(tmp_path)
+
+
 def test_every_message_says_how_to_draft_a_schema(tmp_path):
     touched(tmp_path / "my data", "a.ply")
     data = tmp_path / "my data"
