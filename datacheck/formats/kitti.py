@@ -60,7 +60,7 @@ def _are_floats(words: Array) -> bool:
         sizes = np.abs(words)
         known = (sizes >= low) & (sizes <= high)
     known |= np.isinf(words) | np.isin(words.view(np.uint32), (0x7FC00000, 0xFFC00000))  # how a NaN is written
-    return len(words) == 0 or np.count_nonzero(known) >= _NEARLY_ALL * len(words)
+    return bool(np.count_nonzero(known) >= _NEARLY_ALL * len(words))
 
 
 def _are_columns(words: Array, count: int) -> bool:

@@ -338,7 +338,12 @@ class Source(ABC):
     ) -> tuple[dict[str, Any], str]:
         """Return (facts, group) of one sample."""
         facts = self.way(item.split)[1]
-        return facts.of(about, values, attrs or {}) | self._unread.get(item.path, {}), facts.group(about)
+        return facts.of(about, values, attrs or {}) | self._of_file(item), facts.group(about)
+
+    def _of_file(self, item: Item) -> dict[str, Any]:
+        """Return what is known of all samples of the file that was opened last."""
+        taken = {f"near/{field}": name for field, name in self.way(item.split)[0].taken.items()}
+        return self._unread.get(item.path, {}) | taken
 
     def block(
         self,
@@ -366,7 +371,7 @@ class Source(ABC):
             split=item.split,
             groups=[facts.group(about)] * len(keys),
             facts=facts.columns(about, keys, fields)
-            | {n: Column.of([v] * len(keys)) for n, v in (extra | self._unread.get(item.path, {})).items()},
+            | {n: Column.of([v] * len(keys)) for n, v in (extra | self._of_file(item)).items()},
         )
 
 
