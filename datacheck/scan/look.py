@@ -153,7 +153,14 @@ _SEEN = {
 
 
 @answers(
-    {"fields": {text: _SEEN}, "samples": natural, "unread": [text], "failed": natural, "passed": [text]},
+    {
+        "fields": {text: _SEEN},
+        "samples": natural,
+        "unread": [text],
+        "failed": natural,
+        "passed": [text],
+        "taken": {text: text},
+    },
     lambda answer, _: all(seen.keys() == _SEEN.keys() for seen in answer["fields"].values()),
     raises=(UsageError, MissingDependencyError),
 )
@@ -166,10 +173,11 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
 
     Returns:
         fields (`Seen` by name), samples, unread (up to 3 reasons), failed (how many were not read), passed (names of
-        values of a kind that is not read).
+        values of a kind that is not read), taken (near names by the field that they were read for).
     """
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
     seen: dict[str, Seen] = {}
+    taken: dict[str, str] = {}
     samples, failed, unread = 0, 0, list[str]()
     thinned = False
     for number, data in enumerate(task["items"]):
@@ -177,7 +185,7 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         few = _Few(
             max(1, (task["most"] - samples) // rest), _BYTES // len(task["items"])
         )  # files hold different fields
-        reasons, lost = _read(source, Item.from_dict(data), few, seen, partial(beat, number))
+        reasons, lost = _read(source, Item.from_dict(data), few, seen, taken, partial(beat, number))
         unread, failed = [*unread, *reasons][:3], failed + lost
         for block in few.blocks():
             samples += len(block)
@@ -188,11 +196,18 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         one.thinned = thinned
     found = {name: asdict(one) for name, one in seen.items() if one.samples}
     passed = storable(sorted(source.passed)[:_NAMES])
-    return {"fields": found, "samples": samples, "unread": storable(unread[:3]), "failed": failed, "passed": passed}
+    return {
+        "fields": found,
+        "samples": samples,
+        "unread": storable(unread[:3]),
+        "failed": failed,
+        "passed": passed,
+        "taken": taken,
+    }
 
 
 def _read(
-    source: Source, item: Item, few: _Few, seen: dict[str, Seen], beat: Callable[[], None]
+    source: Source, item: Item, few: _Few, seen: dict[str, Seen], taken: dict[str, str], beat: Callable[[], None]
 ) -> tuple[list[str], int]:
     """Take a few samples of a file; return why others could not be read, up to three reasons, and how many."""
     unread, failed = list[str](), 0
@@ -205,6 +220,8 @@ def _read(
                 continue
             for name, column in got.fields.items():
                 _climb(seen.setdefault(name, Seen()), column)
+            near = {name: column for name, column in got.facts.items() if name.startswith("near/")}
+            taken |= {name.removeprefix("near/"): str(column.objects[0]) for name, column in near.items()}
             few.add(got)
             if few.full:
                 break

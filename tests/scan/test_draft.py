@@ -20,10 +20,11 @@ from datacheck.scan.axes import name_axes
 from datacheck.scan.draft import draft
 from datacheck.scan.guess import guess
 from datacheck.scan.look import Seen
-from datacheck.schema.load import parse_schema
+from datacheck.schema.load import load_schema, parse_schema
 from datacheck.sources import plan_work
 from datacheck.sources.listing import list_files
 from datacheck.testing.synth import SYSTEMS, write
+from tests.sources.test_episodes import v2 as lerobot
 
 
 def clouds(folder, count=12):
@@ -460,3 +461,72 @@ def test_the_command_that_follows_a_draft_can_be_typed(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     command = done.stderr.rpartition("then: ")[2]
     assert shlex.split(command) == ["datacheck", "scan", "my data", "--schema", "a b.yaml"]
+
+
+def test_a_lerobot_dataset_with_more_videos_than_tables_is_extended(tmp_path):
+    folder = lerobot(tmp_path / "d")
+    for i in range(12):
+        path = folder / f"videos/chunk-000/observation.images.top/episode_{i:06}.mp4"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"frames")
+    found = draft(folder)
+    assert (
+        "extends: lerobot    # inferred: 4 files of its layout; datacheck scan DATA --schema lerobot works"
+        in found.text
+    )
+    assert parse_schema(found.text).fields.keys() == load_schema("lerobot").fields.keys()
+    assert any("12 .mp4 files" in note for note in found.notes)
+
+
+def robomimic(path, actions, names=()):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        for d in range(6):
+            rng, steps = np.random.default_rng(d), 60 + d
+            group = file.create_group(f"data/demo_{d}")
+            group.attrs["num_samples"] = steps
+            group[actions] = rng.uniform(-1, 1, (steps, 7))
+            for name in names:
+                group[name] = rng.normal(size=(steps, 3))
+
+
+ROBOMIMIC = (
+    "states",
+    "obs/object",
+    "obs/robot0_eef_pos",
+    "obs/robot0_joint_pos",
+    "obs/robot0_gripper_qpos",
+    "obs/force",
+)
+
+
+def test_a_draft_that_extends_says_what_differs(tmp_path, monkeypatch):
+    """Other file names, another name of the actions, one field more."""
+    monkeypatch.chdir(tmp_path)
+    robomimic(tmp_path / "d/lift.h5", "action", ROBOMIMIC)
+    text = draft(tmp_path / "d").text
+    assert "extends: robomimic" in text
+    schema, parent = parse_schema(text), load_schema("robomimic")
+    assert schema.samples.files == ("lift.h5",)
+    assert schema.fields["actions"].at == "action"
+    assert schema.fields.keys() - parent.fields.keys() == {"obs/force"}
+    run = run_scan(schema, Request(tmp_path / "d"))
+    assert (len(run.valid), "DC121" in [f.code for f in run.report.findings]) == (6, False)
+
+
+@pytest.mark.parametrize(("actions", "names"), [("actions", ("force",)), ("controls", ROBOMIMIC)])
+def test_demos_that_only_have_groups_like_those_of_a_built_in_schema_are_drafted(tmp_path, actions, names):
+    robomimic(tmp_path / "d/lift.h5", actions, names)
+    text = draft(tmp_path / "d").text
+    assert "extends" not in text
+    assert parse_schema(text).fields.keys() == {actions, *names}
+
+
+def test_a_field_that_no_sample_holds_is_optional_in_a_draft_that_extends(tmp_path):
+    (tmp_path / "d").mkdir()
+    for i in range(3):
+        with h5py.File(tmp_path / f"d/episode_{i}.hdf5", "w") as file:
+            file["observations/qpos"] = np.random.default_rng(i).normal(size=(200, 14))
+    text = draft(tmp_path / "d").text
+    assert "extends: aloha" in text
+    assert "  action: {optional: true}    # inferred: in none of 3 samples that were looked at" in text
