@@ -17,7 +17,7 @@ from datacheck.formats.base import format_of
 from datacheck.parallel import Limits, ordered_map
 from datacheck.rules.base import counted, listed
 from datacheck.scan.axes import name_axes, usual_length
-from datacheck.scan.guess import Guess, guess, inner_samples, says_role
+from datacheck.scan.guess import Guess, cut, guess, inner_samples, says_role
 from datacheck.scan.look import Seen
 from datacheck.scan.misfit import by_ending, unreadable
 from datacheck.scan.pattern import patterns
@@ -126,7 +126,10 @@ def draft(data: Path) -> Draft:
         raise UsageError(msg)
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
     files = f"{_name(data)} {pattern}"
-    guesses = {name: guess(name, seen, axes, samples, files) for name, seen in sorted(fields.items())}
+    guesses: dict[str, Guess] = {}
+    for name, seen in sorted(fields.items()):
+        found = guess(name, seen, axes, samples, files)
+        guesses |= cut(name, seen, found, files) or {name: found}
     return _written(said, guesses, samples, [*_others(listing, set(paths)), *look.notes], why)
 
 

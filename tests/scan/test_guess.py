@@ -139,3 +139,45 @@ def test_what_has_an_action_or_a_pose_at_each_step_has_an_axis_of_time(tmp_path)
     assert roles == {"act": "action", "rew": "reward", "obs": None}
     assert shapes == {"act": ["T", 6], "rew": ["T"], "obs": ["P", 9]}
     assert {spec.shape[0] for spec in drafted(tmp_path / "hand")[1].fields.values()} == {"T"}
+
+
+def cloud(i, *columns):
+    """Places of 200 points with normals, colours, labels, instances, intensities or shares."""
+    rng = np.random.default_rng(i)
+    n = 200 + i
+    normal = rng.normal(size=(n, 3))
+    made = {
+        "xyz": rng.uniform(-2, 3, (n, 3)), "rgb": rng.integers(0, 256, (n, 3)), "share": rng.uniform(0, 1, (n, 3)),
+        "normal": normal / np.linalg.norm(normal, axis=1)[:, None], "label": rng.integers(-1, 20, (n, 1)),
+        "instance": rng.integers(0, 9, (n, 1)), "intensity": rng.uniform(0, 1, (n, 1)), "move": rng.normal(size=(n, 3)),
+    }  # fmt: skip
+    return np.concatenate([made[name] for name in columns], axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("folder", "columns", "roles"),
+    [
+        ("rooms", ["xyz", "rgb"], {"xyz": "points", "rgb": "color"}),
+        ("rooms", ["xyz", "share"], {"xyz": "points", "rgb": "color"}),
+        ("rooms", ["xyz", "rgb", "normal", "label", "instance"],
+         {"xyz": "points", "rgb": "color", "normal": "normal", "label": "class", "instance": "instance"}),
+        ("rooms", ["xyz", "normal"], {"xyz": "points", "normal": "normal"}),
+        ("scans", ["xyz", "intensity"], {"xyz": "points", "intensity": "value"}),
+        ("rooms", ["xyz", "intensity"], {}),  # nothing says that these are points
+        ("rooms", ["xyz", "move"], {}),
+        ("rooms", ["share", "share"], {}),  # six probabilities
+        ("rooms", ["label", "label", "label", "rgb"], {}),
+    ],
+)  # fmt: skip
+def test_points_colours_and_labels_in_columns_keep_their_roles(tmp_path, folder, columns, roles):
+    (tmp_path / folder).mkdir()
+    for i in range(4):
+        np.save(tmp_path / folder / f"{i}.npy", cloud(i, *columns))
+    fields = parse_schema(draft(tmp_path / folder).text).fields
+    assert {name.removeprefix("array."): spec.role for name, spec in fields.items() if name != "array"} == roles
+    assert fields["array"].shape[0] == "P"
+    if roles:
+        size = fields["array.xyz"].size
+        assert size.low <= 8.66 / 2 <= 2 * 8.66 <= size.high + 0.5  # boxes of nearly 5 * sqrt(3)
+    if "label" in roles:
+        assert (fields["array.label"].ignore, str(fields["array.label"].classes)) == ((-1,), "0..19")
