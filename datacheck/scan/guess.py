@@ -77,6 +77,11 @@ def _hand(seen: Seen) -> bool:
     return joints(seen) == _HAND and all(name.startswith("float") for name in seen.dtypes)
 
 
+def _matrix(seen: Seen) -> bool:
+    square = (seen.item or [])[-2:] == [4, 4] or (seen.item == [4] and set(seen.lengths) == {4})
+    return square and all(name.startswith("float") for name in seen.dtypes)
+
+
 def _flat(seen: Seen) -> bool:
     return not seen.item
 
@@ -89,7 +94,7 @@ def _flags(seen: Seen) -> bool:
 _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("image", r"rgb|image|img|colou?r|frames?$", _pixels),
     ("intrinsics", r"intrin|cam_?mat|^k$|camera_matrix", lambda s: s.item == [3] and s.lengths[:1] == [3]),
-    ("transform", r"", lambda s: (s.item or [])[-2:] == [4, 4] or (s.item == [4] and set(s.lengths) == {4})),
+    ("transform", r"", _matrix),
     ("joints", r"joint|keypoint|landmark|kpt|skelet", lambda s: joints(s) > 0),
     ("depth", r"depth", lambda s: len(s.item or []) >= 1),
     ("normal", r"normal", _rows_of(3)),

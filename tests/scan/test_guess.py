@@ -181,3 +181,10 @@ def test_points_colours_and_labels_in_columns_keep_their_roles(tmp_path, folder,
         assert size.low <= 8.66 / 2 <= 2 * 8.66 <= size.high + 0.5  # boxes of nearly 5 * sqrt(3)
     if "label" in roles:
         assert (fields["array.label"].ignore, str(fields["array.label"].classes)) == ((-1,), "0..19")
+
+
+@pytest.mark.parametrize(("dtype", "role"), [("float32", "transform"), ("uint8", None)])
+def test_four_rows_of_four_bytes_are_no_transform(dtype, role):
+    """Extra bytes of a LAS file of four points."""
+    seen = Seen(1, {dtype: 1}, {"2": 1}, [4], [4], 0.0, 200.0)
+    assert guess("ExtraBytes", seen, {}, 1).spec.get("role") == role
