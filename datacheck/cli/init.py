@@ -26,6 +26,7 @@ def init(data: Path, output: Path) -> None:
     from datacheck.errors import UsageError
     from datacheck.rules.base import counted
     from datacheck.scan.draft import draft
+    from datacheck.scan.misfit import typed
 
     if output.exists() or output.is_symlink():
         msg = f"{output}: exists, and is not overwritten. Name another file: --output FILE."
@@ -35,6 +36,6 @@ def init(data: Path, output: Path) -> None:
     say(*made.text.removesuffix("\n").split("\n"))
     say(
         f"{output}: {counted(made.fields, 'field')} drafted. Read every line marked '# inferred', mend it, then: "
-        f"datacheck scan {data} --schema {output}",
+        f"datacheck scan {typed(data)} --schema {typed(output)}",
         err=True,
     )

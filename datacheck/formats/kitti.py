@@ -1,7 +1,8 @@
 """Raw numbers without a header: KITTI and nuScenes sweeps (.bin), SemanticKITTI labels (.label), token files.
 
-The schema says what a file holds (dtype and item). Where it does not: .bin is float32 [N, 4] (x, y, z, reflectance)
-if its size allows it and flat float32 otherwise, .pcd.bin is nuScenes' float32 [N, 5], .label is uint32.
+The schema says what a file holds (dtype and item). Where it does not: .label is uint32, .pcd.bin is nuScenes' float32
+[N, 5], and .bin is what its first numbers look like: float32 of 4, 5 or 6 columns (x, y, z and intensity, ring or
+colours) or as many as its size allows; or else "bytes", since labels and tokens of any integer type look alike.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
 from datacheck.formats.limits import plain_type, stored
 from datacheck.runtime.beneath import Place
-from datacheck.sample import Container
+from datacheck.sample import Array, Container
 
 
 class _Raw(Container):
@@ -36,9 +37,61 @@ class _Raw(Container):
         return self._shape, self._dtype.str
 
 
+_HEAD = 1 << 14  # float32 numbers that are looked at
+_ROWS = 4  # fewer say nothing about columns
+_SOME, _NEARLY_ALL = (1e-6, 1e6), 0.9
+_FARTHEST, _UNIT = 1000.0, 1.5  # metres from a sensor; of a cloud in a cube of 1
+
+
+def _head(path: Place, size: int) -> Array:
+    """Return the first words of a file.
+
+    Shapes:
+        returns: float32 (words)
+    """
+    return stored(path, np.dtype("<f4"), (min(_HEAD, size // 4),))
+
+
+def _are_floats(words: Array) -> bool:
+    """Tell whether words are measured numbers of float32: bytes of integers have absurd exponents, or are denormal."""
+    words = words[words.view(np.uint32) != 0]
+    low, high = _SOME
+    with np.errstate(invalid="ignore"):
+        sizes = np.abs(words)
+        known = (sizes >= low) & (sizes <= high)
+    known |= np.isinf(words) | np.isin(words.view(np.uint32), (0x7FC00000, 0xFFC00000))  # how a NaN is written
+    return bool(np.count_nonzero(known) >= _NEARLY_ALL * len(words))
+
+
+def _are_columns(words: Array, count: int) -> bool:
+    """Tell whether numbers are x, y, z in metres, then intensities, rings or colours: 0 to 1, or whole."""
+    rows = words[: len(words) // count * count].reshape(-1, count)
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    if len(rows) < _ROWS:
+        return False
+    xyz, more = np.abs(rows[:, :3]).max(axis=0), rows[:, 3:]
+    shares = more.max(axis=0) <= 1
+    whole = (more.max(axis=0) <= 255) & (more == np.floor(more)).all(axis=0)
+    place = bool((rows[:, :3] < 0).any()) or xyz.max() > _UNIT  # else all columns are alike
+    return bool(xyz.max() <= _FARTHEST and (more >= 0).all() and (shares | whole).all() and place)
+
+
+def _looked_at(path: Place, size: int) -> Container | None:
+    """Return the file as its first numbers say, None where they say nothing."""
+    words = _head(path, size)
+    if not _are_floats(words):
+        return _Raw(path, "bytes", np.dtype(np.uint8), (size,))
+    count = next((n for n in (4, 5, 6) if size % (4 * n) == 0 and _are_columns(words, n)), 0)
+    return _Raw(path, "points", np.dtype("<f4"), (size // (4 * count), count)) if count else None
+
+
 def _open(path: Place, hint: Hint) -> Container:
     size, lowered = path.stat().st_size, path.name.lower()
-    label = lowered.endswith(".label")
+    label, named = lowered.endswith(".label"), bool(hint.dtype or hint.item)
+    if not named and not label and not lowered.endswith(".pcd.bin"):
+        found = _looked_at(path, size)
+        if found is not None:
+            return found
     dtype = plain_type(np.dtype(hint.dtype or ("uint32" if label else "float32")))
     item = hint.item
     if not hint.dtype and not item and not label:

@@ -62,6 +62,7 @@ class _Parquet(Container):
                 msg = "two columns have one name"
                 raise FormatError(msg)
             self.passed = sorted(name for name, kind in self._types.items() if _leaf(self._pa, kind) is None)
+            self.opaque = any(_holds_bytes(self._pa, self._types[name]) for name in self.passed)
             self._meta = self._file.metadata
             groups = [self._meta.row_group(i).num_rows for i in range(self._meta.num_row_groups)]
             if min(groups, default=0) < 0 or sum(groups) != self._meta.num_rows:
@@ -239,6 +240,14 @@ def _leaf(pa: Any, kind: Any) -> Any:
         else:
             return kind if _is_number(pa, kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) else None
     return None
+
+
+def _holds_bytes(pa: Any, kind: Any) -> bool:
+    """Tell whether a type holds bytes somewhere, as pictures of Hugging Face datasets do: {bytes, path}."""
+    is_ = pa.types
+    if is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_fixed_size_binary(kind):
+        return True
+    return any(_holds_bytes(pa, kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _is_list(pa: Any, kind: Any) -> bool:

@@ -21,8 +21,8 @@ import numpy as np
 from datacheck import budget
 from datacheck.errors import FormatError
 from datacheck.formats.base import Format, Hint
-from datacheck.formats.limits import DEPTH, FLOOR_BYTES, TEXT_BYTES, Values, check_bytes, expand, foreign
-from datacheck.formats.parsed import from_python
+from datacheck.formats.limits import DEPTH, FIELDS, FLOOR_BYTES, TEXT_BYTES, Values, check_bytes, expand, foreign
+from datacheck.formats.parsed import from_json, from_python
 from datacheck.runtime.beneath import Place
 from datacheck.sample import Array, Container
 
@@ -175,7 +175,8 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
 
     Returns:
         Values by name: a mapping's entries (nested ones as ``outer/inner``, entries that are None left out), or the
-        sole value. A value that cannot be handed on is a `FormatError` under its name.
+        sole value. A list of mappings that hold arrays, which is the whole pickle or an entry of its mapping, is taken
+        for groups: ``07/observations``. A value that cannot be handed on is a `FormatError` under its name.
 
     Raises:
         FormatError: damaged, or it asks for something other than arrays, text, numbers, lists and mappings.
@@ -193,7 +194,13 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
     root = _unwrapped(root, _Budget(1000 + 2 * len(data), FLOOR_BYTES + 2 * len(data)), DEPTH)
     values: dict[str, Any] = {}
     if isinstance(root, dict):
-        _flatten(prefix, root, values)
+        for key, item in root.items():
+            if _are_groups(item, len(values)):
+                _flatten(prefix, {key: _numbered(item)}, values)
+            else:
+                _flatten(prefix, {key: item}, values)
+    elif _are_groups(root):
+        _flatten(prefix, _numbered(root), values)
     else:
         kind = "array" if isinstance(root, np.ndarray) else "records" if isinstance(root, list) else "value"
         _add(sole or kind, root, values)
@@ -276,6 +283,38 @@ def _flatten(prefix: str, mapping: dict[Any, Any], values: dict[str, Any]) -> No
             raise FormatError(msg)
         else:
             _add(name, item, values)
+
+
+def _are_groups(value: Any, others: int = 0) -> bool:
+    """Tell whether a value is a list of mappings that hold arrays or lists of numbers, and not too many for a file.
+
+    Args:
+        value: of a pickle.
+        others: how many values there are beside it.
+
+    Notes:
+        As JSON such numbers would be judged by no rule, and one NaN among them would make the whole list unreadable.
+    """
+    if not isinstance(value, list) or not all(isinstance(item, dict) and all(map(_is_name, item)) for item in value):
+        return False
+    few = others + sum(map(len, value)) <= FIELDS
+    return few and any(_holds_numbers(entry) for item in value for entry in item.values())
+
+
+def _numbered(items: list[Any]) -> dict[str, Any]:
+    """Return the items of a list by their numbers, so many digits that bytewise order is that of the list."""
+    width = len(str(len(items) - 1))
+    return {f"{number:0{width}}": item for number, item in enumerate(items)}
+
+
+def _is_name(key: Any) -> bool:
+    return isinstance(key, str)
+
+
+def _holds_numbers(value: Any) -> bool:
+    if isinstance(value, list):
+        return isinstance(from_json(value), np.ndarray)
+    return isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def _add(name: str, item: Any, values: dict[str, Any]) -> None:

@@ -95,12 +95,13 @@ def _plain(column: Column) -> Array:
     return digests64(pieces) ^ np.uint64(digest64(head))
 
 
-@measure("content", version=4, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
+@measure("content", version=5, per="sample", uses=("fields.role", "fields.shape", "fields.absent"))
 def content(block: Block, schema: Schema) -> Columns:
     """Digest of what a sample holds: `content`, int64.
 
     Of episodes the actions; else all fields. Points count in any order, and what runs along the same axis goes with
-    them. Identifiers, flags, time stamps and intrinsics do not count; samples of less than 24 bytes have no row.
+    them. Identifiers, flags, time stamps and intrinsics do not count; samples of less than 24 bytes have no row, nor
+    those of which pictures, or most values, were not read.
     """
     stored = schema.stored
     fields = sorted({*block.fields, *block.unread})
@@ -111,6 +112,8 @@ def content(block: Block, schema: Schema) -> Columns:
     names = [n for n in names if n in clouds or n not in stored or stored[n].ragged not in along]
     if block.unread.intersection(names):
         return {}  # without its pixels nobody knows whether a sample is another one again
+    if not actions and _lacks_most(block, len(names)):
+        return {}
     total, size = np.zeros(len(block), np.uint64), np.zeros(len(block), np.int64)
     for name in names:
         column = block.fields[name]
@@ -124,6 +127,12 @@ def content(block: Block, schema: Schema) -> Columns:
         item = column.values.nbytes // max(1, len(column.values)) if column.kind == "array" else 1
         size += item * (1 if column.lengths is None else column.lengths)
     return {"content": Measured(total.view(np.int64), size >= _LEAST_BYTES)}
+
+
+def _lacks_most(block: Block, read: int) -> bool:
+    """Tell whether the file holds bytes that no format reads, or as many such values as were read."""
+    unread = block.facts.get("unread")
+    return "opaque" in block.facts or (unread is not None and int(unread.values.max(initial=0)) >= read)
 
 
 def ranks(rows: Rows, schema: Schema) -> tuple[list[str], Array]:

@@ -21,6 +21,7 @@ _TEXT = frozenset(
         "refused",
         "split_key",
         "strange",
+        "taken",
         "turns",
         "why",
         "worst",

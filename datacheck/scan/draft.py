@@ -15,22 +15,28 @@ import numpy as np
 from datacheck.errors import UsageError
 from datacheck.formats.base import format_of
 from datacheck.parallel import Limits, ordered_map
-from datacheck.rules.base import counted
-from datacheck.scan.axes import name_axes
-from datacheck.scan.guess import Guess, guess, inner_samples, says_role
+from datacheck.rules.base import counted, listed
+from datacheck.scan.axes import name_axes, usual_length
+from datacheck.scan.guess import Guess, cut, guess, inner_samples, says_role
 from datacheck.scan.look import Seen
+from datacheck.scan.misfit import by_ending, unreadable
 from datacheck.scan.pattern import patterns
 from datacheck.scan.together import Part, together
 from datacheck.schema.dump import dump_schema
-from datacheck.schema.load import builtin, load_schema, parse_schema
-from datacheck.schema.model import Schema
+from datacheck.schema.load import FILES, builtin, load_schema, parse_schema
+from datacheck.schema.model import FieldSpec, SamplesSpec, Schema
 from datacheck.sources import matches, plan_work
+from datacheck.sources.base import file_templates
+from datacheck.sources.lerobot import EPISODE
 from datacheck.sources.listing import Listing, list_files, target
+from datacheck.sources.near import fits
 from datacheck.sources.roots import sandbox_of
 
 MOST = 200  # samples looked at
 _FILES = 40  # files looked into
-_NEARLY_ALL = 0.9
+_VIDEOS, _STORES = frozenset({".mp4", ".m4v", ".mov"}), frozenset({".hdf5", ".h5", ".zarr"})
+_KEPT = frozenset({"index", EPISODE})  # columns by which LeRobot finds its rows
+_PASSED = 6  # names of values that are not read, in one line
 _BESIDE = frozenset({".jpg", ".jpeg", ".png", ".yaml", ".yml", ".json", ".txt"})  # rather beside data than the data
 _MARK = "# inferred"
 _GROUPS, _LOOK = "datacheck.scan.look:inner_groups", "datacheck.scan.look:look"
@@ -54,11 +60,31 @@ class Draft:
 
 
 class Look(NamedTuple):
-    """What a few samples hold: fields by name, how many were looked at, why some could not be."""
+    """What a few samples hold.
+
+    Args:
+        fields: by name.
+        samples: how many were looked at.
+        unread: why others could not be, of a few of them.
+        failed: how many could not be.
+        passed: names of values of a kind that is not read.
+        taken: near names by the field that they were read for.
+    """
 
     fields: dict[str, Seen]
     samples: int
     unread: list[str]
+    failed: int
+    passed: list[str]
+    taken: dict[str, str]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was not read, a sentence each."""
+        notes = [f"could not be read: {reason}" for reason in self.unread]
+        more, looked = self.failed - len(self.unread), self.samples + self.failed
+        notes += [f"could not be read: {more:,} more of {looked:,} that were looked at"] * (more > 0)
+        return notes + [f"of a kind that is not read: {listed(self.passed, _PASSED)}"] * bool(self.passed)
 
 
 def draft(data: Path) -> Draft:
@@ -70,12 +96,11 @@ def draft(data: Path) -> Draft:
     root, only = target(data)
     listing = list_files(root, {}, only)
     readable = [path for path in listing.entries.paths if format_of(path) is not None]
-    known = _builtin(listing, set(readable))
+    known = _builtin(listing, readable, data) if readable else None
     if known is not None:
         return known
     if not readable:
-        msg = f"{data}: no format reads any of its {len(listing.entries):,} files. Name a folder of data."
-        raise UsageError(msg)
+        raise UsageError(unreadable(data, listing))
     parts = together(readable)
     several = _of_parts(data, parts, listing) if parts else None
     if several is not None:
@@ -94,25 +119,31 @@ def draft(data: Path) -> Draft:
         said["samples"] |= {"each": inner}
         why += f", each {'row' if inner == 'row' else 'element'} of which looks like a sample"
         look = _look(_open(said), listing)
-    fields, samples, unread = look
+    fields, samples = look.fields, look.samples
     if not fields:
-        why = f"could be read. {'; '.join(unread)}" if unread else "holds a field: they are empty."
+        why = f"could be read. {'; '.join(look.unread)}" if look.unread else "holds a field: they are empty."
         msg = f"{root}: none of {counted(min(len(paths), _FILES), 'file')} {why}"
         raise UsageError(msg)
     axes = name_axes(fields, episodes="demo" in each or "episode" in each)
     files = f"{_name(data)} {pattern}"
-    guesses = {name: guess(name, seen, axes, samples, files) for name, seen in sorted(fields.items())}
-    return _written(said, guesses, samples, [*_others(readable, set(paths)), *_unread(unread)], why)
+    guesses: dict[str, Guess] = {}
+    for name, seen in sorted(fields.items()):
+        found = guess(name, seen, axes, samples, files)
+        guesses |= cut(name, seen, found, files) or {name: found}
+    return _written(said, guesses, samples, [*_others(listing, set(paths)), *look.notes], why)
 
 
-def _others(readable: Sequence[str], paths: Container[str]) -> list[str]:
-    """Say which files a draft does not describe."""
-    others = Counter(PurePosixPath(path).suffix for path in readable if path not in paths)
-    return [f"not described: {counted(count, f'{suffix} file'.strip())}" for suffix, count in others.most_common(4)]
-
-
-def _unread(reasons: Sequence[str]) -> list[str]:
-    return [f"could not be read: {reason}" for reason in reasons]
+def _others(listing: Listing, described: Container[str]) -> list[str]:
+    """Say which files a draft does not describe, and which of them no format reads."""
+    others = [path for path in listing.entries.paths if path not in described]
+    known = [path for path in others if format_of(path) is not None]
+    unknown = [path for path in others if format_of(path) is None]
+    notes = [f"not described: {by_ending(known)}"] * bool(known)
+    notes += [f"no format reads: {by_ending(unknown)}"] * bool(unknown)
+    for path, reason in listing.skipped[:1]:
+        more = f" ({len(listing.skipped) - 1:,} more are left out)" if len(listing.skipped) > 1 else ""
+        notes.append(f"left out: {path}: {reason}{more}")
+    return notes
 
 
 def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | None:
@@ -145,10 +176,10 @@ def _of_parts(data: Path, parts: Sequence[Part], listing: Listing) -> Draft | No
         part, place = places[name]
         found = guess(name, seen, axes, looks[part].samples, f"{_name(data)} {part.pattern}")
         guesses[name] = replace(found, spec=place | found.spec)
-    left = _others(list(listing.entries.paths), {path for part in kept for path in part.paths})
-    unread = [reason for part in parts for reason in looks[part].unread]
+    left = _others(listing, {path for part in kept for path in part.paths})
+    unread = [note for part in parts for note in looks[part].notes]
     most, why = max(looks[part].samples for part in kept), f"{len(main.paths):,} samples of {len(kept)} files each"
-    return _written(head | {"samples": {"files": main.pattern}}, guesses, most, [*left, *_unread(unread)], why)
+    return _written(head | {"samples": {"files": main.pattern}}, guesses, most, [*left, *unread], why)
 
 
 def _differ(parts: Sequence[Part], looks: Mapping[Part, Look]) -> bool:
@@ -190,28 +221,114 @@ def _only(listing: Listing, paths: Sequence[str]) -> Listing:
     return replace(listing, entries=listing.entries.take(index))
 
 
-def _builtin(listing: Listing, readable: set[str]) -> Draft | None:
-    """Return a draft that extends the one built-in schema that leaves hardly a readable file over, else None."""
-    fitting = [(load_schema(name), name) for name in builtin() if name != "files"]
-    fitting = [(schema, name) for schema, name in fitting if matches(schema, listing)]
-    if len(fitting) != 1:
-        return None
-    schema, name = fitting[0]
-    left = len(readable.intersection(plan_work(schema, listing).unclaimed))
-    if left > (1 - _NEARLY_ALL) * len(readable) or not _holds(schema, listing):
-        return None
-    text = (
-        f"datacheck: 1\nname: my_{name}\nextends: {name}    {_MARK}: it claims {len(readable) - left:,} of "
-        f"{len(readable):,} files; datacheck scan DATA --schema {name} works as it is\n"
-    )
-    return Draft(text, len(schema.fields), 0, ())
+class _Fit(NamedTuple):
+    """A built-in schema that fits files, what they hold, and their pattern where it is not the schema's own."""
+
+    name: str
+    schema: Schema
+    look: Look
+    files: str = ""
 
 
-def _holds(schema: Schema, listing: Listing) -> bool:
+def _builtin(listing: Listing, readable: Sequence[str], data: Path) -> Draft | None:
+    """Return a draft that extends the one built-in schema that fits most files, with what differs, else None."""
+    schemas = {name: load_schema(name) for name in builtin() if name != FILES}
+    own = {path for path in readable if not _beside(path)} or set(readable)
+    fits = []
+    for name, schema in schemas.items():
+        if matches(schema, listing) and 2 * len(own.intersection(plan_work(schema, listing).unclaimed)) <= len(own):
+            look = _look(_with_any(schema), listing)
+            if _holds(schema, look):
+                fits.append(_Fit(name, schema, look))
+    fits = fits or list(_of_other_names(schemas, listing, readable))
+    return _extending(fits[0], listing, data) if len(fits) == 1 else None
+
+
+def _beside(path: str) -> bool:
+    """Tell whether a file rather lies beside data than is the data: pictures, videos, notes, calibrations."""
+    return PurePosixPath(path).suffix.lower() in _BESIDE | _VIDEOS
+
+
+def _of_other_names(schemas: Mapping[str, Schema], listing: Listing, readable: Sequence[str]) -> Iterator[_Fit]:
+    """Yield the built-in schemas of robot data whose groups and fields lie in files of other names, the best one."""
+    kind, paths = _main_kind(readable)
+    if kind.lower() not in _STORES:
+        return
+    (pattern,) = patterns([(paths, kind)])
+    found: list[tuple[float, _Fit]] = []
+    for name, schema in schemas.items():
+        if any(PurePosixPath(text).suffix not in _STORES for text in schema.samples.files) or schema.samples.list:
+            continue
+        renamed = schema.model_copy(update={"samples": schema.samples.model_copy(update={"files": (pattern,)})})
+        look = _look(_with_any(renamed), listing)
+        held = _held(schema, look)
+        required = {field for field, spec in schema.stored.items() if not spec.optional and not spec.absent}
+        if required <= held and 2 * len(held) >= len(schema.stored) and look.samples:
+            found.append((len(held) / len(schema.stored), _Fit(name, schema, look, pattern)))
+    best = max((share for share, _ in found), default=0.0)
+    yield from (fit for share, fit in found if share == best)
+
+
+def _with_any(schema: Schema) -> Schema:
+    """Return a schema that reads what it does not list, too."""
+    return schema.model_copy(update={"fields": schema.fields | {"*": FieldSpec()}})
+
+
+def _held(schema: Schema, look: Look) -> set[str]:
+    """Return the fields of a schema that samples hold in the declared kind and sizes."""
+    return {name for name, spec in schema.stored.items() if name in look.fields and _alike(look.fields[name], spec)}
+
+
+def _alike(seen: Seen, spec: FieldSpec) -> bool:
+    written = {"text", "json"} & seen.dtypes.keys()
+    if written or spec.is_text:
+        return bool(written) == spec.is_text
+    if spec.shape is None or seen.item is None or len(seen.ndims) != 1:
+        return True
+    first = [usual_length(seen)] if seen.lengths else []
+    return fits([*first, *seen.item], spec)
+
+
+def _holds(schema: Schema, look: Look) -> bool:
     """Tell whether files hold at least half of the fields that a schema asks for; others may be called as they are."""
-    look = _look(schema, listing)
     wanted = {name for name, spec in schema.stored.items() if not spec.optional}
     return not look.samples or 2 * len(wanted & look.fields.keys()) >= len(wanted)
+
+
+def _extending(fit: _Fit, listing: Listing, data: Path) -> Draft:
+    """Return a draft that extends a built-in schema: other file names, other names of fields, fields that it lacks."""
+    schema, look = fit.schema, fit.look
+    guesses: dict[str, Guess] = {}
+    more = {name: seen for name, seen in look.fields.items() if name not in schema.fields and name not in _KEPT}
+    notes = []
+    for name, spec in sorted(schema.stored.items()):
+        near = look.taken.get(name, "")
+        if near:
+            guesses[name] = Guess({"at": near}, ("called so in these samples",))
+            more.pop(near, None)
+        elif look.samples and name not in look.fields and not spec.optional and not schema.when and not spec.file:
+            guesses[name] = Guess({"optional": True}, (f"in none of {counted(look.samples)} that were looked at",))
+        elif name in look.fields and not _alike(look.fields[name], spec):
+            notes.append(f"{name}: not of the shape {list(spec.shape or ())} or the kind that {fit.name} declares")
+    axes = name_axes(look.fields, episodes=any("T" in (spec.shape or ()) for spec in schema.stored.values()))
+    guesses |= {name: guess(name, seen, axes, look.samples, str(data)) for name, seen in sorted(more.items())}
+    described = set(listing.entries.paths).difference(plan_work(schema, listing).unclaimed)
+    if fit.files:
+        template = file_templates(schema.model_copy(update={"samples": SamplesSpec(files=(fit.files,))}))[0]
+        described = {path for path in listing.entries.paths if template.match(path) is not None}
+    notes = [*_others(listing, described), *notes, *look.notes]
+    kept = f"{counted(len(described), 'file')} of its layout{', under other names' if fit.files else ''}"
+    works = "" if fit.files or guesses else f"; datacheck scan DATA --schema {fit.name} works as it is"
+    fields = {name: found.spec for name, found in guesses.items()}
+    said = {"datacheck": 1, "name": f"my_{fit.name}", "samples": {"files": fit.files or "*"}, "fields": fields}
+    lines = dump_schema(Schema.model_validate(said)).splitlines()
+    lines = [line for line in lines if fit.files or not line.startswith("samples:")]
+    place = next(i for i, line in enumerate(lines) if line.startswith("name:")) + 1
+    lines = list(_commented(lines, guesses, "all files of that ending"))
+    lines.insert(place, f"extends: {fit.name}    {_MARK}: {kept}{works}")
+    text = "\n".join([*(f"# {_inert(note)}" for note in notes), *lines]) + "\n"
+    parse_schema(text)
+    return Draft(text, len(schema.fields | fields), look.samples, tuple(notes))
 
 
 def _main_kind(paths: Sequence[str]) -> tuple[str, list[str]]:
@@ -263,17 +380,21 @@ def _look(schema: Schema, listing: Listing, files: int = 0) -> Look:
         "items": [item.as_dict() for item in chosen], "most": MOST,
     }  # fmt: skip
     fields: dict[str, Seen] = {}
-    samples, unread = 0, list[str]()
+    samples, failed, unread, passed, taken = 0, 0, list[str](), set[str](), dict[str, str]()
     for outcome in ordered_map(_LOOK, [task], sandbox=sandbox_of(listing.root, {})):
         unread += [f"{death.item['path']}: {death.how}".splitlines()[0] for death in outcome.deaths]
+        failed += len(outcome.deaths)
         for payload in outcome.payloads:
             samples += payload["samples"]
             unread += payload["unread"]
+            failed += payload["failed"]
+            passed.update(payload["passed"])
+            taken |= payload["taken"]
             found = {name: Seen(**seen) for name, seen in payload["fields"].items() if name not in fields}
             for seen in found.values():
                 seen.thinned |= len(chosen) < (files or len(items))
             fields |= found
-    return Look(fields, samples, unread[:3])
+    return Look(fields, samples, unread[:3], failed, sorted(passed), taken)
 
 
 # ------------------------------------------------------------------------------------------------- text

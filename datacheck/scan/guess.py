@@ -22,8 +22,12 @@ _CLIMBS = 8  # numbers of fewer samples may rise by chance
 _SPARE = {False: 0.1, True: 1.0}  # shares of the span: of all samples, and of a few, beyond which others lie
 _FAR = 20  # times, from the smallest to the largest cloud
 _CLASSES = 10_000  # labels beyond that are tokens
+_CLOUD, _TABLE = r"point|xyz|cloud|^pc|_pc|lidar|velodyne|scan|\.pts|\.xyz", "table"
+_COLUMNS, _FEW_COLORS, _WIDE = ("from its values",), 64, 1.5  # classes are fewer than colours; what is no share
 _TOKENS = r"(?:input|token)_ids|tokens"  # names of what a text becomes
 ONE_ARRAY, RECORDS = "array", "records"  # what a file of one array, and of one list, calls it
+UNTYPED = "bytes"  # what a .bin of no float32 numbers calls its content
+_UNTYPED = "unknown: no float32 coordinates; labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which"
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,11 @@ def _hand(seen: Seen) -> bool:
     return joints(seen) == _HAND and all(name.startswith("float") for name in seen.dtypes)
 
 
+def _matrix(seen: Seen) -> bool:
+    square = (seen.item or [])[-2:] == [4, 4] or (seen.item == [4] and set(seen.lengths) == {4})
+    return square and all(name.startswith("float") for name in seen.dtypes)
+
+
 def _flat(seen: Seen) -> bool:
     return not seen.item
 
@@ -85,7 +94,7 @@ def _flags(seen: Seen) -> bool:
 _ROLES: tuple[tuple[str, str, Callable[[Seen], bool]], ...] = (
     ("image", r"rgb|image|img|colou?r|frames?$", _pixels),
     ("intrinsics", r"intrin|cam_?mat|^k$|camera_matrix", lambda s: s.item == [3] and s.lengths[:1] == [3]),
-    ("transform", r"", lambda s: (s.item or [])[-2:] == [4, 4] or (s.item == [4] and set(s.lengths) == {4})),
+    ("transform", r"", _matrix),
     ("joints", r"joint|keypoint|landmark|kpt|skelet", lambda s: joints(s) > 0),
     ("depth", r"depth", lambda s: len(s.item or []) >= 1),
     ("normal", r"normal", _rows_of(3)),
@@ -128,7 +137,10 @@ def guess(name: str, seen: Seen, axes: Mapping[str, Axis], samples: int, files: 
         files: what folder and files are called, which says more than the name of their one array.
     """
     said = files if name == ONE_ARRAY else name.rpartition("/")[2]
-    found = _guess(said.lower(), seen, axes.get(name))
+    if name == UNTYPED and files.lower().endswith(".bin"):
+        found = Guess({"shape": ["N"], "dtype": "uint8"}, (_UNTYPED,))
+    else:
+        found = _guess(said.lower(), seen, axes.get(name))
     if seen.samples >= samples:
         return found
     why = f"in {seen.samples:,} of {samples:,} samples"
@@ -157,6 +169,68 @@ def inner_samples(fields: Mapping[str, Seen], files: int, ending: str) -> str:
     item, lengths = seen.item or [], seen.lengths
     skeletons = len(item) == 2 and item[0] in JOINTS and item[1] == 3 and min(lengths, default=0) >= _MANY_ROWS
     return "row" if name == ONE_ARRAY and skeletons else ""
+
+
+def cut(name: str, seen: Seen, found: Guess, files: str = "") -> dict[str, Guess]:
+    """Return the guesses of a table of points and of its columns by name: places, colours, normals, labels.
+
+    Args:
+        name, seen, files: as of `guess`.
+        found: what `guess` says of the field as a whole.
+
+    Returns:
+        {} where numbers do not show that the first three columns are places.
+    """
+    shape, columns = found.spec.get("shape") or [], seen.columns
+    plain = len(shape) == 2 and shape[0] != "T" and found.spec.keys() <= {"shape", "range", "finite", "optional"}
+    if not plain or not columns or all(whole for _, _, whole in columns[:3]):
+        return {}
+    named = bool(re.search(_CLOUD, (files if name in {ONE_ARRAY, _TABLE} else name).lower()))
+    wide = min(low for low, _, _ in columns[:3]) < 0 or max(high for _, high, _ in columns[:3]) > _WIDE
+    parts: dict[str, tuple[int, Guess]] = {}
+    for at, says in _triples(seen) if named or (wide and name in {ONE_ARRAY, _TABLE}) else ():
+        parts.setdefault("rgb" if says["role"] == "color" else "normal", (at, Guess(says, _COLUMNS)))
+    if not parts and not (named and len(columns) in {4, 5} and columns[3][0] >= 0):
+        return {}
+    labelled = bool(parts)
+    at, labels = 3 + 3 * len(parts), ["label", "instance"]
+    while at < len(columns):
+        low, high, whole = columns[at]
+        if not labelled or not whole or high >= _CLASSES or not labels:
+            one, spec = _measured_column(at, low, high, whole=bool(whole))
+        else:
+            one = labels.pop(0)
+            spec = {"role": "class" if one == "label" else "instance"} | ({"ignore": [int(low)]} if low < 0 else {})
+            spec |= {"classes": f"{max(0, int(low))}..{max(0, int(high))}"} if one == "label" else {}
+        parts[one] = (at, Guess(spec, _COLUMNS))
+        at += 1
+    cloud, why = _cloud(seen, seen.low or 0.0, seen.high or 0.0, "")
+    parts["xyz"] = (0, Guess({"role": "points"} | cloud, tuple(one for one in why if one)))
+    order = sorted(parts, key=lambda one: parts[one][0])
+    words = " ".join(f"{one}:3" if one in {"xyz", "rgb", "normal"} else one for one in order)
+    kept = {key: value for key, value in found.spec.items() if key != "range"} | {"columns": words}
+    return {name: Guess(kept, ("columns from their values",))} | {f"{name}.{one}": parts[one][1] for one in order}
+
+
+def _triples(seen: Seen) -> list[tuple[int, dict[str, Any]]]:
+    """Return where colours and normals stand behind the places of a table of points, without a gap."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    for at in (3, 6):
+        three = seen.columns[at : at + 3]
+        if len(three) < 3 or len(found) < (at - 3) // 3:
+            break
+        low, high = min(one[0] for one in three), max(one[1] for one in three)
+        whole, labels = all(one[2] for one in three), sum(one[1] < _FEW_COLORS for one in three)
+        if at in seen.unit:
+            found.append((at, {"role": "normal"}))
+        elif low >= 0 and ((whole and _FEW_COLORS < high <= 255 and labels < 2) or (not whole and high <= 1)):
+            found.append((at, {"role": "color", "range": "0..1" if high <= 1 else "0..255"}))
+    return found
+
+
+def _measured_column(at: int, low: float, high: float, *, whole: bool) -> tuple[str, dict[str, Any]]:
+    share = low >= 0 and high <= 1 and not whole
+    return ("intensity", {"role": "value", "range": "0..1"}) if share and at == 3 else (f"column{at}", {})
 
 
 def _guess(said: str, seen: Seen, axis: Axis | None) -> Guess:

@@ -49,7 +49,7 @@ def measured(schema: Schema, measures: Sequence[Measure], level: Depth = "deep",
     }  # fmt: skip
     every = variants(schema)
     alike = level != "structure" and all(v.stored and ANY not in v.fields and not pixels(v) for v in every)
-    files = {key: said.get(key) for key in ("samples", "columns", "attrs", "splits")}
+    files = {key: said.get(key) for key in ("samples", "near_names", "columns", "attrs", "splits")}
     if schema.reads_unlisted:
         files["fields that the schema does not list"] = True
     parts: list[Any] = [versions, files | {"when": sorted(schema.when), "level": "" if alike else level}]

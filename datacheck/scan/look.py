@@ -30,6 +30,8 @@ _DISTINCT = 64  # different whole numbers worth keeping
 _BYTES = 32 << 20  # of samples among which a few are chosen: files are seldom sorted by chance
 _LENGTHS = 200  # samples whose lengths are kept, to see which fields go together
 _KEYS = 12
+_TABLE = range(4, 14)  # columns that may be places, colours, normals and labels
+_NAMES = 50  # of values that are not read
 _ROWS = 1000  # of a table, of which most differ or not
 _EPISODE = re.compile(r"/(?:demo|episode|ep|traj|trajectory)_?\*$")  # a file may hold one only
 
@@ -56,6 +58,8 @@ class Seen:
             no step of an episode.
         longest, empty: bytes of the longest text; how many texts have none.
         climbs: how often a number of a sample stands behind that of another, and is larger each time; -1 if not.
+        columns: of tables of 4 to 13 columns, of each: smallest and largest number, whether all are whole (1, 0).
+        unit: of these, where three columns begin that make rows of length 1.
         thinned: there are more samples than were looked at.
     """
 
@@ -78,6 +82,8 @@ class Seen:
     longest: int = 0
     empty: int = 0
     climbs: int = 0
+    columns: list[list[float]] = field(default_factory=list)
+    unit: list[int] = field(default_factory=list)
     thinned: bool = False
 
     def like(self, other: Seen) -> bool:
@@ -147,12 +153,20 @@ _SEEN = {
     "samples": natural, "dtypes": {_is_dtype: natural}, "ndims": {_is_rank: natural}, "item": _are_sizes,
     "lengths": [natural], "low": _is_number, "high": _is_number, "unfinite": natural, "whole": bool,
     "distinct": [int64], "norms": [finite], "sizes": [finite], "rising": bool, "ends": [natural], "keys": [text],
-    "told": int64, "longest": int64, "empty": int64, "climbs": int64, "thinned": bool,
+    "told": int64, "longest": int64, "empty": int64, "climbs": int64, "columns": [[finite]], "unit": [natural],
+    "thinned": bool,
 }  # fmt: skip
 
 
 @answers(
-    {"fields": {text: _SEEN}, "samples": natural, "unread": [text]},
+    {
+        "fields": {text: _SEEN},
+        "samples": natural,
+        "unread": [text],
+        "failed": natural,
+        "passed": [text],
+        "taken": {text: text},
+    },
     lambda answer, _: all(seen.keys() == _SEEN.keys() for seen in answer["fields"].values()),
     raises=(UsageError, MissingDependencyError),
 )
@@ -164,18 +178,21 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
         beat: called with an item's number before it is touched and after each of its blocks.
 
     Returns:
-        fields (`Seen` by name), samples, unread (up to 3 reasons).
+        fields (`Seen` by name), samples, unread (up to 3 reasons), failed (how many were not read), passed (names of
+        values of a kind that is not read), taken (near names by the field that they were read for).
     """
     source = open_source(Schema.model_validate(task["schema"]), Path(task["root"]))
     seen: dict[str, Seen] = {}
-    samples, unread = 0, list[str]()
+    taken: dict[str, str] = {}
+    samples, failed, unread = 0, 0, list[str]()
     thinned = False
     for number, data in enumerate(task["items"]):
         rest = len(task["items"]) - number
         few = _Few(
             max(1, (task["most"] - samples) // rest), _BYTES // len(task["items"])
         )  # files hold different fields
-        unread += _read(source, Item.from_dict(data), few, seen, partial(beat, number))
+        reasons, lost = _read(source, Item.from_dict(data), few, seen, taken, partial(beat, number))
+        unread, failed = [*unread, *reasons][:3], failed + lost
         for block in few.blocks():
             samples += len(block)
             for name, column in block.fields.items():
@@ -184,27 +201,39 @@ def look(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, Any]:
     for one in seen.values():
         one.thinned = thinned
     found = {name: asdict(one) for name, one in seen.items() if one.samples}
-    return {"fields": found, "samples": samples, "unread": storable(unread[:3])}
+    passed = storable(sorted(source.passed)[:_NAMES])
+    return {
+        "fields": found,
+        "samples": samples,
+        "unread": storable(unread[:3]),
+        "failed": failed,
+        "passed": passed,
+        "taken": taken,
+    }
 
 
-def _read(source: Source, item: Item, few: _Few, seen: dict[str, Seen], beat: Callable[[], None]) -> list[str]:
-    """Take a few samples of a file; return why others could not be read, up to three reasons."""
-    unread: list[str] = []
+def _read(
+    source: Source, item: Item, few: _Few, seen: dict[str, Seen], taken: dict[str, str], beat: Callable[[], None]
+) -> tuple[list[str], int]:
+    """Take a few samples of a file; return why others could not be read, up to three reasons, and how many."""
+    unread, failed = list[str](), 0
     beat()
     try:
         for got in source.read(item):
             beat()
             if isinstance(got, Unread):
-                unread = [*unread, f"{got.key}: {got.reason}"][:3]
+                unread, failed = [*unread, f"{got.key}: {got.reason}"][:3], failed + 1
                 continue
             for name, column in got.fields.items():
                 _climb(seen.setdefault(name, Seen()), column)
+            near = {name: column for name, column in got.facts.items() if name.startswith("near/")}
+            taken |= {name.removeprefix("near/"): str(column.objects[0]) for name, column in near.items()}
             few.add(got)
             if few.full:
                 break
     except FormatError as error:
-        unread.append(f"{item.path}: {error}")
-    return unread
+        unread, failed = [*unread, f"{item.path}: {error}"], failed + 1
+    return unread, failed
 
 
 class _Few:
@@ -317,16 +346,35 @@ def _add_numbers(seen: Seen, column: Column) -> None:
         seen.rising &= all(bool((steps[1:] >= steps[:-1]).all()) for steps in series)  # a difference could wrap
         ends = [int(np.cumprod(steps[::-1] != 0).sum()) for steps in series]
         seen.ends = [min([*seen.ends, *ends]), max([*seen.ends, *ends])]
+    if column.lengths is not None and values.ndim == 2 and values.shape[1] in _TABLE:
+        _add_columns(seen, column, values)
     width = values.shape[-1] if values.ndim > 1 else int(column.uniform or 0)
     if width in {3, 4}:
         norms = np.sqrt((values.reshape(-1, width) ** 2).sum(axis=1))
         _span(seen.norms, norms[np.isfinite(norms)])
-    placed = positions(column) if width == 3 else None
+    placed = positions(column) if width == 3 or seen.columns else None
     if placed is not None and placed[1] is not None:
         xyz, lengths = placed
         low3, high3 = reduced(np.minimum, xyz, lengths), reduced(np.maximum, xyz, lengths)
         sizes = np.sqrt(((high3.astype(np.float64) - low3) ** 2).sum(axis=0))
         _span(seen.sizes, sizes[np.isfinite(sizes)])
+
+
+def _add_columns(seen: Seen, column: Column, values: Array) -> None:
+    rows = values[np.isfinite(values).all(axis=1)]
+    if not len(rows):
+        return
+    first = not seen.columns
+    ends = zip(rows.min(axis=0).tolist(), rows.max(axis=0).tolist(), (rows == np.floor(rows)).all(axis=0), strict=True)
+    found = [[low, high, float(whole)] for low, high, whole in ends]
+    if first or len(found) != len(seen.columns):
+        seen.columns = found
+    else:
+        pairs = zip(seen.columns, found, strict=True)
+        seen.columns = [[min(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2])] for a, b in pairs]
+    norms = {at: np.sqrt((rows[:, at : at + 3] ** 2).sum(axis=1)) for at in (3, 6) if at + 3 <= rows.shape[1]}
+    unit = [at for at, norm in norms.items() if norm.min() >= 0.98 and norm.max() <= 1.02]
+    seen.unit = unit if first else [at for at in seen.unit if at in unit]
 
 
 def _span(kept: list[float], values: Array) -> None:

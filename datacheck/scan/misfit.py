@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from datacheck.formats.base import format_of
+from datacheck.errors import ManyLines
+from datacheck.formats.base import format_of, formats
+from datacheck.formats.foreign import foreign_of
+from datacheck.rules.base import counted
 from datacheck.scan.coverage import foreign_lines
 from datacheck.schema.load import FILES, builtin, load_schema
 from datacheck.schema.model import Schema
@@ -18,6 +21,9 @@ from datacheck.sources.listing import Listing, target
 _PATHS = 5_000  # of a folder, by which it is judged
 _LEVELS = 3  # folders looked at above, and below
 _ANYWHERE = "**/"
+_NO_HEADER = ".bin"  # names of such files say nothing of what they hold
+_KINDS = 6  # of files, named in one line
+_OWN_CODE = "scan what your own code reads from them: datacheck scan --loader MODULE:FUNCTION"
 
 
 def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[str]:
@@ -41,8 +47,32 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
         lines = [f"schema {name} fits {count:,} of them: --schema {name}" for name, count in here.items()]
         lines += [*_elsewhere(data, listing, mine), *_other_names(listing, mine)]
     lines += foreign_lines(listing)
-    drafts = f"datacheck init {_typed(data)} drafts a schema from what is in them"
-    return [f"    {line}" for line in [*lines, drafts] if line.isprintable()]
+    held = _held(listing)
+    readable = [ending for ending in held if format_of(f"x{ending}") is not None]
+    if 2 * sum(held[ending] for ending in readable) <= held.total():
+        unknown = [path for path in listing.entries.paths if format_of(path) is None and foreign_of(path) is None]
+        lines += [f"no format reads {by_ending(unknown)}: {_OWN_CODE}"] if unknown else []
+    if readable:
+        lines.append(f"datacheck init {typed(data)} drafts a schema from what is in them")
+    return [f"    {line}" for line in lines if line.isprintable()]
+
+
+def unreadable(data: Path, listing: Listing) -> str:
+    """Return what to say of data of which no file is of a known format; "" where one is."""
+    if any(format_of(path) is not None for path in listing.entries.paths):
+        return ""
+    none = f"{data}: no format reads any of its {len(listing.entries):,} files: {by_ending(listing.entries.paths)}"
+    known = sorted(suffix for one in formats().values() for suffix in one.suffixes)
+    first = f"{none}. Read are {' '.join(known)}. Convert the data to one of these, or {_OWN_CODE}"
+    return ManyLines.of([first, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())])
+
+
+def by_ending(paths: Iterable[str]) -> str:
+    """Return how many files have which ending, the most frequent ones first; of many kinds the last are counted."""
+    kinds = Counter(PurePosixPath(path).suffix for path in paths).most_common()
+    said = [counted(count, f"{ending} file".strip()) for ending, count in kinds[:_KINDS]]
+    rest = sum(count for _, count in kinds[_KINDS:])
+    return ", ".join([*said, f"{counted(rest, 'file')} of other kinds"] if rest else said)
 
 
 def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
@@ -52,7 +82,7 @@ def _elsewhere(data: Path, listing: Listing, schemas: Mapping[str, Schema]) -> I
     for name, schema in schemas.items():
         folder = _above(schema, root, paths) or _below(schema, root, paths)
         if folder is not None:
-            yield f"schema {name} fits the folder {folder}: datacheck scan {_typed(folder)} --schema {name}"
+            yield f"schema {name} fits the folder {folder}: datacheck scan {typed(folder)} --schema {name}"
 
 
 def _above(schema: Schema, root: Path, paths: list[str]) -> Path | None:
@@ -79,7 +109,7 @@ def _shown(folder: Path) -> Path:
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
 
 
-def _typed(path: Path) -> str:
+def typed(path: Path) -> str:
     """Return a path as a shell takes it, and a command that could take it for an option."""
     text = str(path)
     return shlex.quote(f"./{text}" if text.startswith("-") else text)
@@ -89,22 +119,29 @@ def _step(listing: Listing) -> int:
     return max(1, len(listing.entries) // _PATHS)
 
 
+def _held(listing: Listing) -> Counter[str]:
+    """Return the bytes of some files by the ending of their names."""
+    step = _step(listing)
+    held: Counter[str] = Counter()
+    for path, nbytes in zip(listing.entries.paths[::step], listing.entries.sizes[::step].tolist(), strict=True):
+        held[PurePosixPath(path).suffix] += nbytes
+    return held
+
+
 def _fits(schema: Schema, path: str) -> bool:
     return any(template.tail and template.match(path) is not None for template in file_templates(schema))
 
 
 def _other_names(listing: Listing, schemas: Mapping[str, Schema]) -> Iterator[str]:
     """Yield how a schema of one line takes the fields of a built-in one for files of other names."""
-    held: Counter[str] = Counter()  # bytes by ending: what the data are, notes beside them are not
-    step = _step(listing)
-    for path, nbytes in zip(listing.entries.paths[::step], listing.entries.sizes[::step].tolist(), strict=True):
-        if format_of(path) is not None:
-            held[PurePosixPath(path).suffix] += nbytes
-    ending = max(held, key=lambda one: held[one]) if held else ""
+    held = _held(listing)  # what the data are; notes beside them are not
+    ending = max((one for one in held if format_of(f"x{one}") is not None), key=lambda one: held[one], default="")
     alike = [
         name
         for name, schema in schemas.items()
-        if ending and all(t.text.startswith(_ANYWHERE) and t.tail.endswith(ending) for t in file_templates(schema))
+        if ending
+        and ending != _NO_HEADER
+        and all(t.text.startswith(_ANYWHERE) and t.tail.endswith(ending) for t in file_templates(schema))
     ]
     if alike:
         name, which = (alike[0], "") if len(alike) == 1 else ("NAME", f" (NAME is {' or '.join(alike)})")

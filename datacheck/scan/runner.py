@@ -228,11 +228,10 @@ def _misfit(schema: Schema, listing: Listing, data: Path) -> str:
     if schema.name == "files":
         lines = [f"{said} No format reads them; known are {', '.join(sorted(formats()))}."]
         return ManyLines.of([*lines, *(f"    {line}" for line in foreign_lines(listing) if line.isprintable())])
-    from datacheck.scan.misfit import advice  # noqa: PLC0415  it reads all built-in schemas
+    from datacheck.scan.misfit import advice, unreadable  # noqa: PLC0415  it reads all built-in schemas
 
-    return ManyLines.of(
-        [f"{said} Choose another schema; --schema files takes any folder", *advice(data, listing, schema)]
-    )
+    other = "" if unreadable(data, listing) else " Choose another schema; --schema files takes any folder"
+    return ManyLines.of([f"{said}{other}", *advice(data, listing, schema)])
 
 
 def publish(

@@ -125,9 +125,13 @@ def fitting(data: Path) -> tuple[Schema, int, int]:
     Raises:
         UsageError: the data are missing or empty, or none or several fit.
     """
+    from datacheck.scan.misfit import unreadable  # noqa: PLC0415  it reads schemas, too
     from datacheck.schema.load import choose_schema  # noqa: PLC0415  YAML is not needed with a Schema
 
     listing = listed(data)
+    none = unreadable(data, listing)
+    if none:
+        raise UsageError(none)
     schema = choose_schema(lambda schema: matches(schema, listing), lambda: _advice(data, listing))
     return schema, matches(schema, listing), len(listing.entries)
 

@@ -301,6 +301,7 @@ class Schema(_Model):
     name: Annotated[str, AfterValidator(_name)]
     roots: dict[str, File] = Field(default_factory=dict)
     samples: SamplesSpec
+    near_names: bool = False
     columns: Columns | None = None
     fields: dict[str, FieldSpec] = Field(default_factory=dict)
     attrs: dict[str, Counts] = Field(default_factory=dict)

@@ -151,6 +151,7 @@ class Source(ABC):
         self.marks: dict[str, list[tuple[int, int]]] = {}
         self.cuts: dict[tuple[str, str], tuple[int, int]] = {}
         self.unlisted = False
+        self._unread: dict[str, dict[str, Any]] = {}  # of the file that was opened last
         self._fields = fields
         self._level = level
         self._maps: dict[str, tuple[FieldMap, Facts]] = {}
@@ -333,6 +334,7 @@ class Source(ABC):
         found = self._opener.takes(item.path, item.nbytes) if whole else None
         if found is not None:
             with self._opener.parsed(found, item.path, item.nbytes, hint) as container:
+                self._pass(item, container)
                 yield container
             return
         path = self.file(item.path)
@@ -340,9 +342,17 @@ class Source(ABC):
             unchanged(path, item.nbytes),
             open_container(path, hint) if whole else _HELD.opened(path, hint) as container,
         ):
+            self._pass(item, container)
+            yield container
+
+    def _pass(self, item: Item, container: Container) -> None:
+        """Note what a file holds and no field is made of."""
+        self._unread = {}
+        if container.passed:
+            told = {"unread": np.array(len(container.passed))}
+            self._unread[item.path] = told | ({"opaque": np.array(1)} if container.opaque else {})
             if self.way(item.split)[0].everything:
                 self.passed.update(storable(list(container.passed)))
-            yield container
 
     def with_companions(self, values: Values, item: Item, names: Mapping[str, str], shelf: Shelf) -> dict[str, str]:
         """Add companion fields to `values`; return the facts about missing ones."""
@@ -387,7 +397,12 @@ class Source(ABC):
     ) -> tuple[dict[str, Any], str]:
         """Return (facts, group) of one sample."""
         facts = self.way(item.split)[1]
-        return facts.of(about, values, attrs or {}), facts.group(about)
+        return facts.of(about, values, attrs or {}) | self._of_file(item), facts.group(about)
+
+    def _of_file(self, item: Item) -> dict[str, Any]:
+        """Return what is known of all samples of the file that was opened last."""
+        taken = {f"near/{field}": name for field, name in self.way(item.split)[0].taken.items()}
+        return self._unread.get(item.path, {}) | taken
 
     def block(
         self,
@@ -414,7 +429,8 @@ class Source(ABC):
             origins=Origins(item.path, spans),
             split=item.split,
             groups=[facts.group(about)] * len(keys),
-            facts=facts.columns(about, keys, fields) | {n: Column.of([v] * len(keys)) for n, v in extra.items()},
+            facts=facts.columns(about, keys, fields)
+            | {n: Column.of([v] * len(keys)) for n, v in (extra | self._of_file(item)).items()},
         )
 
 

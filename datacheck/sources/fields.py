@@ -22,6 +22,7 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.schema.pixels import pixels
 from datacheck.schema.values import parse_columns
 from datacheck.sources.attributes import MARK, find
+from datacheck.sources.near import may_be, near_name
 from datacheck.sources.opening import Opener
 from datacheck.sources.values import Look, always, dig, kind_of, like_pixels, part_of, plain, read_planar, read_value
 
@@ -76,6 +77,7 @@ class FieldMap:
         self.level = level
         self._pixels = pixels(schema)
         self.declared = schema.stored
+        self.taken: dict[str, str] = {}  # what was read last: a near name by field
         self.everything = not self.declared or ANY in schema.fields  # values that the schema does not list, too
         places = [place for name in sorted(self.declared) if (place := self._place(name)) is not None]
         self.companions = [place for place in places if place.file is not None]
@@ -206,8 +208,27 @@ class FieldMap:
                 passed.append(short)
         return found, passed
 
+    def near(self, container: Container, field: str, prefix: str = "") -> str:
+        """Return what a required field that a file does not hold is called there; "" where nothing says it for sure.
+
+        Notes:
+            Only where the schema has ``near_names``, and nothing that is declared has that name.
+        """
+        spec = self.declared.get(field)
+        if not self.schema.near_names or spec is None or spec.optional or spec.absent:
+            return ""
+        places = {place.name: place for place in self.own}
+        if field not in places:
+            return ""
+        others = {place.at for place in self.own} | set(self.declared)
+        names = [name.removeprefix(prefix) for name in _names(container, prefix)]
+        found = near_name(places[field].at, [name for name in names if name not in others])
+        return prefix + found if found and may_be(container, prefix + found, spec) else ""
+
     def read(self, container: Container, prefix: str = "", names: Sequence[str] | None = None) -> Values:
         """Return the sample's own fields; what is missing or None is left out.
+
+        A near name that was taken for a field's own stands in `taken`.
 
         Args:
             container, prefix, names: as for `found`.
@@ -220,8 +241,12 @@ class FieldMap:
             look = None if None in looks else always
             return self._cut(_only_table(container, prefix, look, planar=self.level is not None))
         values: Values = {}
+        self.taken = {}
         for field, spec, name in self.found(container, prefix, names):
             value = read_value(container, name, spec, field, self.look(field))
+            if value is None and (other := self.near(container, field, prefix)):
+                self.taken[field] = other.removeprefix(prefix)
+                value = read_value(container, other, spec, field, self.look(field))
             if value is not None:
                 values[field] = value
         return values

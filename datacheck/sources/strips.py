@@ -57,8 +57,12 @@ class Strips:
         if fields.columns:
             self.values |= fields.read(container)
         else:
+            fields.taken = {}
             for field, spec, name in fields.found(container):
                 self._add(field, spec, name)
+                if field not in self.values and field not in self.deferred and (other := fields.near(container, field)):
+                    fields.taken[field] = other
+                    self._add(field, spec, other)
         for field, value in self.values.items():
             self.lengths[field] = _rows(value, field) if field in self.declared or _long(value) else -1
         self.weights = {field: self._weight(field) for field in self.lengths}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from datacheck.errors import FormatError
+from datacheck.formats import pickle_safe
 from datacheck.formats.pickle_safe import unpickle
 from tests.formats.reading import CORPUS, read_all
 
@@ -63,12 +64,32 @@ def test_python_2_pickle_is_read_as_latin_1():
 
 
 def test_nested_mappings_lists_and_ordered_mappings():
-    data = {"a": {"b": np.arange(2), "c": None}, "l": [[1, 2], [3, 4]], "r": [[1], [2, 3]], "d": [{"k": np.ones(2)}]}
+    data = {"a": {"b": np.arange(2), "c": None}, "l": [[1, 2], [3, 4]], "r": [[1], [2, 3]]}
+    data["a2"] = {"d": [{"k": np.ones(2)}]}
     found = unpickle(pickle.dumps(OrderedDict(data), 4))
-    assert sorted(found) == ["a/b", "d", "l", "r"]
+    assert sorted(found) == ["a/b", "a2/d", "l", "r"]
     assert found["l"].tolist() == [[1, 2], [3, 4]]
     assert found["r"] == [[1], [2, 3]]
-    assert found["d"] == [{"k": [1.0, 1.0]}]
+    assert found["a2/d"] == [{"k": [1.0, 1.0]}]
+
+
+@pytest.mark.parametrize("within", ["", "demos/"])
+@pytest.mark.parametrize("kind", [np.asarray, list])
+def test_mappings_with_arrays_in_a_list_are_groups_in_the_order_of_the_list(within, kind):
+    demos = [{"obs": kind([0.5, i, float("nan") if i == 7 else 1.0]), "task": "pick"} for i in range(11)]
+    found = unpickle(pickle.dumps({"demos": demos, "n": 3} if within else demos, 4))
+    assert [name for name in found if name != "n"] == [
+        f"{within}{i:02}/{name}" for i in range(11) for name in ("obs", "task")
+    ]
+    assert [i for i in range(11) if not np.isfinite(found[f"{within}{i:02}/obs"]).all()] == [7]
+
+
+def test_lists_of_texts_and_of_more_values_than_a_file_may_have_stay_one_value(monkeypatch):
+    texts = [{"instruction": "a", "turns": ["b"]}, {"instruction": "c"}]
+    assert unpickle(pickle.dumps(texts)) == {"records": texts}
+    monkeypatch.setattr(pickle_safe, "FIELDS", 3)
+    assert sorted(unpickle(pickle.dumps([{"a": [1, 2]}] * 3))) == ["0/a", "1/a", "2/a"]
+    assert unpickle(pickle.dumps([{"a": [1, 2]}] * 4)) == {"records": [{"a": [1, 2]}] * 4}
 
 
 def test_what_is_no_mapping_has_a_name_of_its_kind():

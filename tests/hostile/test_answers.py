@@ -17,9 +17,11 @@ def seen(**changed):
     said = {
         "samples": 1, "dtypes": {"float32": 1}, "ndims": {"1": 1}, "item": [3], "lengths": [4], "low": -1.5,
         "high": 2.5, "unfinite": 0, "whole": False, "distinct": [], "norms": [0.0, 1.0], "sizes": [], "rising": False,
-        "ends": [], "keys": [], "told": 0, "longest": 0, "empty": 0, "climbs": -1, "thinned": False,
+        "ends": [], "keys": [], "told": 0, "longest": 0, "empty": 0, "climbs": -1, "columns": [],
+        "unit": [], "thinned": False,
     }  # fmt: skip
-    return {"fields": {"x": said | changed}, "samples": 1, "unread": []}
+    lists = {"unread": [], "passed": [], "taken": {}}
+    return {"fields": {"x": said | changed}, "samples": 1, "failed": 0} | lists
 
 
 def signature(name="x", kind="array", dtype="float32", rank=2, item=(3,), key="k", length=4):
@@ -62,7 +64,7 @@ CASES = {
         [
             seen(dtypes={"zz": 4}), seen(dtypes={"float32": -1}), seen(ndims={"a": 1}), seen(item=[-1]),
             seen(item=["a"]), seen(low=float("nan")), seen(high=10**400), seen(norms=[10**400]), seen(sizes=[None]),
-            seen(distinct=[2**70]), seen(keys=[HALF]), seen(lengths=[-1]),
+            seen(distinct=[2**70]), seen(keys=[HALF]), seen(lengths=[-1]), seen(columns=[[HALF]]), seen(unit=[-1]),
         ],
     ),
 }  # fmt: skip

@@ -220,6 +220,20 @@ def test_counts_of_a_file_may_be_missing_and_those_of_a_sample_not():
     assert [f.message for f in said if f.code in {"DC111", "DC121"}] == ["2 samples lack attribute num_samples."]
 
 
+def test_an_attribute_that_no_sample_has_hides_nothing_and_one_that_some_lack_is_an_error():
+    """No loader but robomimic's asks for num_samples: without it steps are still judged."""
+    schema = "episode: {length: 9..}\nfields: {a: {shape: [T]}}\nattrs: {n: T}"
+    a, b = ({"a": np.arange(float(n))} for n in (9, 8))
+    for lacking, severity, codes_of in (([0, 1], "warning", {"DC121", "DC501"}), ([1], "error", {"DC121"})):
+        samples = [
+            ("", Piece(str(i), one, Origin("f"), "", {} if i in lacking else {"attrs/n": np.asarray(9)}))
+            for i, one in enumerate((a, b))
+        ]
+        said = found(schema, samples).findings
+        assert {f.code for f in said} == codes_of
+        assert [f.severity.value for f in said if f.code == "DC121"] == [severity]
+
+
 # ------------------------------------------------------------------------------------------ holes
 
 

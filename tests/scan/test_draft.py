@@ -2,22 +2,29 @@
 
 import json
 import math
+import pickle
+import shlex
 
 import h5py
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
+from datacheck.cli.init import init
 from datacheck.errors import UsageError
 from datacheck.scan import Request, run_scan
 from datacheck.scan.axes import name_axes
 from datacheck.scan.draft import draft
 from datacheck.scan.guess import guess
 from datacheck.scan.look import Seen
-from datacheck.schema.load import parse_schema
+from datacheck.schema.load import load_schema, parse_schema
 from datacheck.sources import plan_work
 from datacheck.sources.listing import list_files
 from datacheck.testing.synth import SYSTEMS, write
+from tests.sources.test_episodes import v2 as lerobot
 
 
 def clouds(folder, count=12):
@@ -408,3 +415,118 @@ def test_elements_of_json_lists_are_samples(tmp_path, monkeypatch):
     for i in range(7):  # a list of each sample: its steps, its objects
         (tmp_path / f"d/more_{i}.json").write_bytes(orjson.dumps([{"x": i}, {"x": 2}]))
     assert parse_schema(draft(tmp_path / "d").text).samples.each is None
+
+
+def test_a_draft_counts_what_it_could_not_read_and_does_not_describe(tmp_path):
+    (tmp_path / "d").mkdir()
+    for i in range(12):
+        np.save(tmp_path / f"d/{i:02}.npy", np.arange(6.0).reshape(2, 3))
+        if i < 5:
+            (tmp_path / f"d/{i:02}.npy").write_bytes(b"not an array")
+    for ending in ("ply", "off", "obj", "las", "pcd", "json", "csv"):
+        (tmp_path / f"d/one.{ending}").write_bytes(b"{}")
+    (tmp_path / "d/out.npy").symlink_to("/proc/self/status")
+    notes = draft(tmp_path / "d").notes
+    assert sum(note.startswith("could not be read: 0") for note in notes) == 3
+    assert "could not be read: 2 more of 12 that were looked at" in notes
+    (others,) = [note for note in notes if note.startswith("not described: ")]
+    assert others.endswith(", 1 file of other kinds")  # six of seven kinds are named
+    assert sum(note.startswith("left out: out.npy") for note in notes) == 1
+
+
+def test_values_of_a_kind_that_is_not_read_are_named(tmp_path):
+    (tmp_path / "d").mkdir()
+    pq.write_table(pa.table({"x": [0.5, 1.0], "picture": [{"bytes": b"a"}, {"bytes": b"b"}]}), tmp_path / "d/a.parquet")
+    assert draft(tmp_path / "d").notes == ("of a kind that is not read: picture",)
+
+
+def test_a_nan_in_one_demo_of_a_pickled_list_costs_that_demo(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d").mkdir()
+    demos = [{"obs": np.random.default_rng(d).normal(size=(20 + d, 4)), "task": "pick"} for d in range(25)]
+    demos[7]["obs"][3, 1] = np.nan
+    (tmp_path / "d/demos.pkl").write_bytes(pickle.dumps(demos))
+    schema = parse_schema(draft(tmp_path / "d").text)
+    assert schema.samples.each == "/*"
+    run = run_scan(schema, Request(tmp_path / "d"))
+    (found,) = run.report.findings
+    assert (found.code, tuple(found.fields), tuple(found.examples)) == ("DC221", ("obs",), ("demos.pkl:/07",))
+    assert (int(run.valid.sum()), len(run.valid)) == (24, 25)
+
+
+def test_the_command_that_follows_a_draft_can_be_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    clouds(tmp_path / "my data")
+    done = CliRunner().invoke(init, ["my data", "-o", "a b.yaml"])
+    assert done.exit_code == 0, done.output
+    command = done.stderr.rpartition("then: ")[2]
+    assert shlex.split(command) == ["datacheck", "scan", "my data", "--schema", "a b.yaml"]
+
+
+def test_a_lerobot_dataset_with_more_videos_than_tables_is_extended(tmp_path):
+    folder = lerobot(tmp_path / "d")
+    for i in range(12):
+        path = folder / f"videos/chunk-000/observation.images.top/episode_{i:06}.mp4"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"frames")
+    found = draft(folder)
+    assert (
+        "extends: lerobot    # inferred: 4 files of its layout; datacheck scan DATA --schema lerobot works"
+        in found.text
+    )
+    assert parse_schema(found.text).fields.keys() == load_schema("lerobot").fields.keys()
+    assert any("12 .mp4 files" in note for note in found.notes)
+
+
+def robomimic(path, actions, names=()):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        for d in range(6):
+            rng, steps = np.random.default_rng(d), 60 + d
+            group = file.create_group(f"data/demo_{d}")
+            group.attrs["num_samples"] = steps
+            group[actions] = rng.uniform(-1, 1, (steps, 7))
+            for name in names:
+                group[name] = rng.normal(size=(steps, 3))
+
+
+ROBOMIMIC = (
+    "states",
+    "obs/object",
+    "obs/robot0_eef_pos",
+    "obs/robot0_joint_pos",
+    "obs/robot0_gripper_qpos",
+    "obs/force",
+)
+
+
+def test_a_draft_that_extends_says_what_differs(tmp_path, monkeypatch):
+    """Other file names, another name of the actions, one field more."""
+    monkeypatch.chdir(tmp_path)
+    robomimic(tmp_path / "d/lift.h5", "action", ROBOMIMIC)
+    text = draft(tmp_path / "d").text
+    assert "extends: robomimic" in text
+    schema, parent = parse_schema(text), load_schema("robomimic")
+    assert schema.samples.files == ("lift.h5",)
+    assert schema.fields["actions"].at == "action"
+    assert schema.fields.keys() - parent.fields.keys() == {"obs/force"}
+    run = run_scan(schema, Request(tmp_path / "d"))
+    assert (len(run.valid), "DC121" in [f.code for f in run.report.findings]) == (6, False)
+
+
+@pytest.mark.parametrize(("actions", "names"), [("actions", ("force",)), ("controls", ROBOMIMIC)])
+def test_demos_that_only_have_groups_like_those_of_a_built_in_schema_are_drafted(tmp_path, actions, names):
+    robomimic(tmp_path / "d/lift.h5", actions, names)
+    text = draft(tmp_path / "d").text
+    assert "extends" not in text
+    assert parse_schema(text).fields.keys() == {actions, *names}
+
+
+def test_a_field_that_no_sample_holds_is_optional_in_a_draft_that_extends(tmp_path):
+    (tmp_path / "d").mkdir()
+    for i in range(3):
+        with h5py.File(tmp_path / f"d/episode_{i}.hdf5", "w") as file:
+            file["observations/qpos"] = np.random.default_rng(i).normal(size=(200, 14))
+    text = draft(tmp_path / "d").text
+    assert "extends: aloha" in text
+    assert "  action: {optional: true}    # inferred: in none of 3 samples that were looked at" in text

@@ -47,6 +47,17 @@ def test_a_torn_hand_does_not_make_joints_points(tmp_path):
     assert (schema.fields["array"].role, list(schema.fields["array"].shape)) == ("joints", [21, 3])
 
 
+def test_bytes_of_a_file_without_a_header_are_of_an_unknown_type(tmp_path):
+    """As float32 they were a cloud of coordinates about 1e-42."""
+    (tmp_path / "d").mkdir()
+    for i in range(3):
+        np.random.default_rng(i).integers(0, 20, 4000).astype(np.uint8).tofile(tmp_path / f"d/{i}.bin")
+    text = draft(tmp_path / "d").text
+    (spec,) = parse_schema(text).fields.values()
+    assert (spec.role, spec.dtype, spec.shape) == (None, "uint8", ("N",))
+    assert "labels, a mask or tokens, of uint8, uint16, uint32 or int64: say which" in text
+
+
 def test_whole_numbers_and_clouds_are_no_hands(tmp_path):
     triangles = {f"{n}.npy": np.random.default_rng(n).integers(0, 9, (21, 3)) for n in range(8)}
     assert drafted(folder(tmp_path / "a", triangles))[1].fields["array"].role is None
@@ -128,3 +139,52 @@ def test_what_has_an_action_or_a_pose_at_each_step_has_an_axis_of_time(tmp_path)
     assert roles == {"act": "action", "rew": "reward", "obs": None}
     assert shapes == {"act": ["T", 6], "rew": ["T"], "obs": ["P", 9]}
     assert {spec.shape[0] for spec in drafted(tmp_path / "hand")[1].fields.values()} == {"T"}
+
+
+def cloud(i, *columns):
+    """Places of 200 points with normals, colours, labels, instances, intensities or shares."""
+    rng = np.random.default_rng(i)
+    n = 200 + i
+    normal = rng.normal(size=(n, 3))
+    made = {
+        "xyz": rng.uniform(-2, 3, (n, 3)), "rgb": rng.integers(0, 256, (n, 3)), "share": rng.uniform(0, 1, (n, 3)),
+        "normal": normal / np.linalg.norm(normal, axis=1)[:, None], "label": rng.integers(-1, 20, (n, 1)),
+        "instance": rng.integers(0, 9, (n, 1)), "intensity": rng.uniform(0, 1, (n, 1)), "move": rng.normal(size=(n, 3)),
+    }  # fmt: skip
+    return np.concatenate([made[name] for name in columns], axis=1).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("folder", "columns", "roles"),
+    [
+        ("rooms", ["xyz", "rgb"], {"xyz": "points", "rgb": "color"}),
+        ("rooms", ["xyz", "share"], {"xyz": "points", "rgb": "color"}),
+        ("rooms", ["xyz", "rgb", "normal", "label", "instance"],
+         {"xyz": "points", "rgb": "color", "normal": "normal", "label": "class", "instance": "instance"}),
+        ("rooms", ["xyz", "normal"], {"xyz": "points", "normal": "normal"}),
+        ("scans", ["xyz", "intensity"], {"xyz": "points", "intensity": "value"}),
+        ("rooms", ["xyz", "intensity"], {}),  # nothing says that these are points
+        ("rooms", ["xyz", "move"], {}),
+        ("rooms", ["share", "share"], {}),  # six probabilities
+        ("rooms", ["label", "label", "label", "rgb"], {}),
+    ],
+)  # fmt: skip
+def test_points_colours_and_labels_in_columns_keep_their_roles(tmp_path, folder, columns, roles):
+    (tmp_path / folder).mkdir()
+    for i in range(4):
+        np.save(tmp_path / folder / f"{i}.npy", cloud(i, *columns))
+    fields = parse_schema(draft(tmp_path / folder).text).fields
+    assert {name.removeprefix("array."): spec.role for name, spec in fields.items() if name != "array"} == roles
+    assert fields["array"].shape[0] == "P"
+    if roles:
+        size = fields["array.xyz"].size
+        assert size.low <= 8.66 / 2 <= 2 * 8.66 <= size.high + 0.5  # boxes of nearly 5 * sqrt(3)
+    if "label" in roles:
+        assert (fields["array.label"].ignore, str(fields["array.label"].classes)) == ((-1,), "0..19")
+
+
+@pytest.mark.parametrize(("dtype", "role"), [("float32", "transform"), ("uint8", None)])
+def test_four_rows_of_four_bytes_are_no_transform(dtype, role):
+    """Extra bytes of a LAS file of four points."""
+    seen = Seen(1, {dtype: 1}, {"2": 1}, [4], [4], 0.0, 200.0)
+    assert guess("ExtraBytes", seen, {}, 1).spec.get("role") == role

@@ -2,12 +2,13 @@
 
 import re
 import shlex
+from pathlib import PurePosixPath
 
 import pytest
 
 from datacheck.errors import UsageError
-from datacheck.formats.base import format_of
 from datacheck.scan import misfit, scan
+from datacheck.scan.draft import draft
 from datacheck.scan.runner import listed
 from datacheck.schema.load import parse_schema
 from datacheck.sources import matches
@@ -73,6 +74,11 @@ def test_every_schema_that_is_offered_for_other_names_can_be_extended_so(tmp_pat
         assert matches(parse_schema(line.replace("NAME", name)), listed(tmp_path)) == 1
 
 
+def test_files_without_a_header_are_not_said_to_be_of_a_layout(tmp_path):
+    touched(tmp_path, "tokens/a.bin", "tokens/b.bin")
+    assert "kitti, samples:" not in said(tmp_path)
+
+
 def test_every_message_says_how_to_draft_a_schema(tmp_path):
     touched(tmp_path / "my data", "a.ply")
     data = tmp_path / "my data"
@@ -124,6 +130,32 @@ def test_of_a_large_folder_some_names_decide(tmp_path, monkeypatch):
     monkeypatch.setattr(misfit, "_PATHS", 10)
     touched(tmp_path, *(f"x/{i:04}.hdf5" for i in range(95)), "y.txt")
     seen = []
-    monkeypatch.setattr(misfit, "format_of", lambda path: seen.append(path) or format_of(path))
+    monkeypatch.setattr(misfit, "PurePosixPath", lambda path: seen.append(path) or PurePosixPath(path))
     assert 'files: "**/*.hdf5"' in misfit.advice(tmp_path, listed(tmp_path))[0]
-    assert seen == [f"x/{i:04}.hdf5" for i in range(0, 95, 9)]  # 96 // 10
+    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :] == [f"x/{i:04}.hdf5" for i in range(0, 95, 9)]  # 96 // 10
+
+
+RECORDING = ("run/a_0.mcap", "run/a_1.mcap")
+
+
+@pytest.mark.parametrize("schema", [None, "kitti"])
+def test_files_that_no_format_reads_are_sent_to_no_command_that_refuses_them(tmp_path, schema):
+    touched(tmp_path, *RECORDING)
+    message = said(tmp_path, schema)
+    assert "datacheck init" not in message
+    assert "--schema files" not in message
+    assert "datacheck scan --loader MODULE:FUNCTION" in message
+    with pytest.raises(UsageError, match=r"no format reads any of its 2 files: 2 \.mcap files\.") as caught:
+        draft(tmp_path)
+    assert "datacheck scan --loader MODULE:FUNCTION" in str(caught.value)
+
+
+def test_beside_files_that_no_format_reads_others_are_drafted(tmp_path):
+    touched(tmp_path, *RECORDING)
+    (tmp_path / "run/metadata.yaml").write_text("a: 1")
+    assert "no format reads 2 .mcap files: scan what your own code reads" not in said(tmp_path)  # hardly any bytes
+    (tmp_path / RECORDING[0]).write_bytes(b"x" * 100)
+    message = said(tmp_path)
+    assert "no format reads 2 .mcap files: scan what your own code reads" in message
+    assert f"datacheck init {tmp_path} drafts" in message
+    assert "no format reads: 2 .mcap files" in draft(tmp_path).notes

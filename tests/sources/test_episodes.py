@@ -428,3 +428,20 @@ def test_a_dataset_that_tells_no_places_of_videos_misses_none(tmp_path):
     assert _lost_videos(Roots(folder, {}).file("")) == []
     info_of(folder, video_path=V3_VIDEO)  # its table of episodes has no columns for it
     assert _lost_videos(Roots(folder, {}).file("")) == []
+
+
+@pytest.mark.parametrize("make", [v2, v3])
+def test_actions_of_every_episode_are_taken_for_action(tmp_path, make):
+    folder = make(tmp_path / "d")
+    said = json.loads((folder / "meta/info.json").read_text())
+    said["features"]["actions"] = said["features"].pop("action")
+    (folder / "meta/info.json").write_text(json.dumps(said))
+    for path in (folder / "data").rglob("*.parquet"):
+        found = pq.read_table(path)
+        pq.write_table(found.rename_columns([name.replace("action", "actions") for name in found.column_names]), path)
+    run = scan(folder, "lerobot")
+    (finding,) = [f for f in run.report.findings if f.code == "DC121"]
+    assert (str(finding.severity), tuple(finding.fields)) == ("info", ("action",))
+    assert finding.message == "4 samples have actions where the schema names action: taken for it."
+    assert run.valid.all()
+    assert any(name.startswith("action:") for name in run.table.columns)

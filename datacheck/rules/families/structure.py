@@ -18,17 +18,21 @@ from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
 
+_ATTRIBUTE = "attribute "
 
-@measure("missing", version=2, per="sample", uses=("fields.optional", "fields.absent", "attrs"), depth="structure")
+
+@measure("missing", version=3, per="sample", uses=("fields.optional", "fields.absent", "attrs"), depth="structure")
 def missing(block: Block, schema: Schema) -> Columns:
     """Names of the declared fields and attributes that the samples lack: `missing`, joined by ", ".
 
-    Fields whose own file is not there are left out.
+    Fields whose own file is not there are left out. `taken`: ``field=name`` of those found under a near name.
     """
     wanted = [name for name, spec in schema.stored.items() if not spec.optional and not spec.absent]
     names = [name for name in sorted(wanted) if name not in block.fields and f"absent/{name}" not in block.facts]
     names += [f"attribute {name}" for name in schema.needed_attrs if f"attrs/{name}" not in block.facts]
-    return {"missing": [", ".join(names)] * len(block)}
+    near = [(name, block.facts[f"near/{name}"]) for name in sorted(wanted) if f"near/{name}" in block.facts]
+    taken = [", ".join(f"{name}={column.objects[i]}" for name, column in near) for i in range(len(block))]
+    return {"missing": [", ".join(names)] * len(block), "taken": taken}
 
 
 @rule("DC121", "missing-field", Severity.ERROR, Level.SAMPLE, per="sample", measures=(missing,))
@@ -36,11 +40,14 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
     """A declared field is not in the sample.
 
     What:
-        Every field and attribute of the schema is there, unless it is ``optional`` or ``absent`` in this split.
+        Every field and attribute of the schema is there, unless it is ``optional`` or ``absent`` in this split. Where a
+        schema says ``near_names`` and all samples hold a field under one near name (``action`` for ``actions``), that
+        one is taken, for information. An attribute that no sample has is a warning.
     Why it matters:
         Loaders put zeros, or the last good sample, in place of what is missing.
     Measure:
-        Names that were not found; ``None`` counts as missing.
+        Names that were not found; ``None`` counts as missing. Near names differ in case, plural, ``-`` and ``_``, or a
+        group of observations, and are of the declared kind and sizes.
     When it is wrong:
         The field is called otherwise in the file: say so with ``at``. Not every sample has it: ``optional: true``.
     Options:
@@ -67,6 +74,20 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
     if "missing" not in rows:
         return
     lacks = rows["missing"]
+    attributes = _attributes_of_none(different(lacks))
+    if attributes:
+        every = np.ones(len(rows), bool)
+        yield Failure(
+            every,
+            f"{those(every, 'lack')} {', '.join(attributes)}.",
+            fix="Write it for loaders that read it (robomimic does), or take it out of attrs.",
+            severity=Severity.WARNING,
+            kind="no-attribute",
+        )
+        rest = {text: _without(text, attributes) for text in different(lacks)}
+        lacks = np.array([rest[text] for text in lacks], object)
+    if "taken" in rows:
+        yield from _near(rows["taken"])
     other = "Choose the schema of these data (--schema), or draft one: datacheck init DATA."
     again = "Export them again, name the field in the file with at:, or declare it optional: true."
     promised = sum(not spec.optional and not spec.absent for spec in case.schema.stored.values())
@@ -83,6 +104,40 @@ def missing_field(rows: Rows, case: Case) -> Iterator[Failure]:
                 kind=names,
                 extra=tuple(fields),
             )
+
+
+def _attributes_of_none(lacks: list[str]) -> list[str]:
+    """Return the attributes that are in each of some lists of names: that no sample has."""
+    lists = [text.split(", ") for text in lacks]
+    return [name for name in lists[0] if name.startswith(_ATTRIBUTE) and all(name in one for one in lists)]
+
+
+def _without(text: str, names: list[str]) -> str:
+    return ", ".join(name for name in text.split(", ") if name not in names)
+
+
+def _near(taken: Array) -> Iterator[Failure]:
+    """Yield which fields were found under another name: for information where all samples agree, else an error."""
+    named: dict[str, dict[str, list[str]]] = {}  # field: other name: texts of the column
+    for text in filter(None, different(taken)):
+        for pair in text.split(", "):
+            field, _, name = pair.partition("=")
+            named.setdefault(field, {}).setdefault(name, []).append(text)
+    for field, names in sorted(named.items()):
+        texts = {text for some in names.values() for text in some}
+        mask = where_text(taken, texts.__contains__)
+        called, agreed = " or ".join(sorted(names)), bool(mask.all()) and len(names) == 1
+        others = "taken for it" if agreed else f"the others call it {field}" if len(names) == 1 else "they do not agree"
+        yield Failure(
+            mask,
+            f"{those(mask, 'have')} {called} where the schema names {field}: {others}.",
+            fix=f"Say it in a schema of your own: fields: {{{field}: {{at: {called}}}}}."
+            if agreed
+            else "Call it by one name in all samples.",
+            severity=Severity.INFO if agreed else None,
+            kind=f"near {field}",
+            extra=(field,),
+        )
 
 
 def _optional(schema: Schema) -> dict[str, FieldSpec]:
