@@ -111,6 +111,7 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
         yield from _template(pattern, ("samples", "files"), names)
     yield from _list(samples.list, samples.files, names) if samples.list is not None else ()
     yield from _counts(samples.list or "") if samples.counts else ()
+    yield from _companions(schema)
     if samples.group is not None:
         yield from _template(samples.group, ("samples", "group"), [*names, "file"], path=False)
     yield from _each(samples.each, names)
@@ -119,6 +120,18 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
             yield ("roots", root), f"a root needs a name of its own, of letters, digits and _; found {root!r}"
         if schema.roots[root]:
             yield from _template(schema.roots[root], ("roots", root), ())
+
+
+def _companions(schema: Schema) -> Iterator[Complaint]:
+    known = [name for pattern in schema.samples.files for name in _placeholders(pattern)]
+    for name, patterns in schema.samples.companions.items():
+        where: Where = ("samples", "companions", name)
+        if not patterns:
+            yield where, "no pattern; name its files, for example '{split}/rgb/{id}.png'"
+        for pattern in patterns:
+            yield from _template(pattern, where, [*known, *schema.roots])
+            if "*" in pattern:
+                yield where, f"{pattern!r} may stand for many files; a companion is one file"
 
 
 def _counts(lists: str | dict[str, str]) -> Iterator[Complaint]:

@@ -149,6 +149,7 @@ class SamplesSpec(_Model):
     files: Files
     list: Lists | None = None
     counts: dict[str, Counts] = Field(default_factory=dict)
+    companions: dict[str, Files] = Field(default_factory=dict)
     each: str | None = None
     group: str | None = None
     masks: str | None = None
@@ -384,6 +385,9 @@ class Schema(_Model):
             for spec in fields.values():
                 if spec.get("file"):
                     spec["file"] = _replaced(spec["file"], here)
+        companions = data["samples"].get("companions", {})
+        for name, patterns in companions.items():
+            companions[name] = [_replaced(pattern, here) for pattern in patterns]
         return Schema.model_validate(data)
 
     def parts(self, name: str) -> dict[str, tuple[int, int]]:

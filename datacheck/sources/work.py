@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +16,13 @@ from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Work, file_templates
 from datacheck.sources.entries import locate
-from datacheck.sources.fields import companion_template
+from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import Listing
 from datacheck.sources.lists import read_list
 from datacheck.sources.stores import DEPTH
 from datacheck.table import Note
 
-_LIST, _COUNTS = "DC105", "DC111"
+_LIST, _COUNTS, _LACKING = "DC105", "DC111", "DC129"
 _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
 _MOST_FAULTS = 100_000  # lines of all lists that name no file or stand more than once: each is a row or a note
@@ -77,11 +77,13 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     found = _unpacked(list(_found(schema, listing)))
     lists = _Lists(schema, listing)
     items = lists.choose(found)
-    claimed = {f.path for f in found} | set(lists.files) | _companions(schema, found)
+    beside = _beside(schema)
+    claimed = {f.path for f in found} | set(lists.files) | _companions(_companion_templates(schema), found)
+    claimed |= _companions([t for templates in beside.values() for t in templates], found)
     leftover = [path for path in listing.entries.paths if path not in claimed and not path.startswith("@")]
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
-    notes = [*lists.notes, *_junk(listing)]
+    notes = [*lists.notes, *_junk(listing), *_lacking(beside, items, listing)]
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
 
 
@@ -145,8 +147,40 @@ def _companion_templates(schema: Schema) -> list[Template]:
     return list(dict.fromkeys(t for t in found if t is not None))
 
 
-def _companions(schema: Schema, found: list[_Found]) -> set[str]:
-    templates = _companion_templates(schema)
+def _beside(schema: Schema) -> dict[str, list[Template]]:
+    """Return the patterns of each of ``samples.companions``."""
+    return {
+        name: [rooted_template(schema, text, f"{schema.name}, samples.companions.{name}") for text in patterns]
+        for name, patterns in schema.samples.companions.items()
+    }
+
+
+def _lacking(beside: Mapping[str, Sequence[Template]], items: Sequence[Item], listing: Listing) -> Iterator[Note]:
+    """Yield a note for each companion that files of a split lack, or that has no bytes, while others have it.
+
+    Notes:
+        The listing decides: nothing is opened. A companion that no file of a split has was not copied, and is nothing
+        that some of them lack.
+    """
+    sizes = dict(zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True)) if beside else {}
+    for name, templates in beside.items():
+        lack, empty, have = dict[str, list[str]](), dict[str, list[str]](), set[str]()
+        for item in items:
+            paths = [t.fill(item.names) for t in templates if set(t.names) <= item.names.keys()]
+            if not paths:
+                continue
+            most = max(sizes.get(path, -1) for path in paths)
+            if most > 0:
+                have.add(item.split)
+            else:
+                (lack if most < 0 else empty).setdefault(item.split, []).append(item.path)
+        for split in sorted(have | empty.keys()):
+            about = {"name": name, "lack": lack.get(split, []), "empty": empty.get(split, [])}
+            if about["lack"] or about["empty"]:
+                yield Note(_LACKING, templates[0].text, "", split=split, about=about)
+
+
+def _companions(templates: Sequence[Template], found: list[_Found]) -> set[str]:
     return {t.fill(f.names) for t in templates for f in found if set(t.names) <= f.names.keys()}
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from datacheck.table import Note
 from datacheck.testing.memory import scan_pieces, schema_of
 from datacheck.testing.trials.base import sample
 
@@ -131,3 +132,18 @@ def test_numbers_do_not_repeat_themselves_and_no_phrase_takes_more_than_the_text
     assert "DC707" not in found(schema, [{"t": calibration}] * 3)
     loop = "again and " + "again " * 100
     assert "takes up to 100%" in found(schema, [{"t": loop}])["DC707"].message.replace("\u2009", "")
+
+
+@pytest.mark.parametrize(("lack", "empty", "named"), [(2, 0, 2), (0, 1, 1), (7, 0, None), (7, 1, 1)])
+def test_companions_that_few_lack_or_that_are_empty_are_a_warning(lack, empty, named):
+    """From half of the samples on they are no exception; a file without a byte is no image in any case."""
+    rng = np.random.default_rng(6)
+    keys = [f"s{i:03d}" for i in range(12)]
+    about = {"name": "rgb", "lack": keys[:lack], "empty": keys[lack : lack + empty]}
+    schema = schema_of(
+        {"samples": {"files": "{id}.npy", "companions": {"rgb": "{id}.jpg"}}, "fields": {"a": {"role": "value"}}}
+    )
+    samples = [sample(key, {"a": rng.normal(size=4)}) for key in keys]
+    answer = scan_pieces(schema, samples, [Note("DC129", "{id}.jpg", "", about=about)])
+    found = [f for f in answer.findings if f.code == "DC129"]
+    assert [(f.severity, len(f.rows), f.kind) for f in found] == ([("warning", named, "rgb")] if named else [])

@@ -8,6 +8,7 @@ import pytest
 from rich._emoji_codes import EMOJI  # a list of emoji that is not ours
 
 from datacheck.errors import SchemaError
+from datacheck.schema.load import load_schema
 from datacheck.schema.patterns import Template
 from datacheck.sources import list_files, matches, plan_work
 from datacheck.sources.entries import Entries, Entry
@@ -429,3 +430,34 @@ def test_the_emoji_that_are_joined_of_several_are_no_junk(tmp_path):
     assert len(joined) > 500
     write(tmp_path, *(f"{n} {emoji}.npy" for n, emoji in enumerate(joined)))
     assert plan(tmp_path, schema("*.npy")).notes == []
+
+
+# ------------------------------------------------------------------------------------------------ companions
+
+
+def images(root, frames, *, lack=(), empty=()):
+    """Write frames of HO3D, each with an image beside it but for some."""
+    for frame in frames:
+        write(root, f"train/A/meta/{frame:04d}.pkl")
+        if frame not in lack:
+            write(root, f"train/A/rgb/{frame:04d}.{'jpg' if frame % 2 else 'png'}", text="" if frame in empty else "x")
+
+
+def lacking(root):
+    spec = schema(HO3D["files"]).model_copy(update={"samples": load_schema("ho3d").samples})
+    work = plan(root, spec)
+    assert list(work.unclaimed) == []
+    return [(n.about["name"], n.split, n.about["lack"], n.about["empty"]) for n in work.notes if n.code == "DC129"]
+
+
+def test_a_companion_that_some_samples_lack_is_named(tmp_path):
+    """24 of 360 images were gone, and a scan said nothing."""
+    images(tmp_path, range(20), lack=(3, 8), empty=(5,))
+    gone = ["train/A/meta/0003.pkl", "train/A/meta/0008.pkl"]
+    assert lacking(tmp_path) == [("rgb", "train", gone, ["train/A/meta/0005.pkl"])]
+
+
+def test_companions_that_nobody_has_or_everybody_are_not_missed(tmp_path):
+    images(tmp_path, range(20))  # either ending will do; nobody has a depth map
+    write(tmp_path, "evaluation/B/meta/0000.pkl")  # nothing was copied for this split
+    assert lacking(tmp_path) == []
