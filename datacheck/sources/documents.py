@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.errors import FormatError, MissingDependencyError
-from datacheck.formats.base import open_container
+from datacheck.formats.base import check_pointer, open_container
 from datacheck.formats.jsonfile import parse_small
 from datacheck.formats.limits import check_bytes
 from datacheck.parallel import Limits, ordered_map
@@ -38,7 +38,9 @@ def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) 
             size = os.fstat(file.fileno()).st_size
             check_bytes(size, "the document", limit)
             if size <= _HERE_BYTES and path.lower().endswith(".json"):
-                return parse_small(file.read(size))
+                data = file.read(size)
+                check_pointer(data)
+                return parse_small(data)
     except OSError as error:
         raise FormatError(error.strerror or str(error)) from error
     task = {

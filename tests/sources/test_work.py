@@ -461,3 +461,15 @@ def test_companions_that_nobody_has_or_everybody_are_not_missed(tmp_path):
     images(tmp_path, range(20))  # either ending will do; nobody has a depth map
     write(tmp_path, "evaluation/B/meta/0000.pkl")  # nothing was copied for this split
     assert lacking(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["train.txt", "train.json"])
+def test_a_list_that_is_a_pointer_names_no_samples(tmp_path, name):
+    """Its three lines were three samples that are not there."""
+    write(tmp_path, "train/a.npy", "train/b.npy")
+    write(tmp_path, name, text="version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 128\n")
+    work = plan(tmp_path, schema({"files": "{split}/{id}.npy", "list": "{split}" + name[5:]}))
+    assert [item.path for item in work.items] == ["train/a.npy", "train/b.npy"]
+    assert [(n.key, n.reason) for n in work.notes] == [
+        (name, "the list cannot be read, so all files are taken: a Git LFS pointer, not the data: git lfs pull")
+    ]
