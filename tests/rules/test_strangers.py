@@ -147,3 +147,52 @@ def test_companions_that_few_lack_or_that_are_empty_are_a_warning(lack, empty, n
     answer = scan_pieces(schema, samples, [Note("DC129", "{id}.jpg", "", about=about)])
     found = [f for f in answer.findings if f.code == "DC129"]
     assert [(f.severity, len(f.rows), f.kind) for f in found] == ([("warning", named, "rgb")] if named else [])
+
+
+TASKS = [f"task{i}" for i in range(6)]
+
+
+def tasks(rng, change):
+    """Four episodes of each of six tasks; `change` edits the actions of one of them."""
+    found = []
+    for task in TASKS:
+        for take in range(4):
+            action = rng.normal(size=(40, 4))
+            action[:, 3] = np.where(action[:, 3] > 0, 1.0, -1.0)
+            if task == "task2":
+                change(action)
+            found.append(sample(f"{task}/{take}", {"a": action}, group=task))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dimension", "value", "named"),
+    [(1, 0.25, True), (0, 0.0, True), (3, -1.0, False), (None, 0.0, False)],
+)
+def test_a_dimension_that_is_dead_in_one_task_is_named(dimension, value, named):
+    """All of the dataset was looked at together; a task that never moves an axis was passed. A gripper may rest."""
+
+    def kill(action):
+        if dimension is not None:
+            action[:, dimension] = value
+
+    schema = schema_of({"fields": {"a": {"role": "action", "shape": ["T", 4]}}})
+    samples = tasks(np.random.default_rng(8), kill)
+    found = [f for f in scan_pieces(schema, samples).findings if f.code == "DC223"]
+    keys = sorted(piece.key for _, piece in samples)
+    assert [[keys[i] for i in f.rows] for f in found] == ([[f"task2/{i}" for i in range(4)]] if named else [])
+    if named:
+        told = f"dimension {dimension} of 4 never changes in 1 group: task2 (always {value:.3g})"
+        assert (found[0].severity, found[0].message) == ("warning", f"{told}; it moves in the other 5.")
+
+
+def test_what_stands_still_within_every_episode_may_be_the_same_in_one_task():
+    """The place of a goal changes from episode to episode, and in one task it does not."""
+    rng = np.random.default_rng(9)
+    schema = schema_of({"fields": {"a": {"role": "position", "shape": ["T", 3]}}})
+    samples = []
+    for task in TASKS:
+        for i in range(4):
+            goal = [1.0, 2, 3] if task == "task2" else rng.normal(size=3)
+            samples.append(sample(f"{task}/{i}", {"a": np.tile(goal, (30, 1))}, group=task))
+    assert not [f for f in scan_pieces(schema, samples).findings if f.code == "DC223"]
