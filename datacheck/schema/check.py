@@ -341,7 +341,7 @@ def _loader(schema: Schema) -> Iterator[Complaint]:
         return
     if not any(True for _ in schema.of_role("instance")):
         yield ("loader",), "its steps count instances; declare the field that holds them with role: instance"
-    for step, role in (("voxel", "points"), ("drop_classes", "class")):
+    for step, role in (("voxel", "points"), ("drop_classes", "class"), ("keep_classes", "class")):
         if schema.loader.get(step) is not None and not any(True for _ in schema.of_role(role)):
             yield ("loader", step), f"this step needs a field of role {role}"
     captions = schema.loader.get("captions")

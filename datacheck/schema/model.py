@@ -183,7 +183,11 @@ def _loader_step(name: object, value: object) -> None:
     kinds: dict[object, tuple[str, bool]] = {
         "clip": ("a whole number of points above 0", _above_0(value, int)),
         "voxel": ("an edge above 0 in the unit of the points", _above_0(value, int, float)),
-        "drop_classes": ("a list of class numbers", isinstance(value, list) and all(type(v) is int for v in value)),
+        "drop_classes": ("a list of class numbers", _class_numbers(value)),
+        "keep_classes": (
+            "a list of class numbers, or the file of the table that holds them, below the data folder",
+            _class_numbers(value) or (isinstance(value, str) and _inside(value)),
+        ),
         "min_points": ("a whole number of points above 0", _above_0(value, int)),
         "captions": ("the name of the field that holds the captions", isinstance(value, str)),
     }
@@ -196,6 +200,14 @@ def _loader_step(name: object, value: object) -> None:
         raise ValueError(msg)
 
 
+def _class_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(type(v) is int for v in value)
+
+
+def _inside(path: str) -> bool:
+    return bool(path) and "\0" not in path and not Path(path).is_absolute() and ".." not in Path(path).parts
+
+
 def _above_0(value: Any, *kinds: type) -> bool:
     return type(value) in kinds and bool(0 < value < float("inf"))  # type(), not isinstance: True is no number
 
@@ -204,7 +216,7 @@ class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_ste
     """What the training loader does to instances, in the order written: they are counted after these steps.
 
     Steps: ``clip`` (keep so many random points), ``voxel`` (edge in the unit of the points), ``drop_classes``,
-    ``min_points`` (of an instance), ``captions`` (the field whose ids an instance must have).
+    ``keep_classes`` (points of others lose their label), ``min_points`` (of an instance), ``captions`` (the field whose ids an instance must have).
     """
 
     model_config = ConfigDict(frozen=True)

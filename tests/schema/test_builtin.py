@@ -206,7 +206,9 @@ def test_scannetpp_differs_from_scannet_where_its_data_differ():
     assert schema.columns == load_schema("scannet").columns
     assert schema.fields["semantic"].ignore == (-100,)
     assert schema.fields["instance"].ignore == (-100,)
-    assert [name for name, _ in schema.loader.steps] == ["clip", "voxel", "drop_classes", "min_points", "captions"]
+    assert [name for name, _ in schema.loader.steps] == [
+        "clip", "keep_classes", "voxel", "drop_classes", "min_points", "captions",
+    ]  # fmt: skip
     assert schema.for_split("test").fields["captions"].absent
 
 
