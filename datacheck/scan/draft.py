@@ -22,7 +22,7 @@ from datacheck.scan.look import Seen
 from datacheck.scan.pattern import patterns
 from datacheck.scan.together import Part, together
 from datacheck.schema.dump import dump_schema
-from datacheck.schema.load import builtin, load_schema, parse_schema
+from datacheck.schema.load import FILES, WHOLE, builtin, load_schema, parse_schema
 from datacheck.schema.model import Schema
 from datacheck.sources import matches, plan_work
 from datacheck.sources.listing import Listing, list_files, target
@@ -192,7 +192,7 @@ def _only(listing: Listing, paths: Sequence[str]) -> Listing:
 
 def _builtin(listing: Listing, readable: set[str]) -> Draft | None:
     """Return a draft that extends the one built-in schema that leaves hardly a readable file over, else None."""
-    fitting = [(load_schema(name), name) for name in builtin() if name != "files"]
+    fitting = [(load_schema(name), name) for name in builtin() if name not in {FILES, *WHOLE}]
     fitting = [(schema, name) for schema, name in fitting if matches(schema, listing)]
     if len(fitting) != 1:
         return None

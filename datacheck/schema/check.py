@@ -112,6 +112,8 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
     yield from _list(samples.list, samples.files, names) if samples.list is not None else ()
     yield from _counts(samples.list or "") if samples.counts else ()
     yield from _companions(schema)
+    for split, pattern in ((split, pattern) for split, patterns in samples.split.items() for pattern in patterns):
+        yield from _template(pattern, ("samples", "split", split), _placeholders(pattern))
     if samples.group is not None:
         yield from _template(samples.group, ("samples", "group"), [*names, "file"], path=False)
     yield from _each(samples.each, names)
@@ -387,7 +389,8 @@ _NO_SPLIT = "neither samples.files nor samples.list has a {split} placeholder"
 
 def _has_splits(schema: Schema, names: list[str]) -> bool:
     lists = schema.samples.list or ""
-    return "split" in names or not isinstance(lists, str) or "split" in _placeholders(lists)
+    named = "split" in names or bool(schema.samples.split)
+    return named or not isinstance(lists, str) or "split" in _placeholders(lists)
 
 
 def _whole(change: FieldSpec) -> bool:

@@ -147,6 +147,7 @@ class SamplesSpec(_Model):
     """What one sample is: which files, which list names them, what each of them holds, what belongs together."""
 
     files: Files
+    split: dict[str, Files] = Field(default_factory=dict)
     list: Lists | None = None
     counts: dict[str, Counts] = Field(default_factory=dict)
     companions: dict[str, Files] = Field(default_factory=dict)
@@ -216,7 +217,8 @@ class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_ste
     """What the training loader does to instances, in the order written: they are counted after these steps.
 
     Steps: ``clip`` (keep so many random points), ``voxel`` (edge in the unit of the points), ``drop_classes``,
-    ``keep_classes`` (points of others lose their label), ``min_points`` (of an instance), ``captions`` (the field whose ids an instance must have).
+    ``keep_classes`` (points of others lose their label), ``min_points`` (of an instance), ``captions`` (the field whose
+    ids an instance must have).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -237,6 +239,7 @@ class TokenizerSpec(_Model):
     path: File | None = None
     vocab: Count | None = None
     max_length: Count | None = None
+    lengths: dict[str, Count] = Field(default_factory=dict)
     start: str = "<|im_start|>assistant\n"
     end: str = "<|im_end|>\n"
 
@@ -356,8 +359,12 @@ class Schema(_Model):
         return self.model_dump(mode="json", exclude_defaults=True) | {"datacheck": 1}
 
     def for_split(self, split: str) -> Schema:
-        """Return the schema with the ``when: split=...`` block of `split` applied."""
-        changes = self.when.get(f"split={split}")
+        """Return the schema with the ``when: split=...`` block of `split` applied, and its own ``max_length``."""
+        changes = self.when.get(f"split={split}", {})
+        if self.tokenizer is not None and split in self.tokenizer.lengths:
+            length = {"max_length": self.tokenizer.lengths[split], "lengths": {}}
+            own = self.model_copy(update={"tokenizer": self.tokenizer.model_copy(update=length)})
+            return own.for_split(split)
         if not changes:
             return self
         fields = {name: _said(spec) for name, spec in self.fields.items()}

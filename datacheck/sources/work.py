@@ -110,7 +110,7 @@ def _junk(listing: Listing) -> Iterator[Note]:
 
 
 def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
-    templates = file_templates(schema)
+    templates, splits = file_templates(schema), _split_patterns(schema)
     tails = tuple(template.tail for template in templates)
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
         if not path.endswith(tails):  # a tenth of the time of an expression, for most files of most schemas
@@ -118,8 +118,15 @@ def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
         for number, template in enumerate(templates):
             names = template.match(path)
             if names is not None and (template.tail or _readable(listing, path)):
-                yield _Found(path, names, number, nbytes)
+                split = next((split for split, t in splits if t.match(path) is not None), "")
+                yield _Found(path, {_SPLIT: split} | names if split else names, number, nbytes)
                 break
+
+
+def _split_patterns(schema: Schema) -> list[tuple[str, Template]]:
+    """Return the patterns of ``samples.split``, in their order, each with the split that it stands for."""
+    where = f"{schema.name}, samples.split"
+    return [(name, parse(text, f"{where}.{name}")) for name, texts in schema.samples.split.items() for text in texts]
 
 
 def _unpacked(found: list[_Found]) -> list[_Found]:

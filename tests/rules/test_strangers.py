@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from datacheck.schema.load import load_schema
 from datacheck.table import Note
 from datacheck.testing.memory import scan_pieces, schema_of
 from datacheck.testing.trials.base import sample
@@ -196,3 +197,22 @@ def test_what_stands_still_within_every_episode_may_be_the_same_in_one_task():
             goal = [1.0, 2, 3] if task == "task2" else rng.normal(size=3)
             samples.append(sample(f"{task}/{i}", {"a": np.tile(goal, (30, 1))}, group=task))
     assert not [f for f in scan_pieces(schema, samples).findings if f.code == "DC223"]
+
+
+def test_lines_of_evaluation_that_training_has_are_a_leak():
+    """Three kinds in one folder were an error; a chat of one kind is no copy of a text of another."""
+    schema = load_schema("minimind")
+
+    def chat(text):
+        return [{"role": "user", "content": f"what of {text}?"}, {"role": "assistant", "content": f"that {text} is so"}]
+
+    names = ["red", "blue", "green", "black", "white", "brown"]
+    samples = [sample(f"sft:{name}", {"conversations": chat(name)}, split="sft") for name in names]
+    samples += [sample(f"eval:{name}", {"conversations": chat(name)}, split="sft_eval") for name in ("blue", "grey")]
+    samples += [sample(f"text:{name}", {"text": f"that {name} is so and more"}, split="pretrain") for name in names]
+    keys = sorted(piece.key for _, piece in samples)
+    (finding,) = [f for f in scan_pieces(schema, samples).findings if f.code == "DC801"]
+    assert [keys[i] for i in finding.rows] == ["eval:blue"]
+    assert finding.message == "sft_eval shares samples with sft: 1 of its 2 samples."
+    clean = [pair for pair in samples if pair[1].key != "eval:blue"]
+    assert not [f for f in scan_pieces(schema, clean).findings if f.code in {"DC121", "DC129", "DC801", "DC802"}]

@@ -473,3 +473,15 @@ def test_a_list_that_is_a_pointer_names_no_samples(tmp_path, name):
     assert [(n.key, n.reason) for n in work.notes] == [
         (name, "the list cannot be read, so all files are taken: a Git LFS pointer, not the data: git lfs pull")
     ]
+
+
+def test_a_split_may_be_told_by_a_pattern_of_its_own(tmp_path):
+    write(tmp_path, "a.npy", "b_eval.npy", "c.npy", "train/d.npy")
+    split = {"held": "*_eval.npy", "fit": ["a.npy", "d.npy"]}
+    spec = schema({"files": ["{id}.npy", "{split}/{id}.npy"], "split": split})
+    assert {i.path: (i.split, i.names) for i in plan(tmp_path, spec).items} == {
+        "a.npy": ("fit", {"split": "fit", "id": "a"}),
+        "b_eval.npy": ("held", {"split": "held", "id": "b_eval"}),
+        "c.npy": ("", {"id": "c"}),
+        "train/d.npy": ("train", {"split": "train", "id": "d"}),
+    }
