@@ -53,7 +53,7 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "ignore": _LABELS | {"image", "depth"},
     "classes": frozenset({"class", "segment", "labels", "tokens"}),
     "min_instances": frozenset({"instance"}),
-    "min_points": frozenset({"instance", "points"}),
+    "min_points": frozenset({"instance", "points", "pose"}),
     "must_be": frozenset({"flag", "mask", "value", "class", "id"}),
     "speakers": frozenset({"chat"}),
     "train_on": frozenset({"chat"}),
@@ -120,8 +120,12 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
     for root in schema.roots:
         if root in names or not re.fullmatch(r"[A-Za-z_]\w*", root):
             yield ("roots", root), f"a root needs a name of its own, of letters, digits and _; found {root!r}"
-        if schema.roots[root]:
-            yield from _template(schema.roots[root], ("roots", root), ())
+        for place in _places_of(schema.roots[root]):
+            yield from _template(place, ("roots", root), ())
+
+
+def _places_of(places: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (places,) * bool(places) if isinstance(places, str) else places
 
 
 def _companions(schema: Schema) -> Iterator[Complaint]:

@@ -331,7 +331,7 @@ class Schema(_Model):
 
     datacheck: Literal[1]
     name: Annotated[str, AfterValidator(_name)]
-    roots: dict[str, File] = Field(default_factory=dict)
+    roots: dict[str, Annotated[File | tuple[File, ...], BeforeValidator(as_tuple)]] = Field(default_factory=dict)
     samples: SamplesSpec
     columns: Columns | None = None
     fields: dict[str, FieldSpec] = Field(default_factory=dict)
@@ -373,12 +373,21 @@ class Schema(_Model):
         data = self.model_dump(exclude_unset=True, mode="json", exclude={"fields", "when"})
         return Schema.model_validate(data | {"fields": fields})
 
+    def located(self, data: Path) -> Schema:
+        """Return the schema with one default place of each extra folder: of several the first that the data have."""
+        several = {name: places for name, places in self.roots.items() if not isinstance(places, str)}
+        if not several:
+            return self
+        found = {name: next((p for p in places if (data / p).is_dir()), places[0]) for name, places in several.items()}
+        return self.model_copy(update={"roots": {**self.roots, **found}})
+
     def placed(self, given: Collection[str], data: Path | None = None) -> Schema:
         """Return the schema with each extra folder that was not given at its default place below the data folder.
 
         Args:
             given: names of the extra folders that the user gave (``--root objects=DIR``).
-            data: the data folder; where it is said, a relative tokenizer path becomes an absolute one.
+            data: the data folder; where it is said, a relative tokenizer path becomes an absolute one, and of several
+                default places of a folder the one counts that is there. Else the first does.
 
         Raises:
             UsageError: the schema knows no extra folder of that name.
@@ -391,7 +400,9 @@ class Schema(_Model):
                 known = meant(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
                 msg = f"schema {self.name} has no extra folder called {name!r}{known}"
                 raise UsageError(msg)
-        here = {f"{{{name}}}/": f"{path}/" for name, path in self.roots.items() if path and name not in given}
+        places = (self if data is None else self.located(data)).roots.items()
+        first = {name: path if isinstance(path, str) else path[0] for name, path in places}
+        here = {f"{{{name}}}/": f"{path}/" for name, path in first.items() if path and name not in given}
         moved = self._with_files(here) if here else self
         if data is None or moved.tokenizer is None or moved.tokenizer.path is None:
             return moved

@@ -73,7 +73,7 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         files of known formats only. Files below extra roots are claimed as companions and never left over. Of an MDS
         shard that lies there plain and packed, as Streaming may leave it, the plain one is read, as by Streaming.
     """
-    schema = schema.placed(listing.roots)
+    schema = schema.located(listing.root).placed(listing.roots)
     found = _unpacked(list(_found(schema, listing)))
     lists = _Lists(schema, listing)
     items = lists.choose(found)

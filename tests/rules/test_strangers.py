@@ -216,3 +216,14 @@ def test_lines_of_evaluation_that_training_has_are_a_leak():
     assert finding.message == "sft_eval shares samples with sft: 1 of its 2 samples."
     clean = [pair for pair in samples if pair[1].key != "eval:blue"]
     assert not [f for f in scan_pieces(schema, clean).findings if f.code in {"DC121", "DC129", "DC801", "DC802"}]
+
+
+def test_a_sampler_that_takes_more_grasps_than_there_are_repeats_them():
+    schema = schema_of({"fields": {"g": {"role": "pose", "shape": ["G", 7], "min_points": 64}}})
+    samples = [sample(f"o{n:03d}", {"g": np.random.default_rng(n).normal(size=(n, 7))}) for n in (0, 12, 64, 500)]
+    found = [f for f in scan_pieces(schema, samples).findings if f.code == "DC124"]
+    assert [(f.severity, f.rows.tolist(), f.kind) for f in found] == [
+        ("error", [0], "none"), ("warning", [1], "repeated"),
+    ]  # fmt: skip
+    loose = schema_of({"fields": {"g": {"role": "pose", "shape": ["G", 7]}}})
+    assert not [f for f in scan_pieces(loose, samples).findings if f.code == "DC124"]

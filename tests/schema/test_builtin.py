@@ -263,8 +263,15 @@ def test_the_columns_of_a_grasp_are_where_the_code_writes_them(name, field, part
     assert schema.spec(f"{field}.quat").order == "wxyz"
 
 
-def test_sceneleap_s_meshes_are_looked_for_beside_the_grasps_or_where_the_user_says():
+def test_sceneleap_s_meshes_are_looked_for_beside_the_grasps_or_where_the_user_says(tmp_path):
     schema = load_schema("sceneleap")
+    models = f"object/objaverse_v1/flat_models/mug_{HEX}/mesh/simplified.obj"
+    files = listing(tmp_path, [f"1022_mini_succ_collect/mug_{HEX}.npy", models])
+    work = plan_work(schema, files)  # as the code has it: data/object/..., which no rule looked at without --root
+    assert ([item.split for item in work.items], list(work.unclaimed)) == (["1022_mini_succ_collect"], [])
+    assert schema.placed([], tmp_path).fields["verts"].file == models.replace(f"mug_{HEX}", "{object}")
+    (tmp_path / "objects").mkdir()
+    assert schema.placed([], tmp_path).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
     assert schema.placed([]).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
     assert schema.placed(["objects"]).fields["verts"].file == "{objects}/{object}/mesh/simplified.obj"
 
