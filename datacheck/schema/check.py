@@ -110,7 +110,8 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
     for pattern in samples.files:
         yield from _template(pattern, ("samples", "files"), names)
     yield from _list(samples.list, samples.files, names) if samples.list is not None else ()
-    yield from _counts(samples.list or "") if samples.counts else ()
+    yield from _counts(samples.records or samples.list or "") if samples.counts else ()
+    yield from _records(samples.records, names) if samples.records is not None else ()
     yield from _companions(schema)
     for split, pattern in ((split, pattern) for split, patterns in samples.split.items() for pattern in patterns):
         yield from _template(pattern, ("samples", "split", split), _placeholders(pattern))
@@ -144,6 +145,13 @@ def _counts(lists: str | dict[str, str]) -> Iterator[Complaint]:
     paths = lists.values() if isinstance(lists, dict) else [lists]
     if not any(path.lower().endswith(RECORDS) for path in paths):
         yield ("samples", "counts"), f"only the entries of a YAML or JSON list state numbers ({', '.join(RECORDS)})"
+
+
+def _records(records: str, names: list[str]) -> Iterator[Complaint]:
+    where: Where = ("samples", "records")
+    yield from _template(records, where, [*names, "split"])
+    if not records.lower().endswith(RECORDS):
+        yield where, f"{records!r} is no list of mappings; allowed are {', '.join(RECORDS)}"
 
 
 def _each(each: str | None, names: list[str]) -> Iterator[Complaint]:

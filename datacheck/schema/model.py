@@ -149,6 +149,7 @@ class SamplesSpec(_Model):
     files: Files
     split: dict[str, Files] = Field(default_factory=dict)
     list: Lists | None = None
+    records: File | None = None
     counts: dict[str, Counts] = Field(default_factory=dict)
     companions: dict[str, Files] = Field(default_factory=dict)
     each: str | None = None

@@ -18,7 +18,7 @@ from datacheck.sources.base import Item, Work, file_templates
 from datacheck.sources.entries import locate
 from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import Listing
-from datacheck.sources.lists import read_list
+from datacheck.sources.lists import Listed, read_list
 from datacheck.sources.stores import DEPTH
 from datacheck.table import Note
 
@@ -229,11 +229,12 @@ class _Lists:
         self._names = tuple(dict.fromkeys(name for t, names in self._known for name in (*names, *t.names)))
         self._check()
         self._read_lists()
+        self._records = self._read_records()
 
     @property
     def files(self) -> list[str]:
         """Paths of the list files."""
-        return [*(names.path for names in self._lists), *self._broken]
+        return [*(names.path for names in (*self._lists, *self._records)), *self._broken]
 
     def _parsed(self) -> list[tuple[Template, dict[str, str]]]:
         """Return the patterns of the lists' paths, each with the names that the schema gives to its lists."""
@@ -259,14 +260,38 @@ class _Lists:
                     self._read_list(path, found | given)
 
     def _read_list(self, path: str, names: dict[str, str]) -> None:
-        if any(t.allows(name, value) is False for t in self._templates for name, value in names.items()):
-            return  # a text file of another kind: no sample can have such a name
+        if self._other_kind(names):
+            return
         try:
             entries = read_list(self._listing.root, self._listing.roots, path)
         except (OSError, UnicodeDecodeError, FormatError) as error:
             self._broken.append(path)
             self._note(path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, ""))
             return
+        self._lists.append(self._named(path, names, entries))
+
+    def _other_kind(self, names: Mapping[str, str]) -> bool:
+        """Tell a file of another kind, whose name means what no sample can be called: ``label_database.yaml``."""
+        return any(t.allows(name, value) is False for t in self._templates for name, value in names.items())
+
+    def _read_records(self) -> list[_Named]:
+        """Return what ``samples.records`` say; they choose no samples."""
+        text, found = self._schema.samples.records, list[_Named]()
+        template = None if text is None else parse(text, f"{self._schema.name}, samples.records")
+        for path in self._listing.entries.paths if template is not None else ():
+            names = template.match(path) if template is not None else None
+            if names is None or self._other_kind(names):
+                continue
+            try:
+                entries = read_list(self._listing.root, self._listing.roots, path)
+            except (OSError, UnicodeDecodeError, FormatError) as error:
+                self._broken.append(path)
+                self._note(path, f"the records cannot be read: {error}", names.get(_SPLIT, ""))
+            else:
+                found.append(self._named(path, names, entries))
+        return found
+
+    def _named(self, path: str, names: dict[str, str], entries: Sequence[Listed]) -> _Named:
         named = _Named(path, names)
         for number, entry in enumerate(entries):
             if entry.name:
@@ -276,7 +301,7 @@ class _Lists:
                     named.about.setdefault(line, entry.about)
             else:
                 named.empty.append(number)
-        self._lists.append(named)
+        return named
 
     def _line(self, path: str, names: Mapping[str, str]) -> str:
         """Return what a line of a text would say for a path; the path as it is where no end of it is a sample's."""
@@ -315,9 +340,10 @@ class _Lists:
 
     def choose(self, found: list[_Found]) -> list[Item]:
         """Return the items of the files that are listed, or that no list speaks of."""
+        index = self._index(found) if self._known or self._records else _Index()
+        self._tell_records(index)
         if not self._known:
             return [self._item(f, f.names.get(_SPLIT, "")) for f in found]
-        index = self._index(found)
         others = [names.path for names in self._lists if not self._is_list(names, index)]
         self._lists = [names for names in self._lists if names.path not in others]
         other = f" ({others[0]} has such a name, but no line of it names a file here)" if others else ""
@@ -338,6 +364,21 @@ class _Lists:
             if name and name not in self._broken and not self._hidden(name):
                 self._note(name, f"no such list{other}: all {len(files)} matching files are taken", split)
         return items
+
+    def _tell_records(self, index: _Index) -> None:
+        """Note records without a sample, and the numbers that the others state."""
+        for names in self._records:
+            scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
+            self._tell_empty(names)
+            for line, about in names.about.items():
+                for path in (path for n, scope in scopes for path in index.paths.get((n, scope, line), ())):
+                    self._count(path, about, names.names.get(_SPLIT, ""))
+
+    def _tell_empty(self, names: _Named) -> None:
+        for number in names.empty[:_MOST_EMPTY]:
+            self._note(f"{names.path}[{number}]", _EMPTY, names.names.get(_SPLIT, ""), missing=True)
+        if more := len(names.empty[_MOST_EMPTY:]):
+            self._note(names.path, f"has {more:,} more empty entries", names.names.get(_SPLIT, ""))
 
     def _hidden(self, name: str) -> bool:
         """Tell a list that is there but not in the listing, because a single file was asked for."""
@@ -377,10 +418,7 @@ class _Lists:
         listed: dict[str, _Named] = {}
         for names in self._lists:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
-            for number in names.empty[:_MOST_EMPTY]:
-                self._note(f"{names.path}[{number}]", _EMPTY, names.names.get(_SPLIT, ""), missing=True)
-            if more := len(names.empty[_MOST_EMPTY:]):
-                self._note(names.path, f"has {more:,} more empty entries", names.names.get(_SPLIT, ""))
+            self._tell_empty(names)
             before = self._faults
             for line, count in Counter(names.lines).items():
                 hits = [path for n, scope in scopes for path in index.paths.get((n, scope, line), ())]

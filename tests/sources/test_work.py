@@ -485,3 +485,40 @@ def test_a_split_may_be_told_by_a_pattern_of_its_own(tmp_path):
         "c.npy": ("", {"id": "c"}),
         "train/d.npy": ("train", {"split": "train", "id": "d"}),
     }
+
+
+RECORDS = """
+- {filepath: train/a.npy, file_len: 12}
+- null
+- {filepath: data/processed/train/b.npy, file_len: 30}
+- {filepath: train/gone.npy, file_len: 7}
+"""
+
+
+@pytest.mark.parametrize("lists", [{}, {"list": {"train": "train_list.txt"}}])
+def test_records_beside_a_list_state_numbers_and_choose_nothing(tmp_path, lists):
+    """ExCap3D reads a database besides its lists: a null entry ends training, and nobody looked at it."""
+    write(tmp_path, "train/a.npy", "train/b.npy", "train/c.npy")
+    write(tmp_path, "train_list.txt", text="a\nc\n")
+    write(tmp_path, "train_database.yaml", text=RECORDS)
+    write(tmp_path, "label_database.yaml", text="3: null\n")
+    files = "{split:train|test}/{id}.npy"
+    samples = {"files": files, "records": "{split}_database.yaml", "counts": {"file_len": "P"}} | lists
+    work = plan(tmp_path, schema(samples))
+    listed = ["train/a.npy", "train/c.npy"] if lists else ["train/a.npy", "train/b.npy", "train/c.npy"]
+    assert [item.path for item in work.items] == listed
+    assert [(n.key, n.missing, n.split) for n in work.notes if n.reason.startswith("is an empty entry")] == [
+        ("train_database.yaml[1]", True, "train")
+    ]
+    stated = {n.key: dict(n.about) for n in work.notes if n.code == "DC111"}
+    assert stated == {"train/a.npy": {"file_len": 12}, "train/b.npy": {"file_len": 30}}
+    assert [path for path in work.unclaimed if path.endswith("yaml")] == ["label_database.yaml"]
+
+
+def test_records_that_cannot_be_read_are_told(tmp_path):
+    write(tmp_path, "train/a.npy")
+    write(tmp_path, "train_database.yaml", text="{")
+    samples = {"files": "{split}/{id}.npy", "records": "{split}_database.yaml"}
+    (note,) = plan(tmp_path, schema(samples)).notes
+    assert (note.code, note.key) == ("DC105", "train_database.yaml")
+    assert note.reason.startswith("the records cannot be read: not YAML")
