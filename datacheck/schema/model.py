@@ -379,7 +379,10 @@ class Schema(_Model):
         several = {name: places for name, places in self.roots.items() if not isinstance(places, str)}
         if not several:
             return self
-        found = {name: next((p for p in places if (data / p).is_dir()), places[0]) for name, places in several.items()}
+        found = {
+            name: next((p for p in places if os.path.isdir(f"{data}/{p}")), places[0])  # noqa: PTH112  else it raises
+            for name, places in several.items()
+        }
         return self.model_copy(update={"roots": {**self.roots, **found}})
 
     def placed(self, given: Collection[str], data: Path | None = None) -> Schema:
