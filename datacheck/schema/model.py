@@ -376,7 +376,7 @@ class Schema(_Model):
 
     def located(self, data: Path) -> Schema:
         """Return the schema with one default place of each extra folder: of several the first that the data have."""
-        several = {name: places for name, places in self.roots.items() if not isinstance(places, str)}
+        several = {name: places for name, places in self.roots.items() if isinstance(places, tuple)}
         if not several:
             return self
         found = {
@@ -405,7 +405,7 @@ class Schema(_Model):
                 msg = f"schema {self.name} has no extra folder called {name!r}{known}"
                 raise UsageError(msg)
         places = (self if data is None else self.located(data)).roots.items()
-        first = {name: path if isinstance(path, str) else path[0] for name, path in places}
+        first = {name: path[0] if isinstance(path, tuple) else path for name, path in places}
         here = {f"{{{name}}}/": f"{path}/" for name, path in first.items() if path and name not in given}
         moved = self._with_files(here) if here else self
         if data is None or moved.tokenizer is None or moved.tokenizer.path is None:
