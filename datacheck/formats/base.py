@@ -176,10 +176,31 @@ def _no_stand_in(head: bytes, found: Format, size: int) -> None:
     if size == 0 and found.name not in _MAY_BE_EMPTY:
         msg = "the file is empty (0 bytes)"
         raise FormatError(msg, "DC103")
+    check_pointer(head)
+    if found.name == "jsonl" and head.lstrip().lower().startswith(_PAGES):
+        raise FormatError(_PAGE, "DC102")
+
+
+def check_pointer(head: bytes) -> None:
+    """Refuse what begins as a Git LFS pointer.
+
+    Raises:
+        FormatError: it does (DC102).
+    """
     if head.startswith(_POINTER):
         msg = "a Git LFS pointer, not the data: git lfs pull"
         raise FormatError(msg, "DC102")
-    if found.name == "jsonl" and head.lstrip().lower().startswith(_PAGES):
+
+
+def check_lines(path: Place) -> None:
+    """Refuse a pointer or a page in place of JSON lines, of which a reader of lines would say that each is no JSON.
+
+    Raises:
+        FormatError: it is one (DC102), or it cannot be opened.
+    """
+    head, found = _head(path), format_of(path.name)
+    check_pointer(head)
+    if found is not None and found.name in {"jsonl", "json"} and head.lstrip().lower().startswith(_PAGES):
         raise FormatError(_PAGE, "DC102")
 
 

@@ -14,6 +14,7 @@ from datacheck.formats.base import Format, Hint, parse_container
 from datacheck.formats.limits import Values
 from datacheck.formats.parsed import from_json, parse_json
 from datacheck.runtime.beneath import Place
+from datacheck.sample import Container
 
 
 def _open(path: Place, hint: Hint) -> Values:
@@ -29,7 +30,13 @@ def parse_small(data: bytes) -> dict[str, Any]:
         FormatError: they are no JSON, or stand in place of it.
     """
     with parse_container(replace(JSON, parse=_parse), data) as container:
-        return {name: container.read(name) for name in container.names()}
+        return named_values(container)
+
+
+def named_values(container: Container) -> dict[str, Any]:
+    """Return all values of a document by name, None for those that are null."""
+    values: dict[str, Any] = dict.fromkeys(getattr(container, "nulls", ()))
+    return values | {name: container.read(name) for name in container.names()}
 
 
 def _parse(data: bytes, hint: Hint) -> Values:
@@ -43,7 +50,7 @@ def _parse(data: bytes, hint: Hint) -> Values:
 def _named(root: Any) -> Values:
     if isinstance(root, dict):
         values = {key: from_json(value) for key, value in root.items() if value is not None}
-        return Values(values)
+        return Values(values, [key for key, value in root.items() if value is None])
     if root is None:
         return Values({})
     return Values({"records": root} if isinstance(root, list) else {"value": from_json(root)})

@@ -12,7 +12,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -174,10 +174,16 @@ class Many(Container):
 
 
 class Values(Many):
-    """A container whose values are all at hand; a value that is a `FormatError` is raised when it is read."""
+    """A container whose values are all at hand; a value that is a `FormatError` is raised when it is read.
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    Args:
+        values: by name.
+        nulls: names that the file has without a value; to a sample they are absent.
+    """
+
+    def __init__(self, values: Mapping[str, Any], nulls: Sequence[str] = ()) -> None:
         self._values = values
+        self.nulls = nulls
         self.least = len(values)
 
     def names(self) -> list[str]:

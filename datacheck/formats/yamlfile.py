@@ -85,7 +85,7 @@ def _open(path: Place, hint: Hint) -> Values:
             value = FormatError(f"{key}: {error}")
         if value is not None:
             values[str(key)] = value
-    return Values(values)
+    return Values(values, [str(key) for key, item in root.items() if item is None])
 
 
 YAML = Format("yaml", (".yaml", ".yml"), _open)

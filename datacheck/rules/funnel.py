@@ -93,6 +93,8 @@ class _Scene:
             self._voxels(self._left(self.xyz), float(value), dict(later))
         elif name == "drop_classes" and self.classes is not None:
             self.lives = self.lives & ~one_of(self.first_classes(), tuple(value))
+        elif name == "keep_classes" and self.classes is not None and not isinstance(value, str):
+            self._keep(self.classes, tuple(value))
         elif name == "min_points":
             size = self.sizes()
             met = size[size > 0]
@@ -100,6 +102,13 @@ class _Scene:
         elif name == "captions":
             self.lives = self.lives & np.array([int(i) in self.captions for i in self.ids], dtype=bool)
         return met
+
+    def _keep(self, classes: Array, kept: tuple[int, ...]) -> None:
+        """Take the instance off every point whose class is not kept: of an instance of two classes a part is left."""
+        found, code = np.unique(classes, return_inverse=True)
+        known = np.isin(found, np.asarray(kept, dtype=np.float64))
+        if not known.all():
+            self.which, self.size = np.where(known[code], self.which, 0), None
 
     def _voxels(self, xyz: Array, edge: float, later: dict[str, Any]) -> None:
         plain = isinstance(self.weight, float) and self.weight == 1

@@ -31,7 +31,7 @@ from datacheck.scan.runner import FailOn, ScanRun, publish
 from datacheck.scan.state import Past, read_state
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema
-from datacheck.sources import with_stats
+from datacheck.sources import with_label_table, with_stats
 from datacheck.table import Rows
 
 Array = np.ndarray[Any, Any]
@@ -148,7 +148,7 @@ def not_run(schema: Schema, command: str) -> list[str]:
 def _in_place(schema: Schema, past: Past) -> Schema:
     """Return a schema with its folders, and the statistics that files beside the data hold now."""
     root, roots = past.listing.root, past.listing.roots
-    return with_stats(schema.placed(roots, root), root, roots)
+    return with_label_table(with_stats(schema.placed(roots, root), root, roots), root, roots)[0]
 
 
 def _judged(request: Rescore, past: Past, schema: Schema, level: Depth, *, trusted: bool) -> Judged:

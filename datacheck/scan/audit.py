@@ -40,7 +40,7 @@ from datacheck.scan.state import Past, Slots
 from datacheck.scan.summary import Facts, report_of
 from datacheck.scan.worker import checked_rows, unread_rows
 from datacheck.schema.model import Schema
-from datacheck.sources import with_stats
+from datacheck.sources import with_label_table, with_stats
 from datacheck.sources.base import Part, Unread, blocks
 from datacheck.sources.entries import Entries
 from datacheck.sources.listing import Listing
@@ -91,7 +91,8 @@ def run_audit(schema: Schema, audit: Audit, request: Request, progress: Progress
     files = None if audit.files is None else run_scan(audit.files, of_files, progress)
     began = time.time()
     root = Path.cwd() if audit.files is None else request.data
-    placed = served(with_stats(schema.placed((), root), root, request.roots).for_split(audit.split))
+    told = with_label_table(with_stats(schema.placed((), root), root, request.roots), root, request.roots)[0]
+    placed = served(told.for_split(audit.split))
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     reference = None if request.reference is None else read_reference(request.reference, schema)
     find_in(request.paths)

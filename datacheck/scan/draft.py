@@ -23,7 +23,7 @@ from datacheck.scan.misfit import by_ending, unreadable
 from datacheck.scan.pattern import patterns
 from datacheck.scan.together import Part, together
 from datacheck.schema.dump import dump_schema
-from datacheck.schema.load import FILES, builtin, load_schema, parse_schema
+from datacheck.schema.load import FILES, WHOLE, builtin, load_schema, parse_schema
 from datacheck.schema.model import FieldSpec, SamplesSpec, Schema
 from datacheck.sources import matches, plan_work
 from datacheck.sources.base import file_templates
@@ -232,7 +232,7 @@ class _Fit(NamedTuple):
 
 def _builtin(listing: Listing, readable: Sequence[str], data: Path) -> Draft | None:
     """Return a draft that extends the one built-in schema that fits most files, with what differs, else None."""
-    schemas = {name: load_schema(name) for name in builtin() if name != FILES}
+    schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
     own = {path for path in readable if not _beside(path)} or set(readable)
     fits = []
     for name, schema in schemas.items():

@@ -12,7 +12,7 @@ from datacheck.formats.base import format_of, formats
 from datacheck.formats.foreign import foreign_of
 from datacheck.rules.base import counted
 from datacheck.scan.coverage import foreign_lines
-from datacheck.schema.load import FILES, builtin, load_schema
+from datacheck.schema.load import FILES, WHOLE, builtin, load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources import matches
 from datacheck.sources.base import file_templates
@@ -38,7 +38,7 @@ def advice(data: Path, listing: Listing, wanted: Schema | None = None) -> list[s
         Only names are looked at. Of a large folder some of them decide. A line with a name that cannot be typed as it
         is shown (a line break, a command to the terminal) is left out.
     """
-    known = {name: load_schema(name) for name in builtin() if name != FILES}
+    known = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
     if wanted is None:
         lines = [*_elsewhere(data, listing, known), *_other_names(listing, known)]
     else:

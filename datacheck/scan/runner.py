@@ -35,10 +35,10 @@ from datacheck.scan.since import of_the_same, since
 from datacheck.scan.state import Past, last_finished, state_bytes
 from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.model import Schema
-from datacheck.sources import matches, plan_work, with_indexes, with_rate, with_stats
+from datacheck.sources import matches, plan_work, with_indexes, with_label_table, with_rate, with_stats
 from datacheck.sources.base import Work
 from datacheck.sources.listing import Listing, list_files, target
-from datacheck.table import Table
+from datacheck.table import Note, Table
 
 Array = np.ndarray[Any, Any]
 FailOn = Literal["error", "warning", "never"]
@@ -139,7 +139,7 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
     root, only = target(request.data)
     declared, schema = schema, with_stats(schema.placed(request.roots, root), root, request.roots)
     listing = listed(request.data, request.roots)
-    schema = with_rate(schema, listing)
+    schema, notes = with_label_table(with_rate(schema, listing), root, request.roots)
     reference = None if request.reference is None else read_reference(request.reference, schema)
     baseline = None if request.baseline is None else read_baseline(request.baseline)
     find_in(request.paths)
@@ -153,7 +153,7 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
     measured = history.measured(schema, measures, request.level)
     journal = places.Journal(place, digest_value(measured))
     with journal.held():
-        gathered = _gathered(job, listing, request, measured, place, journal, progress)
+        gathered = _gathered(job, listing, request, measured, place, journal, progress, notes)
         state, table = gathered.state, gathered.state.table
         run = partial(ScanRun, table=table, listing=state.listing, schema=schema)
         second = Remembering(Rereader(job, lambda: plan_work(schema, listing).items, progress), state.pairs)
@@ -180,7 +180,7 @@ def _scanned(schema: Schema, request: Request, progress: Progress | None) -> Sca
 
 def _gathered(
     job: Job, listing: Listing, request: Request, measured: Sequence[Any], place: places.Place,
-    journal: places.Journal, progress: Progress | None,
+    journal: places.Journal, progress: Progress | None, notes: Sequence[Note],
 ) -> Gathered:  # fmt: skip
     key = digest_value(measured)
     last = last_finished(place.finished())
@@ -190,6 +190,7 @@ def _gathered(
         return replace(as_before(last, listing), last=before)
     pasts = [] if request.rehash else [past for past in (parts, last) if past is not None]
     work, only = _planned(job.schema, listing, request.data), target(request.data)[1]
+    work = replace(work, notes=[*work.notes, *notes])
     return replace(anew(job, listing, work, measured, key, pasts, last, journal, progress, only), last=before)
 
 

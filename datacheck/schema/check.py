@@ -53,7 +53,7 @@ READ_BY: Mapping[str, frozenset[str]] = {
     "ignore": _LABELS | {"image", "depth"},
     "classes": frozenset({"class", "segment", "labels", "tokens"}),
     "min_instances": frozenset({"instance"}),
-    "min_points": frozenset({"instance", "points"}),
+    "min_points": frozenset({"instance", "points", "pose"}),
     "must_be": frozenset({"flag", "mask", "value", "class", "id"}),
     "speakers": frozenset({"chat"}),
     "train_on": frozenset({"chat"}),
@@ -110,21 +110,48 @@ def _samples(schema: Schema, names: list[str]) -> Iterator[Complaint]:
     for pattern in samples.files:
         yield from _template(pattern, ("samples", "files"), names)
     yield from _list(samples.list, samples.files, names) if samples.list is not None else ()
-    yield from _counts(samples.list or "") if samples.counts else ()
+    yield from _counts(samples.records or samples.list or "") if samples.counts else ()
+    yield from _records(samples.records, names) if samples.records is not None else ()
+    yield from _companions(schema)
+    for split, pattern in ((split, pattern) for split, patterns in samples.split.items() for pattern in patterns):
+        yield from _template(pattern, ("samples", "split", split), _placeholders(pattern))
     if samples.group is not None:
         yield from _template(samples.group, ("samples", "group"), [*names, "file"], path=False)
     yield from _each(samples.each, names)
     for root in schema.roots:
         if root in names or not re.fullmatch(r"[A-Za-z_]\w*", root):
             yield ("roots", root), f"a root needs a name of its own, of letters, digits and _; found {root!r}"
-        if schema.roots[root]:
-            yield from _template(schema.roots[root], ("roots", root), ())
+        for place in _places_of(schema.roots[root]):
+            yield from _template(place, ("roots", root), ())
+
+
+def _places_of(places: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (places,) * bool(places) if isinstance(places, str) else places
+
+
+def _companions(schema: Schema) -> Iterator[Complaint]:
+    known = [name for pattern in schema.samples.files for name in _placeholders(pattern)]
+    for name, patterns in schema.samples.companions.items():
+        where: Where = ("samples", "companions", name)
+        if not patterns:
+            yield where, "no pattern; name its files, for example '{split}/rgb/{id}.png'"
+        for pattern in patterns:
+            yield from _template(pattern, where, [*known, *schema.roots])
+            if "*" in pattern:
+                yield where, f"{pattern!r} may stand for many files; a companion is one file"
 
 
 def _counts(lists: str | dict[str, str]) -> Iterator[Complaint]:
     paths = lists.values() if isinstance(lists, dict) else [lists]
     if not any(path.lower().endswith(RECORDS) for path in paths):
         yield ("samples", "counts"), f"only the entries of a YAML or JSON list state numbers ({', '.join(RECORDS)})"
+
+
+def _records(records: str, names: list[str]) -> Iterator[Complaint]:
+    where: Where = ("samples", "records")
+    yield from _template(records, where, [*names, "split"])
+    if not records.lower().endswith(RECORDS):
+        yield where, f"{records!r} is no list of mappings; allowed are {', '.join(RECORDS)}"
 
 
 def _each(each: str | None, names: list[str]) -> Iterator[Complaint]:
@@ -328,7 +355,7 @@ def _loader(schema: Schema) -> Iterator[Complaint]:
         return
     if not any(True for _ in schema.of_role("instance")):
         yield ("loader",), "its steps count instances; declare the field that holds them with role: instance"
-    for step, role in (("voxel", "points"), ("drop_classes", "class")):
+    for step, role in (("voxel", "points"), ("drop_classes", "class"), ("keep_classes", "class")):
         if schema.loader.get(step) is not None and not any(True for _ in schema.of_role(role)):
             yield ("loader", step), f"this step needs a field of role {role}"
     captions = schema.loader.get("captions")
@@ -374,7 +401,8 @@ _NO_SPLIT = "neither samples.files nor samples.list has a {split} placeholder"
 
 def _has_splits(schema: Schema, names: list[str]) -> bool:
     lists = schema.samples.list or ""
-    return "split" in names or not isinstance(lists, str) or "split" in _placeholders(lists)
+    named = "split" in names or bool(schema.samples.split)
+    return named or not isinstance(lists, str) or "split" in _placeholders(lists)
 
 
 def _whole(change: FieldSpec) -> bool:

@@ -34,6 +34,9 @@ MAX_DEPTH = 12
 MAX_EXTENDS = 8
 
 FILES = "files"  # the schema for any folder; it is never chosen by itself
+# the schema of a folder that holds several of these at once; it is chosen where at least two of them fit, or where one
+# fits and some of its files are held out: only the whole knows splits
+WHOLE = {"minimind": frozenset({"minimind_dpo", "minimind_pretrain", "minimind_sft"})}
 
 
 def shipped(kind: Kind) -> Path:
@@ -97,8 +100,12 @@ def choose_schema(matches: Callable[[Schema], int], advice: Callable[[], list[st
     Raises:
         UsageError: none fits, or several do; the message lists the candidates and says what to type.
     """
-    counted = [(load_schema(name), name) for name in builtin() if name != FILES]
+    counted = [(load_schema(name), name) for name in builtin() if name != FILES and name not in WHOLE]
     fitting = [(count, name, schema) for schema, name in counted if (count := matches(schema))]
+    names = {name for _, name, _ in fitting}
+    for whole in (load_schema(name) for name, parts in WHOLE.items() if names and names <= parts):
+        if len(names) > 1 or matches(_held_out(whole)):
+            return whole
     if len(fitting) == 1:
         return fitting[0][2]
     if not fitting:
@@ -111,6 +118,12 @@ def choose_schema(matches: Callable[[Schema], int], advice: Callable[[], list[st
     best = max(fitting, key=lambda fit: fit[0])[1]
     msg = f"several built-in schemas fit the files found here: {listed}. Choose one, for example --schema {best}"
     raise UsageError(msg)
+
+
+def _held_out(schema: Schema) -> Schema:
+    """Return the schema for the files of its evaluation splits alone."""
+    patterns = [text for split, texts in schema.samples.split.items() if split.endswith("_eval") for text in texts]
+    return schema.model_copy(update={"samples": schema.samples.model_copy(update={"files": tuple(patterns)})})
 
 
 def find(name: str, kind: Kind) -> Path:

@@ -5,6 +5,7 @@ The language is described for people in ``schemas/README.md``; every key there i
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -147,8 +148,11 @@ class SamplesSpec(_Model):
     """What one sample is: which files, which list names them, what each of them holds, what belongs together."""
 
     files: Files
+    split: dict[str, Files] = Field(default_factory=dict)
     list: Lists | None = None
+    records: File | None = None
     counts: dict[str, Counts] = Field(default_factory=dict)
+    companions: dict[str, Files] = Field(default_factory=dict)
     each: str | None = None
     group: str | None = None
     masks: str | None = None
@@ -182,7 +186,11 @@ def _loader_step(name: object, value: object) -> None:
     kinds: dict[object, tuple[str, bool]] = {
         "clip": ("a whole number of points above 0", _above_0(value, int)),
         "voxel": ("an edge above 0 in the unit of the points", _above_0(value, int, float)),
-        "drop_classes": ("a list of class numbers", isinstance(value, list) and all(type(v) is int for v in value)),
+        "drop_classes": ("a list of class numbers", _class_numbers(value)),
+        "keep_classes": (
+            "a list of class numbers, or the file of the table that holds them, below the data folder",
+            _class_numbers(value) or (isinstance(value, str) and _inside(value)),
+        ),
         "min_points": ("a whole number of points above 0", _above_0(value, int)),
         "captions": ("the name of the field that holds the captions", isinstance(value, str)),
     }
@@ -195,6 +203,14 @@ def _loader_step(name: object, value: object) -> None:
         raise ValueError(msg)
 
 
+def _class_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(type(v) is int for v in value)
+
+
+def _inside(path: str) -> bool:
+    return bool(path) and "\0" not in path and not Path(path).is_absolute() and ".." not in Path(path).parts
+
+
 def _above_0(value: Any, *kinds: type) -> bool:
     return type(value) in kinds and bool(0 < value < float("inf"))  # type(), not isinstance: True is no number
 
@@ -203,7 +219,8 @@ class LoaderSpec(RootModel[Annotated[dict[str, Any], BeforeValidator(_loader_ste
     """What the training loader does to instances, in the order written: they are counted after these steps.
 
     Steps: ``clip`` (keep so many random points), ``voxel`` (edge in the unit of the points), ``drop_classes``,
-    ``min_points`` (of an instance), ``captions`` (the field whose ids an instance must have).
+    ``keep_classes`` (points of others lose their label), ``min_points`` (of an instance), ``captions`` (the field whose
+    ids an instance must have).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -224,6 +241,7 @@ class TokenizerSpec(_Model):
     path: File | None = None
     vocab: Count | None = None
     max_length: Count | None = None
+    lengths: dict[str, Count] = Field(default_factory=dict)
     start: str = "<|im_start|>assistant\n"
     end: str = "<|im_end|>\n"
 
@@ -299,7 +317,7 @@ class Schema(_Model):
 
     datacheck: Literal[1]
     name: Annotated[str, AfterValidator(_name)]
-    roots: dict[str, File] = Field(default_factory=dict)
+    roots: dict[str, Annotated[File | tuple[File, ...], BeforeValidator(as_tuple)]] = Field(default_factory=dict)
     samples: SamplesSpec
     near_names: bool = False
     columns: Columns | None = None
@@ -328,8 +346,12 @@ class Schema(_Model):
         return self.model_dump(mode="json", exclude_defaults=True) | {"datacheck": 1}
 
     def for_split(self, split: str) -> Schema:
-        """Return the schema with the ``when: split=...`` block of `split` applied."""
-        changes = self.when.get(f"split={split}")
+        """Return the schema with the ``when: split=...`` block of `split` applied, and its own ``max_length``."""
+        changes = self.when.get(f"split={split}", {})
+        if self.tokenizer is not None and split in self.tokenizer.lengths:
+            length = {"max_length": self.tokenizer.lengths[split], "lengths": {}}
+            own = self.model_copy(update={"tokenizer": self.tokenizer.model_copy(update=length)})
+            return own.for_split(split)
         if not changes:
             return self
         fields = {name: _said(spec) for name, spec in self.fields.items()}
@@ -338,12 +360,24 @@ class Schema(_Model):
         data = self.model_dump(exclude_unset=True, mode="json", exclude={"fields", "when"})
         return Schema.model_validate(data | {"fields": fields})
 
+    def located(self, data: Path) -> Schema:
+        """Return the schema with one default place of each extra folder: of several the first that the data have."""
+        several = {name: places for name, places in self.roots.items() if isinstance(places, tuple)}
+        if not several:
+            return self
+        found = {
+            name: next((p for p in places if os.path.isdir(f"{data}/{p}")), places[0])  # noqa: PTH112  else it raises
+            for name, places in several.items()
+        }
+        return self.model_copy(update={"roots": {**self.roots, **found}})
+
     def placed(self, given: Collection[str], data: Path | None = None) -> Schema:
         """Return the schema with each extra folder that was not given at its default place below the data folder.
 
         Args:
             given: names of the extra folders that the user gave (``--root objects=DIR``).
-            data: the data folder; where it is said, a relative tokenizer path becomes an absolute one.
+            data: the data folder; where it is said, a relative tokenizer path becomes an absolute one, and of several
+                default places of a folder the one counts that is there. Else the first does.
 
         Raises:
             UsageError: the schema knows no extra folder of that name.
@@ -356,7 +390,9 @@ class Schema(_Model):
                 known = meant(name, self.roots) or f"; it has {', '.join(self.roots) or 'none'}"
                 msg = f"schema {self.name} has no extra folder called {name!r}{known}"
                 raise UsageError(msg)
-        here = {f"{{{name}}}/": f"{path}/" for name, path in self.roots.items() if path and name not in given}
+        places = (self if data is None else self.located(data)).roots.items()
+        first = {name: path[0] if isinstance(path, tuple) else path for name, path in places}
+        here = {f"{{{name}}}/": f"{path}/" for name, path in first.items() if path and name not in given}
         moved = self._with_files(here) if here else self
         if data is None or moved.tokenizer is None or moved.tokenizer.path is None:
             return moved
@@ -369,6 +405,9 @@ class Schema(_Model):
             for spec in fields.values():
                 if spec.get("file"):
                     spec["file"] = _replaced(spec["file"], here)
+        companions = data["samples"].get("companions", {})
+        for name, patterns in companions.items():
+            companions[name] = [_replaced(pattern, here) for pattern in patterns]
         return Schema.model_validate(data)
 
     def parts(self, name: str) -> dict[str, tuple[int, int]]:

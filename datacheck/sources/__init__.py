@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from datacheck.sources.entries import Entries, Entry
     from datacheck.sources.indexes import with_indexes, with_rate
     from datacheck.sources.kinds import open_source
+    from datacheck.sources.label_tables import with_label_table
     from datacheck.sources.listing import Listing, list_files
     from datacheck.sources.statistics import with_stats
     from datacheck.sources.work import matches, plan_work
@@ -22,6 +23,7 @@ _HOME = {
     "entries": ("Entries", "Entry"),
     "indexes": ("with_indexes", "with_rate"),
     "kinds": ("open_source",),
+    "label_tables": ("with_label_table",),
     "listing": ("Listing", "list_files"),
     "statistics": ("with_stats",),
     "work": ("matches", "plan_work"),
@@ -29,7 +31,7 @@ _HOME = {
 
 __all__ = [
     "Entries", "Entry", "Item", "Listing", "Source", "Unread", "Work", "list_files", "matches", "open_source",
-    "plan_work", "with_indexes", "with_rate", "with_stats",
+    "plan_work", "with_indexes", "with_label_table", "with_rate", "with_stats",
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from datacheck.errors import FormatError, MissingDependencyError
 from datacheck.formats.base import open_container
-from datacheck.formats.jsonfile import parse_small
+from datacheck.formats.jsonfile import named_values, parse_small
 from datacheck.formats.limits import check_bytes
 from datacheck.parallel import Limits, ordered_map
 from datacheck.runtime.beneath import File
@@ -22,7 +22,7 @@ _READ = "datacheck.sources.documents:read_values"
 
 
 def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) -> dict[str, Any]:
-    """Return the values of a JSON, YAML or other document below a dataset's folders.
+    """Return the values of a JSON, YAML or other document below a dataset's folders; None for those that are null.
 
     Args:
         root, roots: the data folder and the extra ones by name.
@@ -57,7 +57,7 @@ def read_document(root: Path, roots: Mapping[str, Path], path: str, limit: int) 
 
 def _values(file: File) -> dict[str, Any]:
     with open_container(file) as container:
-        return {name: container.read(name) for name in container.names()}
+        return named_values(container)
 
 
 def _is_read(answer: Any) -> bool:

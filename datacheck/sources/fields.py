@@ -349,9 +349,15 @@ def companion_template(schema: Schema, name: str) -> Template | None:
         SchemaError: the pattern is malformed or does not name one file.
     """
     text = schema.fields[name].file
-    if text is None:
-        return None
-    where = f"{schema.name}, fields.{name}.file"
+    return None if text is None else rooted_template(schema, text, f"{schema.name}, fields.{name}.file")
+
+
+def rooted_template(schema: Schema, text: str, where: str) -> Template:
+    """Return the parsed pattern of one file that belongs to a sample; a leading ``{root}/`` becomes ``@root/``.
+
+    Raises:
+        SchemaError: the pattern is malformed or does not name one file.
+    """
     first, _, rest = text.partition("/")
     if first[1:-1] in schema.roots and first == f"{{{first[1:-1]}}}":
         text = f"@{first[1:-1]}/{rest}"

@@ -79,7 +79,8 @@ def with_indexes(work: Work, schema: Schema, listing: Listing) -> Work:
         "root": str(listing.root.absolute()), "roots": roots, "items": [{"path": path} for path in paths],
         "nbytes": 100 * len(listing.entries),  # indexes name about as many files as there are
     }  # fmt: skip
-    templates, notes, read = file_templates(schema.placed(listing.roots)), list[Note](), set[str]()
+    placed = schema.located(listing.root).placed(listing.roots)
+    templates, notes, read = file_templates(placed), list[Note](), set[str]()
     box = sandbox_of(listing.root, listing.roots)
     for outcome in ordered_map("datacheck.sources.indexes:look", [task], limits=_LIMITS, sandbox=box):
         for payload in outcome.payloads:

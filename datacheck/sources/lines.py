@@ -9,6 +9,7 @@ import numpy as np
 
 from datacheck.errors import FormatError
 from datacheck.formats import jsonl
+from datacheck.formats.base import check_lines
 from datacheck.numbered import Numbered
 from datacheck.runtime.beneath import File
 from datacheck.sample import Block, Column, signature
@@ -71,6 +72,8 @@ class LineSource(Source):
         """
         path = self.file(item.path)
         with unchanged(path, item.nbytes):
+            if item.part is None:  # a file that is cut is too large for one
+                check_lines(path)
             lines = _Lines(self, item, shelf)
             if item.keys is None:
                 if jsonl.splittable(item.path):

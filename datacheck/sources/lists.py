@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from datacheck.errors import FormatError
+from datacheck.formats.base import check_pointer
 from datacheck.formats.limits import check_bytes
 from datacheck.runtime.beneath import File
 from datacheck.schema.model import RECORDS
@@ -71,6 +72,8 @@ def _lines(file: File) -> Iterator[str]:
     with lines:
         check_bytes(os.fstat(lines.fileno()).st_size, "the list", _TEXT_BYTES)
         for part in lines:
+            if not count:
+                check_pointer(part.encode())
             for line in map(str.strip, part.splitlines()):
                 if line:
                     count += 1

@@ -49,7 +49,7 @@ def path_of(stats: StatsSpec, roots: Mapping[str, Path]) -> str:
 def _read(stats: StatsSpec, root: Path, roots: Mapping[str, Path], where: str) -> dict[str, list[float]]:
     text = stats.file or ""
     try:
-        held = read_document(root, roots, path_of(stats, roots), _BYTES)
+        held = {n: v for n, v in read_document(root, roots, path_of(stats, roots), _BYTES).items() if v is not None}
     except (FormatError, OSError) as error:
         msg = f"{where}: {text}: {error}. Name a JSON or YAML file below the data folder."
         raise UsageError(msg) from error

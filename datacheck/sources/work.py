@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +16,13 @@ from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Work, file_templates
 from datacheck.sources.entries import locate
-from datacheck.sources.fields import companion_template
+from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import Listing
-from datacheck.sources.lists import read_list
+from datacheck.sources.lists import Listed, read_list
 from datacheck.sources.stores import DEPTH
 from datacheck.table import Note
 
-_LIST, _COUNTS = "DC105", "DC111"
+_LIST, _COUNTS, _LACKING = "DC105", "DC111", "DC129"
 _EMPTY = "is an empty entry: it names no sample"
 _MOST_EMPTY = 1_000  # of a list that are told one by one
 _MOST_FAULTS = 100_000  # lines of all lists that name no file or stand more than once: each is a row or a note
@@ -73,15 +73,17 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
         files of known formats only. Files below extra roots are claimed as companions and never left over. Of an MDS
         shard that lies there plain and packed, as Streaming may leave it, the plain one is read, as by Streaming.
     """
-    schema = schema.placed(listing.roots)
+    schema = schema.located(listing.root).placed(listing.roots)
     found = _unpacked(list(_found(schema, listing)))
     lists = _Lists(schema, listing)
     items = lists.choose(found)
-    claimed = {f.path for f in found} | set(lists.files) | _companions(schema, found)
+    beside = _beside(schema)
+    claimed = {f.path for f in found} | set(lists.files) | _companions(_companion_templates(schema), found)
+    claimed |= _companions([t for templates in beside.values() for t in templates], found)
     leftover = [path for path in listing.entries.paths if path not in claimed and not path.startswith("@")]
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
-    notes = [*lists.notes, *_junk(listing)]
+    notes = [*lists.notes, *_junk(listing), *_lacking(beside, items, listing)]
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
 
 
@@ -108,7 +110,7 @@ def _junk(listing: Listing) -> Iterator[Note]:
 
 
 def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
-    templates = file_templates(schema)
+    templates, splits = file_templates(schema), _split_patterns(schema)
     tails = tuple(template.tail for template in templates)
     for path, nbytes in zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True):
         if not path.endswith(tails):  # a tenth of the time of an expression, for most files of most schemas
@@ -116,8 +118,15 @@ def _found(schema: Schema, listing: Listing) -> Iterator[_Found]:
         for number, template in enumerate(templates):
             names = template.match(path)
             if names is not None and (template.tail or _readable(listing, path)):
-                yield _Found(path, names, number, nbytes)
+                split = next((split for split, t in splits if t.match(path) is not None), "")
+                yield _Found(path, {_SPLIT: split} | names if split else names, number, nbytes)
                 break
+
+
+def _split_patterns(schema: Schema) -> list[tuple[str, Template]]:
+    """Return the patterns of ``samples.split``, in their order, each with the split that it stands for."""
+    where = f"{schema.name}, samples.split"
+    return [(name, parse(text, f"{where}.{name}")) for name, texts in schema.samples.split.items() for text in texts]
 
 
 def _unpacked(found: list[_Found]) -> list[_Found]:
@@ -145,8 +154,40 @@ def _companion_templates(schema: Schema) -> list[Template]:
     return list(dict.fromkeys(t for t in found if t is not None))
 
 
-def _companions(schema: Schema, found: list[_Found]) -> set[str]:
-    templates = _companion_templates(schema)
+def _beside(schema: Schema) -> dict[str, list[Template]]:
+    """Return the patterns of each of ``samples.companions``."""
+    return {
+        name: [rooted_template(schema, text, f"{schema.name}, samples.companions.{name}") for text in patterns]
+        for name, patterns in schema.samples.companions.items()
+    }
+
+
+def _lacking(beside: Mapping[str, Sequence[Template]], items: Sequence[Item], listing: Listing) -> Iterator[Note]:
+    """Yield a note for each companion that files of a split lack, or that has no bytes, while others have it.
+
+    Notes:
+        The listing decides: nothing is opened. A companion that no file of a split has was not copied, and is nothing
+        that some of them lack.
+    """
+    sizes = dict(zip(listing.entries.paths, listing.entries.sizes.tolist(), strict=True)) if beside else {}
+    for name, templates in beside.items():
+        lack, empty, have = dict[str, list[str]](), dict[str, list[str]](), set[str]()
+        for item in items:
+            paths = [t.fill(item.names) for t in templates if set(t.names) <= item.names.keys()]
+            if not paths:
+                continue
+            most = max(sizes.get(path, -1) for path in paths)
+            if most > 0:
+                have.add(item.split)
+            else:
+                (lack if most < 0 else empty).setdefault(item.split, []).append(item.path)
+        for split in sorted(have | empty.keys()):
+            about = {"name": name, "lack": lack.get(split, []), "empty": empty.get(split, [])}
+            if about["lack"] or about["empty"]:
+                yield Note(_LACKING, templates[0].text, "", split=split, about=about)
+
+
+def _companions(templates: Sequence[Template], found: list[_Found]) -> set[str]:
     return {t.fill(f.names) for t in templates for f in found if set(t.names) <= f.names.keys()}
 
 
@@ -188,11 +229,12 @@ class _Lists:
         self._names = tuple(dict.fromkeys(name for t, names in self._known for name in (*names, *t.names)))
         self._check()
         self._read_lists()
+        self._records = self._read_records()
 
     @property
     def files(self) -> list[str]:
         """Paths of the list files."""
-        return [*(names.path for names in self._lists), *self._broken]
+        return [*(names.path for names in (*self._lists, *self._records)), *self._broken]
 
     def _parsed(self) -> list[tuple[Template, dict[str, str]]]:
         """Return the patterns of the lists' paths, each with the names that the schema gives to its lists."""
@@ -218,14 +260,38 @@ class _Lists:
                     self._read_list(path, found | given)
 
     def _read_list(self, path: str, names: dict[str, str]) -> None:
-        if any(t.allows(name, value) is False for t in self._templates for name, value in names.items()):
-            return  # a text file of another kind: no sample can have such a name
+        if self._other_kind(names):
+            return
         try:
             entries = read_list(self._listing.root, self._listing.roots, path)
         except (OSError, UnicodeDecodeError, FormatError) as error:
             self._broken.append(path)
             self._note(path, f"the list cannot be read, so all files are taken: {error}", names.get(_SPLIT, ""))
             return
+        self._lists.append(self._named(path, names, entries))
+
+    def _other_kind(self, names: Mapping[str, str]) -> bool:
+        """Tell a file of another kind, whose name means what no sample can be called: ``label_database.yaml``."""
+        return any(t.allows(name, value) is False for t in self._templates for name, value in names.items())
+
+    def _read_records(self) -> list[_Named]:
+        """Return what ``samples.records`` say; they choose no samples."""
+        text, found = self._schema.samples.records, list[_Named]()
+        template = None if text is None else parse(text, f"{self._schema.name}, samples.records")
+        for path in self._listing.entries.paths if template is not None else ():
+            names = template.match(path) if template is not None else None
+            if names is None or self._other_kind(names):
+                continue
+            try:
+                entries = read_list(self._listing.root, self._listing.roots, path)
+            except (OSError, UnicodeDecodeError, FormatError) as error:
+                self._broken.append(path)
+                self._note(path, f"the records cannot be read: {error}", names.get(_SPLIT, ""))
+            else:
+                found.append(self._named(path, names, entries))
+        return found
+
+    def _named(self, path: str, names: dict[str, str], entries: Sequence[Listed]) -> _Named:
         named = _Named(path, names)
         for number, entry in enumerate(entries):
             if entry.name:
@@ -235,7 +301,7 @@ class _Lists:
                     named.about.setdefault(line, entry.about)
             else:
                 named.empty.append(number)
-        self._lists.append(named)
+        return named
 
     def _line(self, path: str, names: Mapping[str, str]) -> str:
         """Return what a line of a text would say for a path; the path as it is where no end of it is a sample's."""
@@ -274,9 +340,10 @@ class _Lists:
 
     def choose(self, found: list[_Found]) -> list[Item]:
         """Return the items of the files that are listed, or that no list speaks of."""
+        index = self._index(found) if self._known or self._records else _Index()
+        self._tell_records(index)
         if not self._known:
             return [self._item(f, f.names.get(_SPLIT, "")) for f in found]
-        index = self._index(found)
         others = [names.path for names in self._lists if not self._is_list(names, index)]
         self._lists = [names for names in self._lists if names.path not in others]
         other = f" ({others[0]} has such a name, but no line of it names a file here)" if others else ""
@@ -297,6 +364,21 @@ class _Lists:
             if name and name not in self._broken and not self._hidden(name):
                 self._note(name, f"no such list{other}: all {len(files)} matching files are taken", split)
         return items
+
+    def _tell_records(self, index: _Index) -> None:
+        """Note records without a sample, and the numbers that the others state."""
+        for names in self._records:
+            scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
+            self._tell_empty(names)
+            for line, about in names.about.items():
+                for path in (path for n, scope in scopes for path in index.paths.get((n, scope, line), ())):
+                    self._count(path, about, names.names.get(_SPLIT, ""))
+
+    def _tell_empty(self, names: _Named) -> None:
+        for number in names.empty[:_MOST_EMPTY]:
+            self._note(f"{names.path}[{number}]", _EMPTY, names.names.get(_SPLIT, ""), missing=True)
+        if more := len(names.empty[_MOST_EMPTY:]):
+            self._note(names.path, f"has {more:,} more empty entries", names.names.get(_SPLIT, ""))
 
     def _hidden(self, name: str) -> bool:
         """Tell a list that is there but not in the listing, because a single file was asked for."""
@@ -336,10 +418,7 @@ class _Lists:
         listed: dict[str, _Named] = {}
         for names in self._lists:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
-            for number in names.empty[:_MOST_EMPTY]:
-                self._note(f"{names.path}[{number}]", _EMPTY, names.names.get(_SPLIT, ""), missing=True)
-            if more := len(names.empty[_MOST_EMPTY:]):
-                self._note(names.path, f"has {more:,} more empty entries", names.names.get(_SPLIT, ""))
+            self._tell_empty(names)
             before = self._faults
             for line, count in Counter(names.lines).items():
                 hits = [path for n, scope in scopes for path in index.paths.get((n, scope, line), ())]

@@ -9,6 +9,7 @@ from datacheck.rules.families.labels import labels
 from datacheck.rules.funnel import funnel
 from datacheck.sample import Column, Origin, Piece, stack
 from datacheck.schema.model import FieldSpec
+from datacheck.table import Note
 from tests.rules.harness import codes, judged, measured, schema_of
 
 FIELDS = """
@@ -262,3 +263,30 @@ def test_a_label_below_0_is_told_where_statistics_are_declared():
     ]
     pieces[2].fields["semantic"][3] = -1
     assert "DC405" in codes(judged(schema, measured(schema, [("", piece) for piece in pieces])))
+
+
+def test_a_class_that_the_label_table_drops_takes_the_instance_off_its_points():
+    """Mask3D sets the instance of a point to "none" where its class is not kept: a part may be left of an object."""
+    ids = np.repeat([0, 1, 2, -100], 25)
+    classes = np.repeat([3, 4, 5, 5], 25)
+    classes[25:35] = 6  # of instance 1, which begins with it
+    steps = "loader: {keep_classes: [3, 4], min_points: 15}"
+    assert counts(scene(GRID, classes, ids), steps) == ([3, 3, 2, 2], 25.0)
+    assert counts(scene(GRID, classes, ids), steps.replace("15", "16")) == ([3, 3, 2, 1], 25.0)
+    assert counts(scene(GRID, classes, ids), "loader: {keep_classes: labels.yaml, min_points: 16}")[0] == [3, 3, 3, 3]
+    none = schema_of(FIELDS + "loader: {keep_classes: [9]}")
+    found = judged(none, measured(none, [("", scene(GRID, classes, ids))]))
+    assert [(f.cause.kind, f.measured) for f in found.findings if f.code == "DC402"] == [
+        ("keep_classes", {"lost_at": {"keep_classes": 1}})
+    ]
+
+
+def test_a_label_table_with_null_entries_is_a_finding_of_the_dataset():
+    """The loader raises at its first null entry; a table that is whole says nothing."""
+    schema = schema_of(FIELDS)
+    table = measured(schema, [("train", scene(GRID, np.full(100, 3), np.zeros(100)))])
+    note = Note("DC404", "label_database.yaml", "has no entry for 5")
+    (finding,) = [f for f in judged(schema, table, [note]).findings if f.code == "DC404"]
+    assert (finding.severity, len(finding.rows), finding.kind) == ("error", 0, "table")
+    assert finding.message == "label_database.yaml has no entry for 5."
+    assert codes(judged(schema, table), severities=("error",)) == []

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from datacheck.schema.load import load_schema
+from datacheck.table import Note
 from datacheck.testing.memory import scan_pieces, schema_of
 from datacheck.testing.trials.base import sample
 
@@ -131,3 +133,97 @@ def test_numbers_do_not_repeat_themselves_and_no_phrase_takes_more_than_the_text
     assert "DC707" not in found(schema, [{"t": calibration}] * 3)
     loop = "again and " + "again " * 100
     assert "takes up to 100%" in found(schema, [{"t": loop}])["DC707"].message.replace("\u2009", "")
+
+
+@pytest.mark.parametrize(("lack", "empty", "named"), [(2, 0, 2), (0, 1, 1), (7, 0, None), (7, 1, 1)])
+def test_companions_that_few_lack_or_that_are_empty_are_a_warning(lack, empty, named):
+    """From half of the samples on they are no exception; a file without a byte is no image in any case."""
+    rng = np.random.default_rng(6)
+    keys = [f"s{i:03d}" for i in range(12)]
+    about = {"name": "rgb", "lack": keys[:lack], "empty": keys[lack : lack + empty]}
+    schema = schema_of(
+        {"samples": {"files": "{id}.npy", "companions": {"rgb": "{id}.jpg"}}, "fields": {"a": {"role": "value"}}}
+    )
+    samples = [sample(key, {"a": rng.normal(size=4)}) for key in keys]
+    answer = scan_pieces(schema, samples, [Note("DC129", "{id}.jpg", "", about=about)])
+    found = [f for f in answer.findings if f.code == "DC129"]
+    assert [(f.severity, len(f.rows), f.kind) for f in found] == ([("warning", named, "rgb")] if named else [])
+
+
+TASKS = [f"task{i}" for i in range(6)]
+
+
+def tasks(rng, change):
+    """Four episodes of each of six tasks; `change` edits the actions of one of them."""
+    found = []
+    for task in TASKS:
+        for take in range(4):
+            action = rng.normal(size=(40, 4))
+            action[:, 3] = np.where(action[:, 3] > 0, 1.0, -1.0)
+            if task == "task2":
+                change(action)
+            found.append(sample(f"{task}/{take}", {"a": action}, group=task))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dimension", "value", "named"),
+    [(1, 0.25, True), (0, 0.0, True), (3, -1.0, False), (None, 0.0, False)],
+)
+def test_a_dimension_that_is_dead_in_one_task_is_named(dimension, value, named):
+    """All of the dataset was looked at together; a task that never moves an axis was passed. A gripper may rest."""
+
+    def kill(action):
+        if dimension is not None:
+            action[:, dimension] = value
+
+    schema = schema_of({"fields": {"a": {"role": "action", "shape": ["T", 4]}}})
+    samples = tasks(np.random.default_rng(8), kill)
+    found = [f for f in scan_pieces(schema, samples).findings if f.code == "DC223"]
+    keys = sorted(piece.key for _, piece in samples)
+    assert [[keys[i] for i in f.rows] for f in found] == ([[f"task2/{i}" for i in range(4)]] if named else [])
+    if named:
+        told = f"dimension {dimension} of 4 never changes in 1 group: task2 (always {value:.3g})"
+        assert (found[0].severity, found[0].message) == ("warning", f"{told}; it moves in the other 5.")
+
+
+def test_what_stands_still_within_every_episode_may_be_the_same_in_one_task():
+    """The place of a goal changes from episode to episode, and in one task it does not."""
+    rng = np.random.default_rng(9)
+    schema = schema_of({"fields": {"a": {"role": "position", "shape": ["T", 3]}}})
+    samples = []
+    for task in TASKS:
+        for i in range(4):
+            goal = [1.0, 2, 3] if task == "task2" else rng.normal(size=3)
+            samples.append(sample(f"{task}/{i}", {"a": np.tile(goal, (30, 1))}, group=task))
+    assert not [f for f in scan_pieces(schema, samples).findings if f.code == "DC223"]
+
+
+def test_lines_of_evaluation_that_training_has_are_a_leak():
+    """Three kinds in one folder were an error; a chat of one kind is no copy of a text of another."""
+    schema = load_schema("minimind")
+
+    def chat(text):
+        return [{"role": "user", "content": f"what of {text}?"}, {"role": "assistant", "content": f"that {text} is so"}]
+
+    names = ["red", "blue", "green", "black", "white", "brown"]
+    samples = [sample(f"sft:{name}", {"conversations": chat(name)}, split="sft") for name in names]
+    samples += [sample(f"eval:{name}", {"conversations": chat(name)}, split="sft_eval") for name in ("blue", "grey")]
+    samples += [sample(f"text:{name}", {"text": f"that {name} is so and more"}, split="pretrain") for name in names]
+    keys = sorted(piece.key for _, piece in samples)
+    (finding,) = [f for f in scan_pieces(schema, samples).findings if f.code == "DC801"]
+    assert [keys[i] for i in finding.rows] == ["eval:blue"]
+    assert finding.message == "sft_eval shares samples with sft: 1 of its 2 samples."
+    clean = [pair for pair in samples if pair[1].key != "eval:blue"]
+    assert not [f for f in scan_pieces(schema, clean).findings if f.code in {"DC121", "DC129", "DC801", "DC802"}]
+
+
+def test_a_sampler_that_takes_more_grasps_than_there_are_repeats_them():
+    schema = schema_of({"fields": {"g": {"role": "pose", "shape": ["G", 7], "min_points": 64}}})
+    samples = [sample(f"o{n:03d}", {"g": np.random.default_rng(n).normal(size=(n, 7))}) for n in (0, 12, 64, 500)]
+    found = [f for f in scan_pieces(schema, samples).findings if f.code == "DC124"]
+    assert [(f.severity, f.rows.tolist(), f.kind) for f in found] == [
+        ("error", [0], "none"), ("warning", [1], "repeated"),
+    ]  # fmt: skip
+    loose = schema_of({"fields": {"g": {"role": "pose", "shape": ["G", 7]}}})
+    assert not [f for f in scan_pieces(loose, samples).findings if f.code == "DC124"]

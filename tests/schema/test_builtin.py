@@ -66,6 +66,12 @@ LAYOUTS = {
     "minimind, pre-training": ("minimind_pretrain", ["dataset/pretrain_hq.jsonl"]),
     "minimind, chat": ("minimind_sft", ["sft_mini_512.jsonl", "lora_identity.jsonl", "r1_mix_1024.jsonl"]),
     "minimind, preferences": ("minimind_dpo", ["dpo.jsonl"]),
+    "minimind, the whole folder": (
+        "minimind", ["pretrain_hq.jsonl", "sft_mini_512.jsonl", "lora_identity.jsonl", "dpo.jsonl", "model/a.json"],
+    ),
+    "minimind, two kinds": ("minimind", ["dataset/sft_512.jsonl", "dataset/dpo.jsonl"]),
+    "minimind, chat and what is held out": ("minimind", ["sft_512.jsonl", "sft_512_eval.jsonl"]),
+    "minimind, chat of values": ("minimind_sft", ["sft_values.jsonl", "sft_latest.jsonl"]),
     "KITTI object": ("kitti", ["training/velodyne/000000.bin", "training/label_2/000000.txt"]),
     "KITTI raw": ("kitti", ["2011_09_26/2011_09_26_drive_0001_sync/velodyne_points/data/0000000000.bin"]),
     "SemanticKITTI": ("kitti", ["sequences/00/velodyne/000000.bin", "sequences/00/labels/000000.label"]),
@@ -116,12 +122,40 @@ def test_files_of_no_known_layout_choose_nothing(layout, tmp_path):
         choose_schema(lambda schema: matches(schema, files))
 
 
-def test_the_whole_minimind_folder_is_said_to_be_three_datasets(tmp_path):
-    files = listing(tmp_path, ["pretrain_hq.jsonl", "sft_mini_512.jsonl", "sft_512.jsonl", "dpo.jsonl"])
+def test_datasets_of_different_systems_in_one_folder_are_named(tmp_path):
+    files = listing(tmp_path, ["sft_mini_512.jsonl", "dpo.jsonl", "libero_10/open_demo.hdf5"])
     with pytest.raises(
-        UsageError, match=r"minimind_dpo \(1 file\), .*minimind_pretrain \(1 file\), minimind_sft \(2 files\)"
+        UsageError, match=r"libero \(1 file\), minimind_dpo \(1 file\), minimind_sft \(1 file\). Choose one"
     ):
         choose_schema(lambda schema: matches(schema, files))
+
+
+def test_the_files_of_a_whole_minimind_folder_have_the_split_of_their_kind(tmp_path):
+    splits = {
+        "pretrain_hq.jsonl": "pretrain", "pretrain_hq_val.jsonl": "pretrain_eval", "sft_mini_512.jsonl": "sft",
+        "sft_eval_512.jsonl": "sft_eval", "lora_identity.jsonl": "sft", "lora_medical-test.jsonl": "sft_eval",
+        "r1_mix_1024.jsonl": "sft", "sft_values.jsonl": "sft", "sft_latest.jsonl": "sft", "dpo.jsonl": "dpo",
+        "x/dpo_dev.jsonl": "dpo_eval",
+    }  # fmt: skip
+    schema = load_schema("minimind")
+    work = plan_work(schema, listing(tmp_path, splits))
+    assert {item.path: item.split for item in work.items} == splits
+    kinds = {"pretrain": ["text"], "sft": ["conversations"], "dpo": ["chosen", "rejected"]}
+    for split in splits.values():
+        own = schema.for_split(split)
+        assert [name for name, spec in own.fields.items() if not spec.absent] == kinds[split.removesuffix("_eval")]
+        assert own.tokenizer.max_length == (1024 if split.startswith("dpo") else 768)
+
+
+@pytest.mark.parametrize("kind", ["pretrain", "sft", "dpo"])
+def test_the_whole_of_minimind_promises_what_each_kind_does(kind):
+    part, whole = load_schema(f"minimind_{kind}"), load_schema("minimind").for_split(kind)
+    assert {n: s for n, s in whole.fields.items() if not s.absent} == {
+        n: s.model_copy(update={"absent": False}) for n, s in part.fields.items()
+    }
+    assert set(part.samples.files) <= set(whole.samples.files)
+    for key in ("vocab", "max_length", "start", "end"):
+        assert getattr(whole.tokenizer, key) == getattr(part.tokenizer, key)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -133,7 +167,9 @@ def test_the_chosen_schema_reads_every_file_that_is_a_sample(layout, tmp_path):
             (tmp_path / list_file).write_text(lines)
     work = plan_work(schema.placed([]), listing(tmp_path, paths))
     assert work.items
-    assert {item.split for item in work.items} <= {"", *(p.split("/")[0] for p in paths), "train"}
+    assert {item.split for item in work.items} <= {
+        "", *(p.split("/")[0] for p in paths), "train", *schema.samples.split,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", builtin())
@@ -206,7 +242,9 @@ def test_scannetpp_differs_from_scannet_where_its_data_differ():
     assert schema.columns == load_schema("scannet").columns
     assert schema.fields["semantic"].ignore == (-100,)
     assert schema.fields["instance"].ignore == (-100,)
-    assert [name for name, _ in schema.loader.steps] == ["clip", "voxel", "drop_classes", "min_points", "captions"]
+    assert [name for name, _ in schema.loader.steps] == [
+        "clip", "keep_classes", "voxel", "drop_classes", "min_points", "captions",
+    ]  # fmt: skip
     assert schema.for_split("test").fields["captions"].absent
 
 
@@ -225,8 +263,15 @@ def test_the_columns_of_a_grasp_are_where_the_code_writes_them(name, field, part
     assert schema.spec(f"{field}.quat").order == "wxyz"
 
 
-def test_sceneleap_s_meshes_are_looked_for_beside_the_grasps_or_where_the_user_says():
+def test_sceneleap_s_meshes_are_looked_for_beside_the_grasps_or_where_the_user_says(tmp_path):
     schema = load_schema("sceneleap")
+    models = f"object/objaverse_v1/flat_models/mug_{HEX}/mesh/simplified.obj"
+    files = listing(tmp_path, [f"1022_mini_succ_collect/mug_{HEX}.npy", models])
+    work = plan_work(schema, files)  # as the code has it: data/object/..., which no rule looked at without --root
+    assert ([item.split for item in work.items], list(work.unclaimed)) == (["1022_mini_succ_collect"], [])
+    assert schema.placed([], tmp_path).fields["verts"].file == models.replace(f"mug_{HEX}", "{object}")
+    (tmp_path / "objects").mkdir()
+    assert schema.placed([], tmp_path).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
     assert schema.placed([]).fields["verts"].file == "objects/{object}/mesh/simplified.obj"
     assert schema.placed(["objects"]).fields["verts"].file == "{objects}/{object}/mesh/simplified.obj"
 

@@ -8,6 +8,7 @@ import pytest
 
 from datacheck.errors import SchemaError
 from datacheck.schema.check import check
+from datacheck.schema.dump import dump_schema
 from datacheck.schema.load import parse_schema
 from datacheck.schema.model import Schema
 
@@ -158,3 +159,23 @@ def test_what_an_attribute_counts_must_be_there(count, wrong):
         }
     )
     assert bool(wrong) == any("no field has an axis P" in text for _, text in check(schema))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "wrong"),
+    [
+        (["{split}/{id}.jpg", "{split}/{id}.png"], []),
+        ("{images}/{id}.jpg", []),
+        ([], ["no pattern; name its files"]),
+        ("*/{id}.jpg", ["may stand for many files"]),
+        ("rgb/{frame}.jpg", ["nothing is called {frame}"]),
+    ],
+)
+def test_a_companion_is_one_file_of_the_sample(patterns, wrong):
+    samples = {"files": "{split}/{id}.npy", "companions": {"rgb": patterns}}
+    schema = Schema.model_validate({"datacheck": 1, "name": "mine", "roots": {"images": ""}, "samples": samples})
+    said = [(where, text) for where, text in check(schema) if where[:1] == ("samples",)]
+    assert [where for where, _ in said] == [("samples", "companions", "rgb")] * len(wrong)
+    assert all(part in text for part, (_, text) in zip(wrong, said, strict=True))
+    if not wrong:
+        assert parse_schema(dump_schema(schema)) == schema

@@ -390,8 +390,8 @@ def test_no_fitting_schema_suggests_the_one_for_any_folder():
 
 
 def test_several_fitting_schemas_are_listed_with_their_files():
-    counts = {"minimind_sft": 2, "minimind_dpo": 1}
+    counts = {"minimind_sft": 2, "libero": 1}
     with pytest.raises(UsageError) as caught:
         choose_schema(lambda schema: counts.get(schema.name, 0))
-    assert "minimind_dpo (1 file), minimind_sft (2 files)" in str(caught.value)
+    assert "libero (1 file), minimind_sft (2 files)" in str(caught.value)
     assert str(caught.value).endswith("for example --schema minimind_sft")

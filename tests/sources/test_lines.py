@@ -254,3 +254,24 @@ def test_the_sample_behind_a_byte_order_mark_says_so(tmp_path, opened):
         file.write(json.dumps(chat("q")).encode() + b"\n")
     (block,) = source.read(Item(path.name, ""))
     assert "bom" not in block.facts
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json"])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 128\n", "a Git LFS pointer"),
+        (b"\n<!doctype html><html>\n" + b"<p>not found</p>\n" * 100, "an HTML or XML page"),
+    ],
+)
+def test_what_stands_in_place_of_lines_is_no_bad_line(tmp_path, name, data, said):
+    """A pointer was three lines that are no JSON, which fix offered to take out."""
+    (tmp_path / name).write_bytes(data)
+    source = open_source(schema({"files": "*", "each": "line"}, SFT), tmp_path)
+    for item in (Item(name), Item(name, keys=(key(0, name),))):
+        with pytest.raises(FormatError, match=said) as caught:
+            list(source.read(item))
+        assert caught.value.code == "DC102"
+    if not name.endswith(".gz"):
+        (tmp_path / name).write_bytes(json.dumps(chat("version https://git-lfs")).encode() + b"\n")
+        assert list(every(source, Item(name))[0]) == [key(0, name)]

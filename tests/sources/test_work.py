@@ -8,6 +8,7 @@ import pytest
 from rich._emoji_codes import EMOJI  # a list of emoji that is not ours
 
 from datacheck.errors import SchemaError
+from datacheck.schema.load import load_schema
 from datacheck.schema.patterns import Template
 from datacheck.sources import list_files, matches, plan_work
 from datacheck.sources.entries import Entries, Entry
@@ -429,3 +430,95 @@ def test_the_emoji_that_are_joined_of_several_are_no_junk(tmp_path):
     assert len(joined) > 500
     write(tmp_path, *(f"{n} {emoji}.npy" for n, emoji in enumerate(joined)))
     assert plan(tmp_path, schema("*.npy")).notes == []
+
+
+# ------------------------------------------------------------------------------------------------ companions
+
+
+def images(root, frames, *, lack=(), empty=()):
+    """Write frames of HO3D, each with an image beside it but for some."""
+    for frame in frames:
+        write(root, f"train/A/meta/{frame:04d}.pkl")
+        if frame not in lack:
+            write(root, f"train/A/rgb/{frame:04d}.{'jpg' if frame % 2 else 'png'}", text="" if frame in empty else "x")
+
+
+def lacking(root):
+    spec = schema(HO3D["files"]).model_copy(update={"samples": load_schema("ho3d").samples})
+    work = plan(root, spec)
+    assert list(work.unclaimed) == []
+    return [(n.about["name"], n.split, n.about["lack"], n.about["empty"]) for n in work.notes if n.code == "DC129"]
+
+
+def test_a_companion_that_some_samples_lack_is_named(tmp_path):
+    """24 of 360 images were gone, and a scan said nothing."""
+    images(tmp_path, range(20), lack=(3, 8), empty=(5,))
+    gone = ["train/A/meta/0003.pkl", "train/A/meta/0008.pkl"]
+    assert lacking(tmp_path) == [("rgb", "train", gone, ["train/A/meta/0005.pkl"])]
+
+
+def test_companions_that_nobody_has_or_everybody_are_not_missed(tmp_path):
+    images(tmp_path, range(20))  # either ending will do; nobody has a depth map
+    write(tmp_path, "evaluation/B/meta/0000.pkl")  # nothing was copied for this split
+    assert lacking(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["train.txt", "train.json"])
+def test_a_list_that_is_a_pointer_names_no_samples(tmp_path, name):
+    """Its three lines were three samples that are not there."""
+    write(tmp_path, "train/a.npy", "train/b.npy")
+    write(tmp_path, name, text="version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 128\n")
+    work = plan(tmp_path, schema({"files": "{split}/{id}.npy", "list": "{split}" + name[5:]}))
+    assert [item.path for item in work.items] == ["train/a.npy", "train/b.npy"]
+    assert [(n.key, n.reason) for n in work.notes] == [
+        (name, "the list cannot be read, so all files are taken: a Git LFS pointer, not the data: git lfs pull")
+    ]
+
+
+def test_a_split_may_be_told_by_a_pattern_of_its_own(tmp_path):
+    write(tmp_path, "a.npy", "b_eval.npy", "c.npy", "train/d.npy")
+    split = {"held": "*_eval.npy", "fit": ["a.npy", "d.npy"]}
+    spec = schema({"files": ["{id}.npy", "{split}/{id}.npy"], "split": split})
+    assert {i.path: (i.split, i.names) for i in plan(tmp_path, spec).items} == {
+        "a.npy": ("fit", {"split": "fit", "id": "a"}),
+        "b_eval.npy": ("held", {"split": "held", "id": "b_eval"}),
+        "c.npy": ("", {"id": "c"}),
+        "train/d.npy": ("train", {"split": "train", "id": "d"}),
+    }
+
+
+RECORDS = """
+- {filepath: train/a.npy, file_len: 12}
+- null
+- {filepath: data/processed/train/b.npy, file_len: 30}
+- {filepath: train/gone.npy, file_len: 7}
+"""
+
+
+@pytest.mark.parametrize("lists", [{}, {"list": {"train": "train_list.txt"}}])
+def test_records_beside_a_list_state_numbers_and_choose_nothing(tmp_path, lists):
+    """ExCap3D reads a database besides its lists: a null entry ends training, and nobody looked at it."""
+    write(tmp_path, "train/a.npy", "train/b.npy", "train/c.npy")
+    write(tmp_path, "train_list.txt", text="a\nc\n")
+    write(tmp_path, "train_database.yaml", text=RECORDS)
+    write(tmp_path, "label_database.yaml", text="3: null\n")
+    files = "{split:train|test}/{id}.npy"
+    samples = {"files": files, "records": "{split}_database.yaml", "counts": {"file_len": "P"}} | lists
+    work = plan(tmp_path, schema(samples))
+    listed = ["train/a.npy", "train/c.npy"] if lists else ["train/a.npy", "train/b.npy", "train/c.npy"]
+    assert [item.path for item in work.items] == listed
+    assert [(n.key, n.missing, n.split) for n in work.notes if n.reason.startswith("is an empty entry")] == [
+        ("train_database.yaml[1]", True, "train")
+    ]
+    stated = {n.key: dict(n.about) for n in work.notes if n.code == "DC111"}
+    assert stated == {"train/a.npy": {"file_len": 12}, "train/b.npy": {"file_len": 30}}
+    assert [path for path in work.unclaimed if path.endswith("yaml")] == ["label_database.yaml"]
+
+
+def test_records_that_cannot_be_read_are_told(tmp_path):
+    write(tmp_path, "train/a.npy")
+    write(tmp_path, "train_database.yaml", text="{")
+    samples = {"files": "{split}/{id}.npy", "records": "{split}_database.yaml"}
+    (note,) = plan(tmp_path, schema(samples)).notes
+    assert (note.code, note.key) == ("DC105", "train_database.yaml")
+    assert note.reason.startswith("the records cannot be read: not YAML")

@@ -22,15 +22,17 @@ Array = np.ndarray[Any, Any]
 
 @rule(
     "DC124", "too-few-points", Severity.ERROR, Level.SAMPLE, measures=(form,), needs=("DC109", "DC122"),
-    applies=lambda spec: spec.role == "points",
+    applies=lambda spec: spec.role == "points" or (spec.role == "pose" and spec.min_points is not None),
 )  # fmt: skip
 def too_few_points(rows: Rows, case: Case) -> Iterator[Failure]:
     """A cloud has fewer points than the schema asks for, or none.
 
     What:
-        A field of role points has at least ``min_points`` points; one where the schema says nothing.
+        A field of role points has at least ``min_points`` points; one where the schema says nothing. So have poses
+        (grasps) with ``min_points``: fewer are a warning, none at all is an error.
     Why it matters:
-        Sampling 20,000 points out of 5 repeats each of them 4,000 times; no surface is left to learn from.
+        Sampling 20,000 points out of 5 repeats each of them 4,000 times; no surface is left to learn from. A sampler
+        that takes 64 grasps of an object with 12 repeats them, and takes none of an object without any.
     Measure:
         Size of the first axis.
     When it is wrong:
@@ -61,7 +63,9 @@ def too_few_points(rows: Rows, case: Case) -> Iterator[Failure]:
         return
     count = rows["dims"][:, 0]
     few = rows.measured("dims") & (count < least)
-    if few.any():
+    if case.spec.role == "pose":
+        yield from _too_few_poses(few, count, least)
+    elif few.any():
         yield Failure(
             few,
             f"{those(few, 'have')} fewer than {least:,} points; the smallest has {int(count[few].min()):,}."
@@ -70,6 +74,25 @@ def too_few_points(rows: Rows, case: Case) -> Iterator[Failure]:
             measured={"smallest": int(count[few].min())},
             expected={"min_points": least},
             fix="Leave them out, or sample the surface again.",
+            order=-count,
+        )
+
+
+def _too_few_poses(few: Array, count: Array, least: int) -> Iterator[Failure]:
+    none = few & (count == 0)
+    if none.any():
+        text = f"{those(none, 'have')} no rows: nothing can be sampled from {'it' if none.sum() == 1 else 'them'}."
+        yield Failure(none, text, expected={"min_points": least}, fix="Leave them out.", kind="none")
+    if (some := few & ~none).any():
+        yield Failure(
+            some,
+            f"{those(some, 'have')} fewer than {least:,} rows, which the sampler takes; the smallest has "
+            f"{int(count[some].min()):,}: rows are repeated.",
+            measured={"smallest": int(count[some].min())},
+            expected={"min_points": least},
+            severity=Severity.WARNING,
+            fix="Leave them out, or sample fewer rows.",
+            kind="repeated",
             order=-count,
         )
 

@@ -77,6 +77,7 @@ _CAUSES = {
     "stored": "the files hold fewer instances than min_instances",
     "labelled": "no instance has a class that is declared",
     "clip": "the clip leaves no point of any instance",
+    "keep_classes": "every instance is of a class that the label table lacks, or has with validation: false",
     "drop_classes": "every instance is of a class that the loader drops",
     "min_points": "every instance is smaller than min_points",
     "captions": "no caption has the id of an instance: captions of another scene, or other ids",

@@ -61,6 +61,7 @@ def class_out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
 
     What:
         Every value of a class field is in ``classes`` or in ``ignore``. Values below 0, and 255 or 65535, are DC405's.
+        The table that ``loader: {keep_classes: FILE}`` names can be read, and none of its entries is null.
     Why it matters:
         On a GPU it is an assertion that names another line, in the middle of an epoch.
     Measure:
@@ -87,6 +88,13 @@ def class_out_of_range(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         ScanNet issues 20 and 86: labels 50 and 149 in three scenes.
     """
+    for note in case.notes:
+        yield Failure(
+            np.zeros(len(rows), bool),
+            f"{note.key} {note.reason}.",
+            fix="Write the table again: of each class a mapping with its name and validation: true or false.",
+            kind="table",
+        )
     known = rows.measured("outside")
     bad = known & (rows["outside"] > 0) if known.any() else known
     if bad.any():

@@ -231,22 +231,28 @@ def _marked(rows: Rows, mask: Array, stat: str, words: str, severity: Severity |
 @rule(
     "DC223", "constant-dimension", Severity.WARNING, Level.DATASET, measures=(numbers, form),
     needs=("DC109", "DC122", "DC221"), applies=lambda s: s.role in _STEERED and s.columns is None,
-    defaults={"spread": 1e-8, "samples": 2, "splits": ("", "train", "training")},
+    defaults={"spread": 1e-8, "samples": 2, "splits": ("", "train", "training"), "few": 0.25, "by": "task_index"},
 )  # fmt: skip
 def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
-    """A dimension never changes, in no sample.
+    """A dimension never changes, in no sample, or in none of one file or task.
 
     What:
-        Every dimension of actions, joint angles, positions and values varies over the training split.
+        Every dimension of actions, joint angles, positions and values varies over the training split, and one that
+        moves in the samples of the other files or tasks moves in each of them.
     Why it matters:
-        A normaliser divides by its spread: NaN, or numbers of 1e8, in that dimension.
+        A normaliser divides by its spread: NaN, or numbers of 1e8, in that dimension. Where one task alone was
+        recorded without an axis, the spread of the whole hides it.
     Measure:
-        Smallest and largest value per dimension, over all samples of the split (fields of at most 64 dimensions).
+        Smallest and largest value per dimension, over all samples of the split (fields of at most 64 dimensions). Of
+        groups (else tasks, else files) of 3 samples and more: dimensions that have one value in all samples of a
+        group and move within nine tenths of the samples of the others, of which there are 3 at least. A dimension
+        that knows two values only is a switch, which a task may well leave alone.
     When it is wrong:
-        The robot has a locked joint: switch the rule off, or drop the dimension.
+        The robot has a locked joint, or a task needs no such motion: switch the rule off, or drop the dimension.
     Options:
         spread: largest range that counts as none, relative to the value where that is above 1 (1e-8). samples: fewest
-        samples to judge (2). splits: where to look.
+        samples to judge (2). splits: where to look. few: share of the groups up to which a dimension is dead in them
+        rather than alive in the others (0.25). by: the field whose value tells tasks apart.
     Bad::
 
         schema: {fields: {q: {role: action, shape: [T, 2]}}}
@@ -291,6 +297,66 @@ def constant_dimension(rows: Rows, case: Case) -> Iterator[Failure | Skip]:
             measured={"dimensions": [int(i) for i in np.flatnonzero(flat)]},
             fix="Drop it, or give it a spread of 1 in the normaliser.",
         )
+    yield from _dead_in_few(rows, case, known, flat)
+
+
+_ALIVE = 0.9  # of the samples of other groups: a dimension that rests in more of them may rest in all of one
+_GROUP = 3  # fewest samples of a group, and fewest other groups
+
+
+def _dead_in_few(rows: Rows, case: Case, known: Array, flat: Array) -> Iterator[Failure]:
+    """Yield the dimensions that stand still in few groups and move in all others.
+
+    Args:
+        rows, case: as judged.
+        known: bool (rows): those that were measured.
+        flat: bool (dimensions): those that stand still everywhere.
+    """
+    what, names, groups = _groups(rows, case, known)
+    count = np.bincount(groups, minlength=len(names))
+    large = count >= _GROUP
+    if int(large.sum()) <= _GROUP:
+        return
+    places = np.flatnonzero(known)
+    order = np.argsort(groups, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(count)[:-1]])
+    low, high = rows["min"][places].astype(np.float64), rows["max"][places].astype(np.float64)
+    spread = float(case.options["spread"])
+    moves = high - low > spread * np.maximum(1, np.abs(low))
+    lowest, highest = np.minimum.reduceat(low[order], starts), np.maximum.reduceat(high[order], starts)
+    dead = (highest - lowest <= spread * np.maximum(1, np.abs(lowest))) & large[:, None] & ~flat
+    for dimension in np.flatnonzero(dead.any(axis=0)).tolist():
+        still = dead[:, dimension]
+        others = ~still[groups] & large[groups]
+        ends = np.unique([low[others, dimension], high[others, dimension]])
+        few = int(still.sum()) <= float(case.options["few"]) * int(large.sum())
+        if not few or int((large & ~still).sum()) < _GROUP or moves[others, dimension].mean() < _ALIVE or len(ends) < 3:
+            continue
+        mask = np.zeros(len(rows), bool)
+        mask[places[still[groups]]] = True
+        said = [f"{names[i]} (always {shown(float(lowest[i, dimension]))})" for i in np.flatnonzero(still).tolist()]
+        yield Failure(
+            mask,
+            f"dimension {dimension} of {len(flat)} never changes in {counted(len(said), what)}: {listed(said)}; it "
+            f"moves in the other {int((large & ~still).sum()):,}.",
+            measured={"dimension": dimension, "groups": said[:10]},
+            fix="Look whether it was recorded there; if not, record again or leave these samples out.",
+            kind=f"dead in {what}",
+        )
+
+
+def _groups(rows: Rows, case: Case, known: Array) -> tuple[str, list[str], Array]:
+    """Return what groups samples, their names, and the number of each known row's group."""
+    by = f"{case.options['by']}:min"
+    if any(rows.groups.present()):
+        what, texts = "group", rows.groups
+    elif by in rows and rows.measured(by)[known].all():
+        labels, numbers = np.unique(rows[by][known].reshape(int(known.sum()), -1)[:, 0], return_inverse=True)
+        return "task", [shown(float(label)) for label in labels], numbers
+    else:
+        what, texts = "file", rows.files
+    words, numbers = np.unique(texts.rows[known], return_inverse=True)
+    return what, [texts.words[i] for i in words.tolist()], numbers
 
 
 @measure("extent", applies=lambda s: not s.is_text and s.range is not None, uses=("sentinels", "ignore", "finite"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -152,19 +152,21 @@ def lacking(block: Block, schema: Schema) -> Columns:
 
 @rule(
     "DC129", "partly-missing", Severity.WARNING, Level.SAMPLE, per="sample", measures=(lacking,),
-    unless=lambda schema: "" if _optional(schema) else "no field is optional", defaults={"most": 0.5},
+    unless=lambda s: "" if _optional(s) or s.samples.companions else "no field is optional, no companion is declared",
+    defaults={"most": 0.5},
 )  # fmt: skip
 def partly_missing(rows: Rows, case: Case) -> Iterator[Failure]:
     """An optional field or file is there in most samples and missing in some.
 
     What:
-        A field that is ``optional`` is in all samples of a split, or in few of them. ``rules: {DC129: error}`` makes
-        each sample that lacks it unfit.
+        A field that is ``optional``, or a file of ``samples: {companions: ...}``, is there for all samples of a split,
+        or for few of them. ``rules: {DC129: error}`` makes each sample that lacks it unfit.
     Why it matters:
         One mesh of forty is gone, the wrist camera is missing in a tenth of the demos: a loader passes over them, or
         puts zeros there.
     Measure:
-        Share of the samples that lack the field, or the file that it lies in.
+        Share of the samples that lack the field, or the file that it lies in. Companions count by the listing alone:
+        they are not opened, and one of 0 bytes is none.
     When it is wrong:
         Some samples rightly have none: lower ``most``, or switch the rule off.
     Options:
@@ -188,13 +190,27 @@ def partly_missing(rows: Rows, case: Case) -> Iterator[Failure]:
     Reference:
         HO3D without some of its images; LIBERO demos without the wrist camera: a loader that asks for it fails late.
     """
+    for note in case.notes:
+        lack, empty = (_in_files(rows, note.about[key]) for key in ("lack", "empty"))
+        gone = lack | empty if _few(lack | empty, case) else empty
+        if gone.any():
+            name, count = note.about["name"], int(gone.sum())
+            without = f" ({counted(int(empty.sum()), 'file')} of 0 bytes)" if empty.any() else ""
+            yield Failure(
+                gone,
+                f"{those(gone, 'have')} no {name} beside {'it' if count == 1 else 'them'} ({note.key}){without}; "
+                f"{counted(len(rows) - count, 'other')} of the split do.",
+                measured={"lack": count, "of": len(rows)},
+                fix="Copy the missing files again, or leave these samples out.",
+                kind=name,
+            )
     if "lacking" not in rows:
         return
     names = rows["lacking"]
     for name, spec in _optional(case.schema).items():
         gone = where_text(names, lambda text, name=name: name in text.split(", "))  # type: ignore[misc]
         count = int(gone.sum())
-        if 0 < count < float(case.options["most"]) * len(rows):
+        if _few(gone, case):
             where = f" ({spec.file})" if spec.file is not None else ""
             yield Failure(
                 gone,
@@ -204,6 +220,16 @@ def partly_missing(rows: Rows, case: Case) -> Iterator[Failure]:
                 kind=name,
                 extra=(name,),
             )
+
+
+def _few(gone: Array, case: Case) -> bool:
+    return bool(0 < int(gone.sum()) < float(case.options["most"]) * len(gone))
+
+
+def _in_files(rows: Rows, paths: Sequence[str]) -> Array:
+    """Return bool (rows): those whose file is one of these."""
+    found = set(paths)
+    return np.array([word in found for word in rows.files.words], dtype=bool)[rows.files.rows]
 
 
 @rule("DC122", "shape-or-dtype", Severity.ERROR, Level.SAMPLE, measures=(form,), applies=lambda spec: True)

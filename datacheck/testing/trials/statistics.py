@@ -39,6 +39,36 @@ CLIPPED = Trial(
 )  # fmt: skip
 
 
+def _by_task(rng: np.random.Generator) -> Samples:
+    """The same motions, ten tasks of six episodes, with a gripper of two states that one task leaves alone."""
+    found: Samples = []
+    for number, (_, piece) in enumerate(_actions(rng)):
+        a, task = piece.fields["a"], number // 6
+        gripper = np.where((np.arange(len(a)) > len(a) // 2) & (task != 3), 1.0, -1.0)
+        found.append(sample(piece.key, {"a": np.column_stack([a, gripper])}, group=f"task{task}"))
+    return found
+
+
+def _still(samples: Samples, tasks: float, rng: np.random.Generator) -> Sequence[str]:
+    """Record an axis as what it was at the start, in every episode of some tasks."""
+    axis, keys = int(rng.integers(3)), []
+    still = {f"task{t}" for t in rng.choice(10, int(tasks), replace=False).tolist()}
+    for place, (split, piece) in enumerate(samples):
+        if piece.group in still:
+            a = piece.fields["a"].copy()
+            a[:, axis] = 0.1
+            samples[place] = split, changed(piece, a=a)
+            keys.append(piece.key)
+    return keys
+
+
+DEAD = Trial(
+    "dead-axis-of-a-task", "DC223", {"fields": {"a": {"role": "action", "shape": ["T", 4]}}}, _by_task, _still,
+    (Size("one task", 1), Size("two tasks", 2)), cause="dead in group",
+    also=frozenset({"DC226"}),
+)  # fmt: skip
+
+
 def _enlarge(samples: Samples, by: float, rng: np.random.Generator) -> Sequence[str]:
     place = some(samples, 0.01, rng)[0]
     split, piece = samples[place]
