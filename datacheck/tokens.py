@@ -6,10 +6,11 @@ Needs the extra ``text``. Templates come from files, so they run in a sandbox.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ _FILE, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_tem
 FILES = (_FILE, _CONFIG, _TEMPLATE)
 TOKENIZER_BYTES = 64 * MIB  # of each of its files; those of large vocabularies have 20 MB
 _TEMPLATE_S = 1.0  # of processor time; a chat takes a millisecond
+_DIGITS, _REPEATED = 4_096, 100_000  # bits of a whole number, and elements of a text that is repeated
 _SPECIAL = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -216,7 +218,8 @@ class Tokenizer:
         if not told:
             msg = f"the tokenizer has no chat template (chat_template in {_CONFIG}, or {_TEMPLATE})"
             raise UsageError(msg)
-        sandbox = require("jinja2.sandbox", "text").ImmutableSandboxedEnvironment
+        base = require("jinja2.sandbox", "text").ImmutableSandboxedEnvironment
+        sandbox = type("_Sandbox", (base,), {"intercepted_binops": frozenset({"*", "**"}), "call_binop": _times})
         environment = sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
         environment.filters["tojson"] = lambda value, **kw: json.dumps(value, ensure_ascii=False, **kw)
         # the day is part of some templates; a fixed one keeps the text a function of the chat
@@ -313,6 +316,25 @@ def _json(path: str, text: str) -> dict[str, Any]:
         msg = f"{path}: {_CONFIG}: not valid JSON: {error}"
         raise UsageError(msg) from error
     return said if isinstance(said, dict) else {}
+
+
+def _times(environment: Any, context: Any, operator: str, left: Any, right: Any) -> Any:
+    """Multiply or raise to a power what a template says, within a size: one call that takes hours has no limit of time.
+
+    Raises:
+        OverflowError: the result would have more digits or elements than any chat needs.
+    """
+    del context
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
+        large = bits > _DIGITS
+    else:  # numbers with a point have no more digits
+        count = math.prod(len(one) if isinstance(one, Sized) else one for one in (left, right))
+        large = (isinstance(left, Sized) or isinstance(right, Sized)) and count > _REPEATED
+    if large:
+        msg = f"the result of {operator} is too large"
+        raise OverflowError(msg)
+    return environment.binop_table[operator](left, right)
 
 
 def _refuse(message: str) -> None:

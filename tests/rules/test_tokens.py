@@ -185,6 +185,26 @@ def test_a_tokenizer_of_holes_costs_no_other_file(data, name, monkeypatch):
     assert (report.dataset["samples"]["checked"], report.crashes) == (2, [])
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{{ 9 ** (9 ** 10) }}", None), ("{{ messages|length ** 99999999 * 9 ** 99999999 }}", None),
+        ("{{ 'a' * 10 ** 10 }}", None), ("{{ [0] * 99999999 }}", None), ("{{ 50000 * ('a' * 50000) }}", None),
+        ("{{ 2 ** 10 }} {{ 3 * 4 }} {{ 'ab' * 3 }} {{ 2 ** 0.5 * 2 ** 0.5 }}", "1024 12 ababab 2.0000000000000004"),
+    ],
+)  # fmt: skip
+def test_a_template_multiplies_within_a_size(folder, text, said):
+    """One power took hours: nothing ends it between two steps of Python."""
+    config = folder / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"chat_template": text}))
+    tokenizer = Tokenizer(folder)
+    if said is not None:
+        assert tokenizer.chat(CHATS[0]) == said
+        return
+    with pytest.raises(ValueError, match="too large"):
+        tokenizer.chat(CHATS[0])
+
+
 def test_a_template_without_end_is_named_and_tried_once(folder):
     config = folder / "tokenizer_config.json"
     said = json.loads(config.read_text())
