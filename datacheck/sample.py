@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from glob import escape
@@ -369,6 +369,19 @@ class Block:
 
     def __iter__(self) -> Iterator[Sample]:
         return (self[i] for i in range(len(self)))
+
+    def take(self, index: Sequence[int] | Array) -> Block:
+        """Return the block of the samples at `index`, in that order."""
+        if len(index) == len(self) and all(i == place for place, i in enumerate(index)):
+            return self
+        return replace(
+            self,
+            keys=[self.keys[i] for i in index],
+            fields={name: column.take(index) for name, column in self.fields.items()},
+            origins=[self.origins[i] for i in index],
+            groups=[self.groups[i] for i in index] if self.groups else [],
+            facts={name: column.take(index) for name, column in self.facts.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ CHECKED, UNREADABLE, SKIPPED = 0, 1, 2
 _FEW = ("inner", "splits", "groups", "reasons")  # columns in which many rows hold the same text
 _TEXTS = ("keys", "files", *_FEW)
 WIDEST = 64  # numbers in one value of a column
+FAULT = "a fault of datacheck: please report it"  # in the reason of a row on which a measurement of ours fails
 _KINDS = "biufOU"
 
 

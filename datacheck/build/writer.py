@@ -30,7 +30,7 @@ from datacheck.shapes import answers, natural, text
 from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.listing import stat_entry
-from datacheck.transforms.base import Transform, keep
+from datacheck.transforms.base import Transform
 
 Array = np.ndarray[Any, Any]
 Beat = Callable[[int], None]
@@ -196,7 +196,7 @@ def pieces(
         if again and isinstance(found, Block):
             order = sorted(range(len(found)), key=found.keys.__getitem__, reverse=True)
             half = len(found) // 2
-            yield from (keep(found, part) for part in (order[:half], order[half:]) if part)
+            yield from (found.take(part) for part in (order[:half], order[half:]) if part)
         else:
             yield found
 

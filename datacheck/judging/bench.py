@@ -24,6 +24,10 @@ _KEPT = "biufOUM"  # what samples.parquet can hold
 NOT_READ = " (not read)"  # behind the name of an undeclared field of which only shape and dtype are known
 
 
+class UnmeasurableError(Exception):
+    """One of our own measurements fails on a block; the message says which, and how."""
+
+
 class Bench:
     """The measurements of a run, ready to be applied to blocks of any split.
 
@@ -46,8 +50,12 @@ class Bench:
         self.failed: set[str] = set()
 
     @np.errstate(all="ignore")  # once: each measurement by itself takes as long to silence as a small one takes
-    def measure(self, block: Block) -> dict[str, Measured]:
-        """Return the columns of a block, ``field:stat`` and ``:stat``; a failed measurement leaves its columns out."""
+    def measure(self, block: Block, *, strict: bool = False) -> dict[str, Measured]:
+        """Return the columns of a block, ``field:stat`` and ``:stat``; a failed measurement leaves its columns out.
+
+        Raises:
+            UnmeasurableError: where `strict`, in place of leaving out the columns of a measurement of ours.
+        """
         schema = self._schema_of(block.split)
         columns: dict[str, Measured] = {}
         fields = list(_declared(block, schema))
@@ -73,8 +81,11 @@ class Bench:
                     _add(columns, _named(name, function(column, spec), every))
             except MemoryError:
                 raise
-            except Exception:  # noqa: BLE001  a crash verdict for the rules that need it; the others go on
-                self._crashed(measure, block)
+            except Exception as error:
+                if strict and is_ours(measure):
+                    msg = f"the measurement {measure.name} fails on it ({type(error).__name__}: {error})"
+                    raise UnmeasurableError(msg) from error
+                self._crashed(measure, block)  # a crash verdict for the rules that need it; the others go on
         columns |= self._undeclared(block, schema)
         return columns
 
@@ -137,6 +148,11 @@ class Bench:
         except Exception:  # noqa: BLE001  as above
             self._crashed(measure, block)
         return columns
+
+
+def is_ours(measure: Measure) -> bool:
+    """Tell a measurement of ours from those of plug-ins and of the user."""
+    return str(getattr(measure.function, "__module__", "")).startswith("datacheck.rules.")
 
 
 def _loud(measure: Measure) -> Callable[..., Columns]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 
 from datacheck.errors import FormatError, MissingDependencyError, UsageError
 from datacheck.formats.limits import SAMPLES
-from datacheck.judging.bench import NOT_READ, Bench
+from datacheck.judging.bench import NOT_READ, Bench, UnmeasurableError, is_ours
 from datacheck.numbered import storable, storable_keys
 from datacheck.pulse import Pulse
 from datacheck.registry import find_in
@@ -29,7 +29,7 @@ from datacheck.sources import open_source
 from datacheck.sources.base import Item, Source, Unread
 from datacheck.sources.entries import NOT_WHOLE, Entry
 from datacheck.sources.listing import digest_entry, stat_entry
-from datacheck.table import CHECKED, SKIPPED, UNREADABLE, Measured, Table, Texts, concatenate
+from datacheck.table import CHECKED, FAULT, SKIPPED, UNREADABLE, Measured, Table, Texts, concatenate
 
 Array = np.ndarray[Any, Any]
 
@@ -45,13 +45,7 @@ def known_measures(schema: Schema) -> dict[str, Measure]:
 
 def is_plain(schema: Schema) -> bool:
     """Tell whether all measurements are datacheck's own: those of plug-ins and of the user may give any columns."""
-    return all(_module(measure).startswith("datacheck.rules.") for measure in known_measures(schema).values()) and (
-        not schema.checks
-    )
-
-
-def _module(measure: Measure) -> str:
-    return str(getattr(measure.function, "__module__", ""))
+    return all(map(is_ours, known_measures(schema).values())) and not schema.checks
 
 
 def _path(value: Any) -> bool:
@@ -153,7 +147,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
             if got.alone:
                 tables = [table for table in tables if Texts.of(table.files).words != [got.key]]
         else:
-            tables.append(_rows(bench, got) if source.unlisted else checked_rows(got, bench.measure(got)))
+            tables += _rows(bench, got, unlisted=source.unlisted)
     tables += [unread_rows(found, todo[number].path, todo[number].split) for number, found in unread.items()]
     table = concatenate(tables)
     spoiled = {file for file, entry in before.items() if _stamp(stat_entry(root, file, roots)) != _stamp(entry)}
@@ -173,10 +167,36 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
     }
 
 
-def _rows(bench: Bench, block: Block) -> Table:
+def _rows(bench: Bench, block: Block, *, unlisted: bool) -> Iterator[Table]:
+    """Yield the rows of a block, and of samples on which a measurement of ours fails: one would stop a rule for all."""
+    try:
+        table = _measured_rows(bench, block, unlisted=unlisted, strict=True)
+    except UnmeasurableError:
+        failing = {i: why for i in range(len(block)) if (why := _failure(bench, block.take([i])))}
+    else:
+        yield table
+        return
+    for i, why in failing.items():
+        group, origin = block.groups[i] if block.groups else "", block.origins[i]
+        yield unread_rows([Unread(block.keys[i], "DC101", f"{why}, {FAULT}", group)], origin.file, block.split)
+    if rest := [i for i in range(len(block)) if i not in failing]:
+        yield _measured_rows(bench, block.take(rest), unlisted=unlisted, strict=False)
+
+
+def _measured_rows(bench: Bench, block: Block, *, unlisted: bool, strict: bool) -> Table:
     """Return the rows of a block; fields that the schema does not list are measured, and no part of its samples."""
+    if not unlisted:
+        return checked_rows(block, bench.measure(block, strict=strict))
     listed, others = bench.parted(block)
-    return checked_rows(listed, bench.measure(listed) | bench.measure_others(others))
+    return checked_rows(listed, bench.measure(listed, strict=strict) | bench.measure_others(others))
+
+
+def _failure(bench: Bench, block: Block) -> str:
+    try:
+        bench.measure(block, strict=True)
+    except UnmeasurableError as error:
+        return str(error)
+    return ""
 
 
 # ------------------------------------------------------------------------------------------- files

@@ -144,20 +144,6 @@ def with_columns(block: Block, columns: Mapping[str, Column]) -> Block:
     return replace(block, fields=dict(sorted({**block.fields, **columns}.items())))
 
 
-def keep(block: Block, index: Sequence[int] | Array) -> Block:
-    """Return the samples at `index`, in that order."""
-    if len(index) == len(block) and all(i == place for place, i in enumerate(index)):
-        return block
-    return Block(
-        keys=[block.keys[i] for i in index],
-        fields={name: column.take(index) for name, column in block.fields.items()},
-        origins=[block.origins[i] for i in index],
-        split=block.split,
-        groups=[block.groups[i] for i in index] if block.groups else [],
-        facts={name: column.take(index) for name, column in block.facts.items()},
-    )
-
-
 def refuse(block: Block, bad: Array, reason: Callable[[int], str]) -> Result:
     """Return the block without its bad samples, and these with their reasons.
 
@@ -165,7 +151,7 @@ def refuse(block: Block, bad: Array, reason: Callable[[int], str]) -> Result:
         bad: bool (samples)
     """
     refused = [(block.keys[i], reason(i)) for i in np.flatnonzero(bad).tolist()]
-    return ([keep(block, np.flatnonzero(~bad))] if not bad.all() else []), refused
+    return ([block.take(np.flatnonzero(~bad))] if not bad.all() else []), refused
 
 
 def samples_of(rows: Array, column: Column) -> Array:
@@ -212,7 +198,7 @@ def each(block: Block, names: Iterable[str], function: Callable[[int], Mapping[s
     if not made:
         return [], refused
     columns = {name: Column.of([v[name] for v in values]) for name in names}
-    return [with_columns(keep(block, made), columns)], refused
+    return [with_columns(block.take(made), columns)], refused
 
 
 def row_fields(specs: Specs, points: str, along: Sequence[str]) -> tuple[str, ...]:

@@ -130,6 +130,28 @@ def test_rows_that_lack_a_measurement_are_not_for_keeping(folder, monkeypatch):
     assert table.status.tolist() == [CHECKED]
 
 
+def test_a_sample_on_which_a_measurement_of_ours_fails_is_unreadable_and_the_others_are_measured(folder, monkeypatch):
+    """It stopped the rules that need the measurement for all samples, and the scan ended with exit code 4."""
+    from datacheck.rules.base import Measure
+
+    def torn(column, spec):
+        if (column.values < 0).any():
+            raise IndexError("7 is out of bounds")
+        return {"least": np.array([column[i].min() for i in range(len(column))])}
+
+    torn.__module__ = "datacheck.rules.families.torn"
+    monkeypatch.setattr(worker, "known_measures", lambda schema: {"torn": Measure("torn", 1, "field", torn)})
+    np.save(folder / "b.npy", np.full((2, 3), -1, np.float32))
+    payload, table, _ = run(folder, "a.npy", "b.npy", "c.npy", measures=["torn"])
+    assert payload["crashes"] == []
+    assert (table.keys, table.status.tolist()) == (["a.npy", "b.npy", "c.npy"], [CHECKED, UNREADABLE, CHECKED])
+    assert table.reasons[1].startswith(
+        "DC101 the measurement torn fails on it (IndexError: 7 is out of bounds), a fault"
+    )
+    assert table.columns["x:least"].present.tolist() == [True, False, True]
+    check_answer(measure_items, payload, task_for(folder, "a.npy", "b.npy", "c.npy", measures=["torn"]))
+
+
 def test_a_file_that_many_samples_use_is_digested_once(folder, monkeypatch):
     from datacheck.sources import listing
 

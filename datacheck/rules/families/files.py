@@ -13,7 +13,7 @@ from datacheck.finding import Cause, Failure, Level, Severity
 from datacheck.rules.base import Case, counted, listed, rule, stretches, those, unreadable, where_text
 from datacheck.rules.measures import form, numbers
 from datacheck.schema.model import Schema
-from datacheck.table import Rows
+from datacheck.table import FAULT, Rows
 
 Array = np.ndarray[Any, Any]
 
@@ -63,11 +63,14 @@ def unreadable_file(rows: Rows, case: Case) -> Iterator[Failure]:
     if mask.any():
         reasons = [rows.table.reasons[int(i)] for i in rows.index[mask]]
         kinds = Counter(r.partition(" ")[2] or r for r in reasons)
+        ours = sum(FAULT in kind for kind in kinds)
+        ways = ["Write or download them again, or correct the schema where the files are right."] * (ours < len(kinds))
+        ways += ["Report the fault of datacheck, and leave its samples out until then."] * (ours > 0)
         yield Failure(
             mask,
             f"{counted(int(mask.sum()))} cannot be read: {_most_common(kinds)}.",
             measured={"reasons": dict(kinds.most_common(10))},
-            fix="Write or download them again, or correct the schema where the files are right.",
+            fix=" ".join(ways),
         )
 
 
