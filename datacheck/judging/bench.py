@@ -28,6 +28,10 @@ class UnmeasurableError(Exception):
     """One of our own measurements fails on a block; the message says which, and how."""
 
 
+class _NameTakenError(ValueError):
+    """Two measurements give one name to what they measure: no sample is at fault."""
+
+
 class Bench:
     """The measurements of a run, ready to be applied to blocks of any split.
 
@@ -82,7 +86,7 @@ class Bench:
             except MemoryError:
                 raise
             except Exception as error:
-                if strict and is_ours(measure):
+                if strict and is_ours(measure) and not isinstance(error, _NameTakenError):
                     msg = f"the measurement {measure.name} fails on it ({type(error).__name__}: {error})"
                     raise UnmeasurableError(msg) from error
                 self._crashed(measure, block)  # a crash verdict for the rules that need it; the others go on
@@ -208,11 +212,11 @@ def _add(columns: dict[str, Measured], more: dict[str, Measured]) -> None:
     """Add columns of one measurement to those of others.
 
     Raises:
-        ValueError: two measurements give one name to what they measure.
+        _NameTakenError: two measurements give one name to what they measure.
     """
     if not columns.keys().isdisjoint(more):
         msg = f"{sorted(columns.keys() & more.keys())}: another measurement has columns of these names"
-        raise ValueError(msg)
+        raise _NameTakenError(msg)
     columns |= more
 
 

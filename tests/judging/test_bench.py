@@ -129,3 +129,13 @@ def test_a_measurement_that_cannot_tell_whether_it_applies_crashes_alone():
     assert values(bench.measure(block_of({"x": np.array([4])}))) == {"x:top": [4]}
     assert set(bench.crashes) == {"torn"}
     assert bench.failed == {"f0"}
+
+
+def test_two_measurements_of_one_name_are_a_crash_whoever_wrote_them_and_no_fault_of_a_sample():
+    def ours(column, spec):
+        return {"top": np.zeros(len(column))}
+
+    ours.__module__ = "datacheck.rules.families.numbers"
+    bench = Bench(make_schema({"x": {}}), [field_measure("of a plug-in"), field_measure("ours", ours)])
+    assert values(bench.measure(block_of({"x": np.array([4])}), strict=True)) == {"x:top": [4]}
+    assert "another measurement has columns of these names" in bench.crashes["ours"]["traceback"]
