@@ -195,7 +195,7 @@ def unpickle(data: bytes, sole: str = "", prefix: str = "") -> dict[str, Any]:
     values: dict[str, Any] = {}
     if isinstance(root, dict):
         for key, item in root.items():
-            if _are_groups(item, len(values)):
+            if _are_groups(item, len(values), within=True):
                 _flatten(prefix, {key: _numbered(item)}, values)
             else:
                 _flatten(prefix, {key: item}, values)
@@ -285,12 +285,13 @@ def _flatten(prefix: str, mapping: dict[Any, Any], values: dict[str, Any]) -> No
             _add(name, item, values)
 
 
-def _are_groups(value: Any, others: int = 0) -> bool:
+def _are_groups(value: Any, others: int = 0, *, within: bool = False) -> bool:
     """Tell whether a value is a list of mappings that hold arrays or lists of numbers, and not too many for a file.
 
     Args:
         value: of a pickle.
         others: how many values there are beside it.
+        within: it is an entry of a mapping; lists of numbers alone (boxes of annotations) are JSON there.
 
     Notes:
         As JSON such numbers would be judged by no rule, and one NaN among them would make the whole list unreadable.
@@ -298,7 +299,8 @@ def _are_groups(value: Any, others: int = 0) -> bool:
     if not isinstance(value, list) or not all(isinstance(item, dict) and all(map(_is_name, item)) for item in value):
         return False
     few = others + sum(map(len, value)) <= FIELDS
-    return few and any(_holds_numbers(entry) for item in value for entry in item.values())
+    numbers = (entry for item in value for entry in item.values() if _holds_numbers(entry))
+    return few and any(isinstance(entry, np.ndarray) or not within for entry in numbers)
 
 
 def _numbered(items: list[Any]) -> dict[str, Any]:

@@ -73,8 +73,7 @@ def test_nested_mappings_lists_and_ordered_mappings():
     assert found["a2/d"] == [{"k": [1.0, 1.0]}]
 
 
-@pytest.mark.parametrize("within", ["", "demos/"])
-@pytest.mark.parametrize("kind", [np.asarray, list])
+@pytest.mark.parametrize(("within", "kind"), [("", np.asarray), ("", list), ("demos/", np.asarray)])
 def test_mappings_with_arrays_in_a_list_are_groups_in_the_order_of_the_list(within, kind):
     demos = [{"obs": kind([0.5, i, float("nan") if i == 7 else 1.0]), "task": "pick"} for i in range(11)]
     found = unpickle(pickle.dumps({"demos": demos, "n": 3} if within else demos, 4))
@@ -82,6 +81,13 @@ def test_mappings_with_arrays_in_a_list_are_groups_in_the_order_of_the_list(with
         f"{within}{i:02}/{name}" for i in range(11) for name in ("obs", "task")
     ]
     assert [i for i in range(11) if not np.isfinite(found[f"{within}{i:02}/obs"]).all()] == [7]
+
+
+def test_annotations_in_an_entry_stay_one_value():
+    said = [{"bbox": [1, 2, 3, 4], "class": "cup"}]
+    found = unpickle(pickle.dumps({"pose": np.eye(4), "instances": said}))
+    assert sorted(found) == ["instances", "pose"]
+    assert found["instances"] == said
 
 
 def test_lists_of_texts_and_of_more_values_than_a_file_may_have_stay_one_value(monkeypatch):
