@@ -127,4 +127,4 @@ def test_windows_that_ask_for_one_step_often_count_each_time(count):
 @pytest.mark.parametrize("line", ["plain", "good'x", 'a"b', "a'b\"c", "a\tb", r"a\tb", "x as 'y', z"])
 @pytest.mark.parametrize("path", ["train.txt", "a as 'b', c.txt"])
 def test_a_list_and_its_line_are_taken_as_they_are(path, line):
-    assert _told(f"{path} as {line!r}, but there is no such file", {path}) == (path, line)
+    assert _told(f"{path} as {line!r}, but there is no such file", {path: path}) == (path, line)

@@ -144,7 +144,8 @@ def test_files_that_no_format_reads_are_sent_to_no_command_that_refuses_them(tmp
     message = said(tmp_path, schema)
     assert "datacheck init" not in message
     assert "--schema files" not in message
-    assert "datacheck scan --loader MODULE:FUNCTION" in message
+    assert "no format reads MCAP (run/" in message
+    assert "--loader MODULE:FUNCTION" in message
     with pytest.raises(UsageError, match=r"no format reads any of its 2 files: 2 \.mcap files\.") as caught:
         draft(tmp_path)
     assert "datacheck scan --loader MODULE:FUNCTION" in str(caught.value)
@@ -153,9 +154,10 @@ def test_files_that_no_format_reads_are_sent_to_no_command_that_refuses_them(tmp
 def test_beside_files_that_no_format_reads_others_are_drafted(tmp_path):
     touched(tmp_path, *RECORDING)
     (tmp_path / "run/metadata.yaml").write_text("a: 1")
-    assert "no format reads 2 .mcap files: scan what your own code reads" not in said(tmp_path)  # hardly any bytes
     (tmp_path / RECORDING[0]).write_bytes(b"x" * 100)
+    (tmp_path / "run/b.unheard").write_bytes(b"x" * 100)
     message = said(tmp_path)
-    assert "no format reads 2 .mcap files: scan what your own code reads" in message
+    assert f"no format reads MCAP ({RECORDING[0]}): read its messages with the mcap library" in message
+    assert "no format reads 1 .unheard file: scan what your own code reads" in message
     assert f"datacheck init {tmp_path} drafts" in message
-    assert "no format reads: 2 .mcap files" in draft(tmp_path).notes
+    assert "no format reads: 2 .mcap files, 1 .unheard file" in draft(tmp_path).notes
