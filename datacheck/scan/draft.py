@@ -234,14 +234,14 @@ def _builtin(listing: Listing, readable: Sequence[str], data: Path) -> Draft | N
     """Return a draft that extends the one built-in schema that fits most files, with what differs, else None."""
     schemas = {name: load_schema(name) for name in builtin() if name not in {FILES, *WHOLE}}
     own = {path for path in readable if not _beside(path)} or set(readable)
-    fits = []
+    found = []
     for name, schema in schemas.items():
         if matches(schema, listing) and 2 * len(own.intersection(plan_work(schema, listing).unclaimed)) <= len(own):
             look = _look(_with_any(schema), listing)
             if _holds(schema, look):
-                fits.append(_Fit(name, schema, look))
-    fits = fits or list(_of_other_names(schemas, listing, readable))
-    return _extending(fits[0], listing, data) if len(fits) == 1 else None
+                found.append(_Fit(name, schema, look))
+    found = found or list(_of_other_names(schemas, listing, readable))
+    return _extending(found[0], listing, data) if len(found) == 1 else None
 
 
 def _beside(path: str) -> bool:

@@ -168,7 +168,7 @@ def _measured(task: dict[str, Any], beat: Callable[[int], None]) -> dict[str, An
 
 
 def _rows(bench: Bench, block: Block, *, unlisted: bool) -> Iterator[Table]:
-    """Yield the rows of a block, and of samples on which a measurement of ours fails: one would stop a rule for all."""
+    """Yield the rows of a block; a sample on which a measurement of ours fails is unreadable, the others are judged."""
     try:
         table = _measured_rows(bench, block, unlisted=unlisted, strict=True)
     except UnmeasurableError:
