@@ -59,6 +59,10 @@ def located(data: Path, path: str) -> str:
     return f"{place} (a link out of the data folder)"
 
 
+def _shown(path: str) -> str:
+    return path.replace(_WITHIN, "/")
+
+
 def _below(path: str, root: str) -> bool:
     return f"{path}/".startswith(f"{root.rstrip('/')}/")
 
@@ -128,12 +132,12 @@ def _read(path: str) -> tuple[str, Any, dict[str, Any]]:
     try:
         raw, config, template = (None if one is None else one.decode() for one in tokenizer_files(path))
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path}: cannot be read: {error}"
+        msg = f"{_shown(path)}: cannot be read: {error}"
         raise UsageError(msg) from error
     if raw is None:
-        msg = f"{path}: no tokenizer there; it is a folder with {_FILE}, or that file"
+        msg = f"{_shown(path)}: no tokenizer there; it is a folder with {_FILE}, or that file"
         raise UsageError(msg)
-    said = _json(path, config or "{}")
+    said = _json(_shown(path), config or "{}")
     special = {n: t["content"] if isinstance(t, Mapping) else t for n in _SPECIAL if (t := said.get(n))}
     return raw, said.get("chat_template") or template, special
 
@@ -149,8 +153,8 @@ class Tokenizer:
     def __init__(self, path: str | Path) -> None:
         tokenizers = require("tokenizers", "text")
         raw, self._template, self.special = _read(str(path))
-        self._path, self._slow = path, ""
-        with _library(f"{path}: not a tokenizer"):
+        self._path, self._slow = _shown(str(path)), ""
+        with _library(f"{self._path}: not a tokenizer"):
             self._encoder = tokenizers.Tokenizer.from_str(raw)
         self._encoder.no_truncation()
         self._encoder.no_padding()
