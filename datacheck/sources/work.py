@@ -15,7 +15,7 @@ from datacheck.formats.base import format_of, store_markers
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Work, file_templates
-from datacheck.sources.entries import locate
+from datacheck.sources.entries import locate, root_of
 from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import Listing
 from datacheck.sources.lists import Listed, read_list
@@ -80,11 +80,35 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     beside = _beside(schema)
     claimed = {f.path for f in found} | set(lists.files) | _companions(_companion_templates(schema), found)
     claimed |= _companions([t for templates in beside.values() for t in templates], found)
-    leftover = [path for path in listing.entries.paths if path not in claimed and not path.startswith("@")]
+    leftover = [path for path in listing.entries.paths if path not in claimed and not root_of(listing.roots, path)[0]]
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
     notes = [*lists.notes, *_junk(listing), *_lacking(beside, items, listing)]
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
+
+
+def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
+    """Return the files of ``samples.companions`` that no field lies in and no sample is: nothing opens them.
+
+    Args:
+        schema: the dataset's promise.
+        listing: every file there is.
+
+    Raises:
+        SchemaError: a pattern is malformed.
+    """
+    if not schema.samples.companions:
+        return set()
+    schema = schema.located(listing.root).placed(listing.roots)
+    beside = [template for templates in _beside(schema).values() for template in templates]
+    opened = [*file_templates(schema), *_companion_templates(schema)]
+    tails = tuple(template.tail for template in beside)
+    found = (path for path in listing.entries.paths if path.endswith(tails) and _fits(path, beside))
+    return {path for path in found if not _fits(path, opened)}
+
+
+def _fits(path: str, templates: Sequence[Template]) -> bool:
+    return any(template.match(path) is not None for template in templates)
 
 
 def _is_count(value: Any) -> bool:

@@ -83,6 +83,29 @@ def test_files_that_the_schema_says_nobody_reads_are_no_fault_and_not_read_eithe
     assert (found.nbytes, found.opened, found.left, found.kinds) == (1000, 100, 900, [])
 
 
+def test_companions_that_no_field_reads_are_not_opened_and_need_not_be(tmp_path):
+    companions = {"rgb": "rgb/{id}.jpg", "depth": "{maps}/{id}.png", "mask": "mask/{id}.png"}
+    schema = Schema.model_validate({
+        "datacheck": 1, "name": "beside", "roots": {"maps": ""},
+        "samples": {"files": "{id}.npy", "companions": companions},
+        "fields": {"x": {}, "m": {"file": "mask/{id}.png"}},
+    })  # fmt: skip
+    state = past(
+        **{"+0.npy": 100, "rgb/0.jpg": 9000, "mask/0.png": 300, "@maps/0.png": 50, "run.mcap": 600, "rgb/9.jpg": 7}
+    )
+    listing = replace(state.listing, roots={"maps": tmp_path})
+    state = replace(state, listing=listing, unclaimed=["rgb/9.jpg", "run.mcap"])
+    found = coverage(state, schema, "numeric")
+    assert (found.nbytes, found.opened, found.left) == (10_007, 400, 9000)
+    (finding,) = unread(state, schema)
+    assert finding.message.startswith("60 % of the bytes are in files that were not opened: MCAP")  # 600 of 1,000
+
+
+def test_a_folder_whose_name_begins_with_an_at_sign_is_no_extra_folder():
+    found = coverage(past(**{"+a.npy": 300, "+@eaDir/b.npy": 900}), PLAIN, "numeric")
+    assert (found.nbytes, found.opened) == (1200, 1200)
+
+
 def test_files_of_an_absent_library_are_not_read():
     state = past(status=SKIPPED, **{"+a.parquet": 900, "README.md": 1})
     assert coverage(state, PLAIN, "numeric").opened == 0
@@ -95,7 +118,9 @@ def test_a_file_of_which_pixels_were_left_out_is_opened_in_part():
 
 
 def test_extra_folders_do_not_count():
-    found = coverage(past(**{"+a.npy": 300, "@objects/x.obj": 900}), PLAIN, "numeric")
+    state = past(**{"+a.npy": 300, "@objects/x.obj": 900})
+    state = replace(state, listing=replace(state.listing, roots={"objects": Path("o")}))
+    found = coverage(state, PLAIN, "numeric")
     assert (found.nbytes, found.opened) == (300, 300)
 
 

@@ -78,6 +78,11 @@ def test_files_below_extra_roots_are_never_left_over(tmp_path):
     assert ([i.path for i in work.items], list(work.unclaimed)) == (["a.npy"], [])
 
 
+def test_a_data_folder_whose_name_begins_with_an_at_sign_is_left_over(tmp_path):
+    write(tmp_path, "a.npy", "@eaDir/a.mcap")
+    assert list(plan(tmp_path, schema("*.npy")).unclaimed) == ["@eaDir/a.mcap"]
+
+
 def test_companions_named_inside_files_are_not_left_over(tmp_path):
     write(tmp_path, "a.hdf5", "a_demo_0.json", "b.json")
     spec = schema(
