@@ -459,7 +459,8 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
         f"{_percent(unread / every)} of the bytes are in files that were not opened: {listed(told, _NAMED)}.",
         measured={"unread": unread, "bytes": every},
         expected={"share": case.options["share"]},
-        fix=f"{'. '.join([*ways, 'If training does not use them'])}: --allow-unread, or not_read of DC113 in the schema.",
+        fix=f"{'. '.join([*ways, 'If training does not use them'])}: "
+        "--allow-unread, or not_read of DC113 in the schema.",
     )
 
 
