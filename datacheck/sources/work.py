@@ -197,10 +197,10 @@ def _lacking(beside: Mapping[str, Sequence[Template]], items: Sequence[Item], li
     for name, templates in beside.items():
         lack, empty, have = dict[str, list[str]](), dict[str, list[str]](), set[str]()
         for item in items:
-            paths = [t.fill(item.names) for t in templates if set(t.names) <= item.names.keys()]
-            if not paths:
+            known = [t for t in templates if set(t.names) <= item.names.keys()]
+            if not known:
                 continue
-            most = max(sizes.get(path, -1) for path in paths)
+            most = max(sizes.get(_filled(t, item.names), -1) for t in known)
             if most > 0:
                 have.add(item.split)
             else:
@@ -212,7 +212,15 @@ def _lacking(beside: Mapping[str, Sequence[Template]], items: Sequence[Item], li
 
 
 def _companions(templates: Sequence[Template], found: list[_Found]) -> set[str]:
-    return {t.fill(f.names) for t in templates for f in found if set(t.names) <= f.names.keys()}
+    return {_filled(t, f.names) for t in templates for f in found if set(t.names) <= f.names.keys()} - {""}
+
+
+def _filled(template: Template, names: Mapping[str, str]) -> str:
+    """Return the path for these names, "" where one of them can be part of none: an empty one, a split "a/b"."""
+    try:
+        return template.fill(names)
+    except FormatError:
+        return ""
 
 
 # ---------------------------------------------------------------------------------------------- lists
@@ -414,7 +422,7 @@ class _Lists:
         for template, given in self._known:
             if names.items() >= given.items():
                 known = set(template.names) <= names.keys() and not template.wild
-                return template.fill(names) if known else template.text
+                return (known and _filled(template, names)) or template.text
         return ""
 
     def _item(self, found: _Found, split: str) -> Item:

@@ -468,6 +468,28 @@ def test_companions_that_nobody_has_or_everybody_are_not_missed(tmp_path):
     assert lacking(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    ("below", "splits", "lack"),
+    [
+        ("{take}/{id}", {}, ["a_.npy"]),
+        ("{split}/{id}", {"1/2": "a*.npy", "1": "b*.npy"}, []),  # no sample of 1/2 has one
+    ],
+)
+def test_a_companion_whose_path_no_names_make_is_lacking(tmp_path, below, splits, lack):
+    """An empty name, or a split with a slash, is part of no path: it ended the scan."""
+    write(tmp_path, "a_.npy", "b_1.npy", "rgb/1/b.jpg")
+    spec = schema(
+        {
+            "files": "{id}_{take:[0-9]*}.npy", "split": splits, "list": "{split}.txt",
+            "companions": {"rgb": f"rgb/{below}.jpg"},
+        },
+        {"x": {}, "m": {"file": f"m/{below}.png", "optional": True}},
+    )  # fmt: skip
+    work = plan(tmp_path, spec)
+    assert [item.path for item in work.items] == ["a_.npy", "b_1.npy"]
+    assert [path for n in work.notes if n.code == "DC129" for path in n.about["lack"]] == lack
+
+
 @pytest.mark.parametrize("name", ["train.txt", "train.json"])
 def test_a_list_that_is_a_pointer_names_no_samples(tmp_path, name):
     """Its three lines were three samples that are not there."""
