@@ -138,9 +138,11 @@ def _fields(past: Past, schema: Schema, level: Depth) -> tuple[int, int]:
     met = {name.removesuffix(":ndim") for name in past.table.columns if name.endswith(":ndim")} - {""}
     met = {name for name in met if schema.part_of(name) is None}
     headers = {"deep": set(), "numeric": met & pixels(schema), "structure": met}[level]
-    others = set(past.undeclared) - met  # of these rows hold what was measured of all of them together
-    passed = {name for name in others if name.endswith(NOT_READ)}
-    return len(met) + len(others), len(met) + len(others) - len(headers) - len(passed)
+    # of fields that the schema does not list rows hold what was measured of all of them together; one that was read in
+    # some samples and passed over in others has both names
+    said = met.union(name for name in past.undeclared if not name.endswith(NOT_READ))
+    passed = {name.removesuffix(NOT_READ) for name in past.undeclared} - said
+    return len(said) + len(passed), len(said) - len(headers)
 
 
 def noted(notes: Sequence[Note], found: Coverage) -> list[Note]:

@@ -11,6 +11,7 @@ from datacheck.rules import catalogue
 from datacheck.scan.coverage import allowed, coverage, foreign_lines, looked_into, noted
 from datacheck.scan.gather import within
 from datacheck.scan.state import Past, Slots
+from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources.entries import Entries, Entry
@@ -180,6 +181,22 @@ def test_fields_count_as_read_where_their_values_were():
     assert {level: (one.fields, one.fields_read) for level, one in counted.items()} == {
         "structure": (4, 0), "numeric": (4, 2), "deep": (4, 3),
     }  # fmt: skip
+
+
+def test_a_field_that_is_read_in_some_samples_only_counts_once():
+    state = replace(with_columns("x:ndim", "y:ndim"), undeclared=["y", "y (not read)", "z", "z (not read)"])
+    found = coverage(state, Schema.model_validate(PLAIN.as_dict() | {"fields": {"x": {}}}), "numeric")
+    assert (found.fields, found.fields_read) == (3, 3)
+
+
+def test_formats_without_a_reader_are_named_however_many_files_of_no_known_format_are_larger():
+    state = past(**{"+a.npy": 1, "b.k1": 900, "b.k2": 800, "b.k3": 700, "run.mcap": 600, "x.bag": 500})
+    facts = Facts(PLAIN, Path(), state, 0.0, 0, 0, coverage=coverage(state, PLAIN, "numeric"))
+    judged = judge(state.table, PLAIN, choose_rules(PLAIN, catalogue()))
+    said = [line.partition(":")[0] for line in report_of(facts, "", "error", judged).unchecked]
+    assert [line for line in said if line.endswith("was not read")] == [
+        "MCAP (1 file, such as run.mcap) was not read", "ROS 1 bag (1 file, such as x.bag) was not read",
+    ]  # fmt: skip
 
 
 def test_rows_are_kept_of_64_fields_that_no_schema_lists():
