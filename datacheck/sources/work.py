@@ -398,7 +398,7 @@ class _Lists:
         return items
 
     def _tell_records(self, index: _Index) -> None:
-        """Note records without a sample, and the numbers that the others state."""
+        """Note the empty entries of records, and the numbers that their other entries state of samples."""
         for names in self._records:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
             self._tell_empty(names)
