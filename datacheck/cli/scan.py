@@ -124,7 +124,7 @@ unread_option = click.option(
     "--allow-unread",
     is_flag=True,
     default=False,
-    help="Let most bytes lie in files that are not opened; else that is an error (DC113).",
+    help="Do not fail when most bytes are in files that were not opened (DC113).",
 )
 
 

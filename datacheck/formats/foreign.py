@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from datacheck.formats.base import format_of
+
 
 class Foreign(NamedTuple):
     """A format without a reader.
@@ -73,11 +75,15 @@ HEAD_BYTES = 32  # enough for each `Foreign.magic`
 _BY_SUFFIX = {suffix: one for one in reversed(FOREIGN) for suffix in one.suffixes}
 _SHARD = re.compile(r"-\d+-of-\d+$")  # x.tfrecord-00000-of-00008
 # What lies beside data and is none: no number of it is ever trained on.
-_BESIDE = re.compile(
+_NAMES = re.compile(
     r"(readme|licen[cs]e|notice|copying|citation|changelog|authors|contributing|makefile|dockerfile|version|requirements)"
-    r"([._-].*)?|.*\.(md|rst|bib|pdf|html?|css|js|py|pyc|ipynb|sh|bat|toml|cfg|ini|lock|log|md5|sha\d+|sha\d+sum|sum|done|"
+    r"([._-].*)?"
+)
+_SUFFIXES = re.compile(
+    r".*\.(md|rst|bib|pdf|html?|css|js|py|pyc|ipynb|sh|bat|toml|cfg|ini|lock|log|md5|sha\d+|sha\d+sum|sum|done|"
     r"gitignore|gitattributes)"
 )
+_TEXT = ".txt"  # a format of data, too
 
 
 def foreign_of(path: str, head: bytes = b"") -> Foreign | None:
@@ -98,4 +104,8 @@ def foreign_of(path: str, head: bytes = b"") -> Foreign | None:
 
 def is_beside(path: str) -> bool:
     """Tell whether a file is about data rather than data: a readme, a licence, code, a checksum, a log."""
-    return _BESIDE.fullmatch(path.rpartition("/")[2].lower()) is not None
+    name = path.rpartition("/")[2].lower()
+    if _SUFFIXES.fullmatch(name) is not None:
+        return True
+    holds_data = not name.endswith(_TEXT) and (format_of(name) is not None or foreign_of(name) is not None)
+    return not holds_data and _NAMES.fullmatch(name) is not None

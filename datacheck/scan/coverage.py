@@ -24,9 +24,10 @@ from datacheck.sample import Depth
 from datacheck.scan.state import Past
 from datacheck.schema.model import Schema
 from datacheck.schema.pixels import pixels
-from datacheck.sources.entries import NOT_WHOLE, coded
+from datacheck.sources.entries import NOT_WHOLE, coded, root_of
 from datacheck.sources.listing import Listing
 from datacheck.sources.roots import Roots
+from datacheck.sources.work import unopened_companions
 from datacheck.table import SKIPPED, Note, Texts
 
 UNREAD = "DC113"
@@ -63,7 +64,8 @@ class Coverage:
         nbytes: of all files that count.
         opened: of those that samples were read from.
         partly: of those that were opened, the ones of which not all values were read: pixels, at most levels.
-        left: of those that were not opened, the ones that the schema says nobody reads (`not_read` of DC113).
+        left: of those that were not opened, the ones that need not be: companions (``samples.companions``) in which no
+            field lies, and what the schema names in `not_read` of DC113.
         fields: how many were met, listed or not.
         fields_read: those of which the values were read, not only the header.
         kinds: the files that were not opened and that the schema does not speak of, those with most bytes first.
@@ -114,10 +116,12 @@ def coverage(past: Past, schema: Schema, level: Depth) -> Coverage:
     lacking = {path for path in Texts.of(past.table.files).take(past.table.status == SKIPPED) if path}
     unopened = [path for path in past.unclaimed if not is_beside(path)]
     beside = _bytes(past.listing, [path for path in past.unclaimed if is_beside(path)])
-    own = np.array([path[:1] != "@" for path in entries.paths], bool)
+    own = np.array([not root_of(past.listing.roots, path)[0] for path in entries.paths], bool)
     nbytes = int(sizes[own].sum()) - beside
     patterns = [re.compile(translate(text)) for text in _not_read(schema)]
     left = {path for path in unopened if any(pattern.match(path) for pattern in patterns)}
+    companions = unopened_companions(schema, past.listing).difference(past.unclaimed)
+    left |= {path for path in companions if not root_of(past.listing.roots, path)[0]}
     told = {note.key: note.reason for note in past.notes if note.code == UNREAD}
     rest = [(path, _named(path, told)) for path in unopened if path not in left]
     rest += [(path, (_name(path), _SKIPPED)) for path in sorted(lacking)]
@@ -134,9 +138,11 @@ def _fields(past: Past, schema: Schema, level: Depth) -> tuple[int, int]:
     met = {name.removesuffix(":ndim") for name in past.table.columns if name.endswith(":ndim")} - {""}
     met = {name for name in met if schema.part_of(name) is None}
     headers = {"deep": set(), "numeric": met & pixels(schema), "structure": met}[level]
-    others = set(past.undeclared) - met  # of these rows hold what was measured of all of them together
-    passed = {name for name in others if name.endswith(NOT_READ)}
-    return len(met) + len(others), len(met) + len(others) - len(headers) - len(passed)
+    # of fields that the schema does not list rows hold what was measured of all of them together; one that was read in
+    # some samples and passed over in others has both names
+    said = met.union(name for name in past.undeclared if not name.endswith(NOT_READ))
+    passed = {name.removesuffix(NOT_READ) for name in past.undeclared} - said
+    return len(said) + len(passed), len(said) - len(headers)
 
 
 def noted(notes: Sequence[Note], found: Coverage) -> list[Note]:

@@ -148,9 +148,9 @@ def _unopened(paths: Sequence[str], found: Coverage | None) -> Iterable[str]:
         shown = ", ".join(f"{kind} {count:,}" for kind, count in sorted(kinds.items(), key=lambda k: (-k[1], k[0]))[:6])
         more = " …" if len(kinds) > 6 else ""
         yield f"{_count(len(paths), 'file')} that no sample uses ({shown}{more}), such as {paths[0]}"
-    for kind in [] if found is None else found.kinds[:_NAMED]:
-        if kind.way:
-            yield f"{kind.name} ({_count(kind.files, 'file')}, such as {kind.first}) was not read: {kind.way}"
+    named = [] if found is None else [kind for kind in found.kinds if kind.way]
+    for kind in named[:_NAMED]:
+        yield f"{kind.name} ({_count(kind.files, 'file')}, such as {kind.first}) was not read: {kind.way}"
 
 
 def _count(number: int, what: str) -> str:

@@ -6,7 +6,7 @@ import glob
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
@@ -287,8 +287,9 @@ class Source(ABC):
         for place in self.way(item.split)[0].companions:
             assert place.file is not None
             if set(place.file.names) <= item.names.keys():
-                path = place.file.fill(item.names)
-                paths += [path] if locate(self.root, self.roots, path).exists() else []
+                with suppress(FormatError, OSError):  # names that make no path, or one too long: there is no such file
+                    path = place.file.fill(item.names)
+                    paths += [path] if locate(self.root, self.roots, path).exists() else []
             else:
                 paths += self._alike(place.file, item.names)
         return list(dict.fromkeys(paths))

@@ -26,12 +26,11 @@ def with_label_table(schema: Schema, root: Path, roots: Mapping[str, Path]) -> t
         root, roots: the data folder and the extra ones.
 
     Notes:
-        A table is a mapping of class numbers to what is known of each, or a list of such mappings. Classes with
-        ``validation: false`` are dropped, unless all of them are, as by Mask3D. Without the file, or where it cannot
-        be read, the step takes nothing.
+        A table is a mapping of class numbers to what is known of each. Classes with ``validation: false`` are dropped,
+        unless all of them are, as by Mask3D. Without the file, or where it cannot be read, the step takes nothing.
     """
     path = schema.loader.get(_STEP) if schema.loader is not None else None
-    if schema.loader is None or not isinstance(path, str) or not (root / path).exists():
+    if schema.loader is None or not isinstance(path, str) or not _exists(root / path):
         return schema, []
     try:
         held = read_document(root, roots, path, _BYTES)
@@ -48,6 +47,13 @@ def with_label_table(schema: Schema, root: Path, roots: Mapping[str, Path]) -> t
     data: dict[str, Any] = schema.model_dump(exclude_unset=True, mode="json")
     data["loader"][_STEP] = kept
     return Schema.model_validate(data), notes
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # the name is longer than the system allows
+        return False
 
 
 def _null(numbers: list[int]) -> str:

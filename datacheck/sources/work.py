@@ -15,7 +15,7 @@ from datacheck.formats.base import format_of, store_markers
 from datacheck.schema.model import Schema
 from datacheck.schema.patterns import Template, parse
 from datacheck.sources.base import Item, Work, file_templates
-from datacheck.sources.entries import locate
+from datacheck.sources.entries import locate, root_of
 from datacheck.sources.fields import companion_template, rooted_template
 from datacheck.sources.listing import Listing
 from datacheck.sources.lists import Listed, read_list
@@ -80,11 +80,35 @@ def plan_work(schema: Schema, listing: Listing) -> Work:
     beside = _beside(schema)
     claimed = {f.path for f in found} | set(lists.files) | _companions(_companion_templates(schema), found)
     claimed |= _companions([t for templates in beside.values() for t in templates], found)
-    leftover = [path for path in listing.entries.paths if path not in claimed and not path.startswith("@")]
+    leftover = [path for path in listing.entries.paths if path not in claimed and not root_of(listing.roots, path)[0]]
     patterns = [t for t in _companion_templates(schema) if not set(t.names) <= _known(schema)]
     unclaimed = [path for path in leftover if not any(t.match(path) for t in patterns)]
     notes = [*lists.notes, *_junk(listing), *_lacking(beside, items, listing)]
     return Work(sorted(items, key=lambda item: item.path), sorted(notes, key=_by_key), unclaimed)
+
+
+def unopened_companions(schema: Schema, listing: Listing) -> set[str]:
+    """Return the files of ``samples.companions`` that no field lies in and no sample is: nothing opens them.
+
+    Args:
+        schema: the dataset's promise.
+        listing: every file there is.
+
+    Raises:
+        SchemaError: a pattern is malformed.
+    """
+    if not schema.samples.companions:
+        return set()
+    schema = schema.located(listing.root).placed(listing.roots)
+    beside = [template for templates in _beside(schema).values() for template in templates]
+    opened = [*file_templates(schema), *_companion_templates(schema)]
+    tails = tuple(template.tail for template in beside)
+    found = (path for path in listing.entries.paths if path.endswith(tails) and _fits(path, beside))
+    return {path for path in found if not _fits(path, opened)}
+
+
+def _fits(path: str, templates: Sequence[Template]) -> bool:
+    return any(template.match(path) is not None for template in templates)
 
 
 def _is_count(value: Any) -> bool:
@@ -173,10 +197,10 @@ def _lacking(beside: Mapping[str, Sequence[Template]], items: Sequence[Item], li
     for name, templates in beside.items():
         lack, empty, have = dict[str, list[str]](), dict[str, list[str]](), set[str]()
         for item in items:
-            paths = [t.fill(item.names) for t in templates if set(t.names) <= item.names.keys()]
-            if not paths:
+            known = [t for t in templates if set(t.names) <= item.names.keys()]
+            if not known:
                 continue
-            most = max(sizes.get(path, -1) for path in paths)
+            most = max(sizes.get(_filled(t, item.names), -1) for t in known)
             if most > 0:
                 have.add(item.split)
             else:
@@ -188,7 +212,15 @@ def _lacking(beside: Mapping[str, Sequence[Template]], items: Sequence[Item], li
 
 
 def _companions(templates: Sequence[Template], found: list[_Found]) -> set[str]:
-    return {t.fill(f.names) for t in templates for f in found if set(t.names) <= f.names.keys()}
+    return {_filled(t, f.names) for t in templates for f in found if set(t.names) <= f.names.keys()} - {""}
+
+
+def _filled(template: Template, names: Mapping[str, str]) -> str:
+    """Return the path for these names, "" where one of them can be part of none: an empty one, a split "a/b"."""
+    try:
+        return template.fill(names)
+    except FormatError:
+        return ""
 
 
 # ---------------------------------------------------------------------------------------------- lists
@@ -366,7 +398,7 @@ class _Lists:
         return items
 
     def _tell_records(self, index: _Index) -> None:
-        """Note records without a sample, and the numbers that the others state."""
+        """Note the empty entries of records, and the numbers that their other entries state of samples."""
         for names in self._records:
             scopes = [(n, self._scope(t, names.names)) for n, t in enumerate(self._templates)]
             self._tell_empty(names)
@@ -390,7 +422,7 @@ class _Lists:
         for template, given in self._known:
             if names.items() >= given.items():
                 known = set(template.names) <= names.keys() and not template.wild
-                return template.fill(names) if known else template.text
+                return (known and _filled(template, names)) or template.text
         return ""
 
     def _item(self, found: _Found, split: str) -> Item:

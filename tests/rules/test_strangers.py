@@ -148,6 +148,8 @@ def test_companions_that_few_lack_or_that_are_empty_are_a_warning(lack, empty, n
     answer = scan_pieces(schema, samples, [Note("DC129", "{id}.jpg", "", about=about)])
     found = [f for f in answer.findings if f.code == "DC129"]
     assert [(f.severity, len(f.rows), f.kind) for f in found] == ([("warning", named, "rgb")] if named else [])
+    others = f"; {12 - lack - empty} others of the split do."
+    assert all(f.message.endswith(others) for f in found)
 
 
 TASKS = [f"task{i}" for i in range(6)]

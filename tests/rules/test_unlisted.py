@@ -41,11 +41,27 @@ def test_one_sample_in_millimetres_is_a_warning_on_the_field_and_takes_no_sample
     values[3] = values[3] * 1000
     (finding,) = findings(values)
     assert rows_of(finding) == ([3], ("y",), "large", Severity.WARNING)
+    others = [float(np.abs(one).max()) for one in values]
+    del others[3]
+    said = f"the others reach {min(others):.3g} to {max(others):.3g}."
+    assert finding.message.endswith(said)
 
 
 def test_numbers_that_differ_among_all_samples_are_no_fault():
     values = [one * 10.0**i for i, one in enumerate(walks())]  # forces, counts: no decade holds the others
     assert findings(values) == []
+
+
+@pytest.mark.parametrize("last", [150, 1_000_000])
+def test_whole_numbers_are_names_and_counters_that_have_no_scale(last):
+    assert findings([np.full((20, 1), number) for number in (1, 1, 0, 1, 0, 1, 1, 1, 1, last)]) == []
+
+
+def test_numbers_among_which_there_are_zeros_lie_in_no_decade():
+    values = [np.full((20, 1), number) for number in (1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 150.0)]
+    assert findings(values) == []
+    (finding,) = findings([np.maximum(one, 1) for one in values])  # the same without zeros
+    assert rows_of(finding)[:3] == ([9], ("y",), "large")
 
 
 def test_half_of_the_samples_are_no_exception():
@@ -102,6 +118,15 @@ def test_a_quaternion_in_another_order(by):
     values[4] = np.roll(values[4], by, axis=1)
     (finding,) = findings(values)
     assert rows_of(finding)[:3] == ([4], ("y",), "order")
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_a_quaternion_in_another_order_is_found_beside_a_wider_sample(by):
+    values = quaternions(12)
+    values[4] = np.roll(values[4], by, axis=1)
+    values[7] = np.hstack([values[7], np.zeros((40, 3))])
+    found = [rows_of(finding)[::2] for finding in findings(values)]
+    assert sorted(found, key=str) == [([4], "order"), ([7], "form")]
 
 
 def test_a_quaternion_that_is_turned_otherwise_is_no_other_order():

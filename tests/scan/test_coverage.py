@@ -11,6 +11,7 @@ from datacheck.rules import catalogue
 from datacheck.scan.coverage import allowed, coverage, foreign_lines, looked_into, noted
 from datacheck.scan.gather import within
 from datacheck.scan.state import Past, Slots
+from datacheck.scan.summary import Facts, report_of
 from datacheck.schema.load import load_schema
 from datacheck.schema.model import Schema
 from datacheck.sources.entries import Entries, Entry
@@ -83,6 +84,29 @@ def test_files_that_the_schema_says_nobody_reads_are_no_fault_and_not_read_eithe
     assert (found.nbytes, found.opened, found.left, found.kinds) == (1000, 100, 900, [])
 
 
+def test_companions_that_no_field_reads_are_not_opened_and_need_not_be(tmp_path):
+    companions = {"rgb": "rgb/{id}.jpg", "depth": "{maps}/{id}.png", "mask": "mask/{id}.png"}
+    schema = Schema.model_validate({
+        "datacheck": 1, "name": "beside", "roots": {"maps": ""},
+        "samples": {"files": "{id}.npy", "companions": companions},
+        "fields": {"x": {}, "m": {"file": "mask/{id}.png"}},
+    })  # fmt: skip
+    state = past(
+        **{"+0.npy": 100, "rgb/0.jpg": 9000, "mask/0.png": 300, "@maps/0.png": 50, "run.mcap": 600, "rgb/9.jpg": 7}
+    )
+    listing = replace(state.listing, roots={"maps": tmp_path})
+    state = replace(state, listing=listing, unclaimed=["rgb/9.jpg", "run.mcap"])
+    found = coverage(state, schema, "numeric")
+    assert (found.nbytes, found.opened, found.left) == (10_007, 400, 9000)
+    (finding,) = unread(state, schema)
+    assert finding.message.startswith("60 % of the bytes are in files that were not opened: MCAP")  # 600 of 1,000
+
+
+def test_a_folder_whose_name_begins_with_an_at_sign_is_no_extra_folder():
+    found = coverage(past(**{"+a.npy": 300, "+@eaDir/b.npy": 900}), PLAIN, "numeric")
+    assert (found.nbytes, found.opened) == (1200, 1200)
+
+
 def test_files_of_an_absent_library_are_not_read():
     state = past(status=SKIPPED, **{"+a.parquet": 900, "README.md": 1})
     assert coverage(state, PLAIN, "numeric").opened == 0
@@ -95,7 +119,9 @@ def test_a_file_of_which_pixels_were_left_out_is_opened_in_part():
 
 
 def test_extra_folders_do_not_count():
-    found = coverage(past(**{"+a.npy": 300, "@objects/x.obj": 900}), PLAIN, "numeric")
+    state = past(**{"+a.npy": 300, "@objects/x.obj": 900})
+    state = replace(state, listing=replace(state.listing, roots={"objects": Path("o")}))
+    found = coverage(state, PLAIN, "numeric")
     assert (found.nbytes, found.opened) == (300, 300)
 
 
@@ -155,6 +181,22 @@ def test_fields_count_as_read_where_their_values_were():
     assert {level: (one.fields, one.fields_read) for level, one in counted.items()} == {
         "structure": (4, 0), "numeric": (4, 2), "deep": (4, 3),
     }  # fmt: skip
+
+
+def test_a_field_that_is_read_in_some_samples_only_counts_once():
+    state = replace(with_columns("x:ndim", "y:ndim"), undeclared=["y", "y (not read)", "z", "z (not read)"])
+    found = coverage(state, Schema.model_validate(PLAIN.as_dict() | {"fields": {"x": {}}}), "numeric")
+    assert (found.fields, found.fields_read) == (3, 3)
+
+
+def test_formats_without_a_reader_are_named_however_many_files_of_no_known_format_are_larger():
+    state = past(**{"+a.npy": 1, "b.k1": 900, "b.k2": 800, "b.k3": 700, "run.mcap": 600, "x.bag": 500})
+    facts = Facts(PLAIN, Path(), state, 0.0, 0, 0, coverage=coverage(state, PLAIN, "numeric"))
+    judged = judge(state.table, PLAIN, choose_rules(PLAIN, catalogue()))
+    said = [line.partition(":")[0] for line in report_of(facts, "", "error", judged).unchecked]
+    assert [line for line in said if line.endswith("was not read")] == [
+        "MCAP (1 file, such as run.mcap) was not read", "ROS 1 bag (1 file, such as x.bag) was not read",
+    ]  # fmt: skip
 
 
 def test_rows_are_kept_of_64_fields_that_no_schema_lists():

@@ -132,6 +132,17 @@ def test_companions_are_fields_and_missing_ones_are_named(tmp_path):
     assert source.files(b) == ["b.npy"]
 
 
+@pytest.mark.parametrize(("name", "take"), [("a", ""), ("a" * 240, "1")])
+def test_a_companion_whose_path_no_names_make_is_no_file_of_its_sample(tmp_path, name, take):
+    """An empty name, or a path that is too long for the system, ended the scan."""
+    (tmp_path / "m/1").mkdir(parents=True)
+    np.save(tmp_path / f"{name}_{take}.npy", np.zeros(3))
+    file = "m/{take}/{id}_and_a_long_suffix.png"
+    spec = schema("{id}_{take:[0-9]*}.npy", {"points": {}, "m": {"file": file, "optional": True}})
+    source, (item,) = reading(tmp_path, spec)
+    assert source.files(item) == [f"{name}_{take}.npy"]
+
+
 def test_a_damaged_companion_is_an_unread_sample_that_names_it(tmp_path):
     spec = companions(tmp_path)
     (tmp_path / "data/gt/b.txt").write_bytes(b"\x00\xff")

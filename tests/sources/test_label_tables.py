@@ -58,4 +58,6 @@ def test_a_table_that_is_none_takes_nothing_and_is_told(tmp_path, text, reason):
 
 def test_without_a_table_the_step_takes_nothing(tmp_path):
     assert kept(tmp_path) == ("labels.yaml", [])
+    long = "a" * 300 + ".yaml"  # no system has a file of such a name
+    assert kept(tmp_path, long) == (long, [])
     assert kept(tmp_path, [3, 5]) == ([3, 5], [])

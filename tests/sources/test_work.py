@@ -78,6 +78,11 @@ def test_files_below_extra_roots_are_never_left_over(tmp_path):
     assert ([i.path for i in work.items], list(work.unclaimed)) == (["a.npy"], [])
 
 
+def test_a_data_folder_whose_name_begins_with_an_at_sign_is_left_over(tmp_path):
+    write(tmp_path, "a.npy", "@eaDir/a.mcap")
+    assert list(plan(tmp_path, schema("*.npy")).unclaimed) == ["@eaDir/a.mcap"]
+
+
 def test_companions_named_inside_files_are_not_left_over(tmp_path):
     write(tmp_path, "a.hdf5", "a_demo_0.json", "b.json")
     spec = schema(
@@ -461,6 +466,28 @@ def test_companions_that_nobody_has_or_everybody_are_not_missed(tmp_path):
     images(tmp_path, range(20))  # either ending will do; nobody has a depth map
     write(tmp_path, "evaluation/B/meta/0000.pkl")  # nothing was copied for this split
     assert lacking(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("below", "splits", "lack"),
+    [
+        ("{take}/{id}", {}, ["a_.npy"]),
+        ("{split}/{id}", {"1/2": "a*.npy", "1": "b*.npy"}, []),  # no sample of 1/2 has one
+    ],
+)
+def test_a_companion_whose_path_no_names_make_is_lacking(tmp_path, below, splits, lack):
+    """An empty name, or a split with a slash, is part of no path: it ended the scan."""
+    write(tmp_path, "a_.npy", "b_1.npy", "rgb/1/b.jpg")
+    spec = schema(
+        {
+            "files": "{id}_{take:[0-9]*}.npy", "split": splits, "list": "{split}.txt",
+            "companions": {"rgb": f"rgb/{below}.jpg"},
+        },
+        {"x": {}, "m": {"file": f"m/{below}.png", "optional": True}},
+    )  # fmt: skip
+    work = plan(tmp_path, spec)
+    assert [item.path for item in work.items] == ["a_.npy", "b_1.npy"]
+    assert [path for n in work.notes if n.code == "DC129" for path in n.about["lack"]] == lack
 
 
 @pytest.mark.parametrize("name", ["train.txt", "train.json"])

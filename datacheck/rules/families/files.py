@@ -408,7 +408,8 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
     What:
         At least half of the bytes below DATA are in files that samples were read from. Readmes, licences, code,
         checksums and logs do not count, nor do files of a format that is read here and that the schema's patterns leave
-        out (the verdict counts them as not read), nor what the schema names in ``not_read``.
+        out (the verdict counts them as not read), nor companions in which no field lies, nor what the schema names in
+        ``not_read``.
     Why it matters:
         A verdict speaks of what was read. In the folder of a ROS bag or of an Arrow dataset that is a configuration of
         some kB, and "nothing found" says nothing of the data.
@@ -419,7 +420,7 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
         The other files are not what is trained on: ``--allow-unread``, or name them in ``not_read``.
     Options:
         share: least share of the bytes (0.5). not_read: patterns of paths (``"*/rgb/*"``, ``*`` also stands for
-        ``/``) that this dataset has and nobody needs to read (none).
+        ``/``) that need not be read (none).
     Bad::
 
         schema: {fields: {x: {role: value, shape: [4]}}}
@@ -458,7 +459,8 @@ def unread_data(rows: Rows, case: Case) -> Iterator[Failure]:
         f"{_percent(unread / every)} of the bytes are in files that were not opened: {listed(told, _NAMED)}.",
         measured={"unread": unread, "bytes": every},
         expected={"share": case.options["share"]},
-        fix=f"{'. '.join([*ways, 'Where nobody trains on them'])}: --allow-unread, or not_read of DC113 in the schema.",
+        fix=f"{'. '.join([*ways, 'If training does not use them'])}: "
+        "--allow-unread, or not_read of DC113 in the schema.",
     )
 
 

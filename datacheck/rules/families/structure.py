@@ -195,11 +195,12 @@ def partly_missing(rows: Rows, case: Case) -> Iterator[Failure]:
         gone = lack | empty if _few(lack | empty, case) else empty
         if gone.any():
             name, count = note.about["name"], int(gone.sum())
+            have = len(rows) - int((lack | empty).sum())
             without = f" ({counted(int(empty.sum()), 'file')} of 0 bytes)" if empty.any() else ""
             yield Failure(
                 gone,
                 f"{those(gone, 'have')} no {name} beside {'it' if count == 1 else 'them'} ({note.key}){without}; "
-                f"{counted(len(rows) - count, 'other')} of the split do.",
+                f"{counted(have, 'other')} of the split {'does' if have == 1 else 'do'}.",
                 measured={"lack": count, "of": len(rows)},
                 fix="Copy the missing files again, or leave these samples out.",
                 kind=name,

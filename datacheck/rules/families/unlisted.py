@@ -1,4 +1,4 @@
-"""Rules about fields that the schema does not list: nobody has promised anything, so samples are compared."""
+"""Rules about fields that the schema does not list: without a promise, samples are compared with one another."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def odd_unlisted_field(rows: Rows, case: Case) -> Iterator[Failure]:
     """A field that the schema does not list holds something else in few samples than in all others.
 
     What:
-        Shape and kind of numbers are those of the other samples, no sample is 100 times as large while all others lie
-        within a decade, none stands still throughout while all others move, and no unit quaternion has its columns in
-        another order (w first, w last). NaN and infinity: DC221.
+        Shape and kind of numbers are those of the other samples, no sample of floating-point numbers is 100 times as
+        large while all others lie within a decade (one of zeros lies in none), none stands still throughout while all
+        others move, and no unit quaternion has its columns in another order (w first, w last). NaN and infinity: DC221.
     Why it matters:
         A loader may read more than the schema says. A schema that lists five fields of twenty passes over the others.
     Measure:
@@ -43,7 +43,7 @@ def odd_unlisted_field(rows: Rows, case: Case) -> Iterator[Failure]:
         dimension. A field is read where it holds numbers, no pixels, and the sample's listed fields have more bytes,
         or it is below 1 MB; at most 64 of a sample.
     When it is wrong:
-        Nobody reads the field: ``DC130: off``, and it is not read here either.
+        No loader reads the field: ``DC130: off``, and it is not read here either.
     Options:
         least: fewest samples with the field (8). share: at most so many of them are odd (0.2). factor: how much larger
         (100).
@@ -76,7 +76,7 @@ def odd_unlisted_field(rows: Rows, case: Case) -> Iterator[Failure]:
             seen = listed(sorted({_form_said(form) for form, odd in zip(forms, other, strict=True) if odd}))
             yield _odd(name, other, f"{those(other, 'hold')} {seen} where {count:,} hold {_form_said(usual)}", "form")
         alike = known & ~other
-        yield from _large(rows, case, name, alike)
+        yield from _large(rows, case, name, alike, usual)
         yield from _still(rows, case, name, alike, usual)
         yield from _turned(rows, case, name, alike, usual)
 
@@ -111,16 +111,19 @@ def _form_said(form: tuple[str, int, tuple[int, ...]]) -> str:
     return f"{kind} [{axes}]"
 
 
-def _large(rows: Rows, case: Case, name: str, known: Array) -> Iterator[Failure]:
-    size = np.maximum(np.abs(rows[f"{name}:min"]), np.abs(rows[f"{name}:max"])).max(axis=1)
-    good = known & np.isfinite(size) & (size > 0)
-    if not good.any():
+def _large(
+    rows: Rows, case: Case, name: str, known: Array, usual: tuple[str, int, tuple[int, ...]]
+) -> Iterator[Failure]:  # fmt: skip
+    if usual[0] != "floats":  # whole numbers may be names and counters: of 0 and 1, 150 is no larger measurement
         return
-    usual = float(np.median(size[good]))
-    odd = good & (size >= float(case.options["factor"]) * usual)
+    size = np.maximum(np.abs(rows[f"{name}:min"]), np.abs(rows[f"{name}:max"])).max(axis=1)
+    good = known & np.isfinite(size)
+    if not good.any() or not (typical := float(np.median(size[good]))):
+        return
+    odd = good & (size >= float(case.options["factor"]) * typical)
     rest = size[good & ~odd]
-    if _few(odd, known, case) and float(rest.max()) <= _ALIKE * float(rest.min()):
-        said = f"{those(odd, 'hold')} numbers up to {shown(float(size[odd].max()))}; of the others the largest is "
+    if rest.all() and _few(odd, known, case) and float(rest.max()) <= _ALIKE * float(rest.min()):
+        said = f"{those(odd, 'hold')} numbers up to {shown(float(size[odd].max()))}; the others reach "
         yield _odd(name, odd, f"{said}{shown(float(rest.min()))} to {shown(float(rest.max()))}", "large", size)
 
 
@@ -143,7 +146,7 @@ def _turned(
     """Yield samples whose four columns are those of the others turned by one: w is first in one, last in the other."""
     if usual[0] != "floats" or usual[2] != (4,):
         return
-    low, high = rows[f"{name}:min"], rows[f"{name}:max"]
+    low, high = rows[f"{name}:min"][:, :4], rows[f"{name}:max"][:, :4]  # padded to the widest sample
     known = known & (np.abs(low).max(axis=1) <= _UNIT) & (np.abs(high).max(axis=1) <= _UNIT)
     known &= (np.maximum(low**2, high**2).sum(axis=1) >= 1 / _UNIT) & np.isfinite(low + high).all(axis=1)
     if int(known.sum()) < int(case.options["least"]):
