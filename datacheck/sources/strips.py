@@ -53,6 +53,7 @@ class Strips:
         self.deferred: dict[str, tuple[FieldSpec, str]] = {}  # large arrays: read when they are cut
         self.noted: dict[Span, Values] = {}  # what is known of a sample as a whole, by its rows
         self.lengths: dict[str, int] = {}
+        self._others: set[str] = set()  # what the schema does not list
         self.declared = set(fields.declared) | set(fields.columns)
         if fields.columns:
             self.values |= fields.read(container)
@@ -74,8 +75,9 @@ class Strips:
 
     @property
     def whole(self) -> bool:
-        """Whether values are in memory whose rows will be cut."""
-        return not all(f in self.deferred or isinstance(self.values[f], Peeked) for f in self.lengths)
+        """Whether values are in memory whose rows will be cut; the few bytes that the schema does not list are not."""
+        asked = self.lengths.keys() - self._others
+        return not all(f in self.deferred or isinstance(self.values[f], Peeked) for f in asked)
 
     def _add(self, field: str, spec: FieldSpec, name: str) -> None:
         look = self._look(field)
@@ -100,6 +102,7 @@ class Strips:
 
     def add(self, others: Values) -> None:
         """Take arrays that the schema does not list; those of another length are left out by `keep`."""
+        self._others.update(others)
         for field, value in others.items():
             self.values[field] = value
             self.lengths[field] = len(value) if value.ndim else -1

@@ -98,8 +98,8 @@ def write(path, values):
         pq.write_table(pa.table(columns), path, row_group_size=50)
 
 
-def scan(folder, output, **more):
-    run = run_scan(parse_schema(SCHEMA), Request(folder / "data", output=folder / output, **more))
+def scan(folder, output, schema=SCHEMA, **more):
+    run = run_scan(parse_schema(schema), Request(folder / "data", output=folder / output, **more))
     return run, [(folder / output / name).read_bytes() for name in ("samples.parquet", "valid.json")]
 
 
@@ -123,6 +123,20 @@ def test_parts_say_what_the_whole_says(in_tmp, here, cut, names, workers):
     assert any(f.failed for f in parts.report.findings)
     digests = [digest_file(in_tmp / "data" / name) for name in names]
     assert [entry.digest for entry in parts.listing.entries] == digests
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.hdf5", "a.parquet"])
+def test_numbers_that_the_schema_does_not_list_keep_no_file_whole(in_tmp, here, cut, name):
+    (in_tmp / "data").mkdir()
+    write(in_tmp / "data" / name, joints())
+    listed = SCHEMA.replace(', "*": {}', "")
+    whole, files = scan(in_tmp, "whole", schema=listed)
+    assert {"weight:max", "n:max"} & whole.table.columns.keys()
+    here.clear()
+    cut()
+    _, found = scan(in_tmp, "cut", schema=listed)
+    assert here == [[[0, -1]], [[40, 80]], [[80, 120]], [[120, 150]]]
+    assert found == files
 
 
 def test_an_unchanged_file_is_not_cut_again(in_tmp, here, cut):
