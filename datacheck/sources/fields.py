@@ -24,12 +24,22 @@ from datacheck.schema.values import parse_columns
 from datacheck.sources.attributes import MARK, find
 from datacheck.sources.near import may_be, near_name
 from datacheck.sources.opening import Opener
-from datacheck.sources.values import Look, always, dig, kind_of, like_pixels, part_of, plain, read_planar, read_value
+from datacheck.sources.values import (
+    Look,
+    always,
+    dig,
+    kind_of,
+    like_pixels,
+    part_of,
+    plain,
+    read_numbers,
+    read_planar,
+    read_value,
+)
 
 Values = dict[str, Any]
 
 _JSON = FieldSpec(dtype="json")
-_ANYTHING = FieldSpec()
 _CELLS = 20_000_000  # of records by names
 # Of fields that the schema does not list so many of a sample are read, and so many bytes however small its own are.
 _UNLISTED, _SMALL, _LONGEST = 64, 1 << 20, 200
@@ -197,14 +207,16 @@ class FieldMap:
         passed: list[str] = []
         for name in sorted(inside):
             try:
-                value = read_value(container, name, _ANYTHING, "", partial(_is_large, room))
+                value = read_numbers(container, name, partial(_is_large, room))
             except (FormatError, MissingDependencyError):
                 continue
             short = name.removeprefix(prefix)
-            if isinstance(value, np.ndarray) and value.dtype.kind in "iuf" and value.size and value.nbytes <= room:
+            if value is None or value.dtype.kind not in "iuf":
+                continue
+            if isinstance(value, np.ndarray) and value.size and value.nbytes <= room:
                 room -= value.nbytes
                 found[short] = value
-            elif isinstance(value, Peeked | np.ndarray) and value.dtype.kind in "iuf":
+            else:
                 passed.append(short)
         return found, passed
 
