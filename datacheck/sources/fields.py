@@ -22,6 +22,7 @@ from datacheck.schema.patterns import Template, parse
 from datacheck.schema.pixels import pixels
 from datacheck.schema.values import parse_columns
 from datacheck.sources.attributes import MARK, find
+from datacheck.sources.names import Names
 from datacheck.sources.near import may_be, near_name
 from datacheck.sources.opening import Opener
 from datacheck.sources.values import (
@@ -155,21 +156,22 @@ class FieldMap:
     # ------------------------------------------------------------------------------------------ one file
 
     def found(
-        self, container: Container, prefix: str = "", names: Sequence[str] | None = None
+        self, container: Container, prefix: str = "", known: Names | None = None
     ) -> Iterator[tuple[str, FieldSpec, str]]:
         """Yield (field, spec, name in the container) of what may be there; columns are not cut here.
 
         Args:
             container: an opened file.
             prefix: "" or the sample's group with a "/" at its end.
-            names: the container's names below `prefix`, where the caller knows them.
+            known: the container's names, where more than this sample is read of it.
         """
         escaped = any("\\ud" in place.at for place in self.own)  # a field may be declared by its `storable` name
-        if names is None and (self.everything or escaped or (self._sole is not None and not prefix)):
+        names: Sequence[str] = ()
+        if self.everything or escaped or (self._sole is not None and not prefix):
             check_fields(container.least if self.everything and not prefix and isinstance(container, Many) else 0)
-            names = _names(container, prefix)
-        check_names(names if self.everything and names else ())
-        inside = storable_names(name.removeprefix(prefix) for name in names or ())
+            names = (known or Names(container)).below(prefix)
+        check_names(names if self.everything else ())
+        inside = storable_names(name.removeprefix(prefix) for name in names)
         taken = set(self.declared)
         for place in self.own:
             at = next(iter(inside)) if place.name == self._sole and len(inside) == 1 and not prefix else place.at
@@ -181,12 +183,12 @@ class FieldMap:
                     yield name, self.schema.spec(name), prefix + at
 
     def unlisted(
-        self, container: Container, values: Values, prefix: str = "", names: Sequence[str] | None = None
+        self, container: Container, values: Values, prefix: str = "", known: Names | None = None
     ) -> tuple[Values, list[str]]:
         """Return arrays of numbers that lie beside the sample's own fields, and names of those that are not read.
 
         Args:
-            container, prefix, names: as for `found`.
+            container, prefix, known: as for `found`.
             values: the sample's own fields: others are read as long as they have no more bytes, or are small.
 
         Notes:
@@ -195,7 +197,7 @@ class FieldMap:
         if self.columns:
             return {}, []
         try:
-            every = _names(container, prefix) if names is None else names
+            every = (known or Names(container)).below(prefix)
         except FormatError:
             return {}, []
         taken = {*self.schema.fields, *(place.at.removeprefix("/") for place in self.own)}
@@ -220,8 +222,12 @@ class FieldMap:
                 passed.append(short)
         return found, passed
 
-    def near(self, container: Container, field: str, prefix: str = "") -> str:
+    def near(self, container: Container, field: str, prefix: str = "", known: Names | None = None) -> str:
         """Return what a required field that a file does not hold is called there; "" where nothing says it for sure.
+
+        Args:
+            field: the field.
+            container, prefix, known: as for `found`.
 
         Notes:
             Only where the schema has ``near_names``, and nothing that is declared has that name.
@@ -233,17 +239,20 @@ class FieldMap:
         if field not in places:
             return ""
         others = {place.at for place in self.own} | set(self.declared)
-        names = [name.removeprefix(prefix) for name in _names(container, prefix)]
+        try:
+            names = [name.removeprefix(prefix) for name in (known or Names(container)).below(prefix)]
+        except FormatError:
+            return ""
         found = near_name(places[field].at, [name for name in names if name not in others])
         return prefix + found if found and may_be(container, prefix + found, spec) else ""
 
-    def read(self, container: Container, prefix: str = "", names: Sequence[str] | None = None) -> Values:
+    def read(self, container: Container, prefix: str = "", known: Names | None = None) -> Values:
         """Return the sample's own fields; what is missing or None is left out.
 
         A near name that was taken for a field's own stands in `taken`.
 
         Args:
-            container, prefix, names: as for `found`.
+            container, prefix, known: as for `found`.
 
         Raises:
             FormatError: a value is damaged or of a kind that is refused; the message names the field.
@@ -254,9 +263,10 @@ class FieldMap:
             return self._cut(_only_table(container, prefix, look, planar=self.level is not None))
         values: Values = {}
         self.taken = {}
-        for field, spec, name in self.found(container, prefix, names):
+        known = known or Names(container)
+        for field, spec, name in self.found(container, prefix, known):
             value = read_value(container, name, spec, field, self.look(field))
-            if value is None and (other := self.near(container, field, prefix)):
+            if value is None and (other := self.near(container, field, prefix, known)):
                 self.taken[field] = other.removeprefix(prefix)
                 value = read_value(container, other, spec, field, self.look(field))
             if value is not None:
@@ -465,7 +475,7 @@ def _inside(container: Container, at: str, place: Place) -> Any:
 
 
 def _whole(container: Container, place: Place) -> Any:
-    names = _names(container)
+    names = Names(container).below()
     if len(names) == 1 and not (place.spec.is_text and names[0] not in {"text", "records", "value"}):
         return read_value(container, names[0], place.spec, "", place.look)
     if place.name in names:
@@ -477,16 +487,8 @@ def _whole(container: Container, place: Place) -> Any:
     raise FormatError(msg)
 
 
-def _names(container: Container, prefix: str = "") -> list[str]:
-    """Return the names of values; the header of a CSV table is none."""
-    names = container.names()
-    if names == ["columns", "table"]:
-        return ["table"]
-    return [name for name in names if name.startswith(prefix)]
-
-
 def _only_table(container: Container, prefix: str, look: Look | None, *, planar: bool) -> Any:
-    names = _names(container, prefix)
+    names = Names(container).below(prefix)
     if len(names) != 1:
         msg = f"columns: found {len(names)} values in the file, the schema cuts the columns of its only one"
         raise FormatError(msg)

@@ -17,6 +17,7 @@ from datacheck.schema.model import FieldSpec
 from datacheck.sources.base import BLOCK_BYTES, BLOCK_SAMPLES, Item, Part, Source, Unread
 from datacheck.sources.fields import FieldMap, Shelf, Values
 from datacheck.sources.lines import numbered, numbers_of
+from datacheck.sources.names import Names
 from datacheck.sources.values import read_value, weigh
 
 Array = np.ndarray[Any, Any]
@@ -38,6 +39,7 @@ class Strips:
         piecewise: read of each value no other rows than those that are cut, where the format can.
 
     Attributes:
+        known: the names in the file.
         stop: behind the last row that will be cut; no piece goes further.
 
     Raises:
@@ -46,6 +48,7 @@ class Strips:
 
     def __init__(self, container: Container, fields: FieldMap, companions: Values, *, piecewise: bool = False) -> None:
         self._container, self._piecewise = container, piecewise
+        self.known = Names(container)
         self._pieces: dict[str, tuple[int, Any]] = {}  # by field the first row of what was read last, and its rows
         self.stop = 1 << 62
         self._look = fields.look
@@ -59,9 +62,10 @@ class Strips:
             self.values |= fields.read(container)
         else:
             fields.taken = {}
-            for field, spec, name in fields.found(container):
+            for field, spec, name in fields.found(container, known=self.known):
                 self._add(field, spec, name)
-                if field not in self.values and field not in self.deferred and (other := fields.near(container, field)):
+                missing = field not in self.values and field not in self.deferred
+                if missing and (other := fields.near(container, field, known=self.known)):
                     fields.taken[field] = other
                     self._add(field, spec, other)
         for field, value in self.values.items():
@@ -243,7 +247,7 @@ class StripSource(Source):
             facts = self.with_companions(companions, item, item.names, shelf)
             strips = Strips(container, fields, companions, piecewise=piecewise)
             self.left_out(item.path, strips.values)
-            strips.add(self.others(item, container, strips.values))
+            strips.add(self.others(item, container, strips.values, known=strips.known))
             numbers, spans = self.spans(item, container, strips)
             places: Sequence[int] = range(len(spans))
             if item.rows is not None:

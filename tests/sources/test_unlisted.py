@@ -7,6 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
+from datacheck.errors import FormatError
+from datacheck.formats import hdf5
 from datacheck.formats.base import open_container
 from datacheck.judging.bench import Bench
 from datacheck.rules.measures import finite, form, numbers, unlisted_fields
@@ -168,3 +170,16 @@ def test_texts_that_the_schema_does_not_list_stay_unread(tmp_path, monkeypatch, 
         values, passed = FieldMap(schema({"files": name}, {"x": {}})).unlisted(container, {})
     assert (sorted(values), passed) == (found, [])
     assert sorted(set(read)) == found
+
+
+@pytest.mark.parametrize("each", [{"each": "/data/demo_*"}, {}])
+def test_a_file_that_cannot_tell_its_names_gives_the_listed_fields(tmp_path, monkeypatch, each):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name in ["x", *map(str, range(10))]:
+            file[f"data/demo_0/{name}"] = np.zeros(3)
+    monkeypatch.setattr(hdf5, "_OBJECTS", 5)
+    listed = {"x": {} if each else {"at": "data/demo_0/x"}, "missing": {}, "gone": {}}
+    _, (block,) = blocks(tmp_path, schema({"files": "*.hdf5"} | each, listed, near_names=True))
+    assert sorted(block.fields) == ["x"]
+    with pytest.raises(FormatError, match="more than 5 objects"):
+        blocks(tmp_path, schema({"files": "*.hdf5"} | each, listed | {"*": {}}))
